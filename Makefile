@@ -1,0 +1,41 @@
+# Everything a person runs. Each target sets itself up: a machine with Python 3.11+ and git is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo e2e lint lock cover clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "stepflow needs Python 3.11 or newer: make PYTHON=python3.13 …")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: requirements.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@
+
+demo: $(VENV)/.run ## run the main job on the scripted model: no key, no network
+	@$(BIN)/stepflow demo
+
+test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the engine rooms
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=
+
+lint: $(VENV)/.dev ## every static check
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+lock: $(VENV)/.dev ## write the hash-locked requirements again
+	$(BIN)/uv pip compile pyproject.toml --extra demo --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --extra demo --extra dev --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-dev.txt
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage* htmlcov

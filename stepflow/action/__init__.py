@@ -1,0 +1,1 @@
+"""The action's door: environ and event in, exit code out (house.md "Rooms")."""

@@ -1,0 +1,1 @@
+"""Change GitHub: the only door, opened once (house.md "Rooms")."""

@@ -1,0 +1,1 @@
+"""The terminal's door: argv in, exit code out (house.md "Rooms")."""

@@ -1,0 +1,1 @@
+"""Is it really done: validators in, `Verdict` out (house.md "Rooms")."""

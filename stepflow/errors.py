@@ -1,0 +1,61 @@
+"""Errors that end a run before or outside the flow.
+
+Takes: nothing. Gives: the exception classes that a workflow author can act on, each with its exit code.
+May touch: nothing (house.md "Errors").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class StepflowError(Exception):
+    """A run cannot go on. `message` says what happened and where, `hint` what the workflow author should change."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class InputError(StepflowError):
+    """An action input, a flag, an event file or a run argument is wrong: exit 2."""
+
+    exit_code = 2
+
+
+class DefinitionError(StepflowError):
+    """An agent definition is not sound. Holds *all* problems found, rendered one per line: exit 2."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, problems: Sequence[object] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.problems = tuple(problems)
+
+
+class ModelError(StepflowError):
+    """The model cannot be asked at all (no key, bad address). A failed call is a `ModelFault` value instead."""
+
+
+class BoundaryError(StepflowError):
+    """A write to GitHub failed, or its result could not be confirmed."""
+
+
+class IsolationError(StepflowError):
+    """The toolbox cannot be started, or does not keep what it must keep."""
+
+
+class RunCancelled(BaseException):
+    """A termination signal reached the run (flow.md §10).
+
+    A BaseException, so that nobody but `run/` catches it.
+    """

@@ -1,0 +1,1 @@
+"""What comes next: definition and ports in, `FlowResult` out (house.md "Rooms")."""

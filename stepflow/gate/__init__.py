@@ -1,0 +1,1 @@
+"""What did the step say: answer in, `Decision` out (house.md "Rooms")."""

@@ -1,0 +1,1 @@
+"""Remember: event in, line out; lines in, events out (house.md "Rooms")."""

@@ -1,0 +1,1 @@
+"""Ask the model: one request in, one turn out (house.md "Rooms")."""

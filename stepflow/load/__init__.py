@@ -1,0 +1,1 @@
+"""Is this agent sound: folder in, `AgentDefinition` or all problems out (house.md "Rooms")."""

@@ -1,0 +1,1 @@
+"""What do we ask: step and state in, text out (house.md "Rooms")."""

@@ -1,0 +1,1 @@
+"""Show people: events in, text out (house.md "Rooms")."""

@@ -1,0 +1,1 @@
+"""Where does a decision lead: `Decision` in, `Move` out (house.md "Rooms")."""

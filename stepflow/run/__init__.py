@@ -1,0 +1,1 @@
+"""One run, put together and driven (house.md "Rooms")."""

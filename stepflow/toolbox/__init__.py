@@ -1,0 +1,1 @@
+"""Run what the model or a validator asks, with no secret in reach (house.md "Rooms")."""
