@@ -1,0 +1,160 @@
+"""One conversation with a model: what is sent and what comes back.
+
+Takes: nothing. Gives: the Messages API's words as frozen types; content blocks stay JSON as the API defines them.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from stepflow.domain.json import JsonObject
+
+
+class StopReason(StrEnum):
+    """Why a turn ended, in the Messages API's words."""
+
+    END_TURN = "end_turn"
+    MAX_TOKENS = "max_tokens"
+    STOP_SEQUENCE = "stop_sequence"
+    TOOL_USE = "tool_use"
+    PAUSE_TURN = "pause_turn"
+    REFUSAL = "refusal"
+    CONTEXT_EXCEEDED = "model_context_window_exceeded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Tokens of one turn or a sum of turns. `input_tokens` excludes the two cache figures, as the API bills them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+        )
+
+    @property
+    def tokens_in(self) -> int:
+        """All tokens sent, cached or not."""
+        return self.input_tokens + self.cache_write_tokens + self.cache_read_tokens
+
+    @property
+    def total(self) -> int:
+        """All tokens, in and out."""
+        return self.tokens_in + self.output_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSpec:
+    """A tool that is offered to the model: name, description, JSON schema of its input."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolUse:
+    """A tool call that the model asks for."""
+
+    id: str
+    name: str
+    input: JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolResult:
+    """What a tool call gave. `exit_code` only for `bash`; `seconds` is how long it took."""
+
+    tool_use_id: str
+    text: str
+    is_error: bool = False
+    exit_code: int | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One message: `role` is `user` or `assistant`, `content` the API's content blocks."""
+
+    role: str
+    content: tuple[JsonObject, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """Everything one turn needs. `model` is an alias or id; `schema` is what the final answer must fit, or None.
+
+    `step_id` and `iteration` are for accounting and for scripted models; they are not sent.
+    """
+
+    step_id: str
+    iteration: int
+    model: str
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    schema: JsonObject | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTurn:
+    """One answer of the model. `model` is the id that answered, `cost_usd` None when its price is unknown."""
+
+    content: tuple[JsonObject, ...]
+    stop_reason: StopReason
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = 0.0
+    model: str = ""
+
+    @property
+    def text(self) -> str:
+        """The turn's text blocks, joined."""
+        return "".join(str(block.get("text", "")) for block in self.content if block.get("type") == "text")
+
+    @property
+    def tool_uses(self) -> tuple[ToolUse, ...]:
+        """The tool calls that the turn asks for, in order."""
+        return tuple(_tool_use(block) for block in self.content if block.get("type") == "tool_use")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFault:
+    """A model call that gave no turn. `transient` ones are tried again (flow.md §10); `retry_after` in seconds."""
+
+    reason: str
+    hint: str = ""
+    transient: bool = False
+    retry_after: float | None = None
+
+
+def _tool_use(block: JsonObject) -> ToolUse:
+    arguments = block.get("input")
+    return ToolUse(
+        id=str(block.get("id", "")),
+        name=str(block.get("name", "")),
+        input=arguments if isinstance(arguments, dict) else {},
+    )
+
+
+def text_block(text: str) -> JsonObject:
+    """A text content block."""
+    return {"type": "text", "text": text}
+
+
+def tool_result_block(result: ToolResult) -> JsonObject:
+    """The content block that answers a tool call. The API refuses an empty text, so one says so."""
+    return {
+        "type": "tool_result",
+        "tool_use_id": result.tool_use_id,
+        "content": result.text or "(no output)",
+        "is_error": result.is_error,
+    }

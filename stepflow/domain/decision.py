@@ -1,0 +1,117 @@
+"""What the loop reacts to: values that gate, router and completion give back.
+
+Takes: nothing. Gives: `Decision` (gate), `Move` (router), `Verdict` (completion), `FlowResult` (the end of a flow).
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.words import Intent, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """The gate found an allowed intent. `handoff` is keyed by last segment and by full path (prompts.md §6.1);
+    `missing` lists handoff fields that the answer did not hold; `violation` is set when `failFast: false` was used."""
+
+    intent: Intent
+    reason: str
+    target: str | None = None
+    handoff: Mapping[str, JsonValue] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    violation: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undecided:
+    """The gate could not determine an intent; `reason` names the value found and the allowed words."""
+
+    reason: str
+
+
+Decision = Decided | Undecided
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoTo:
+    """Run this step next. `by_prefix`: the default `initial.X` → `continuation.X` was used (flow.md §6.1)."""
+
+    step_id: str
+    by_prefix: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Close:
+    """Start the completion procedure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """End the run without success."""
+
+    outcome: Outcome
+    reason: str
+
+
+Move = GoTo | Close | Stop
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidatorFailure:
+    """A red validator, with what its retry prompt needs (prompts.md §9.3). `values` holds the extracted parameters."""
+
+    validator: str
+    pattern: str
+    description: str
+    error: str
+    exit_code: int
+    stdout: str
+    stderr: str
+    attempt: int
+    max_attempts: int
+    values: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """Nothing is left to check. `validated` is false when a red validator was skipped."""
+
+    validated: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotDone:
+    """A validator is red and the entry has attempts left: the flow goes on with a retry prompt."""
+
+    failure: ValidatorFailure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """A validator is red and the run ends."""
+
+    reason: str
+
+
+Verdict = Done | NotDone | Failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowResult:
+    """How a flow ended. `answer` is the closing answer and `step_id` the step it came from (the last one begun
+    otherwise); `validated` is true only when every validator was green at the last closing."""
+
+    outcome: Outcome
+    reason: str
+    step_id: str
+    iterations: int
+    answer: JsonObject | None = None
+    handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    validated: bool = False

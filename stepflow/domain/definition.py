@@ -1,0 +1,296 @@
+"""A loaded agent: one frozen object that holds everything a run needs from the agent's files.
+
+Takes: nothing. Gives: `AgentDefinition` and the compiled graph of registry.md §7 that both dialects become.
+May touch: nothing; `load/` makes these objects and no later change on disk can reach them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.words import (
+    CloseBy,
+    ClosureAction,
+    Dialect,
+    FailureAction,
+    Intent,
+    PermissionMode,
+    StepKind,
+    VerdictType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.domain.problem import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceText:
+    """A text as it was at load, after prompts.md §2. `file` is where it came from, for messages; a shipped
+    template has `template` (its key) and the file name inside the package."""
+
+    text: str
+    file: str
+    template: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepInput:
+    """One entry of a step's `inputs`: variable `name` takes `key` of step `step_id`'s handoff (prompts.md §6.3)."""
+
+    name: str
+    step_id: str
+    key: str
+    required: bool = False
+    default: JsonValue = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPrompt:
+    """What a step asks: its own text, and the template used when a variable is missing (prompts.md §5)."""
+
+    source: SourceText
+    fallback: SourceText | None = None
+    fallback_key: str | None = None
+    variables: tuple[str, ...] = ()
+    inputs: tuple[StepInput, ...] = ()
+    uses_stdin: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """How an intent is read out of an answer (registry.md §5.3). Without `fail_fast` an unreadable intent
+    becomes `fallback_intent`, which the loader has already resolved."""
+
+    allowed: tuple[Intent, ...]
+    intent_field: str
+    target_field: str | None = None
+    handoff_fields: tuple[str, ...] = ()
+    fail_fast: bool = True
+    fallback_intent: Intent | None = None
+    lists_abort: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A transition to one step; None ends (closing) or stays (repeat)."""
+
+    step_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch:
+    """A transition chosen by the value of `condition` in this answer's handoff (flow.md §6.2)."""
+
+    condition: str
+    targets: Mapping[str, str]
+    default: str | None
+
+
+Rule = Target | Branch
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCommand:
+    """A process that answers instead of the model (registry.md §5.5). `timeout` in seconds."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    timeout: float = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputEmpty:
+    """Passes on exit code 0 and blank stdout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExitCode:
+    """Passes on exactly this exit code."""
+
+    code: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputContains:
+    """Passes when the text is in stdout."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputMatches:
+    """Passes when the regular expression is found in stdout."""
+
+    pattern: str
+
+
+SuccessRule = OutputEmpty | ExitCode | OutputContains | OutputMatches
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailurePattern:
+    """A named way to fail, which chooses the retry prompt (registry.md §5.7)."""
+
+    name: str
+    description: str
+    edition: str
+    adaptation: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validator:
+    """A shell command that must hold before the end (registry.md §5.6). `timeout` in seconds; `guards` are path
+    patterns that the validator depends on, `guard_blocks` says whether a change to them fails it (security.md 15)."""
+
+    name: str
+    command: str
+    success: SuccessRule
+    pattern: FailurePattern
+    extract: Mapping[str, str] = field(default_factory=dict)
+    recoverable: bool = True
+    timeout: float = 600.0
+    guards: tuple[str, ...] = ()
+    guard_blocks: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """One validator of an entry with the values for `${key}` in its command."""
+
+    validator: Validator
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationEntry:
+    """What is checked when a closure step says `closing` (registry.md §5.7).
+
+    `retry_prompts` maps a failure pattern's name to its retry prompt, `any_retry_prompt` is `f_failed.md`
+    (prompts.md §9.1).
+    """
+
+    id: str
+    conditions: tuple[Condition, ...]
+    action: FailureAction = FailureAction.RETRY
+    max_attempts: int = 3
+    schema: JsonObject | None = None
+    retry_prompts: Mapping[str, SourceText] = field(default_factory=dict)
+    any_retry_prompt: SourceText | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One node of the compiled graph (registry.md §7). `kind` is None only in an ungated registry.
+
+    `edges` holds every transition after defaults; an intent without an entry has no target. `gate` is None in an
+    ungated registry: the verdict runs the flow then. `prompt` is None for a command step.
+    """
+
+    id: str
+    name: str
+    kind: StepKind | None
+    initial: bool = False
+    prompt: StepPrompt | None = None
+    schema: JsonObject | None = None
+    gate: Gate | None = None
+    edges: Mapping[Intent, Rule] = field(default_factory=dict)
+    format_retries: int = 2
+    model: str | None = None
+    permission_mode: PermissionMode | None = None
+    validation: ValidationEntry | None = None
+    command: StepCommand | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A run argument that the agent declares (registry.md §2.3). `cli` is its flag."""
+
+    name: str
+    type: str
+    cli: str
+    description: str = ""
+    required: bool = False
+    default: JsonValue = None
+    minimum: float | None = None
+    maximum: float | None = None
+    pattern: str | None = None
+    enum: tuple[JsonValue, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentVerdict:
+    """The agent's completion type (registry.md §2.4). `config` is as written, with old names made new."""
+
+    type: VerdictType
+    max_iterations: int
+    config: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullRequestSettings:
+    """`runner.integrations.github.pullRequest` (boundary.md)."""
+
+    enabled: bool = True
+    draft: bool = True
+    base: str | None = None
+    branch_prefix: str = "stepflow/"
+    title: str | None = None
+
+
+#: boundary.md: refused when a definition does not list it.
+DEFAULT_EFFECTS = ("comment", "labels", "close", "pull_request")
+DEFAULT_PROTECTED_PATHS = (".github/**", ".agent/**", "action.yml", "CODEOWNERS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GitHubSettings:
+    """`runner.integrations.github` (boundary.md). `allowed_labels` None means every label but the trigger labels."""
+
+    enabled: bool = True
+    closure_action: ClosureAction | None = None
+    labels_add: tuple[str, ...] = ()
+    labels_remove: tuple[str, ...] = ()
+    allowed_effects: tuple[str, ...] = DEFAULT_EFFECTS
+    allowed_labels: tuple[str, ...] | None = None
+    pull_request: PullRequestSettings = field(default_factory=PullRequestSettings)
+    comment: bool = True
+    protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
+    close_by: CloseBy = CloseBy.AUTO
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentDefinition:
+    """A sound agent. `steps` are the flow steps by id, in file order; `sections` the prompt fragments by id.
+
+    `allowed_tools` None means all. `folder` is relative to the repository root. `digest` is a SHA-256 over the names
+    and contents of every file that was read (registry.md §1). `problems` are the warnings and notes of the load.
+    """
+
+    name: str
+    version: str
+    display_name: str
+    description: str
+    folder: str
+    dialect: Dialect
+    digest: str
+    steps: Mapping[str, Step]
+    entry_step: str
+    verdict: AgentVerdict
+    system_prompt: SourceText
+    sections: Mapping[str, SourceText] = field(default_factory=dict)
+    parameters: tuple[Parameter, ...] = ()
+    default_model: str = "opus"
+    allowed_tools: frozenset[str] | None = None
+    permission_mode: PermissionMode = PermissionMode.ACCEPT_EDITS
+    github: GitHubSettings = field(default_factory=GitHubSettings)
+    log_format: str = "jsonl"
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def gated(self) -> bool:
+        """True when answers declare intents; false when the verdict runs the flow (registry.md §5)."""
+        return any(step.gate for step in self.steps.values())

@@ -1,0 +1,112 @@
+"""What the boundary writes to GitHub, as data.
+
+Takes: nothing. Gives: the seven effects of boundary.md, in order of visibility, and the receipt that each leaves.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class EffectKind(StrEnum):
+    """The names of effects in reports and scenarios; the order is the order of writing (boundary.md)."""
+
+    PUSH_BRANCH = "push_branch"
+    OPEN_PULL_REQUEST = "open_pull_request"
+    POST_COMMENT = "post_comment"
+    ADD_LABELS = "add_labels"
+    REMOVE_LABELS = "remove_labels"
+    CREATE_RELEASE = "create_release"
+    CLOSE_ISSUE = "close_issue"
+
+
+class EffectStatus(StrEnum):
+    """What became of an effect."""
+
+    PLANNED = "planned"
+    APPLIED = "applied"
+    SKIPPED = "skipped"
+    FORBIDDEN = "forbidden"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushBranch:
+    """Push the run's commits to this branch."""
+
+    branch: str
+    kind: EffectKind = EffectKind.PUSH_BRANCH
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenPullRequest:
+    """Open a pull request from the pushed branch, or update the open one."""
+
+    branch: str
+    base: str
+    title: str
+    body: str
+    draft: bool
+    kind: EffectKind = EffectKind.OPEN_PULL_REQUEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostComment:
+    """Write the run's one comment, or update our own earlier one."""
+
+    body: str
+    kind: EffectKind = EffectKind.POST_COMMENT
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddLabels:
+    """Put these labels on the issue."""
+
+    labels: tuple[str, ...]
+    kind: EffectKind = EffectKind.ADD_LABELS
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveLabels:
+    """Take these labels off the issue."""
+
+    labels: tuple[str, ...]
+    kind: EffectKind = EffectKind.REMOVE_LABELS
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateRelease:
+    """Create a release at the base branch."""
+
+    tag: str
+    name: str
+    body: str
+    draft: bool
+    kind: EffectKind = EffectKind.CREATE_RELEASE
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseIssue:
+    """Close the issue."""
+
+    kind: EffectKind = EffectKind.CLOSE_ISSUE
+
+
+Effect = PushBranch | OpenPullRequest | PostComment | AddLabels | RemoveLabels | CreateRelease | CloseIssue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What became of one effect. `detail` is for people, `url` leads to the result; both may be empty.
+
+    `number` is a pull request's or comment's id, `commit` the commit that was pushed.
+    """
+
+    kind: EffectKind
+    status: EffectStatus
+    detail: str = ""
+    url: str = ""
+    number: int | None = None
+    commit: str = ""

@@ -1,0 +1,270 @@
+"""Everything that can happen in a run, one frozen event each.
+
+Takes: nothing. Gives: the events of the journal (cli.md); the run's state is a fold of them (`state.py`).
+May touch: nothing. The types are imported at run time because the journal reads these classes with pydantic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stepflow.domain.conversation import Usage
+from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted:
+    """The first event. `options` holds every option of the run but its secrets."""
+
+    run_id: str
+    agent: str
+    dialect: str
+    definition_digest: str
+    verdict_type: str
+    entry_step: str
+    max_iterations: int
+    repository: str = ""
+    issue: int | None = None
+    base_commit: str = ""
+    isolation: dict[str, str] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
+    event: Literal["run_started"] = "run_started"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IterationStarted:
+    """A step attempt begins. `model` is empty for a command step."""
+
+    iteration: int
+    step_id: str
+    kind: StepKind | None
+    model: str
+    event: Literal["iteration_started"] = "iteration_started"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaFailed:
+    """The step's answer schema could not be resolved; the iteration ends without a model call (registry.md §8.4)."""
+
+    step_id: str
+    strikes: int
+    reason: str
+    event: Literal["schema_failed"] = "schema_failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptRendered:
+    """The conversation's opening: system prompt and the text blocks of the first message. `source` says which file
+    or template the prompt came from; `retry` marks a retry prompt; `tools` are the effective tools."""
+
+    system: str
+    blocks: list[str]
+    source: str
+    retry: bool
+    tools: list[str]
+    event: Literal["prompt_rendered"] = "prompt_rendered"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelWaited:
+    """A model call failed in a way that passes; the run waits this many seconds and asks again (flow.md §10)."""
+
+    reason: str
+    seconds: float
+    attempt: int
+    event: Literal["model_waited"] = "model_waited"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTurned:
+    """The model answered one turn. `content` holds the API's content blocks."""
+
+    content: list[JsonObject]
+    stop_reason: str
+    usage: Usage
+    cost_usd: float | None
+    model: str
+    seconds: float
+    event: Literal["model_turn"] = "model_turn"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCalled:
+    """A tool call was answered. `denied`: the step may not use it, nothing ran."""
+
+    tool_use_id: str
+    name: str
+    input: JsonObject
+    output: str
+    is_error: bool
+    exit_code: int | None
+    seconds: float
+    denied: bool = False
+    event: Literal["tool_call"] = "tool_call"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserSpoke:
+    """The engine said something more in the conversation: a format correction, a check question, a plea to go on.
+    `format_retry` counts against the step's format retries."""
+
+    text: str
+    format_retry: bool
+    errors: list[str] = field(default_factory=list)
+    event: Literal["user_message"] = "user_message"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepAnswered:
+    """The gate has read the step's answer. `intent` is None when none was determined; `handoff` is what is stored."""
+
+    step_id: str
+    answer: JsonObject | None
+    intent: Intent | None
+    target: str | None
+    reason: str
+    handoff: dict[str, JsonValue] = field(default_factory=dict)
+    violation: str | None = None
+    event: Literal["step_output"] = "step_output"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routed:
+    """Where the flow goes: `to` is the next step, None when the flow closes or stops. `transition` is the history's
+    word (flow.md §11); `by_prefix` marks the default `next`."""
+
+    source: str
+    to: str | None
+    transition: str
+    reason: str
+    by_prefix: bool = False
+    event: Literal["routed"] = "routed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidatorRan:
+    """A validator ran at a closing. `action` is what its failure led to, None when it passed."""
+
+    iteration: int
+    entry: str
+    name: str
+    passed: bool
+    exit_code: int
+    pattern: str
+    attempt: int
+    max_attempts: int
+    action: FailureAction | None
+    recoverable: bool
+    seconds: float
+    output_tail: str
+    event: Literal["validator_ran"] = "validator_ran"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionJudged:
+    """The completion procedure ended one closing. `done` false with a `retry_prompt`: the flow goes on at `step_id`."""
+
+    entry: str
+    done: bool
+    validated: bool
+    step_id: str
+    retry_prompt: str | None = None
+    retry_source: str | None = None
+    event: Literal["completion_judged"] = "completion_judged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowEnded:
+    """The flow is over, before the boundary. `answer` is the closing answer."""
+
+    outcome: Outcome
+    reason: str
+    step_id: str
+    answer: JsonObject | None
+    validated: bool
+    event: Literal["flow_ended"] = "flow_ended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffectPlanned:
+    """The boundary intends this effect."""
+
+    kind: EffectKind
+    detail: str
+    event: Literal["effect_planned"] = "effect_planned"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffectApplied:
+    """The receipt of one effect, whatever became of it."""
+
+    kind: EffectKind
+    status: EffectStatus
+    detail: str = ""
+    url: str = ""
+    number: int | None = None
+    commit: str = ""
+    event: Literal["effect_applied"] = "effect_applied"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureReported:
+    """The comment about a failed run was written; no effect of the plan (boundary.md "When the run fails")."""
+
+    detail: str
+    url: str
+    event: Literal["failure_reported"] = "failure_reported"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noted:
+    """A log entry that no other event stands for (flow.md §15). `level` is debug, info, warning or error."""
+
+    level: str
+    message: str
+    data: JsonObject = field(default_factory=dict)
+    event: Literal["noted"] = "noted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFinished:
+    """The last event."""
+
+    outcome: Outcome
+    reason: str
+    success: bool
+    event: Literal["run_finished"] = "run_finished"
+
+
+Event = (
+    RunStarted
+    | IterationStarted
+    | SchemaFailed
+    | PromptRendered
+    | ModelWaited
+    | ModelTurned
+    | ToolCalled
+    | UserSpoke
+    | StepAnswered
+    | Routed
+    | ValidatorRan
+    | CompletionJudged
+    | FlowEnded
+    | EffectPlanned
+    | EffectApplied
+    | FailureReported
+    | Noted
+    | RunFinished
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of the journal: the event, its number from 1, and the time in seconds since the epoch."""
+
+    seq: int
+    time: float
+    event: Event

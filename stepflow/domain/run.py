@@ -1,0 +1,60 @@
+"""The facts of one run, fixed before its first step.
+
+Takes: nothing. Gives: `RunFacts` and the caller's `Limits`.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stepflow.domain.json import JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Issue:
+    """The issue as the event carried it; never read again later (security.md case 21)."""
+
+    number: int
+    title: str = ""
+    body: str = ""
+    author: str = ""
+    url: str = ""
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The caller's limits; None means none (flow.md §10). `deadline` is in seconds since the epoch, `usd` in dollars.
+
+    `visits` bounds how often one step may be begun in a run, `turns` the model turns of one iteration.
+    """
+
+    iterations: int
+    visits: int | None = None
+    turns: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What a run is bound to. `args` are the checked run arguments, `variables` what the caller gives beside them.
+
+    `repository` is `owner/name` or empty, `base_commit` the commit checked out at the start or empty, `nonce` the
+    random delimiter of this run's untrusted context (prompts.md §7).
+    """
+
+    run_id: str
+    limits: Limits
+    nonce: str
+    model: str | None = None
+    repository: str = ""
+    issue: Issue | None = None
+    args: JsonObject = field(default_factory=dict)
+    variables: JsonObject = field(default_factory=dict)
+    context_text: str = ""
+    input_text: str | None = None
+    base_commit: str = ""
+    base_branch: str = ""

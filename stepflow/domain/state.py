@@ -1,0 +1,155 @@
+"""The loop's state, as a fold of events.
+
+Takes: events. Gives: `RunState`; `fold(events)` is always the state that the loop holds (house.md, cli.md).
+May touch: nothing. The size of a state does not grow with the number of iterations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from stepflow.domain.conversation import Usage
+from stepflow.domain.event import (
+    CompletionJudged,
+    Event,
+    FlowEnded,
+    IterationStarted,
+    ModelTurned,
+    PromptRendered,
+    Routed,
+    RunFinished,
+    RunStarted,
+    SchemaFailed,
+    StepAnswered,
+    UserSpoke,
+    ValidatorRan,
+)
+from stepflow.domain.json import JsonValue
+from stepflow.domain.words import FailureAction, Intent, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """Where a run stands.
+
+    `step_id` runs next, or is running; `strikes` are schema failures in a row; `retry_prompt` replaces the next
+    step prompt; `repeat_reason` and `repeats` say why and how often in a row the step repeats itself; `visits`
+    counts the beginnings of each step, `attempts` the failures of each validation entry; `turns` and `format_retries`
+    belong to the iteration in flight; `unpriced` is true once a turn's cost was unknown.
+    """
+
+    step_id: str = ""
+    iteration: int = 0
+    strikes: int = 0
+    retry_prompt: str | None = None
+    retry_source: str | None = None
+    repeat_reason: str = ""
+    repeats: int = 0
+    handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    visits: Mapping[str, int] = field(default_factory=dict)
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    turns: int = 0
+    format_retries: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float = 0.0
+    unpriced: bool = False
+    violations: int = 0
+    intent: Intent | None = None
+    outcome: Outcome | None = None
+
+
+def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911 - one return per event is the table
+    """The state after one event. Events that change nothing give the same object back."""
+    match event:
+        case RunStarted():
+            return replace(state, step_id=event.entry_step)
+        case IterationStarted():
+            return replace(
+                state,
+                iteration=event.iteration,
+                step_id=event.step_id,
+                visits={**state.visits, event.step_id: state.visits.get(event.step_id, 0) + 1},
+                turns=0,
+                format_retries=0,
+                intent=None,
+            )
+        case SchemaFailed():
+            return replace(state, strikes=event.strikes)
+        case PromptRendered():
+            return replace(state, strikes=0, retry_prompt=None, retry_source=None)
+        case ModelTurned():
+            return replace(
+                state,
+                turns=state.turns + 1,
+                usage=state.usage + event.usage,
+                cost_usd=state.cost_usd + (event.cost_usd or 0.0),
+                unpriced=state.unpriced or event.cost_usd is None,
+            )
+        case UserSpoke(format_retry=True):
+            return replace(state, format_retries=state.format_retries + 1)
+        case StepAnswered():
+            return _answered(state, event)
+        case Routed():
+            return _routed(state, event)
+        case ValidatorRan():
+            return _validated(state, event)
+        case CompletionJudged():
+            return _judged(state, event)
+        case FlowEnded() | RunFinished():
+            return replace(state, outcome=event.outcome)
+        case _:
+            return state
+
+
+def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
+    """The state after all these events."""
+    return reduce(advance, events, state or RunState())
+
+
+def _answered(state: RunState, event: StepAnswered) -> RunState:
+    stored = {**state.handoff.get(event.step_id, {}), **event.handoff}
+    return replace(
+        state,
+        strikes=0,
+        retry_prompt=None,
+        retry_source=None,
+        intent=event.intent,
+        violations=state.violations + bool(event.violation),
+        handoff={**state.handoff, event.step_id: stored} if stored else state.handoff,
+    )
+
+
+def _routed(state: RunState, event: Routed) -> RunState:
+    if event.to is None:
+        return state
+    stays = event.to == event.source and state.intent is Intent.REPEAT
+    return replace(
+        state,
+        step_id=event.to,
+        repeat_reason=event.reason if stays else "",
+        repeats=state.repeats + 1 if stays else 0,
+    )
+
+
+def _validated(state: RunState, event: ValidatorRan) -> RunState:
+    if event.passed or event.action is FailureAction.SKIP:
+        return state
+    return replace(state, attempts={**state.attempts, event.entry: event.attempt})
+
+
+def _judged(state: RunState, event: CompletionJudged) -> RunState:
+    if event.done:
+        return replace(state, attempts={**state.attempts, event.entry: 0}) if event.validated else state
+    return replace(
+        state,
+        step_id=event.step_id,
+        retry_prompt=event.retry_prompt,
+        retry_source=event.retry_source,
+        repeat_reason="",
+        repeats=0,
+    )

@@ -1,0 +1,136 @@
+"""The method's closed vocabularies.
+
+Takes: nothing. Gives: the words of registry.md §2, §5 and flow.md §1, §10 as enums, and which intent fits which kind.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Intent(StrEnum):
+    """The seven things an answer may ask for; no other exists (flow.md §1)."""
+
+    NEXT = "next"
+    REPEAT = "repeat"
+    JUMP = "jump"
+    HANDOFF = "handoff"
+    CLOSING = "closing"
+    ESCALATE = "escalate"
+    ABORT = "abort"
+
+
+class StepKind(StrEnum):
+    """What a step is for (flow.md §1)."""
+
+    WORK = "work"
+    VERIFICATION = "verification"
+    CLOSURE = "closure"
+
+
+#: registry.md §5.2. `abort` is always allowed and need not be listed anywhere.
+INTENTS_OF_KIND: dict[StepKind, frozenset[Intent]] = {
+    StepKind.WORK: frozenset({Intent.NEXT, Intent.REPEAT, Intent.JUMP, Intent.HANDOFF}),
+    StepKind.VERIFICATION: frozenset({Intent.NEXT, Intent.REPEAT, Intent.JUMP, Intent.ESCALATE}),
+    StepKind.CLOSURE: frozenset({Intent.CLOSING, Intent.REPEAT}),
+}
+
+
+class PermissionMode(StrEnum):
+    """Tool permission of a step (flow.md §14); only `plan` differs: it is read-only."""
+
+    DEFAULT = "default"
+    PLAN = "plan"
+    ACCEPT_EDITS = "acceptEdits"
+    BYPASS = "bypassPermissions"
+
+
+class VerdictType(StrEnum):
+    """How an agent's work is known to be finished (registry.md §2.4)."""
+
+    POLL_STATE = "poll:state"
+    COUNT_ITERATION = "count:iteration"
+    COUNT_CHECK = "count:check"
+    DETECT_KEYWORD = "detect:keyword"
+    DETECT_STRUCTURED = "detect:structured"
+    DETECT_GRAPH = "detect:graph"
+    META_COMPOSITE = "meta:composite"
+    META_CUSTOM = "meta:custom"
+
+
+class Dialect(StrEnum):
+    """Which form a registry was written in (registry.md §3). Both compile to the same graph."""
+
+    GATE = "gate"
+    CHECK = "check"
+
+
+class ClosureAction(StrEnum):
+    """What a closing answer may ask to do with the issue (boundary.md)."""
+
+    CLOSE = "close"
+    LABEL_ONLY = "label-only"
+    LABEL_AND_CLOSE = "label-and-close"
+
+
+class CloseBy(StrEnum):
+    """Whether the boundary closes the issue itself or leaves that to the merge of the pull request (boundary.md)."""
+
+    AUTO = "auto"
+    NOW = "now"
+    MERGE = "merge"
+
+
+class FailureAction(StrEnum):
+    """What a red validator leads to (flow.md §8.4)."""
+
+    RETRY = "retry"
+    ABORT = "abort"
+    SKIP = "skip"
+
+
+class Outcome(StrEnum):
+    """How a run ended (flow.md §10); `completed` is the only success."""
+
+    COMPLETED = "completed"
+    VALIDATION_FAILED = "validation_failed"
+    ROUTING_FAILED = "routing_failed"
+    SCHEMA_FAILED = "schema_failed"
+    ABORTED = "aborted"
+    LIMIT_REACHED = "limit_reached"
+    BUDGET_EXHAUSTED = "budget_exhausted"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    MODEL_FAILED = "model_failed"
+    BOUNDARY_FAILED = "boundary_failed"
+    REFUSED = "refused"
+    SKIPPED = "skipped"
+    INVALID_DEFINITION = "invalid_definition"
+    INTERNAL_ERROR = "internal_error"
+
+
+#: Codes fixed by the seeds and used at run time (registry.md §9.1).
+CODE_OF_OUTCOME: dict[Outcome, str] = {
+    Outcome.ROUTING_FAILED: "FAILED_STEP_ROUTING",
+    Outcome.SCHEMA_FAILED: "FAILED_SCHEMA_RESOLUTION",
+}
+
+#: action.md "Outcomes and exit codes". What is not listed exits 1.
+EXIT_CODES: dict[Outcome, int] = {
+    Outcome.COMPLETED: 0,
+    Outcome.SKIPPED: 0,
+    Outcome.CANCELLED: 130,
+    Outcome.INVALID_DEFINITION: 2,
+    Outcome.INTERNAL_ERROR: 3,
+}
+
+#: Outcomes that `neutral-on-limit` turns into exit 0.
+LIMIT_OUTCOMES = frozenset({Outcome.LIMIT_REACHED, Outcome.BUDGET_EXHAUSTED, Outcome.TIMED_OUT})
+
+
+def exit_code(outcome: Outcome, *, neutral_on_limit: bool = False) -> int:
+    """The process exit code of an outcome (action.md)."""
+    if neutral_on_limit and outcome in LIMIT_OUTCOMES:
+        return 0
+    return EXIT_CODES.get(outcome, 1)
