@@ -1,0 +1,89 @@
+"""What the engine needs from outside, as protocols.
+
+Takes: nothing. Gives: the ports that real parts and fakes implement; `Ports` holds one of each.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from stepflow.domain.command import CommandRequest, CommandResult
+    from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
+    from stepflow.domain.definition import Step
+    from stepflow.domain.event import Event
+    from stepflow.domain.json import JsonObject
+
+
+class Model(Protocol):
+    """Answers one turn of a conversation. Keeps no state of its own between turns that a new object could not have."""
+
+    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
+        """One call, one try: no retries and no waiting; a failure is a value."""
+        ...
+
+
+class Tools(Protocol):
+    """Runs the tools that a model asks for, where no secret is in reach."""
+
+    def run_tool(self, use: ToolUse) -> ToolResult:
+        """Run one tool call. Bad input, a failed command and a timeout are results with `is_error`."""
+        ...
+
+    def end_step(self) -> None:
+        """Kill everything that the step's tools left running (security.md case 26)."""
+        ...
+
+
+class Commands(Protocol):
+    """Runs validators and command steps, where the tools run."""
+
+    def run_command(self, request: CommandRequest) -> CommandResult:
+        """Run one process to its end or its timeout, and kill its whole process group then."""
+        ...
+
+
+class SchemaFailure(Exception):
+    """The answer schema of a step could not be resolved; the message says why."""
+
+
+class Schemas(Protocol):
+    """Resolves answer schemas again at the start of each iteration (registry.md §8.4)."""
+
+    def resolve(self, step: Step) -> JsonObject | None:
+        """The step's answer schema, None when it has none; raises `SchemaFailure`."""
+        ...
+
+
+class Journal(Protocol):
+    """Remembers what happens."""
+
+    def append(self, event: Event) -> None:
+        """Write the event down, durably, before anything else happens."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, as a part that tests can hold still."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; a scripted run's clock returns at once."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """Everything the flow may use."""
+
+    model: Model
+    tools: Tools
+    commands: Commands
+    schemas: Schemas
+    journal: Journal
+    clock: Clock
