@@ -1,1 +1,107 @@
-"""Where does a decision lead: `Decision` in, `Move` out (house.md "Rooms")."""
+"""Where does a decision lead: `Decision` in, `Move` out (house.md "Rooms").
+
+Takes: the running step, its decision and the graph. Gives: the next step, the completion, or the end (flow.md §6).
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from stepflow.domain.decision import Close, GoTo, Move, Stop
+from stepflow.domain.definition import Branch, Rule, Target
+from stepflow.domain.json import JsonValue, compact
+from stepflow.domain.words import INTENTS_OF_KIND, Intent, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.domain.decision import Decided
+    from stepflow.domain.definition import Step
+
+
+def choose_move(  # noqa: PLR0911 - one return per row of the table
+    step: Step, decision: Decided, steps: Mapping[str, Step]
+) -> Move:
+    """The router's table, first match wins (flow.md §6.1)."""
+    intent = decision.intent
+    if intent is Intent.ABORT:
+        return Stop(outcome=Outcome.ABORTED, reason=decision.reason)
+    if step.kind is not None and intent not in INTENTS_OF_KIND[step.kind]:
+        return _nowhere(f'step "{step.id}" is a {step.kind} step and may not answer {intent}')
+    match intent:
+        case Intent.CLOSING:
+            return Close()
+        case Intent.REPEAT:
+            return repeat_move(step, decision.handoff, steps)
+        case Intent.JUMP if decision.target is not None:
+            return _existing(step, decision.target, steps)
+        case Intent.NEXT if Intent.NEXT not in step.edges:
+            return _prefix_move(step, steps)
+        case Intent.NEXT | Intent.JUMP | Intent.HANDOFF | Intent.ESCALATE:
+            return _follow(step, intent, decision.handoff, steps)
+        case _:
+            assert_never(intent)
+
+
+def repeat_move(step: Step, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | Stop:
+    """Where `repeat` leads: the step's own `repeat` target, else the step itself. Engine-made repeats ask here too."""
+    rule = step.edges.get(Intent.REPEAT)
+    if rule is None or (isinstance(rule, Target) and rule.step_id is None):
+        return GoTo(step_id=step.id)
+    return _follow(step, Intent.REPEAT, handoff, steps)
+
+
+def continuation_of(step_id: str, steps: Mapping[str, Step]) -> str | None:
+    """The default `next` of `initial.X`: `continuation.X`, if that step exists."""
+    name = step_id.removeprefix("initial.")
+    target = f"continuation.{name}"
+    return target if name != step_id and target in steps else None
+
+
+def _prefix_move(step: Step, steps: Mapping[str, Step]) -> Move:
+    target = continuation_of(step.id, steps)
+    if target is None:
+        return _nowhere(f'step "{step.id}" has no transition for next')
+    return GoTo(step_id=target, by_prefix=True)
+
+
+def _follow(step: Step, intent: Intent, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | Stop:
+    rule: Rule | None = step.edges.get(intent)
+    match rule:
+        case Target(step_id=str(target)):
+            return _existing(step, target, steps)
+        case Branch():
+            return _branch(step, intent, rule, handoff, steps)
+        case None | Target():
+            return _nowhere(f'step "{step.id}" has no transition for {intent}')
+        case _:
+            assert_never(rule)
+
+
+def _branch(
+    step: Step, intent: Intent, rule: Branch, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]
+) -> GoTo | Stop:
+    value = handoff.get(rule.condition)
+    key = value if isinstance(value, str) else compact(value) if isinstance(value, bool | int | float) else None
+    target = rule.targets.get(key, rule.default) if key is not None else rule.default
+    if target is None:
+        return _nowhere(
+            f'the {intent} transition of step "{step.id}" has no target for {rule.condition} = {_shown(value)} '
+            "and no default"
+        )
+    return _existing(step, target, steps)
+
+
+def _existing(step: Step, target: str, steps: Mapping[str, Step]) -> GoTo | Stop:
+    if target not in steps:
+        return _nowhere(f'step "{step.id}" asks for step "{target[:120]}", which is no flow step of this agent')
+    return GoTo(step_id=target)
+
+
+def _nowhere(reason: str) -> Stop:
+    return Stop(outcome=Outcome.ROUTING_FAILED, reason=reason)
+
+
+def _shown(value: JsonValue) -> str:
+    return "missing" if value is None else compact(value)[:120]

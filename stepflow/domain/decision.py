@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FormatError:
+    """One way in which an answer does not fit its schema. `path` is like `items[2].name`, `(answer)` for the root."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Decided:
     """The gate found an allowed intent. `handoff` is keyed by last segment and by full path (prompts.md §6.1);
     `missing` lists handoff fields that the answer did not hold; `violation` is set when `failFast: false` was used."""

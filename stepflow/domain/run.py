@@ -43,10 +43,11 @@ class RunFacts:
     """What a run is bound to. `args` are the checked run arguments, `variables` what the caller gives beside them.
 
     `repository` is `owner/name` or empty, `base_commit` the commit checked out at the start or empty, `nonce` the
-    random delimiter of this run's untrusted context (prompts.md §7).
+    random delimiter of this run's untrusted context (prompts.md §7). `root` is the repository's absolute path.
     """
 
     run_id: str
+    root: str
     limits: Limits
     nonce: str
     model: str | None = None
