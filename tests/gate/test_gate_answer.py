@@ -1,0 +1,55 @@
+"""A JSON object is found in what a model wrote, or none is."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepflow.gate import correct_step_id, find_object
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ('  \n{"a": 1}\n ', {"a": 1}),
+        ('Here it is:\n```json\n{"a": 1}\n```\nBye', {"a": 1}),
+        ('```\n{"a": 1}\n```', {"a": 1}),
+        ('~~~text\n{"a": 1}\n~~~', {"a": 1}),
+        ('prose {"a": {"b": "}"}} more {"c": 2}', {"a": {"b": "}"}}),
+        ('```json\nnot json\n```\nbut {"a": 1}', {"a": 1}),
+        ('{broken {"a": 1}', {"a": 1}),
+        ("[1, 2]", None),
+        ('"text"', None),
+        ('[{"a": 1}]', {"a": 1}),
+        ("just prose", None),
+        ('{"a": NaN}', None),
+        ("", None),
+    ],
+)
+def test_the_first_object_in_the_order_of_the_spec_wins(text: str, found: dict | None) -> None:
+    assert find_object(text) == found
+
+
+@pytest.mark.parametrize("text", ["{" * 200_000, '{"a":' * 50_000, "```\n{" * 50_000, "x" * 2_000_000])
+def test_a_hostile_text_gives_nothing_and_takes_little_time(text: str) -> None:
+    started = time.perf_counter()
+    assert find_object(text) is None
+    assert time.perf_counter() - started < 5
+
+
+@given(st.text())
+def test_any_text_gives_an_object_or_none(text: str) -> None:
+    assert isinstance(find_object(text), dict | None)
+
+
+def test_a_wrong_step_id_is_corrected_and_told() -> None:
+    assert correct_step_id({"stepId": "b", "x": 1}, "a") == ({"stepId": "a", "x": 1}, "b")
+
+
+@pytest.mark.parametrize("answer", [{"stepId": "a"}, {}, {"stepId": 5}])
+def test_a_right_missing_or_odd_step_id_is_left_alone(answer: dict) -> None:
+    assert correct_step_id(answer, "a") == (answer, None)
