@@ -1,0 +1,76 @@
+"""The table of flow.md §14 and the specifications that models see."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+
+from stepflow.domain.tools import KNOWN_TOOL_NAMES, TOOL_SPECS, TOOL_SPECS_BY_NAME, effective_tools
+from stepflow.domain.words import PermissionMode, StepKind
+
+ALL = ("bash", "read", "write", "edit", "glob", "grep")
+
+
+def names(kind, allowed=None, mode=PermissionMode.ACCEPT_EDITS):
+    return tuple(spec.name for spec in effective_tools(kind, allowed, mode))
+
+
+@pytest.mark.parametrize("kind", [*StepKind, None])
+def test_every_kind_has_all_six_tools(kind):
+    assert names(kind) == ALL
+
+
+@pytest.mark.parametrize("kind", [*StepKind, None])
+def test_plan_mode_is_read_only(kind):
+    assert names(kind, mode=PermissionMode.PLAN) == ("read", "glob", "grep")
+
+
+@pytest.mark.parametrize("mode", [PermissionMode.DEFAULT, PermissionMode.ACCEPT_EDITS, PermissionMode.BYPASS])
+def test_the_other_modes_mean_the_same(mode):
+    assert names(StepKind.WORK, mode=mode) == ALL
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        (frozenset({"*"}), ALL),
+        (frozenset({"*", "Read"}), ALL),
+        (frozenset(), ()),
+        (frozenset({"Grep", "Bash"}), ("bash", "grep")),
+        (frozenset({"bash", "WebFetch"}), ()),
+    ],
+)
+def test_allowed_tools_narrow_the_row_and_unknown_names_are_ignored(allowed, expected):
+    assert names(StepKind.CLOSURE, allowed) == expected
+
+
+def test_allowed_tools_and_plan_mode_both_hold():
+    assert names(StepKind.WORK, frozenset({"Bash", "Read"}), PermissionMode.PLAN) == ("read",)
+
+
+def test_names_in_allowed_tools_are_the_capitalised_tool_names():
+    assert {name.lower(): name for name in KNOWN_TOOL_NAMES} == {s.name: n for n, s in TOOL_SPECS_BY_NAME.items()}
+
+
+@pytest.mark.parametrize("spec", TOOL_SPECS, ids=lambda spec: spec.name)
+def test_each_schema_is_a_schema_and_names_only_what_it_describes(spec):
+    jsonschema.Draft202012Validator.check_schema(spec.input_schema)
+    properties = spec.input_schema["properties"]
+    assert set(spec.input_schema["required"]) <= set(properties)
+    assert all(entry["description"] for entry in properties.values())
+
+
+@pytest.mark.parametrize(
+    ("tool", "inputs"),
+    [
+        ("bash", {"command", "restart", "timeout_ms"}),
+        ("read", {"file_path", "view_range"}),
+        ("write", {"file_path", "content"}),
+        ("edit", {"file_path", "old_string", "new_string", "replace_all"}),
+        ("glob", {"pattern", "path"}),
+        ("grep", {"pattern", "path"}),
+    ],
+)
+def test_inputs_have_the_names_that_models_know(tool, inputs):
+    spec = next(spec for spec in TOOL_SPECS if spec.name == tool)
+    assert set(spec.input_schema["properties"]) == inputs
