@@ -1,0 +1,324 @@
+"""The journal as a file: what is written, what a crash leaves, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from typing import get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from stepflow.domain.conversation import Usage
+from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.event import (
+    EffectApplied,
+    Event,
+    IterationStarted,
+    ModelTurned,
+    Noted,
+    PromptRendered,
+    Routed,
+    RunFinished,
+    RunStarted,
+    StepAnswered,
+    ToolCalled,
+)
+from stepflow.domain.redact import Redactor
+from stepflow.domain.state import fold
+from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.errors import InputError, StepflowError
+from stepflow.journal import Fanout, JournalFile, JournalReader, MemoryJournal, journal_schema, read_journal
+
+START = RunStarted(
+    run_id="r1",
+    agent="fixer",
+    dialect="gate",
+    definition_digest="d" * 64,
+    verdict_type="poll:state",
+    entry_step="initial.issue",
+    max_iterations=10,
+    issue=7,
+    options={"model": "opus", "nested": [1, 1.5, None, {"a": True}]},
+)
+NOTE = Noted(level="info", message="[Boundary] planned")
+
+
+def iteration(number: int) -> list[Event]:
+    return [
+        IterationStarted(iteration=number, step_id="initial.issue", kind=StepKind.WORK, model="opus"),
+        PromptRendered(system="s", blocks=["do it"], source="f.md", retry=False, tools=["bash"]),
+        ModelTurned(
+            content=[{"type": "text", "text": "ü\u2028😀"}],
+            stop_reason="end_turn",
+            usage=Usage(input_tokens=3, output_tokens=4),
+            cost_usd=None,
+            model="m",
+            seconds=1.25,
+        ),
+        StepAnswered(
+            step_id="initial.issue",
+            answer={"next_action": {"action": "repeat"}},
+            intent=Intent.REPEAT,
+            target=None,
+            reason="again",
+            handoff={"x": [1, {"y": None}]},
+        ),
+        Routed(source="initial.issue", to="initial.issue", transition="repeat", reason="again"),
+    ]
+
+
+def test_each_event_is_one_line_with_version_number_and_time(tmp_path, clock):
+    with JournalFile(tmp_path / "j", clock) as journal:
+        journal.append(START)
+        journal.append(NOTE)
+    first, second = (tmp_path / "j").read_text().splitlines()
+    assert first.startswith('{"v":1,"seq":1,"t":1700000001.0,"event":"run_started","run_id":"r1",')
+    assert json.loads(second) == {
+        "v": 1,
+        "seq": 2,
+        "t": 1700000002.0,
+        "event": "noted",
+        "level": "info",
+        "message": "[Boundary] planned",
+        "data": {},
+    }
+
+
+def test_a_line_is_on_disk_before_append_returns(tmp_path, clock):
+    journal = JournalFile(tmp_path / "j", clock)
+    journal.append(START)
+    assert read_journal(tmp_path / "j")[0].event == START
+    journal.close()
+    journal.close()
+
+
+def test_what_was_written_folds_to_the_same_state_as_the_events(tmp_path, clock):
+    events = [START, *iteration(1), *iteration(2), RunFinished(outcome=Outcome.CANCELLED, reason="r", success=False)]
+    with JournalFile(tmp_path / "j", clock) as journal:
+        for event in events:
+            journal.append(event)
+    read = [entry.event for entry in read_journal(tmp_path / "j")]
+    assert read == events
+    assert fold(read) == fold(events)
+
+
+def test_a_file_and_a_memory_journal_give_equal_entries(tmp_path, clock):
+    memory = MemoryJournal(type(clock)())
+    with JournalFile(tmp_path / "j", clock) as journal:
+        for event in [START, *iteration(1)]:
+            journal.append(event)
+            memory.append(event)
+    assert memory.entries == read_journal(tmp_path / "j")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(st.characters(), max_size=30), st.dictionaries(st.text(max_size=5), JSON, max_size=3))
+def test_any_text_and_any_json_survives_the_file(tmp_path, clock, text, data):
+    path = tmp_path / os.urandom(8).hex()
+    tool = ToolCalled(tool_use_id="t", name="bash", input=data, output=text, is_error=False, exit_code=0, seconds=0.5)
+    with JournalFile(path, clock) as journal:
+        written = [journal.record(tool), journal.record(Noted(level="info", message=text, data=data))]
+    lines = path.read_bytes().split(b"\n")
+    assert len(lines) == 3
+    assert len(path.read_bytes().decode("utf-8").splitlines()) == 2
+    assert [json.loads(line)["seq"] for line in lines[:2]] == [1, 2]
+    assert b"NaN" not in lines[0] or b"NaN" in (text + json.dumps(data, ensure_ascii=False)).encode(errors="replace")
+    assert read_journal(path) == tuple(written)
+
+
+def test_a_number_json_cannot_hold_becomes_null(tmp_path, clock):
+    with JournalFile(tmp_path / "j", clock) as journal:
+        entry = journal.record(Noted(level="info", message="m", data={"a": float("nan"), "b": [float("inf")]}))
+    assert entry.event == Noted(level="info", message="m", data={"a": None, "b": [None]})
+    assert b"NaN" not in (tmp_path / "j").read_bytes()
+
+
+def test_no_secret_reaches_the_file_or_a_listener(tmp_path, clock):
+    secret = 'ghs_"quoted\\and$long'
+    heard = []
+    with JournalFile(tmp_path / "j", clock, redact=Redactor([secret])) as journal:
+        Fanout(journal, heard.append).append(
+            ToolCalled(
+                tool_use_id="t",
+                name="bash",
+                input={secret: [secret]},
+                output=f"token={secret}\n{secret.encode().hex()}",
+                is_error=False,
+                exit_code=0,
+                seconds=0,
+            )
+        )
+    text = (tmp_path / "j").read_text()
+    assert json.loads(text)["output"] == "token=***\n***"
+    assert heard == list(read_journal(tmp_path / "j"))
+    assert heard[0].event.input == {"***": ["***"]}
+
+
+@pytest.mark.parametrize("cut", [1, 10, 60])
+def test_a_torn_last_line_is_ignored_and_cut_off_when_the_run_goes_on(tmp_path, clock, cut):
+    path = tmp_path / "j"
+    with JournalFile(path, clock) as journal:
+        for event in [START, *iteration(1)]:
+            journal.append(event)
+    data = path.read_bytes()
+    path.write_bytes(data[:-cut])
+    kept = read_journal(path)
+    assert len(kept) == (6 if cut == 1 else 5)
+    with JournalFile(path, clock) as journal:
+        journal.append(NOTE)
+    again = read_journal(path)
+    assert again[:-1] == kept
+    assert again[-1].event == NOTE
+    assert again[-1].seq == len(kept) + 1
+
+
+def test_a_last_line_that_a_dying_machine_filled_with_zeros_counts_as_torn(tmp_path, clock):
+    path = tmp_path / "j"
+    with JournalFile(path, clock) as journal:
+        journal.append(START)
+    path.write_bytes(path.read_bytes() + b"\0" * 40 + b"\n")
+    assert len(read_journal(path)) == 1
+    with JournalFile(path, clock) as journal:
+        journal.append(NOTE)
+    assert [entry.seq for entry in read_journal(path)] == [1, 2]
+
+
+def test_a_broken_middle_line_is_named(tmp_path, clock):
+    path = tmp_path / "j"
+    with JournalFile(path, clock) as journal:
+        for event in [START, NOTE, NOTE]:
+            journal.append(event)
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([lines[0], lines[1][:20], *lines[2:]]))
+    with pytest.raises(InputError, match=r"j, line 2 is damaged"):
+        read_journal(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"v":2,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}', "line 1 has journal version 2"),
+        ('{"seq":1,"t":1,"event":"noted","level":"info","message":"m"}', "line 1 has journal version None"),
+        ('{"v":1,"seq":"1","t":1,"event":"noted","level":"info","message":"m"}', "seq must be an integer"),
+        ('{"v":1,"seq":1,"t":"now","event":"noted","level":"info","message":"m"}', "seq must be an integer and t"),
+        ('{"v":1,"seq":1,"t":1,"event":"noted","level":"info"}', "line 1 is no event of a journal: noted.message"),
+        ('{"v":1,"seq":1,"t":1,"event":"sang"}', "line 1 is no event of a journal"),
+        ('{"v":1,"seq":4,"t":1,"event":"noted","level":"info","message":"m"}', "line 1 has number 4"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_refused_with_its_place(tmp_path, line, message):
+    path = tmp_path / "j"
+    path.write_text(line + "\n")
+    with pytest.raises(InputError, match=message):
+        read_journal(path)
+
+
+@pytest.mark.parametrize("line", ["[1]", "7", "{"])
+def test_a_middle_line_that_is_no_object_is_refused(tmp_path, line):
+    path = tmp_path / "j"
+    path.write_text(line + '\n{"v":1,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}\n')
+    with pytest.raises(InputError, match="line 1 is damaged"):
+        read_journal(path)
+
+
+def test_a_missing_journal_is_said_plainly(tmp_path):
+    with pytest.raises(InputError, match="There is no journal at"):
+        read_journal(tmp_path / "none")
+
+
+def test_a_folder_in_the_journals_place_is_refused_on_reading_and_writing(tmp_path, clock):
+    with pytest.raises(InputError, match="cannot be read"):
+        read_journal(tmp_path)
+    with pytest.raises(InputError, match="cannot be opened"):
+        JournalFile(tmp_path / "no" / "such" / "folder", clock)
+
+
+def test_a_file_that_cannot_grow_is_an_error_that_says_what_to_do(tmp_path, clock):
+    with JournalFile(tmp_path / "j", clock) as journal:
+        journal.append(NOTE)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "j").stat().st_size, hard))
+        try:
+            with pytest.raises(StepflowError, match=r"cannot be written.*Free space"):
+                journal.append(NOTE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_reader_follows_a_growing_journal(tmp_path, clock):
+    path = tmp_path / "j"
+    reader = JournalReader(path)
+    assert reader.new_entries() == ()
+    with JournalFile(path, clock) as journal:
+        journal.append(START)
+        assert [entry.event for entry in reader.new_entries()] == [START]
+        journal.append(NOTE)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    assert reader.new_entries() == ()
+    path.write_bytes(whole)
+    assert [entry.event for entry in reader.new_entries()] == [NOTE]
+    assert reader.new_entries() == ()
+
+
+def test_receipts_are_written_like_any_other_event(tmp_path, clock):
+    receipt = EffectApplied(
+        kind=EffectKind.POST_COMMENT, status=EffectStatus.APPLIED, url="https://github.com/o/r/issues/7#c", number=3
+    )
+    with JournalFile(tmp_path / "j", clock) as journal:
+        journal.append(receipt)
+    assert read_journal(tmp_path / "j")[0].event == receipt
+
+
+def test_an_event_costs_the_same_after_ten_thousand_iterations(tmp_path, clock):
+    """60,000 events would take a minute on a slow disk; two per iteration show the same slope."""
+    events = iteration(1)[:1] + iteration(1)[-1:]
+
+    def thousand(journal: JournalFile) -> float:
+        began = time.process_time()
+        for _ in range(1000):
+            for event in events:
+                journal.append(event)
+        return time.process_time() - began
+
+    with JournalFile(tmp_path / "j", clock) as journal:
+        times = [thousand(journal) for _ in range(10)]
+    assert min(times[-3:]) < 3 * min(times[:3])
+
+
+def test_listeners_hear_what_is_already_written(tmp_path, clock):
+    path = tmp_path / "j"
+    with JournalFile(path, clock) as journal:
+        seen = []
+        Fanout(journal, lambda entry: seen.append(read_journal(path)[-1] == entry)).append(START)
+    assert seen == [True]
+
+
+def test_every_event_has_a_line_that_fits_the_published_schema(tmp_path, clock):
+    validator = Draft202012Validator(journal_schema())
+    with JournalFile(tmp_path / "j", clock) as journal:
+        for event in [START, *iteration(1), NOTE]:
+            journal.append(event)
+    lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()]
+    assert [list(validator.iter_errors(line)) for line in lines] == [[]] * len(lines)
+    for broken in ({**lines[0], "v": 2}, {**lines[0], "event": "sang"}, {"v": 1, "seq": 1, "t": 1}):
+        assert list(validator.iter_errors(broken))
+
+
+def test_the_schema_knows_every_event():
+    schema = journal_schema()
+    assert len(schema["oneOf"]) == len(get_args(Event))
+    for reference in schema["oneOf"]:
+        assert schema["$defs"][reference["$ref"].rsplit("/", 1)[1]]["required"][:4] == ["v", "seq", "t", "event"]
