@@ -1,0 +1,259 @@
+"""The report, drawn from entries: sums, ends, partial journals, and its published JSON form."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from plausible_run import AGENT, BEGAN, CLOSING_ANSWER, ENTRIES, STARTED, TIMED, entries_of
+
+from stepflow.domain.conversation import Usage
+from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.event import (
+    EffectApplied,
+    EffectPlanned,
+    Entry,
+    FailureReported,
+    FlowEnded,
+    IterationStarted,
+    ModelTurned,
+    Noted,
+    RunFinished,
+    RunStarted,
+    StepAnswered,
+    ToolCalled,
+)
+from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.report import AgentResult, CheckResult
+from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.report import RESUMED, ReportFacts, collect_report, report_json, report_schema
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def test_the_history_has_one_entry_per_iteration_with_its_sums():
+    report = collect_report(ENTRIES, AGENT)
+    assert [line.step_id for line in report.history] == [
+        "initial.issue",
+        "continuation.issue",
+        "closure.issue",
+        "continuation.issue",
+        "closure.issue",
+    ]
+    first, second, third = report.history[:3]
+    assert (first.iteration, first.kind, first.intent, first.transition) == (1, StepKind.WORK, Intent.NEXT, "next")
+    assert (first.target, first.reason) == ("continuation.issue", "The empty line is the cause")
+    assert (first.tool_calls, first.model) == (2, "claude-opus-5-5")
+    assert first.usage == Usage(input_tokens=2400, output_tokens=300, cache_read_tokens=6000)
+    assert first.cost_usd == pytest.approx(0.0246)
+    assert first.seconds == pytest.approx(0.01 + 4.2 + 0.02 + 1.3 + 3.1 + 0.1)
+    assert (second.format_retries, second.usage.output_tokens) == (1, 450)
+    assert (third.transition, third.target) == ("closing", None)
+
+
+def test_the_report_holds_the_totals_and_the_closing():
+    report = collect_report(ENTRIES, AGENT)
+    assert (report.outcome, report.success, report.code) == (Outcome.COMPLETED, True, None)
+    assert (report.iterations, report.final_step_id, report.entry_step_id) == (5, "closure.issue", "initial.issue")
+    assert (report.issue, report.base_commit, report.isolation["uid"]) == (7, "4f1c2d3", "on")
+    assert report.structured_output == CLOSING_ANSWER
+    assert report.verdict == "fixed"
+    assert report.validated
+    assert [(run.name, run.passed, run.action) for run in report.validators] == [
+        ("git-clean", False, "retry"),
+        ("git-clean", True, None),
+        ("type-check", True, None),
+    ]
+    assert report.handoff == {"initial.issue": {"cause": "empty line"}}
+    assert report.cost_usd == pytest.approx(9 * 0.0123)
+    assert report.usage.output_tokens == sum(line.usage.output_tokens for line in report.history)
+    assert report.seconds == pytest.approx(ENTRIES[-1].time - BEGAN)
+    assert AgentResult.of(report).reason.startswith("Completion loop:")
+
+
+def test_effects_show_the_latest_receipt_in_the_order_of_the_plan():
+    effects = collect_report(ENTRIES, AGENT).effects
+    assert [(e.kind.value, e.status.value) for e in effects] == [
+        ("push_branch", "applied"),
+        ("open_pull_request", "applied"),
+        ("post_comment", "applied"),
+        ("close_issue", "skipped"),
+    ]
+    assert effects[0] == Receipt(
+        kind=EffectKind.PUSH_BRANCH,
+        status=EffectStatus.APPLIED,
+        detail="stepflow/fixer/issue-7",
+        commit="9ab8c7d",
+    )
+    assert effects[3].detail == "already closed"
+
+
+def test_a_plan_that_was_not_applied_stays_planned():
+    cut = [entry for entry in ENTRIES if not isinstance(entry.event, EffectApplied | RunFinished)]
+    report = collect_report(cut, AGENT)
+    assert {effect.status for effect in report.effects} == {EffectStatus.PLANNED}
+    assert (report.outcome, report.success) == (Outcome.CANCELLED, False)
+    assert report.reason.startswith("Completion loop: the journal ends here")
+
+
+@pytest.mark.parametrize("length", range(len(ENTRIES) + 1))
+def test_every_prefix_of_a_journal_gives_a_report(length):
+    report = collect_report(ENTRIES[:length], AGENT)
+    assert report.success is (length == len(ENTRIES))
+    assert report.iterations == len(report.history)
+    assert report.agent == "fixer"
+    assert Draft202012Validator(report_schema()).is_valid(report_json(report))
+
+
+def test_the_time_of_a_stopped_flow_is_not_added_to_its_last_iteration():
+    report = collect_report(ENTRIES, AGENT)
+    assert report.history[-1].seconds == pytest.approx(0.01 + 2.5 + 0.8)
+    assert report.seconds > sum(line.seconds for line in report.history) + 2.9
+
+
+def test_no_journal_at_all_gives_a_report_from_the_facts():
+    problem = Problem(
+        severity=Severity.ERROR, code="SF341", file="r.json", path="/x", line=3, message="no rule", fix="add one"
+    )
+    note = replace(problem, severity=Severity.NOTE, code="SF111")
+    facts = ReportFacts(
+        run_id="r",
+        agent="fixer",
+        outcome=Outcome.INVALID_DEFINITION,
+        reason="Before the run: 1 problem",
+        problems=(note, problem),
+        issue=9,
+        base_commit="abc",
+        isolation={"uid": "off"},
+        run_folder="/a",
+        host_run_folder="/b",
+    )
+    report = collect_report((), facts=facts)
+    assert (report.outcome, report.code, report.agent) == (Outcome.INVALID_DEFINITION, "SF341", "fixer")
+    assert (report.run_id, report.issue, report.base_commit) == ("r", 9, "abc")
+    assert (report.run_folder, report.host_run_folder, report.isolation) == ("/a", "/b", {"uid": "off"})
+    assert (report.seconds, report.history, report.dialect) == (0, (), "")
+    assert report_json(report)["problems"][1]["line"] == 3
+
+
+def test_the_code_comes_from_the_facts_the_outcome_or_the_reason():
+    def code(outcome: Outcome, reason: str, given: str | None = None) -> str | None:
+        ended = RunFinished(outcome=outcome, reason=reason, success=False)
+        return collect_report(entries_of([(0, STARTED), (0, ended)]), facts=ReportFacts(code=given)).code
+
+    assert code(Outcome.ROUTING_FAILED, "r") == "FAILED_STEP_ROUTING"
+    assert code(Outcome.SCHEMA_FAILED, "r") == "FAILED_SCHEMA_RESOLUTION"
+    assert code(Outcome.INVALID_DEFINITION, "Flow loop: SF505 in step x") == "SF505"
+    assert code(Outcome.INVALID_DEFINITION, "Flow loop: no code") is None
+    assert code(Outcome.ABORTED, "SF505") is None
+    assert code(Outcome.INVALID_DEFINITION, "r", "SF209") == "SF209"
+
+
+def test_an_unpriced_turn_makes_the_cost_unknown():
+    unpriced = ModelTurned(
+        content=[], stop_reason="end_turn", usage=Usage(output_tokens=1), cost_usd=None, model="", seconds=1
+    )
+    report = collect_report(entries_of([*TIMED[:6], (1, unpriced), *TIMED[6:]]))
+    assert report.cost_usd is None
+    assert report.history[0].cost_usd is None
+    assert report.history[1].cost_usd == pytest.approx(0.0369)
+    assert report.history[0].model == "claude-opus-5-5"
+
+
+def test_a_run_that_stops_in_the_flow_keeps_the_flows_own_end():
+    ended = FlowEnded(
+        outcome=Outcome.LIMIT_REACHED, reason="Flow loop: limit", step_id="s", answer=None, validated=False
+    )
+    report = collect_report(entries_of([*TIMED[:9], (0, ended)]))
+    assert (report.outcome, report.reason, report.success) == (Outcome.LIMIT_REACHED, "Flow loop: limit", False)
+    assert report.structured_output is None
+    assert report.verdict is None
+
+
+def test_a_resumed_run_is_not_over_because_its_first_part_ended():
+    stopped = [
+        (1.0, FlowEnded(outcome=Outcome.CANCELLED, reason="Flow loop: x", step_id="s", answer=None, validated=False)),
+        (0.0, RunFinished(outcome=Outcome.CANCELLED, reason="Flow loop: x", success=False)),
+    ]
+    resumed = (9000.0, Noted(level="info", message=f"{RESUMED} after 8 events"))
+    call = ToolCalled(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=2.0)
+    timed = [*TIMED[:6], *stopped, resumed, (2.0, call)]
+    first = collect_report(entries_of(timed[:8]))
+    assert (first.outcome, first.reason) == (Outcome.CANCELLED, "Flow loop: x")
+    report = collect_report(entries_of(timed))
+    assert report.reason.startswith("Flow loop: the journal ends here")
+    assert report.history[0].tool_calls == 3
+    assert report.history[0].seconds == pytest.approx(first.history[0].seconds + 2.0)
+    assert report.seconds == pytest.approx(first.seconds + 2.0)
+
+
+def test_a_resumed_boundary_takes_the_old_end_back():
+    failed = (0.0, RunFinished(outcome=Outcome.BOUNDARY_FAILED, reason="Completion loop: 502", success=False))
+    again = (3.0, EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED))
+    report = collect_report(entries_of([*TIMED[:-1], failed, again]))
+    assert (report.outcome, report.success) == (Outcome.CANCELLED, False)
+
+
+def test_the_comment_of_a_failed_run_is_not_an_effect():
+    reported = FailureReported(detail="updated", url="https://github.com/o/r/issues/7#c")
+    report = collect_report(entries_of([*TIMED[:9], (0, reported)]))
+    assert (report.failure_report, report.effects) == (reported.url, ())
+    without_url = collect_report(entries_of([(0, replace(reported, url=""))]))
+    assert without_url.failure_report == "updated"
+
+
+def test_a_checks_outcome_is_in_its_iteration():
+    check = Noted(level="info", message="[Check] s_a: b: ng", data={"message": "no tests"})
+    other = Noted(level="info", message="[Check] odd")
+    plain = Noted(level="info", message="[Check] s_a: ok", data={"message": 3})
+    begun = IterationStarted(iteration=1, step_id="s_a", kind=StepKind.WORK, model="m")
+    history = collect_report(entries_of([(0, check), (0, begun), (1, check), (1, other)])).history
+    assert history[0].check_result == CheckResult(result="ng", message="no tests")
+    assert collect_report(entries_of([(0, begun), (0, plain)])).history[0].check_result.message == ""
+
+
+def test_a_jump_that_leads_nowhere_keeps_the_target_it_named():
+    begun = IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
+    answered = StepAnswered(step_id="s", answer={}, intent=Intent.JUMP, target="nowhere", reason="r")
+    assert collect_report(entries_of([(0, begun), (0, answered)])).history[0].target == "nowhere"
+
+
+def test_a_clock_that_goes_back_takes_no_time_away():
+    back = Entry(seq=2, time=BEGAN - 50, event=Noted(level="info", message="m"))
+    assert collect_report((Entry(seq=1, time=BEGAN, event=STARTED), back)).seconds == 0
+
+
+def test_a_second_start_does_not_count_the_time_between():
+    timed = [(0, STARTED), (5, Noted(level="info", message="m")), (1000, STARTED), (2, TIMED[1][1])]
+    assert collect_report(entries_of(timed)).seconds == 7
+
+
+def test_report_json_is_as_published():
+    document = report_json(collect_report(ENTRIES, AGENT, facts=ReportFacts(run_folder="/runs/7")))
+    assert document["schema"] == 1
+    assert document["final_step"] == "closure.issue"
+    assert document["history"][0]["step"] == "initial.issue"
+    assert "final_step_id" not in document
+    assert "step_id" not in document["history"][0]
+    assert set(document["effects"][0]) == {"kind", "status", "detail", "url"}
+    Draft202012Validator(report_schema()).validate(json.loads(json.dumps(document)))
+    assert json.loads((GOLDEN / "report.json").read_text()) == document
+
+
+def test_the_published_report_schema_is_the_models():
+    assert json.loads((GOLDEN / "report.schema.json").read_text()) == report_schema()
+
+
+def test_planned_effects_come_from_events_alone():
+    planned = EffectPlanned(kind=EffectKind.ADD_LABELS, detail="done")
+    assert collect_report(entries_of([(0, planned)])).effects[0].status is EffectStatus.PLANNED
+
+
+def test_run_started_is_enough_for_a_report():
+    report = collect_report(entries_of([(0, replace(STARTED, issue=None))]), facts=ReportFacts(issue=3))
+    assert isinstance(STARTED, RunStarted)
+    assert (report.issue, report.final_step_id) == (3, "initial.issue")
+    assert report.reason.startswith("Before the run:")
