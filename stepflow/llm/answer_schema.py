@@ -1,0 +1,194 @@
+"""The answer schema in the two forms a model service can be given it.
+
+Takes: the schema that answers are validated against. Gives: the closed copy (registry.md §8.3), the part of it
+that native structured output can express, and words for where it cannot. May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.domain.json import compact
+
+if TYPE_CHECKING:
+    from stepflow.domain.json import JsonObject, JsonValue
+
+_CHOICES = ("anyOf", "oneOf", "allOf")
+_CONDITIONS = ("not", "if", "then", "else", "contains", "propertyNames", "dependentSchemas", "dependencies")
+
+#: Where schemas stand inside a schema; everything else is data and stays as it is.
+_ONE_SCHEMA = frozenset(
+    {"additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "items", *_CONDITIONS}
+)
+_LIST_OF_SCHEMAS = frozenset({"prefixItems", "items", *_CHOICES})
+_MAP_OF_SCHEMAS = frozenset(
+    {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
+)
+
+#: What tells the model nothing, once every `$ref` is expanded (registry.md §8.2).
+_BOOKKEEPING = frozenset({"$schema", "$id", "id", "$anchor", "$comment", "$defs", "definitions", "examples"})
+#: A keyword that holds for one type only gives an untyped schema away.
+_TYPE_BY_KEYWORD = {
+    "properties": "object",
+    "items": "array",
+    "minItems": "array",
+    "pattern": "string",
+    "format": "string",
+    "minLength": "string",
+    "maxLength": "string",
+    "minimum": "number",
+    "maximum": "number",
+}
+_TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
+
+
+def close_schema(schema: JsonObject) -> JsonObject:
+    """A copy in which every object that does not say otherwise allows no undeclared key (registry.md §8.3)."""
+    closed: JsonObject = {key: _close_value(key, value) for key, value in schema.items()}
+    is_object = schema.get("type") == "object" or "properties" in schema
+    if is_object and not {"additionalProperties", "unevaluatedProperties"} & schema.keys():
+        closed["additionalProperties"] = False
+    return closed
+
+
+def native_schema(closed: JsonObject) -> JsonObject | None:
+    """What of a closed schema native structured output can ask for, None where that would shut out good answers.
+
+    The service takes a subset of JSON Schema. Limits that it does not know (lengths, ranges, patterns) are turned into
+    descriptions, since the answer is validated again anyway; shapes that it cannot express make this None.
+    """
+    # Loaded here: more than a second, and only a request that is really sent needs it.
+    from anthropic import transform_schema  # noqa: PLC0415
+
+    try:
+        return transform_schema(_simple(closed))
+    except _Inexpressible:
+        return None
+
+
+def schema_in_words(closed: JsonObject) -> str:
+    """What stands in the system prompt where the service cannot enforce the schema."""
+    return (
+        "Your final message must be one JSON object that fits this JSON Schema, with no text before or after it:\n"
+        f"{compact(closed)}"
+    )
+
+
+class _Inexpressible(Exception):
+    """The subset has no words for this schema."""
+
+
+def _close_value(key: str, value: JsonValue) -> JsonValue:
+    match value:
+        case dict() if key in _MAP_OF_SCHEMAS:
+            return {name: close_schema(sub) if isinstance(sub, dict) else sub for name, sub in value.items()}
+        case dict() if key in _ONE_SCHEMA:
+            return close_schema(value)
+        case list() if key in _LIST_OF_SCHEMAS:
+            return [close_schema(sub) if isinstance(sub, dict) else sub for sub in value]
+        case _:
+            return value
+
+
+def _simple(schema: JsonValue) -> JsonObject:
+    """The schema in the shapes that the SDK's `transform_schema` takes without stumbling."""
+    if not isinstance(schema, dict) or "$ref" in schema:
+        raise _Inexpressible
+    plain = {key: value for key, value in schema.items() if key not in _BOOKKEEPING}
+    if (literals := _literals(plain)) is not None:
+        return literals
+    if isinstance(plain.get("type"), list):
+        return _split_types(plain)
+    if "type" not in plain and (choice := next((key for key in _CHOICES if key in plain), None)):
+        return _choice(plain, choice)
+    return _typed(plain)
+
+
+def _literals(schema: JsonObject) -> JsonObject | None:
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if values is None:
+        return None
+    if not isinstance(values, list) or not values or any(isinstance(value, dict | list) for value in values):
+        raise _Inexpressible
+    kept: JsonObject = {"enum": values}
+    return _described(kept, schema)
+
+
+def _split_types(schema: JsonObject) -> JsonObject:
+    names = schema["type"]
+    assert isinstance(names, list)  # noqa: S101 - the caller has looked
+    rest = {key: value for key, value in schema.items() if key not in {"type", "description", "title", "default"}}
+    branches: list[JsonValue] = [_simple({**_for_type(rest, str(name)), "type": name}) for name in names]
+    if not branches:
+        raise _Inexpressible
+    return _described({"anyOf": branches}, schema)
+
+
+def _choice(schema: JsonObject, key: str) -> JsonObject:
+    variants = schema[key]
+    shape = schema.keys() - set(_CHOICES) - {"description", "title", "default"}
+    if not isinstance(variants, list) or not variants or len([name for name in _CHOICES if name in schema]) > 1:
+        raise _Inexpressible
+    if shape and "properties" in shape:
+        return _typed({**schema, "type": "object"})
+    if key == "allOf" and len(variants) > 1:
+        # Closed members would each forbid what the others ask for.
+        raise _Inexpressible
+    if key == "allOf":
+        return _described(_simple(variants[0]), schema)
+    return _described({"anyOf": [_simple(variant) for variant in variants]}, schema)
+
+
+def _typed(schema: JsonObject) -> JsonObject:
+    name = schema.get("type") or next((kind for key, kind in _TYPE_BY_KEYWORD.items() if key in schema), None)
+    if name not in _TYPES:
+        raise _Inexpressible
+    plain: JsonObject = {**schema, "type": name}
+    extra = {key: plain.pop(key) for key in (*_CHOICES, *_CONDITIONS) if key in plain}
+    match name:
+        case "object":
+            plain = _object(plain)
+        case "array":
+            plain = _array(plain)
+    return _described(plain, plain, note=extra)
+
+
+def _object(schema: JsonObject) -> JsonObject:
+    properties = schema.get("properties", {})
+    required = schema.get("required", [])
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        raise _Inexpressible
+    rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
+    is_map = (rest is not False and not properties) or "patternProperties" in schema
+    kept: JsonObject = {name: _simple(sub) for name, sub in properties.items() if sub is not False}
+    if is_map or any(name not in kept for name in required):
+        raise _Inexpressible
+    plain = {key: value for key, value in schema.items() if key != "unevaluatedProperties"}
+    return {**plain, "properties": kept, "additionalProperties": False}
+
+
+def _array(schema: JsonObject) -> JsonObject:
+    items = schema.get("items")
+    if "prefixItems" in schema or "items" not in schema or isinstance(items, bool | list):
+        raise _Inexpressible
+    return {**schema, "items": _simple(items)}
+
+
+def _for_type(schema: JsonObject, name: str) -> JsonObject:
+    """The keywords that mean something beside this one of several types."""
+    foreign = {key for key, kind in _TYPE_BY_KEYWORD.items() if kind != name and {kind, name} != {"number", "integer"}}
+    if name != "object":
+        foreign |= {"required", "additionalProperties", "unevaluatedProperties"}
+    return {key: value for key, value in schema.items() if key not in foreign}
+
+
+def _described(plain: JsonObject, schema: JsonObject, *, note: JsonObject | None = None) -> JsonObject:
+    """The simplified schema with the author's words, and with what was left out as one more line of them."""
+    words = [str(schema[key]) for key in ("description",) if schema.get(key)]
+    if note:
+        words.append(f"Also: {compact(note)}")
+    if words:
+        plain = {**plain, "description": "\n".join(words)}
+    if isinstance(schema.get("title"), str):
+        plain = {**plain, "title": schema["title"]}
+    return plain

@@ -1,0 +1,115 @@
+"""Failed model calls as values that the flow can react to.
+
+Takes: an exception of the SDK or its HTTP library. Gives: a `ModelFault` that says what happened, where, what to do.
+May touch: the clock, to read a `retry-after` date.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+import anthropic
+import httpx2
+
+from stepflow.domain.conversation import ModelFault
+from stepflow.llm.statuses import HINTS, is_transient_status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: What a call can raise. Anything else that leaves the adapter is a bug of ours.
+CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)
+
+_NETWORK_HINT = "Check `anthropic-base-url` and the network of the runner; the same call is tried again."
+_BROKEN_HINT = "If it keeps happening, check that `anthropic-base-url` leads to a server that speaks the Messages API."
+_TRANSIENT_TYPES = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
+_SPENDING_CODES = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
+_PAGE_BEGINS = "<"
+_REFUSED = 300
+
+
+class BrokenAnswer(Exception):
+    """Bytes came back that are not a whole answer of the Messages API; the message says what they were."""
+
+
+def fault_of(error: Exception, *, where: str) -> ModelFault:
+    """The fault behind an exception of a call to the service at `where`."""
+    match error:
+        case anthropic.APIStatusError():
+            return _status_fault(error, where)
+        case anthropic.APITimeoutError() | httpx2.TimeoutException():
+            return _passing(f"The model service at {where} did not answer in time.", _NETWORK_HINT)
+        case anthropic.APIConnectionError():
+            cause = error.__cause__ or error
+            return _passing(f"The model service at {where} cannot be reached: {_plain(cause)}.", _NETWORK_HINT)
+        case BrokenAnswer() | anthropic.APIResponseValidationError():
+            return _passing(f"The answer of the model service at {where} is broken: {error}.", _BROKEN_HINT)
+        case httpx2.HTTPError() | httpx2.StreamError():
+            return _passing(f"The connection to {where} broke in the middle of an answer: {_plain(error)}.")
+        case _:
+            return ModelFault(reason=f"The call to the model service at {where} failed: {_plain(error)}.")
+
+
+def _passing(reason: str, hint: str = "") -> ModelFault:
+    return ModelFault(reason=reason, hint=hint, transient=True)
+
+
+def _plain(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": .")
+
+
+def _status_fault(error: anthropic.APIStatusError, where: str) -> ModelFault:
+    transient = _is_transient(error)
+    kind = f" ({error.type})" if error.type else ""
+    # An error inside a stream comes with the status 200 of the stream's beginning: there only the type tells.
+    did = f"answered {error.status_code}{kind}" if error.status_code >= _REFUSED else f"broke off its answer{kind}"
+    return ModelFault(
+        reason=f"The model service at {where} {did}: {_said(error)}",
+        hint="" if transient else _hint(error),
+        transient=transient,
+        retry_after=_retry_after(error.response.headers) if transient else None,
+    )
+
+
+def _is_transient(error: anthropic.APIStatusError) -> bool:
+    if error.error_code in _SPENDING_CODES:
+        return False
+    return is_transient_status(error.status_code) or error.type in _TRANSIENT_TYPES
+
+
+def _said(error: anthropic.APIStatusError) -> str:
+    if error.api_message:
+        return str(error.api_message)
+    text = error.body if isinstance(error.body, str) else error.message
+    return "a web page instead of an API answer" if text.lstrip().startswith(_PAGE_BEGINS) else text
+
+
+def _hint(error: anthropic.APIStatusError) -> str:
+    said = _said(error).lower()
+    if "prompt is too long" in said or "context window" in said or "context limit" in said:
+        return "Let the step read less, split it into two steps, or choose a `model` with a larger context window."
+    if "credit balance" in said or error.error_code in _SPENDING_CODES:
+        return HINTS[402]
+    if error.type is None:
+        return "No API error came back: check that `anthropic-base-url` leads to a server that speaks the Messages API."
+    return HINTS.get(error.status_code, HINTS[400])
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait: the header holds seconds or an HTTP date."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = _seconds_until(value)
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _seconds_until(date: str) -> float:
+    try:
+        return parsedate_to_datetime(date).timestamp() - time.time()
+    except ValueError:
+        return math.nan

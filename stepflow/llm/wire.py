@@ -1,0 +1,140 @@
+"""One call over the wire.
+
+Takes: a `ModelRequest`. Gives: a `ModelTurn` read from the stream, or a `ModelFault`.
+May touch: the model service, through the SDK's client with its retries switched off.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any, cast
+
+import anthropic
+import httpx2
+
+from stepflow.domain.conversation import ModelFault
+from stepflow.llm.faults import CALL_ERRORS, BrokenAnswer, fault_of
+from stepflow.llm.request import name_part, request_body
+from stepflow.llm.turn import read_turn
+
+if TYPE_CHECKING:
+    from anthropic.lib.streaming import MessageStream
+
+    from stepflow.domain.conversation import ModelRequest, ModelTurn
+    from stepflow.domain.json import JsonObject
+
+_BAD_REQUESTS = frozenset({400, 422})
+#: By which words a service refuses a part that it does not support.
+_REFUSAL_WORDS = {
+    "cache_control": ("cache_control",),
+    "output_config": (
+        "output_config",
+        "output_format",
+        "structured output",
+        "grammar",
+        "optional parameters",
+        "schema",
+    ),
+}
+#: How the SDK stumbles over events that are JSON but not the API's.
+_STUMBLES = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, AssertionError)
+
+
+class Wire:
+    """One client for one service. Remembers which optional parts the service refused; that only saves calls."""
+
+    def __init__(
+        self, *, api_key: str, base_url: str, proxy: str | None, max_tokens: int, timeouts: tuple[float, float]
+    ) -> None:
+        connect, read = timeouts
+        self._client = anthropic.Anthropic(
+            api_key=api_key,
+            base_url=base_url,
+            max_retries=0,
+            timeout=anthropic.Timeout(read, connect=connect),
+            open_telemetry=False,
+            http_client=_http_client(proxy),
+        )
+        # The SDK offers no way to say that ANTHROPIC_CUSTOM_HEADERS of the environment shall not count.
+        self._client._custom_headers = {}
+        self._where = base_url
+        self._max_tokens = max_tokens
+        self._refused: frozenset[str] = frozenset()
+
+    def send(self, request: ModelRequest) -> ModelTurn | ModelFault:
+        """Stream one answer and take the finished message."""
+        body = request_body(request, max_tokens=self._max_tokens, without=self._refused)
+        try:
+            answer = self._stream(body)
+        except (*CALL_ERRORS, BrokenAnswer) as error:
+            return self._without_refused(error, body) or fault_of(error, where=self._where)
+        return read_turn(answer, asked=str(body["model"]))
+
+    def look_up(self, model: str) -> ModelFault | None:
+        """Ask for the model's entry."""
+        try:
+            entry = self._client.models.retrieve(model)
+        except CALL_ERRORS as error:
+            return fault_of(error, where=self._where)
+        known = isinstance(entry, anthropic.types.ModelInfo)
+        return None if known else fault_of(BrokenAnswer("no entry of a model came back"), where=self._where)
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._client.close()
+
+    def _stream(self, body: JsonObject) -> JsonObject:
+        # Streamed, so that a long answer never looks like a dead connection.
+        with self._client.messages.stream(**cast("Any", body)) as stream:
+            kind = stream.response.headers.get("content-type", "no content type")
+            if not kind.startswith("text/event-stream"):
+                raise BrokenAnswer(f"{kind} came back instead of an event stream")
+            try:
+                answer = _read(stream)
+            except _STUMBLES as error:
+                raise BrokenAnswer(f"an event could not be read ({type(error).__name__}: {error})") from error
+        if "stop_reason" not in answer:
+            raise BrokenAnswer("the stream ended before the message did")
+        return answer
+
+    def _without_refused(self, error: Exception, body: JsonObject) -> ModelFault | None:
+        """Leave out, from the next call on, an optional part that this service or schema cannot have.
+
+        A server that only resembles the API may not know it, and the API refuses schemas that make too large a grammar.
+        """
+        part = _refused_part(error, body)
+        if part is None:
+            return None
+        self._refused |= {name_part(part, body[part])}
+        reason = f"The model service at {self._where} refuses `{part}`; the call is made again without it."
+        return ModelFault(reason=f"{reason} It said: {error}", transient=True, retry_after=0.0)
+
+
+def _read(stream: MessageStream[None]) -> JsonObject:
+    kinds = [event.type for event in stream]
+    if "message_stop" not in kinds:
+        return {}
+    message = stream.current_message_snapshot
+    return cast("JsonObject", message.to_dict(mode="json", exclude_none=True, warnings=False))
+
+
+def _http_client(proxy: str | None) -> httpx2.Client:
+    """A client that the environment does not steer; the SDK's own takes proxies from it even when told not to."""
+    transport = httpx2.HTTPTransport(
+        trust_env=False,
+        proxy=httpx2.Proxy(proxy) if proxy else None,
+        # A model may think for minutes; without keep-alive probes a router on the way forgets the connection.
+        socket_options=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],
+    )
+    return httpx2.Client(transport=transport, trust_env=False, follow_redirects=False)
+
+
+def _refused_part(error: Exception, body: JsonObject) -> str | None:
+    if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
+        return None
+    said = f"{error.api_message or error.message}".lower()
+    if said.startswith(("tools", "messages")):
+        return None
+    return next(
+        (part for part, words in _REFUSAL_WORDS.items() if part in body and any(word in said for word in words)), None
+    )

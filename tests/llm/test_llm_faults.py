@@ -1,0 +1,184 @@
+"""Every way a call can fail becomes a value: transient or not, what to change, never the key.
+
+Takes: a scripted server. Gives: nothing. May touch: loopback.
+"""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+
+import pytest
+from conftest import KEY, ask
+
+from stepflow.domain.conversation import ModelFault, ModelTurn
+from stepflow.llm import AnthropicModel
+from tests.servers.messages_api import Answer, Drop, Failure, says
+
+LONG = "word " * 20
+
+
+def event(position: int, name: str, data) -> dict:
+    return {"extra_events": ((position, name, data),)}
+
+
+def stream_error(kind: str) -> Answer:
+    return says(LONG, **event(3, "error", {"type": "error", "error": {"type": kind, "message": "in the middle"}}))
+
+
+TRANSIENT = {
+    "rate limit": Failure(status=429, error="rate_limit_error"),
+    "overload": Failure(status=529, error="overloaded_error"),
+    "server error": Failure(status=500),
+    "bad gateway with a web page": Failure(status=502, page="<!doctype html><h1>Bad gateway</h1>"),
+    "request timeout": Failure(status=408, error="timeout_error"),
+    "connection dropped before the answer": Drop(),
+    "connection reset after the headers": says(LONG, reset_after=0),
+    "connection reset in the middle": says(LONG, reset_after=5),
+    "nothing in the stream": says(LONG, cut_after=0),
+    "stream cut in the middle": says(LONG, cut_after=5),
+    "stream cut before its end": Answer(content=({"type": "text", "text": "abc"},), cut_after=6),
+    "no stop reason": says("abc", stop_reason=None),
+    "an event that is no JSON": says(LONG, garble_at=4),
+    "an event that is no object": says(LONG, **event(2, "content_block_delta", [])),
+    "a delta for no block": says(
+        LONG, **event(2, "content_block_delta", {"type": "content_block_delta", "index": 9, "delta": {}})
+    ),
+    "a message that is no object": says(
+        LONG, **event(0, "message_start", {"type": "message_start", "message": "hello"})
+    ),
+    "overload in the middle": stream_error("overloaded_error"),
+    "server error in the middle": stream_error("api_error"),
+}
+
+LASTING = {
+    "401": (Failure(status=401, error="authentication_error", message=f"bad key {KEY}"), "`anthropic-api-key`"),
+    "402": (Failure(status=402, error="billing_error"), "credit"),
+    "403": (Failure(status=403, error="permission_error"), "`model`"),
+    "404": (Failure(status=404, error="not_found_error", message="model: claude-nope"), "`model`"),
+    "404 of another server": (Failure(status=404, page="<h1>Not found</h1>"), "`anthropic-base-url`"),
+    "413": (Failure(status=413, error="invalid_request_error"), "too large"),
+    "400 context": (
+        Failure(
+            status=400,
+            error="invalid_request_error",
+            message="prompt is too long: 210000 tokens > 200000 maximum",
+        ),
+        "larger context window",
+    ),
+    "400 credit": (
+        Failure(status=400, error="invalid_request_error", message="Your credit balance is too low"),
+        "Add credit",
+    ),
+    "400": (Failure(status=400, error="invalid_request_error", message="messages.0: no"), "`model`"),
+    "spend limit": (
+        Failure(status=429, error="rate_limit_error", details={"error_code": "enforced_spend_limit_reached"}),
+        "spend limit",
+    ),
+    "bad request in the middle": (stream_error("invalid_request_error"), "`model`"),
+}
+
+
+@pytest.mark.parametrize("case", TRANSIENT)
+def test_what_may_pass_is_transient_and_the_next_call_works(serve, case):
+    model, api = serve(TRANSIENT[case], says("back again"))
+    fault = model.ask(ask())
+    assert isinstance(fault, ModelFault), fault
+    assert fault.transient
+    assert api.url in fault.reason
+    assert "Traceback" not in fault.reason
+    assert len(api.bodies) == 1, "one call, one try"
+    assert model.ask(ask()).text == "back again"
+
+
+@pytest.mark.parametrize("case", LASTING)
+def test_what_stays_wrong_is_not_tried_again_and_says_what_to_change(serve, case):
+    reply, hint = LASTING[case]
+    model, _ = serve(reply)
+    fault = model.ask(ask())
+    assert isinstance(fault, ModelFault), fault
+    assert not fault.transient
+    assert hint in fault.hint
+    assert fault.retry_after is None
+
+
+@pytest.mark.parametrize("reply", [LASTING["401"][0], Failure(status=500, message="Bearer sk-ant-other_key-1 leaked")])
+def test_no_fault_carries_a_key(serve, reply):
+    model, _ = serve(reply)
+    fault = model.ask(ask())
+    assert "sk-ant" not in fault.reason + fault.hint
+    assert "[redacted]" in fault.reason
+
+
+def test_a_long_or_many_lined_message_of_the_service_is_cut_and_put_on_one_line(serve):
+    model, _ = serve(Failure(status=400, error="invalid_request_error", message="::error::x\n" * 400))
+    fault = model.ask(ask())
+    assert "\n" not in fault.reason
+    assert len(fault.reason) < 700
+
+
+def test_a_web_page_is_not_printed(serve):
+    model, _ = serve(TRANSIENT["bad gateway with a web page"])
+    assert "<" not in model.ask(ask()).reason
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [("7", 7, 7), ("0.5", 0.5, 0.5), ("-3", 0, 0), ("Thu, 01 Jan 1970 00:00:00 GMT", 0, 0)],
+)
+def test_retry_after_is_seconds_and_never_below_zero(serve, value, least, most):
+    model, _ = serve(Failure(status=429, error="rate_limit_error", headers={"retry-after": value}))
+    assert least <= model.ask(ask()).retry_after <= most
+
+
+def test_retry_after_may_be_a_date(serve):
+    in_an_hour = formatdate(time.time() + 3600, usegmt=True)
+    model, _ = serve(Failure(status=429, error="rate_limit_error", headers={"retry-after": in_an_hour}))
+    assert 3400 < model.ask(ask()).retry_after <= 3601
+
+
+@pytest.mark.parametrize("value", ["soon", "", "nan", "inf"])
+def test_a_retry_after_that_says_nothing_is_none(serve, value):
+    model, _ = serve(Failure(status=529, error="overloaded_error", headers={"retry-after": value}))
+    fault = model.ask(ask())
+    assert fault.transient
+    assert fault.retry_after is None
+
+
+def test_a_silent_service_times_out(serve):
+    model, _ = serve(Drop(silent=0.3), model={"read_timeout": 0.05})
+    fault = model.ask(ask())
+    assert fault.transient
+    assert "did not answer in time" in fault.reason
+
+
+def test_a_stream_that_falls_silent_times_out(serve):
+    model, _ = serve(says(LONG, pause=0.25), model={"read_timeout": 0.05})
+    fault = model.ask(ask())
+    assert fault.transient
+    assert "did not answer in time" in fault.reason
+
+
+def test_a_slow_stream_that_goes_on_is_waited_for(serve):
+    model, _ = serve(says("slowly", pause=0.03), model={"read_timeout": 0.2})
+    assert isinstance(model.ask(ask()), ModelTurn)
+
+
+def test_a_service_that_is_not_there_is_a_transient_fault_naming_the_input():
+    with AnthropicModel(KEY, "http://127.0.0.1:9") as model:
+        fault = model.ask(ask())
+    assert fault.transient
+    assert "http://127.0.0.1:9" in fault.reason
+    assert "`anthropic-base-url`" in fault.hint
+
+
+def test_an_answer_that_is_no_stream_is_told_by_its_kind(serve):
+    model, _ = serve(Failure(status=200, page="<h1>Log in to the hotel network</h1>"))
+    fault = model.ask(ask())
+    assert fault.transient
+    assert "text/html" in fault.reason
+
+
+def test_an_event_of_a_kind_that_is_not_known_yet_does_no_harm(serve):
+    model, _ = serve(says("fine", **event(2, "future_event", {"type": "future_event", "value": 1})))
+    assert model.ask(ask()).text == "fine"
