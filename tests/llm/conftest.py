@@ -1,6 +1,6 @@
 """What the tests of the room share.
 
-Takes: nothing. Gives: a request to begin with, and a model on a scripted server. May touch: loopback.
+Takes: replies. Gives: a model on a scripted server. May touch: loopback.
 """
 
 from __future__ import annotations
@@ -10,23 +10,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from stepflow.domain.conversation import Message, ModelRequest, text_block
 from stepflow.llm import AnthropicModel
+from tests.llm.asking import KEY
 from tests.servers.messages_api import MessagesApi, Reply
-
-KEY = "sk-ant-test-key"
-
-
-def ask(prompt: str = "Fix the parser.", **more) -> ModelRequest:
-    """A request of the step `initial.issue` with one user message."""
-    given = {
-        "step_id": "initial.issue",
-        "iteration": 1,
-        "model": "sonnet",
-        "system": "You work on an issue.",
-        "messages": (Message(role="user", content=(text_block(prompt),)),),
-    }
-    return ModelRequest(**(given | more))
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ Takes: a scripted server. Gives: nothing. May touch: loopback.
 from __future__ import annotations
 
 import pytest
-from conftest import KEY, ask
 
 from stepflow.domain.conversation import (
     Message,
@@ -22,6 +21,7 @@ from stepflow.domain.conversation import (
 )
 from stepflow.errors import InputError
 from stepflow.llm import AnthropicModel
+from tests.llm.asking import KEY, ask
 from tests.servers.messages_api import Answer, Failure, MessagesApi, answers, calls, says
 
 BASH = ToolSpec(

@@ -9,10 +9,10 @@ import time
 from email.utils import formatdate
 
 import pytest
-from conftest import KEY, ask
 
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.llm import AnthropicModel
+from tests.llm.asking import KEY, ask
 from tests.servers.messages_api import Answer, Drop, Failure, says
 
 LONG = "word " * 20
