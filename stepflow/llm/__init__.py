@@ -1,16 +1,34 @@
-"""Ask the model: one request in, one turn out (house.md "Rooms")."""
+"""Ask the model: one request in, one turn out (house.md "Rooms").
+
+Takes: a `ModelRequest`. Gives: what implements the port `Model`: real, scripted, recording; names and prices of models.
+May touch: the model API, by `AnthropicModel` alone. Importing this loads neither the SDK nor the price data.
+"""
 
 from stepflow.llm.address import ANTHROPIC_URL, check_base_url
 from stepflow.llm.anthropic_model import AnthropicModel
 from stepflow.llm.models import MODEL_ALIASES, resolve_model
 from stepflow.llm.prices import is_priced, price_of
+from stepflow.llm.recording import RecordingModel
+from stepflow.llm.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
+from stepflow.llm.scenario_file import load_scenario, parse_scenario, scenario_text
+from stepflow.llm.scripted import ScriptedModel
 
 __all__ = [
     "ANTHROPIC_URL",
     "MODEL_ALIASES",
     "AnthropicModel",
+    "Expect",
+    "RecordingModel",
+    "Scenario",
+    "ScenarioIssue",
+    "ScriptedError",
+    "ScriptedModel",
+    "Turn",
     "check_base_url",
     "is_priced",
+    "load_scenario",
+    "parse_scenario",
     "price_of",
     "resolve_model",
+    "scenario_text",
 ]

@@ -1,0 +1,93 @@
+"""What a model answered, kept as a scenario (`--record`).
+
+Takes: another model. Gives: its answers, unchanged, and at the end the scenario that plays them again.
+May touch: nothing itself.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from stepflow.domain.conversation import ModelTurn, StopReason
+from stepflow.llm.scenario import Expect, Scenario, ScenarioIssue, Turn
+from stepflow.llm.scenario_file import scenario_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.domain.conversation import ModelFault, ModelRequest
+    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.domain.run import Issue
+    from stepflow.ports import Model
+
+
+class RecordingModel:
+    """Implements the port `Model` around another one.
+
+    Kept are texts, tool calls and stop reasons. Not kept: thinking, which only the model that signed it takes back;
+    usage, since scripted turns cost nothing; and faults, since a run that is recorded is meant to be played through.
+    """
+
+    def __init__(
+        self, model: Model, *, params: Mapping[str, JsonValue] | None = None, issue: Issue | None = None
+    ) -> None:
+        self._model = model
+        self._params = dict(params or {})
+        self._issue = issue
+        self._turns: list[Turn] = []
+
+    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
+        """Pass the request on, and remember the turn that comes back."""
+        answer = self._model.ask(request)
+        if isinstance(answer, ModelTurn):
+            self._turns.append(_recorded(request.step_id, answer))
+        return answer
+
+    def scenario(self, expect: Expect | None = None) -> Scenario:
+        """Everything so far. `expect`: how the run ended, so that `rehearse` compares with it."""
+        given: dict[str, Any] = {"params": self._params or None, "issue": _issue(self._issue), "expect": expect}
+        kept = {key: value for key, value in given.items() if value is not None}
+        return Scenario(turns=tuple(self._turns), **kept)
+
+    def to_yaml(self, expect: Expect | None = None) -> str:
+        """The text of a scenario file. It can hold whatever the model said: redact it like every other output."""
+        return scenario_text(self.scenario(expect))
+
+
+def _recorded(step_id: str, turn: ModelTurn) -> Turn:
+    calls = tuple({use.name: use.input} for use in turn.tool_uses)
+    answer = None if calls else _object(turn.text)
+    usual = StopReason.TOOL_USE if calls else StopReason.END_TURN
+    is_empty = not (turn.text or calls)
+    given: dict[str, Any] = {
+        "expect_step": step_id,
+        "text": turn.text if turn.text and answer is None else None,
+        "tools": calls or None,
+        "output": answer,
+        "stop_reason": turn.stop_reason if is_empty or turn.stop_reason is not usual else None,
+    }
+    return Turn(**{key: value for key, value in given.items() if value is not None})
+
+
+def _object(text: str) -> JsonObject | None:
+    """The text as a JSON object, if that is all it is."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _issue(issue: Issue | None) -> ScenarioIssue | None:
+    if issue is None:
+        return None
+    given = {"title": issue.title, "body": issue.body, "author": issue.author, "url": issue.url}
+    named: dict[str, Any] = {key: value for key, value in given.items() if value}
+    if issue.labels:
+        named["labels"] = issue.labels
+    return ScenarioIssue(number=issue.number, **named)

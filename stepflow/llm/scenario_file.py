@@ -1,0 +1,135 @@
+"""Scenarios as YAML text.
+
+Takes: the path of a scenario file, or a `Scenario`. Gives: the `Scenario`, or the text of a file.
+May touch: reads the one file.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+from yaml.constructor import ConstructorError
+
+from stepflow.errors import InputError
+from stepflow.llm.scenario import Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from pathlib import Path
+
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_HINT = "`stepflow schema scenario` prints every key and its shape."
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a scenario file. Every problem is named with its line and place in one `InputError`."""
+    try:
+        return parse_scenario(path.read_text(encoding="utf-8"), name=str(path))
+    except OSError as exc:
+        raise InputError(
+            f"The scenario {path} cannot be read: {exc.strerror}.",
+            hint="Give `scenario` the path of a YAML file, seen from the working directory.",
+        ) from exc
+    except UnicodeDecodeError as exc:
+        raise InputError(f"The scenario {path} is not UTF-8 text.", hint="Save it as UTF-8.") from exc
+
+
+def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:
+    """The scenario in a text; `name` is what messages call it."""
+    try:
+        node, data = _read(text)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as exc:
+        raise InputError(f"{_yaml_problem(exc, name)}.", hint=_HINT) from exc
+    try:
+        return Scenario.model_validate_json(data)
+    except ValidationError as exc:
+        problems = [_problem(error["loc"], error["msg"], node, name) for error in exc.errors()]
+        raise InputError("\n".join(problems), hint=_HINT) from exc
+
+
+def scenario_text(scenario: Scenario) -> str:
+    """The YAML text of a scenario, for people to read and edit; reading it gives the same scenario."""
+    data = scenario.model_dump(mode="json", exclude_unset=True)
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without dates, which stay the texts that they are, and without keys that appear twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in seen:
+                # Mostly a forgotten dash: the second turn would silently replace the first.
+                raise ConstructorError(problem=f"the key {name!r} appears twice", problem_mark=key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML in which texts of several lines stay readable."""
+
+
+def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    # Line breaks to YAML, though not to people: unquoted they would come back as others.
+    if set(text) & {"\x85", "\u2028", "\u2029"}:
+        style = '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text_node)
+
+
+def _read(text: str) -> tuple[yaml.Node | None, str]:
+    """The nodes, for their lines, and the data as JSON, so that nothing is left in it that only YAML knows."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        return node, json.dumps(loader.construct_document(node) if node else {}, default=str)
+    finally:
+        loader.dispose()
+
+
+def _yaml_problem(error: Exception, name: str) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"{name}:{error.problem_mark.line + 1}: this cannot be read as YAML: {error.problem or error.context}"
+    return f"{name}: this cannot be read as YAML: {error}"
+
+
+def _problem(loc: tuple[int | str, ...], message: str, node: yaml.Node | None, name: str) -> str:
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    said = message.removeprefix("Value error, ")
+    return f"{name}:{_line(node, loc)}: {f'{place}: ' if place else ''}{said}."
+
+
+def _line(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:
+    """The 1-based line of the innermost node that the place leads to."""
+    line = node.start_mark.line if node else 0
+    for part in loc:
+        node = _child(node, part)
+        if node is None:
+            break
+        line = node.start_mark.line
+    return line + 1
+
+
+def _child(node: yaml.Node | None, part: int | str) -> yaml.Node | None:
+    match node:
+        case yaml.SequenceNode() if isinstance(part, int) and part < len(node.value):
+            found: yaml.Node = node.value[part]
+            return found
+        case yaml.MappingNode():
+            return next((value for key, value in node.value if key.value == str(part)), None)
+        case _:
+            return None
