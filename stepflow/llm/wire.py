@@ -102,12 +102,15 @@ class Wire:
 
         A server that only resembles the API may not know it, and the API refuses schemas that make too large a grammar.
         """
-        part = _refused_part(error, body)
+        if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
+            return None
+        said = error.api_message or error.message
+        part = _refused_part(said.lower(), body)
         if part is None:
             return None
         self._refused |= {name_part(part, body[part])}
         reason = f"The model service at {self._where} refuses `{part}`; the call is made again without it."
-        return ModelFault(reason=f"{reason} It said: {error}", transient=True, retry_after=0.0)
+        return ModelFault(reason=f"{reason} It said: {said}", transient=True, retry_after=0.0)
 
 
 def _read(stream: MessageStream[None]) -> JsonObject:
@@ -129,10 +132,8 @@ def _http_client(proxy: str | None) -> httpx2.Client:
     return httpx2.Client(transport=transport, trust_env=False, follow_redirects=False)
 
 
-def _refused_part(error: Exception, body: JsonObject) -> str | None:
-    if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
-        return None
-    said = f"{error.api_message or error.message}".lower()
+def _refused_part(said: str, body: JsonObject) -> str | None:
+    """The optional part of the body that a refusal speaks of; one that is about tools or messages is about no such."""
     if said.startswith(("tools", "messages")):
         return None
     return next(
