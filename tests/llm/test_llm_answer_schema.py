@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepflow.llm.answer_schema import close_schema, native_schema, schema_in_words
-from tests.servers.messages_api import schema_problems
+from tests.servers.messages_api_rules import schema_problems
 
 STRING = {"type": "string"}
 

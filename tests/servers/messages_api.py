@@ -9,88 +9,35 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import re
 import socket
 import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-Json = dict[str, Any]
+from tests.servers.messages_api_replies import (
+    Answer,
+    Drop,
+    Failure,
+    Json,
+    Reply,
+    answers,
+    calls,
+    events_of,
+    message_of,
+    says,
+)
+from tests.servers.messages_api_rules import blocks_of, problems_of
 
-_FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "stream", "output_config"}
-_FIELDS |= {"cache_control", "thinking", "metadata", "stop_sequences", "temperature", "service_tier"}
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+__all__ = ["Answer", "Drop", "Failure", "MessagesApi", "Received", "Reply", "answers", "calls", "says"]
+
+
 _CHARS_PER_TOKEN = 4
-_PIECE = 7
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """An assistant message. The knobs spoil the way it is sent, never what it says."""
-
-    content: tuple[Json, ...]
-    stop_reason: str | None = "end_turn"
-    stop_details: Json | None = None
-    usage: Json | None = None
-    """None: counted by the server, with the cache accounts of `MessagesApi`."""
-    model: str | None = None
-    cut_after: int | None = None
-    """End the stream politely after so many events."""
-    reset_after: int | None = None
-    """Reset the connection after so many events; 0 is right after the headers."""
-    garble_at: int | None = None
-    """Send the event of this number with data that is no JSON."""
-    extra_events: tuple[tuple[int, str, Json], ...] = ()
-    """(position, name, data) of events that are pushed in between."""
-    pause: float = 0.0
-    """Seconds between two events."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """An HTTP answer that is no message."""
-
-    status: int
-    error: str = "api_error"
-    message: str = "scripted failure"
-    details: Json | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    page: str | None = None
-    """A body of text/html instead of the API's JSON."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drop:
-    """Close the connection (reset it) before a byte is answered; or keep silent for some seconds before that."""
-
-    silent: float = 0.0
-
-
-Reply = Answer | Failure | Drop
-
-
-def says(text: str, **more: Any) -> Answer:
-    """A plain answer."""
-    return Answer(content=({"type": "text", "text": text},), **more)
-
-
-def answers(value: Json, **more: Any) -> Answer:
-    """A structured answer."""
-    return says(json.dumps(value, separators=(",", ":")), **more)
-
-
-def calls(*tools: tuple[str, Json], text: str = "", first_id: int = 1, **more: Any) -> Answer:
-    """A turn of tool calls: (name, input) each."""
-    blocks: list[Json] = [{"type": "text", "text": text}] if text else []
-    for number, (name, arguments) in enumerate(tools, start=first_id):
-        blocks.append({"type": "tool_use", "id": f"toolu_srv_{number}", "name": name, "input": arguments})
-    return Answer(content=tuple(blocks), stop_reason="tool_use", **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +109,7 @@ class MessagesApi:
     def count(self, body: Json, answer: Answer) -> Json:
         """Usage with a billing account by prefix: what an earlier request sent is read from the cache."""
         segments = [json.dumps(body.get("tools", [])), json.dumps(body.get("system", ""))]
-        segments += [json.dumps(block) for message in body["messages"] for block in _blocks(message)]
+        segments += [json.dumps(block) for message in body["messages"] for block in blocks_of(message)]
         sizes = [max(1, len(segment) // _CHARS_PER_TOKEN) for segment in segments]
         out = max(1, len(json.dumps(answer.content)) // _CHARS_PER_TOKEN)
         if "cache_control" not in body:
@@ -197,7 +144,9 @@ class MessagesApi:
             return self._unknown_model(path.rpartition("/")[2])
         if (request.method, path) != ("POST", "/v1/messages"):
             return Failure(status=404, error="not_found_error", message="Not Found")
-        if self.checks and (problem := self._problem(request.body)):
+        if self.checks and (
+            problem := next(problems_of(request.body, signatures=self._signatures, unknown=self.unknown_fields), None)
+        ):
             return _bad(problem)
         return self._unknown_model(str(request.body.get("model")))
 
@@ -205,149 +154,6 @@ class MessagesApi:
         if self.models is None or name in self.models:
             return None
         return Failure(status=404, error="not_found_error", message=f"model: {name}")
-
-    def _problem(self, body: Json) -> str | None:
-        if unknown := sorted(body.keys() - (_FIELDS - self.unknown_fields)):
-            return f"{unknown[0]}: Extra inputs are not permitted"
-        if not isinstance(body.get("model"), str) or not body["model"]:
-            return "model: Field required"
-        if not isinstance(body.get("max_tokens"), int) or body["max_tokens"] < 1:
-            return "max_tokens: must be greater than or equal to 1"
-        return (
-            next(_problems_of_messages(body.get("messages"), self._signatures), None)
-            or next(_problems_of_tools(body.get("tools", [])), None)
-            or next(_problems_of_format(body.get("output_config", {})), None)
-        )
-
-
-def events_of(answer: Answer, *, model: str, usage: Json) -> Iterator[tuple[str, Json]]:
-    """The event stream of an answer as the API sends it: (name, data)."""
-    started = {**usage, "output_tokens": 1}
-    yield "message_start", {"type": "message_start", "message": _message(answer, model, started, begun=True)}
-    for index, block in enumerate(answer.content):
-        yield from _block_events(index, block)
-    delta = {"stop_reason": answer.stop_reason, "stop_sequence": None, "stop_details": answer.stop_details}
-    yield "message_delta", {"type": "message_delta", "delta": delta, "usage": usage}
-    yield "message_stop", {"type": "message_stop"}
-
-
-def _message(answer: Answer, model: str, usage: Json, *, begun: bool = False) -> Json:
-    return {
-        "id": "msg_scripted",
-        "type": "message",
-        "role": "assistant",
-        "model": answer.model or model,
-        "content": [] if begun else list(answer.content),
-        "stop_reason": None if begun else answer.stop_reason,
-        "stop_sequence": None,
-        "usage": usage,
-    }
-
-
-def _block_events(index: int, block: Json) -> Iterator[tuple[str, Json]]:
-    empty, deltas = _taken_apart(block)
-    yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": empty}
-    if index == 0:
-        yield "ping", {"type": "ping"}
-    for delta in deltas:
-        yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
-    yield "content_block_stop", {"type": "content_block_stop", "index": index}
-
-
-def _taken_apart(block: Json) -> tuple[Json, list[Json]]:
-    match block["type"]:
-        case "text":
-            return {**block, "text": ""}, [{"type": "text_delta", "text": text} for text in _pieces(block["text"])]
-        case "thinking":
-            deltas: list[Json] = [{"type": "thinking_delta", "thinking": text} for text in _pieces(block["thinking"])]
-            deltas.append({"type": "signature_delta", "signature": block["signature"]})
-            return {**block, "thinking": "", "signature": ""}, deltas
-        case "tool_use":
-            pieces = _pieces(json.dumps(block["input"]))
-            return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": text} for text in pieces]
-        case _:
-            return block, []
-
-
-def _pieces(text: str) -> list[str]:
-    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
-
-
-def _blocks(message: Json) -> list[Json]:
-    content = message["content"]
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
-def _problems_of_messages(messages: Any, signatures: set[str]) -> Iterator[str]:
-    if not isinstance(messages, list) or not messages:
-        yield "messages: at least one message is required"
-        return
-    open_calls: set[str] = set()
-    for number, message in enumerate(messages):
-        expected = "assistant" if number % 2 else "user"
-        if message.get("role") != expected:
-            yield f"messages.{number}: roles must alternate between user and assistant, beginning with user"
-        if not message.get("content"):
-            yield f"messages.{number}: all messages must have non-empty content"
-        answered = {block["tool_use_id"] for block in _blocks(message) if block["type"] == "tool_result"}
-        if open_calls - answered:
-            yield f"messages.{number}: `tool_use` ids were found without `tool_result` blocks immediately after"
-        if answered - open_calls:
-            yield f"messages.{number}: unexpected `tool_use_id` found in `tool_result` blocks"
-        open_calls = {block["id"] for block in _blocks(message) if block["type"] == "tool_use"}
-        yield from _problems_of_blocks(number, _blocks(message), signatures)
-    if messages[-1].get("role") == "assistant":
-        yield "messages: this model does not support assistant message prefill"
-
-
-def _problems_of_blocks(number: int, blocks: list[Json], signatures: set[str]) -> Iterator[str]:
-    for place, block in enumerate(blocks):
-        where = f"messages.{number}.content.{place}"
-        if block["type"] == "text" and not block.get("text"):
-            yield f"{where}: text content blocks must be non-empty"
-        if block["type"] == "thinking" and block.get("signature") not in signatures:
-            yield f"{where}: Invalid `signature` in `thinking` block"
-        if any(value is None for value in block.values()):
-            yield f"{where}: Input should not be null"
-
-
-def _problems_of_tools(tools: list[Json]) -> Iterator[str]:
-    names = [tool.get("name", "") for tool in tools]
-    if len(set(names)) != len(names):
-        yield "tools: Tool names must be unique."
-    for number, tool in enumerate(tools):
-        if not _TOOL_NAME.fullmatch(names[number]):
-            yield f"tools.{number}.custom.name: String should match pattern"
-        if tool.get("input_schema", {}).get("type") != "object":
-            yield f"tools.{number}.custom.input_schema.type: Field required"
-
-
-def _problems_of_format(config: Json) -> Iterator[str]:
-    if not config:
-        return
-    wanted = config.get("format", {})
-    if wanted.get("type") != "json_schema" or not isinstance(wanted.get("schema"), dict):
-        yield "output_config.format.schema: Field required"
-    else:
-        yield from schema_problems(wanted["schema"])
-
-
-def schema_problems(schema: Json) -> Iterator[str]:
-    """The subset that structured output takes."""
-    where = "output_config.format.schema"
-    allowed = {"type", "properties", "required", "additionalProperties", "items", "minItems", "anyOf", "allOf"}
-    allowed |= {"enum", "const", "description", "title", "format", "default", "$ref", "$defs"}
-    if extra := sorted(schema.keys() - allowed):
-        yield f"{where}: property '{extra[0]}' is not supported"
-    if not schema.keys() & {"type", "anyOf", "allOf", "enum", "const", "$ref"}:
-        yield f"{where}: a type is required"
-    if isinstance(schema.get("type"), list):
-        yield f"{where}: lists of types are not supported"
-    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
-        yield f"{where}: For 'object' type, 'additionalProperties' must be explicitly set to false"
-    inner = [*schema.get("properties", {}).values(), *schema.get("anyOf", []), *schema.get("allOf", [])]
-    for sub in [*inner, *([schema["items"]] if "items" in schema else [])]:
-        yield from schema_problems(sub)
 
 
 def _bad(message: str) -> Failure:
@@ -400,7 +206,7 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
         def _answer(self, body: Json, answer: Answer) -> None:
             usage = answer.usage or api.count(body, answer)
             if not body.get("stream"):
-                message = _message(answer, body["model"], usage)
+                message = message_of(answer, body["model"], usage)
                 self._send(200, "application/json", json.dumps(message).encode(), {})
                 return
             self.send_response(200)
