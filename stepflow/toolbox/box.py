@@ -1,0 +1,227 @@
+"""The toolbox as the engine sees it: the ports `Tools` and `Commands`, and the doors for commits.
+
+Takes: tool calls and commands. Gives: their results; bad input and failures are results, a broken toolbox raises.
+May touch: the checkout's owners and modes while it is lent, a private folder, the toolbox process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, cast
+
+from stepflow.domain.checkout import BundleInfo, TreeState
+from stepflow.domain.command import CommandResult
+from stepflow.domain.conversation import ToolResult
+from stepflow.domain.tools import TOOL_SPECS
+from stepflow.errors import BoundaryError, IsolationError
+from stepflow.toolbox.connection import Connection
+from stepflow.toolbox.environment import build_environment
+from stepflow.toolbox.identity import choose_identity, closed_interpreter
+from stepflow.toolbox.isolation import Found, judge_layers
+from stepflow.toolbox.lending import Loan
+from stepflow.toolbox.options import ToolboxOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from stepflow.domain.command import CommandRequest
+    from stepflow.domain.conversation import ToolUse
+    from stepflow.domain.json import JsonObject
+    from stepflow.toolbox.identity import Identity
+    from stepflow.toolbox.isolation import Layer
+
+#: Beyond a call's own timeout: killing what will not die, and reading what is left, on a machine under load.
+_GRACE = 30.0
+_START_TIMEOUT = 30.0
+#: Four calls of git, each with its own two minutes.
+_GIT_TIMEOUT = 480.0
+_KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
+
+
+class Toolbox:
+    """A running toolbox. Made by `start`, ended by `close` or by leaving the `with` block."""
+
+    def __init__(self, *, connection: Connection, layers: tuple[Layer, ...], options: ToolboxOptions) -> None:
+        self._connection = connection
+        self._layers = layers
+        self._options = options
+        self._ending = contextlib.ExitStack()
+
+    @classmethod
+    def start(cls, checkout: Path, *, options: ToolboxOptions | None = None) -> Toolbox:
+        """Start a toolbox in the checkout. Raises `IsolationError` or `InputError`, and leaves nothing behind then."""
+        chosen = options or ToolboxOptions()
+        place = _existing(checkout)
+        choice = choose_identity(place, chosen)
+        with contextlib.ExitStack() as ending:
+            private = _private_folder(chosen, choice.identity, ending)
+            environment = build_environment(
+                checkout=place, private=private, interpreter=Path(sys.executable), pass_env=chosen.pass_env
+            )
+            if choice.identity:
+                loan = Loan(place, choice.identity)
+                ending.callback(_take_back, loan)
+                loan.begin()
+            connection = Connection(checkout=place, environment=environment)
+            ending.callback(connection.close)
+            facts = connection.ask(_settings(place, choice.identity, chosen), timeout=_START_TIMEOUT)
+            if "problem" in facts:
+                raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
+            closed = closed_interpreter(choice.identity.uid) if choice.identity else None
+            found = Found(facts=facts, choice=choice, options=chosen, closed_interpreter=closed)
+            box = cls(connection=connection, layers=judge_layers(found), options=chosen)
+            box._ending = ending.pop_all()
+        return box
+
+    def run_tool(self, use: ToolUse) -> ToolResult:
+        """Run one tool call (port `Tools`). Raises `IsolationError` when the toolbox itself is broken."""
+        begun = time.monotonic()
+        if use.name not in {spec.name for spec in TOOL_SPECS}:
+            text = f"there is no tool {use.name!r}; the tools are {_KNOWN}"
+            return ToolResult(tool_use_id=use.id, text=text, is_error=True)
+        longest = self._options.bash_max_timeout if use.name == "bash" else self._options.file_timeout
+        answer = self._connection.ask({"op": "tool", "name": use.name, "input": use.input}, timeout=longest + _GRACE)
+        return ToolResult(
+            tool_use_id=use.id,
+            text=str(answer["text"]),
+            is_error=bool(answer.get("is_error")),
+            exit_code=cast("int | None", answer.get("exit_code")),
+            seconds=time.monotonic() - begun,
+        )
+
+    def run_command(self, request: CommandRequest) -> CommandResult:
+        """Run one process with nothing else of the toolbox alive, before or after (port `Commands`)."""
+        message: JsonObject = {"op": "command", "argv": list(request.argv), "timeout": request.timeout}
+        answer = self._connection.ask(message, timeout=request.timeout + _GRACE)
+        return CommandResult(
+            exit_code=int(str(answer["exit_code"])),
+            stdout=str(answer["stdout"]),
+            stderr=str(answer["stderr"]),
+            timed_out=bool(answer["timed_out"]),
+            started=bool(answer["started"]),
+            error=str(answer["error"]),
+            seconds=float(str(answer["seconds"])),
+        )
+
+    def end_step(self) -> None:
+        """End the step's shell and every process that its tools have left running (port `Tools`)."""
+        answer = self._connection.ask({"op": "end_step"}, timeout=_GRACE)
+        if answer["alive"]:
+            raise IsolationError(
+                f"Processes of the tools are still alive although they were killed: {answer['alive']}.",
+                hint="They may hang on a device or a network disk; run the job again on a fresh machine.",
+            )
+
+    def tree(self) -> TreeState:
+        """HEAD and what is not committed, asked with an index of its own; what runs keeps running."""
+        answer = self._asked_git({"op": "tree"})
+        return TreeState(
+            commit=str(answer["commit"]),
+            tree=str(answer["tree"]),
+            uncommitted=tuple(str(path) for path in cast("list[object]", answer["uncommitted"])),
+            problem=str(answer["problem"]),
+        )
+
+    def stream_bundle(self, base_commit: str, sink: Callable[[bytes], object], *, max_bytes: int) -> BundleInfo | None:
+        """Stream a bundle of `base_commit..HEAD` to the sink, piece by piece; None when there are no commits.
+
+        Everything that still runs is killed first. Raises `BoundaryError` when the bundle is larger than `max_bytes`
+        (the sink then holds a part that is of no use) or git cannot make it.
+        """
+        answer = self._asked_git({"op": "bundle", "base": base_commit, "limit": max_bytes}, sink)
+        if answer.get("too_large"):
+            raise BoundaryError(
+                f"The commits of this run make a bundle of more than {max_bytes} bytes.",
+                hint="Let the agent commit less; generated files and binaries belong into .gitignore.",
+            )
+        if not answer["commits"]:
+            return None
+        return BundleInfo(
+            commits=int(str(answer["commits"])),
+            commit=str(answer["commit"]),
+            tree=str(answer["tree"]),
+            size=int(str(answer["bytes"])),
+        )
+
+    @property
+    def isolation(self) -> Mapping[str, str]:
+        """Each layer's state, for the report."""
+        return {layer.name: layer.state for layer in self._layers}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The layers that do not hold, which `isolation: best-effort` lets pass."""
+        return tuple(f"{layer.name}: {layer.state}" for layer in self._layers if layer.missing)
+
+    def close(self) -> None:
+        """Kill everything, take the checkout back, remove the private folder. May be called again, at any moment."""
+        self._ending.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _asked_git(self, request: JsonObject, sink: Callable[[bytes], object] | None = None) -> dict[str, object]:
+        answer = self._connection.ask(request, timeout=_GIT_TIMEOUT + _GRACE, sink=sink)
+        if answer.get("problem") and "commit" not in answer:
+            raise BoundaryError(
+                f"The commits cannot be read from the checkout: {answer['problem']}.",
+                hint="Look at what the tools did to the repository.",
+            )
+        return answer
+
+
+_REACH_HINT = "Put the checkout and the folder for temporary files where the tools' user may enter."
+
+
+def _existing(checkout: Path) -> Path:
+    place = checkout.resolve()
+    if not place.is_dir():
+        raise IsolationError(f"There is no folder {place} to run tools in.", hint="Check the repository out first.")
+    return place
+
+
+def _private_folder(options: ToolboxOptions, identity: Identity | None, ending: contextlib.ExitStack) -> Path:
+    private = Path(tempfile.mkdtemp(prefix="stepflow-tools-", dir=options.private_root)).resolve()
+    ending.callback(shutil.rmtree, private, ignore_errors=True)
+    for folder in (private / "home", private / "tmp"):
+        folder.mkdir(mode=0o700)
+    if identity:
+        for folder in (private, private / "home", private / "tmp"):
+            shutil.chown(folder, identity.uid, identity.gid)
+    return private
+
+
+def _take_back(loan: Loan) -> None:
+    left = loan.take_back()
+    if left:
+        raise IsolationError(
+            f"The checkout could not be taken back whole: {'; '.join(left[:5])}.",
+            hint="Do not use this checkout in later steps of the job.",
+        )
+
+
+def _settings(checkout: Path, identity: Identity | None, options: ToolboxOptions) -> JsonObject:
+    return {
+        "op": "settle",
+        "checkout": str(checkout),
+        "uid": identity.uid if identity else None,
+        "gid": identity.gid if identity else None,
+        "guard_uid": identity.guard_uid if identity else None,
+        "processes": options.limits.processes,
+        "file_bytes": options.limits.file_bytes,
+        "open_files": options.limits.open_files,
+        "bash_timeout": options.bash_timeout,
+        "bash_max_timeout": options.bash_max_timeout,
+        "file_timeout": options.file_timeout,
+    }

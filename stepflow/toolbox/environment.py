@@ -1,0 +1,72 @@
+"""The tools' environment, built from nothing (security.md cases 1 and 15).
+
+Takes: paths and the variables that the workflow's author passes on. Gives: all that a tool will see.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Inputs, runtime tokens and the files that later steps of the job read; what decides which program or library runs.
+_NEVER = re.compile(
+    r"INPUT_.*|ACTIONS_.*|GIT_CONFIG_.*|LD_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS"
+    r"|GITHUB_(?:TOKEN|ENV|PATH|OUTPUT|STATE|STEP_SUMMARY)"
+)
+_GIT_CONFIG = (
+    ("user.name", "stepflow"),
+    ("user.email", "stepflow@users.noreply.github.com"),
+    # A collection in the background would outlive its command and be killed half-way.
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+)
+
+
+def build_environment(
+    *, checkout: Path, private: Path, interpreter: Path, pass_env: Mapping[str, str]
+) -> dict[str, str]:
+    """Every variable of every tool. Raises `InputError` for a name in `pass_env` that tools must not be given."""
+    fixed = {
+        # The interpreter's own programs (mypy, pytest) come last: nothing there can stand in for a system program.
+        "PATH": ":".join((*SYSTEM_PATH, str(interpreter.parent))),
+        "HOME": str(private / "home"),
+        "TMPDIR": str(private / "tmp"),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "CI": "true",
+        "PAGER": "cat",
+        "GIT_PAGER": "cat",
+        "GIT_TERMINAL_PROMPT": "0",
+        # Validators ask for a clean tree; byte code beside the sources would be the tools' own dirt.
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **_git_config(("safe.directory", str(checkout)), *_GIT_CONFIG),
+    }
+    _check_names(pass_env, fixed)
+    return {**fixed, **pass_env}
+
+
+def _git_config(*settings: tuple[str, str]) -> dict[str, str]:
+    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
+
+
+def _check_names(pass_env: Mapping[str, str], fixed: Mapping[str, str]) -> None:
+    for name, value in pass_env.items():
+        if not _NAME.fullmatch(name) or "\0" in value:
+            raise InputError(f"pass-env: `{name}` is no variable that a process can have.", hint="Correct the name.")
+        if name in fixed or _NEVER.fullmatch(name):
+            raise InputError(
+                f"pass-env: `{name}` cannot be given to the tools; it is set by the toolbox or would reach secrets.",
+                hint="Remove it from pass-env; pass the value under another name if tools need it.",
+            )

@@ -1,0 +1,108 @@
+"""The tree of processes below one process: who is in it, and how to end it all (security.md "life", case 26).
+
+Takes: a process id. Gives: its descendants, or their end. Both sides use this module.
+May touch: /proc, and by signal only descendants of the given process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_PROC = "/proc"
+_PAUSE = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One line of the process table."""
+
+    pid: int
+    parent: int
+    state: str
+    threads: int
+    uid: int
+
+    @property
+    def dead(self) -> bool:
+        """True for what only waits to be reaped."""
+        return self.state in "ZX"
+
+
+def kill_descendants(root: int, *, reap: Callable[[], None], patience: float = 5.0) -> tuple[int, ...]:
+    """Kill everything below `root` and wait until nothing is left; gives what is still alive after `patience` seconds.
+
+    All are stopped first: a stopped process cannot fork, so a fork bomb runs out of processes that could go on.
+    """
+    deadline = time.monotonic() + patience
+    stopped: set[int] = set()
+    while living := {process.pid for process in descendants(root) if not process.dead}:
+        if time.monotonic() > deadline:
+            return tuple(sorted(living))
+        if fresh := living - stopped:
+            _signal(fresh, signal.SIGSTOP)
+            stopped |= fresh
+            continue
+        _signal(living, signal.SIGKILL)
+        reap()
+        time.sleep(_PAUSE)
+    reap()
+    return ()
+
+
+def descendants(root: int) -> tuple[Process, ...]:
+    """Every process below `root`, which must be a subreaper for daemons to be among them."""
+    children: dict[int, list[Process]] = {}
+    for process in process_table():
+        children.setdefault(process.parent, []).append(process)
+    found: list[Process] = []
+    waiting = [root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += [process.pid for process in below]
+    return tuple(found)
+
+
+def process_table() -> Iterator[Process]:
+    """All processes that can be seen; none where there is no /proc."""
+    try:
+        names = os.listdir(_PROC)
+    except OSError:
+        return
+    for name in names:
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                yield _read(name)
+
+
+def tasks_of(uid: int) -> int:
+    """How many threads the user runs: what RLIMIT_NPROC counts, as far as it can be seen from here."""
+    return sum(process.threads for process in process_table() if process.uid == uid)
+
+
+def _read(name: str) -> Process:
+    path = f"{_PROC}/{name}"
+    with open(f"{path}/stat", "rb") as file:
+        # The command's name stands in parentheses and may itself hold some, so the fields begin after the last one.
+        fields = file.read().rpartition(b")")[2].split()
+    return Process(
+        pid=int(name),
+        parent=int(fields[1]),
+        state=fields[0].decode(),
+        threads=int(fields[17]),
+        uid=os.stat(path).st_uid,
+    )
+
+
+def _signal(pids: set[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)

@@ -1,0 +1,110 @@
+"""The first thing the program does: become the unprivileged user it stays, and tell what holds (security.md).
+
+Takes: the identity that the parent chose. Gives: one state per layer, or `CannotSettle`.
+May touch: the credentials and attributes of this process, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import kernel
+from .family import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class CannotSettle(Exception):
+    """The toolbox must not start; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the parent sends first. `uid` None means: stay who you are. `guard_uid` is a user that nothing else has."""
+
+    checkout: str
+    uid: int | None
+    gid: int | None
+    guard_uid: int | None
+    limits: Limits
+    bash_timeout: float
+    bash_max_timeout: float
+    file_timeout: float
+
+    @classmethod
+    def of(cls, message: Mapping[str, object]) -> Settings:
+        """Read the parent's first frame."""
+        return cls(
+            checkout=str(message["checkout"]),
+            uid=_optional_id(message["uid"]),
+            gid=_optional_id(message["gid"]),
+            guard_uid=_optional_id(message["guard_uid"]),
+            limits=Limits(
+                processes=int(str(message["processes"])),
+                file_bytes=int(str(message["file_bytes"])),
+                open_files=int(str(message["open_files"])),
+            ),
+            bash_timeout=float(str(message["bash_timeout"])),
+            bash_max_timeout=float(str(message["bash_max_timeout"])),
+            file_timeout=float(str(message["file_timeout"])),
+        )
+
+
+def settle(settings: Settings) -> dict[str, object]:
+    """Become the tools' user. What the kernel refused is told, not hidden; the parent decides what that means."""
+    _change_user(settings)
+    facts: dict[str, object] = {
+        "no_new_privileges": kernel.forgo_new_privileges(),
+        "undumpable": kernel.become_undumpable(),
+        "subreaper": kernel.become_subreaper(),
+        "dies_with_parent": kernel.die_with_parent(signal.SIGTERM),
+        "platform": sys.platform,
+    }
+    if os.geteuid() == 0:
+        facts["capabilities_dropped"] = kernel.drop_capabilities()
+    os.umask(0o022)
+    _check_reach(settings.checkout)
+    facts |= {"uid": os.geteuid(), "gid": os.getegid(), "groups": os.getgroups(), "real_uid": os.getuid()}
+    return facts
+
+
+def _change_user(settings: Settings) -> None:
+    if settings.uid is None or settings.gid is None:
+        if os.geteuid() == 0:
+            with contextlib.suppress(PermissionError):
+                os.setgroups([])
+        return
+    # Only the real and the saved user decide who may send signals: as the guard user the supervisor is out of
+    # reach of the tools, while its effective user, theirs, lets it work in the checkout and end what they start.
+    guard = settings.uid if settings.guard_uid is None else settings.guard_uid
+    try:
+        os.setgroups([])
+        os.setresgid(settings.gid, settings.gid, settings.gid)
+        os.setresuid(guard, settings.uid, guard)
+    except OSError as exc:
+        raise CannotSettle(f"the toolbox could not become user {settings.uid}: {exc.strerror}") from exc
+
+
+def _check_reach(checkout: str) -> None:
+    """The checkout must be reachable by its own path: git and most tools ask for that."""
+    user = os.geteuid()
+    try:
+        same = os.path.samestat(os.stat(checkout), os.stat("."))
+        os.listdir(checkout)
+    except OSError as exc:
+        raise CannotSettle(f"user {user}, who the tools run as, cannot enter {checkout}: {exc.strerror}") from exc
+    if not same:
+        raise CannotSettle(f"{checkout} is not the folder that the toolbox was started in")
+    for name in ("HOME", "TMPDIR"):
+        if not os.access(os.environ[name], os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise CannotSettle(f"user {user}, who the tools run as, cannot write to {os.environ[name]} ({name})")
+
+
+def _optional_id(value: object) -> int | None:
+    return None if value is None else int(str(value))

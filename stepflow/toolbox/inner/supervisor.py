@@ -1,0 +1,163 @@
+"""The toolbox program: settles, then answers one request after the other until the pipe closes.
+
+Takes: frames on standard input. Gives: one JSON frame per request on standard output, a bundle's bytes before it.
+May touch: everything below it; at the end, however it comes, it kills all that it has started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from . import files, search, wire
+from .command import run_command
+from .family import Family, ParentGone
+from .inputs import flag, number, optional_text
+from .places import Refusal
+from .repository import bundle, look_at_tree
+from .settle import CannotSettle, Settings, settle
+from .shell import Shell, ShellRefusal
+from .worker import run_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_REQUESTS = 0
+_ANSWERS = 1
+_PIECE = 65536
+_FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
+    "read": files.read,
+    "write": files.write,
+    "edit": files.edit,
+    "glob": search.glob,
+    "grep": search.grep,
+}
+
+
+def main() -> int:
+    """Run until the parent closes the pipe: 0. A first frame that cannot be met: 1, after an answer that says why."""
+    parent = os.getppid()
+    requests = _Requests()
+    try:
+        first = requests.wait()
+        settings = Settings.of(first)
+        facts = settle(settings)
+    except CannotSettle as exc:
+        wire.send(_ANSWERS, {"problem": str(exc)})
+        return 1
+    except ParentGone:
+        return 0
+    if os.getppid() != parent:
+        return 0
+    supervisor = _Supervisor(settings)
+    signal.signal(signal.SIGTERM, partial(supervisor.on_termination, parent))
+    wire.send(_ANSWERS, facts)
+    return supervisor.serve(requests)
+
+
+class _Requests:
+    """The frames that come in."""
+
+    def __init__(self) -> None:
+        self._frames = wire.Frames()
+
+    def wait(self) -> Mapping[str, object]:
+        """The next request; raises `ParentGone` at the end of the pipe."""
+        while not (frame := self._frames.take()):
+            data = os.read(_REQUESTS, _PIECE)
+            if not data:
+                raise ParentGone
+            self._frames.feed(data)
+        return wire.unpack(frame[1])
+
+
+class _Supervisor:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._family = Family(request_fd=_REQUESTS, limits=settings.limits)
+        self._shell: Shell | None = None
+
+    def serve(self, requests: _Requests) -> int:
+        """Answer until the pipe closes."""
+        try:
+            while True:
+                wire.send(_ANSWERS, self._answer(requests.wait()))
+        except (ParentGone, BrokenPipeError):
+            return 0
+        finally:
+            self._family.end()
+
+    def on_termination(self, parent: int, _number: int, _frame: object) -> None:
+        """The kernel says that the parent is dead, or only that the thread of it that started us has ended."""
+        if os.getppid() == parent:
+            return
+        self._family.end()
+        os._exit(0)
+
+    def _answer(self, request: Mapping[str, object]) -> dict[str, object]:
+        match request["op"]:
+            case "tool":
+                inputs = cast("Mapping[str, object]", request["input"])
+                return self._tool(str(request["name"]), inputs)
+            case "command":
+                argv = [str(argument) for argument in cast("list[object]", request["argv"])]
+                self._drop_shell()
+                return asdict(run_command(self._family, argv, float(str(request["timeout"]))))
+            case "end_step":
+                return {"alive": list(self._end_step())}
+            case "tree":
+                return _or_problem(lambda: look_at_tree(self._family))
+            case "bundle":
+                self._drop_shell()
+                base, limit = str(request["base"]), int(str(request["limit"]))
+                return _or_problem(lambda: bundle(self._family, base, limit, partial(wire.send_raw, _ANSWERS)))
+            case other:
+                return {"problem": f"the toolbox knows no request {other!r}"}
+
+    def _tool(self, name: str, inputs: Mapping[str, object]) -> dict[str, object]:
+        try:
+            if name == "bash":
+                return self._bash(inputs)
+            work = partial(_FILE_TOOLS[name], self._settings.checkout, inputs)
+            return {"text": run_worker(self._family, self._settings.limits, work, self._settings.file_timeout)}
+        except (Refusal, ShellRefusal) as exc:
+            return {"text": f"{name}: {exc}", "is_error": True}
+
+    def _bash(self, inputs: Mapping[str, object]) -> dict[str, object]:
+        restart, command = flag(inputs, "restart"), optional_text(inputs, "command")
+        if restart:
+            self._end_step()
+        if not command.strip():
+            if restart:
+                return {"text": "the shell was restarted in the repository root"}
+            raise Refusal("command is missing")
+        timeout = number(inputs, "timeout_ms") / 1000 or self._settings.bash_timeout
+        self._shell = self._shell or Shell(self._family)
+        said = self._shell.run(command, min(timeout, self._settings.bash_max_timeout))
+        if not self._shell.alive:
+            self._drop_shell()
+        return {"text": said.text, "is_error": said.failed, "exit_code": said.exit_code}
+
+    def _end_step(self) -> tuple[int, ...]:
+        self._drop_shell()
+        return self._family.end()
+
+    def _drop_shell(self) -> None:
+        if self._shell:
+            self._shell.close()
+            self._shell = None
+
+
+def _or_problem(ask: Callable[[], dict[str, object]]) -> dict[str, object]:
+    try:
+        return ask()
+    except Refusal as exc:
+        return {"problem": str(exc)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Runs a file tool in a child of its own, so that a hanging disk, a bad pattern or a huge file ends only that child.
+
+Takes: a function that gives text. Gives: its text, or why it was refused.
+May touch: processes; limits memory and time of the child.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from .family import limit_self
+from .output import HeadTail
+from .places import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .family import Family, Limits
+
+#: What one file tool may hold in memory, beside the program itself.
+MEMORY = 1024 * 1024 * 1024
+#: Above everything that a tool gives, also when each character is escaped.
+_ANSWER_LIMIT = 16 * 1024 * 1024
+
+
+def run_worker(family: Family, limits: Limits, work: Callable[[], str], timeout: float) -> str:
+    """The text that `work` gives. Raises `Refusal` with the reason when it gives none in time."""
+    answer_fd, answer_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _work_and_exit(work, limits, answer_end)
+    os.close(answer_end)
+    answer = HeadTail(_ANSWER_LIMIT)
+    try:
+        in_time = family.pump({answer_fd: answer}, deadline=time.monotonic() + timeout)
+    finally:
+        os.close(answer_fd)
+    if not in_time:
+        os.kill(pid, signal.SIGKILL)
+        raise Refusal(f"took longer than {timeout:g} s and was stopped; narrow the pattern or the path")
+    return _read_answer(answer.text())
+
+
+def _work_and_exit(work: Callable[[], str], limits: Limits, answer_end: int) -> None:
+    """The child's whole life; it never returns."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    limit_self(limits, resource.getrlimit(resource.RLIMIT_NPROC)[1])
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    try:
+        answer = {"text": work()}
+    except Refusal as exc:
+        answer = {"refusal": str(exc)}
+    except OSError as exc:
+        answer = {"refusal": exc.strerror or str(exc)}
+    except MemoryError:
+        answer = {"refusal": "needs more memory than a file tool may use; narrow it"}
+    except RecursionError:
+        answer = {"refusal": "the pattern is nested too deeply"}
+    try:
+        with os.fdopen(answer_end, "wb") as pipe:
+            pipe.write(json.dumps(answer).encode())
+    finally:
+        os._exit(0)
+
+
+def _read_answer(text: str) -> str:
+    try:
+        answer: dict[str, str] = json.loads(text)
+    except ValueError:
+        raise Refusal("the tool ended without an answer; it ran into one of its limits") from None
+    if "refusal" in answer:
+        raise Refusal(answer["refusal"])
+    return answer["text"]

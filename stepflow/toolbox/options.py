@@ -1,0 +1,57 @@
+"""What the caller decides about a toolbox.
+
+Takes: nothing. Gives: `ToolboxOptions` and its words.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_MIB = 1024 * 1024
+
+
+class Isolation(StrEnum):
+    """Whether a layer that is missing refuses the run or only warns (action.md, input `isolation`)."""
+
+    REQUIRED = "required"
+    BEST_EFFORT = "best-effort"
+
+
+class UserPolicy(StrEnum):
+    """Who the tools run as when the parent is root: a user of their own, or root without capabilities."""
+
+    SEPARATE = "separate"
+    STAY = "stay"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """`processes` is how many more than at the start of a process the tools' user may run; sizes in bytes."""
+
+    processes: int = 2048
+    file_bytes: int = 4096 * _MIB
+    open_files: int = 16384
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolboxOptions:
+    """Timeouts in seconds. `pass_env` are the variables that the workflow's author wants the tools to see.
+
+    `private_root` is where the tools' HOME and TMPDIR are made; None means the system's place for temporary files.
+    """
+
+    isolation: Isolation = Isolation.REQUIRED
+    user: UserPolicy = UserPolicy.SEPARATE
+    pass_env: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    bash_timeout: float = 120.0
+    bash_max_timeout: float = 600.0
+    file_timeout: float = 30.0
+    private_root: Path | None = None
