@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from stepflow.toolbox.identity import Identity
     from stepflow.toolbox.isolation import Layer
 
-#: Beyond a call's own timeout: killing what will not die, and reading what is left, on a machine under load.
-_GRACE = 30.0
 _START_TIMEOUT = 30.0
 #: Four calls of git, each with its own two minutes.
 _GIT_TIMEOUT = 480.0
@@ -86,7 +84,9 @@ class Toolbox:
             text = f"there is no tool {use.name!r}; the tools are {_KNOWN}"
             return ToolResult(tool_use_id=use.id, text=text, is_error=True)
         longest = self._options.bash_max_timeout if use.name == "bash" else self._options.file_timeout
-        answer = self._connection.ask({"op": "tool", "name": use.name, "input": use.input}, timeout=longest + _GRACE)
+        answer = self._connection.ask(
+            {"op": "tool", "name": use.name, "input": use.input}, timeout=longest + self._options.grace
+        )
         return ToolResult(
             tool_use_id=use.id,
             text=str(answer["text"]),
@@ -98,7 +98,7 @@ class Toolbox:
     def run_command(self, request: CommandRequest) -> CommandResult:
         """Run one process with nothing else of the toolbox alive, before or after (port `Commands`)."""
         message: JsonObject = {"op": "command", "argv": list(request.argv), "timeout": request.timeout}
-        answer = self._connection.ask(message, timeout=request.timeout + _GRACE)
+        answer = self._connection.ask(message, timeout=request.timeout + self._options.grace)
         return CommandResult(
             exit_code=int(str(answer["exit_code"])),
             stdout=str(answer["stdout"]),
@@ -111,7 +111,7 @@ class Toolbox:
 
     def end_step(self) -> None:
         """End the step's shell and every process that its tools have left running (port `Tools`)."""
-        answer = self._connection.ask({"op": "end_step"}, timeout=_GRACE)
+        answer = self._connection.ask({"op": "end_step"}, timeout=self._options.grace)
         if answer["alive"]:
             raise IsolationError(
                 f"Processes of the tools are still alive although they were killed: {answer['alive']}.",
@@ -172,7 +172,7 @@ class Toolbox:
         self.close()
 
     def _asked_git(self, request: JsonObject, sink: Callable[[bytes], object] | None = None) -> dict[str, object]:
-        answer = self._connection.ask(request, timeout=_GIT_TIMEOUT + _GRACE, sink=sink)
+        answer = self._connection.ask(request, timeout=_GIT_TIMEOUT + self._options.grace, sink=sink)
         if answer.get("problem") and "commit" not in answer:
             raise BoundaryError(
                 f"The commits cannot be read from the checkout: {answer['problem']}.",

@@ -44,6 +44,8 @@ class Limits:
 class ToolboxOptions:
     """Timeouts in seconds. `pass_env` are the variables that the workflow's author wants the tools to see.
 
+    `grace` is how much longer than its own timeout a call may take before the toolbox counts as hung: killing what will
+    not die, and reading what is left, on a machine under load.
     `private_root` is where the tools' HOME and TMPDIR are made; None means the system's place for temporary files.
     """
 
@@ -54,4 +56,5 @@ class ToolboxOptions:
     bash_timeout: float = 120.0
     bash_max_timeout: float = 600.0
     file_timeout: float = 30.0
+    grace: float = 30.0
     private_root: Path | None = None
