@@ -1,0 +1,94 @@
+"""What to do next, by how the run ended: one table for terminal, summary, comment and annotations.
+
+Takes: an outcome and a code, or a report. Gives: one or two sentences of concrete advice.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.words import Outcome
+
+if TYPE_CHECKING:
+    from stepflow.domain.report import RunReport
+
+ADVICE: dict[Outcome, str] = {
+    Outcome.COMPLETED: "Nothing is left to do but to read the result.",
+    Outcome.VALIDATION_FAILED: (
+        "Read the failing validator's output, run its command in the repository yourself, and mend the cause or the "
+        "command. Put the label on again to start anew, or raise `maxAttempts` of the validation entry."
+    ),
+    Outcome.ROUTING_FAILED: (
+        "Compare the last answer with the step's `allowedIntents`, `intentField` and `transitions` in "
+        "steps_registry.json; the prompt must name the allowed intents. `stepflow validate` and `stepflow graph` help."
+    ),
+    Outcome.SCHEMA_FAILED: (
+        "Mend the step's `outputSchemaRef`: the schema could not be resolved twice in a row. "
+        "`stepflow validate` names the file and the place."
+    ),
+    Outcome.ABORTED: (
+        "The agent gave up on purpose; its reason is above. Add what it is missing to the issue, then put the label "
+        "on again."
+    ),
+    Outcome.LIMIT_REACHED: (
+        "See in the step table where the run went round in circles. Split the issue or sharpen that step's prompt; "
+        "or raise `max-iterations`, `max-turns-per-step` or `max-visits-per-step`. `resume` continues this run folder."
+    ),
+    Outcome.BUDGET_EXHAUSTED: (
+        "Raise `budget-usd` or `budget-tokens`, choose a cheaper `model`, or split the issue. "
+        "`resume` continues this run folder without paying for finished turns again."
+    ),
+    Outcome.TIMED_OUT: (
+        "Raise `timeout-minutes`, and the job's own `timeout-minutes` above it, or split the issue. "
+        "`resume` continues this run folder."
+    ),
+    Outcome.CANCELLED: "Nothing was lost but the turn in flight: `resume` continues this run folder.",
+    Outcome.MODEL_FAILED: (
+        "Check the API key, the model's name and the service's status. When it answers again, `resume` continues "
+        "this run folder; `stepflow preflight` tells whether the model can be reached."
+    ),
+    Outcome.BOUNDARY_FAILED: (
+        "The work is done, writing it to GitHub was not: the effects above say what was written and what was not. "
+        "Grant what is missing (the job's `permissions`, or 'Allow GitHub Actions to create and approve pull "
+        "requests'), then resume this run folder: what was applied is not repeated."
+    ),
+    Outcome.REFUSED: (
+        "Nothing was written. The reason names the rule that stood against it: write access of whoever started the "
+        "run, a protected path in the change, or a sandbox layer that this machine lacks."
+    ),
+    Outcome.SKIPPED: "Nothing to do: this event concerns no agent. The reason says what it would take to start one.",
+    Outcome.INVALID_DEFINITION: (
+        "Correct the agent definition or the arguments at the places named; `stepflow validate` lists every problem "
+        "with file and line."
+    ),
+    Outcome.INTERNAL_ERROR: (
+        "This is a fault of stepflow, not of your agent. Report it with the traceback in the log and `journal.jsonl` "
+        "of the run folder; secrets are removed from both."
+    ),
+}
+
+ADVICE_OF_CODE: dict[str, str] = {
+    "SF209": (
+        "Give the run arguments that the agent declares: `parameters` in its agent.json lists them, the action's "
+        "input `parameters` takes them."
+    ),
+    "SF328": "Remove `failFast: false`, or start this run with `allow-spec-violations` while you debug the agent.",
+}
+
+
+def advice(outcome: Outcome, code: str | None = None) -> str:
+    """What a person should do after this outcome; a code may know better."""
+    return ADVICE_OF_CODE.get(code or "", ADVICE[outcome])
+
+
+def next_step(report: RunReport) -> str:
+    """The same for a whole report: a success depends on what was written."""
+    if not report.success or not report.effects:
+        return advice(report.outcome, report.code)
+    if all(effect.status is EffectStatus.PLANNED for effect in report.effects):
+        return "This was a dry run: nothing was written. Run it with `boundary: github` to write the effects above."
+    if any(effect.kind is EffectKind.OPEN_PULL_REQUEST for effect in report.effects):
+        return "Review the pull request. If it is a draft, mark it ready when you are content; merging is yours."
+    return "Review what was written to GitHub; the effects above lead there."

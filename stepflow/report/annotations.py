@@ -1,0 +1,67 @@
+"""Workflow commands that put a message on the run's page or on the diff.
+
+Takes: messages, loader problems, a report. Gives: `::error …::…` lines for the runner (action.md "Annotations").
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.domain.problem import Severity
+from stepflow.domain.words import Outcome
+from stepflow.report.advice import advice
+from stepflow.report.plain import clean, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stepflow.domain.problem import Problem
+    from stepflow.domain.report import RunReport
+
+LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+MESSAGE_LIMIT = 4000
+TITLE_LIMIT = 200
+
+
+def annotation(
+    level: str, message: str, *, file: str | None = None, line: int | None = None, title: str | None = None
+) -> str:
+    """One workflow command. `level` is `error`, `warning` or `notice`; with `file` it shows on the diff."""
+    given = {"file": file, "line": str(line) if line else None, "title": cut(title, TITLE_LIMIT) if title else None}
+    properties = ",".join(f"{name}={_property(value)}" for name, value in given.items() if value)
+    return f"::{level}{' ' if properties else ''}{properties}::{_data(cut(message, MESSAGE_LIMIT))}"
+
+
+def problem_annotations(problems: Iterable[Problem]) -> tuple[str, ...]:
+    """One annotation per problem that somebody must act on; notes are not among them."""
+    return tuple(
+        annotation(
+            LEVELS[problem.severity],
+            f"{problem.message}. Fix: {problem.fix}",
+            file=problem.file,
+            line=problem.line,
+            title=f"{problem.code} {problem.path}".strip(),
+        )
+        for problem in problems
+        if problem.severity is not Severity.NOTE
+    )
+
+
+def outcome_annotation(report: RunReport) -> tuple[str, ...]:
+    """What a person must know at the end: nothing when all went well."""
+    if report.success:
+        return ()
+    level = "notice" if report.outcome is Outcome.SKIPPED else "error"
+    what = f"{report.reason}\n{advice(report.outcome, report.code)}"
+    return (annotation(level, what, title=f"{report.agent or 'stepflow'}: {report.outcome}"),)
+
+
+def _data(text: str) -> str:
+    # The runner prints an annotation's text into the log again, where `##[` would be a command.
+    escaped = clean(text).replace("##[", "##\\[")
+    return escaped.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

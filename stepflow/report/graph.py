@@ -1,0 +1,218 @@
+"""The registry's graph as nodes and arrows, with the path of a run drawn into it.
+
+Takes: `AgentDefinition`, and a path. Gives: `FlowGraph`, for Mermaid, JSON and the HTML report alike.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, assert_never
+
+from stepflow.domain.definition import Branch, Target
+from stepflow.domain.words import Intent, Outcome, StepKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from stepflow.domain.definition import AgentDefinition, Rule, Step
+    from stepflow.domain.json import JsonObject
+    from stepflow.domain.report import RunReport
+
+#: From a step to a step, and how often. None stands for the start on the left and for the end on the right.
+PathEdge = tuple[str | None, str | None, int]
+
+RED_VALIDATOR = "validator red"
+VERDICT = "verdict"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphNode:
+    """A step. `reachable` is false when no way leads there from the entry (SF346)."""
+
+    id: str
+    name: str
+    kind: StepKind | None
+    initial: bool
+    validators: tuple[str, ...]
+    reachable: bool
+    visits: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphEdge:
+    """All ways from one step to another as one arrow. `labels` are intents, conditional ones with their value.
+
+    `declared` is false when only the run went here: a jump to a step that the answer named.
+    """
+
+    source: str | None
+    to: str | None
+    labels: tuple[str, ...]
+    walked: int = 0
+    declared: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowGraph:
+    """Nodes in file order and the arrows between them; None is the start (as source) and the end (as target)."""
+
+    agent: str
+    entry: str
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...] = field(default=())
+
+
+def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> FlowGraph:
+    """The graph of an agent, with a path drawn into it if there is one."""
+    ways = list(_ways(agent))
+    reached = _reachable(agent, ways)
+    visits = Counter[str]()
+    for _, to, times in path or ():
+        if to is not None:
+            visits[to] += times
+    return FlowGraph(
+        agent=agent.name,
+        entry=agent.entry_step,
+        nodes=tuple(_node(step, step.id in reached, visits[step.id]) for step in agent.steps.values()),
+        edges=_edges(ways, path or (), known={None, *agent.steps}),
+    )
+
+
+def walked_path(report: RunReport) -> tuple[PathEdge, ...]:
+    """The way a run took, as its history tells it; the end only when the run came there."""
+    steps: list[str | None] = [None, *(line.step_id for line in report.history)]
+    walked = Counter(pairwise(steps))
+    closed = report.history and report.history[-1].transition in ("closing", "complete")
+    if closed and report.outcome in (Outcome.COMPLETED, Outcome.BOUNDARY_FAILED, Outcome.REFUSED):
+        walked[steps[-1], None] += 1
+    return tuple((source, to, times) for (source, to), times in walked.items())
+
+
+def graph_json(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> JsonObject:
+    """The graph for programs. `from` null is the start, `to` null the end."""
+    graph = flow_graph(agent, path)
+    return {
+        "agent": graph.agent,
+        "entry": graph.entry,
+        "steps": [
+            {
+                "id": node.id,
+                "name": node.name,
+                "kind": node.kind.value if node.kind else None,
+                "initial": node.initial,
+                "validators": list(node.validators),
+                "reachable": node.reachable,
+                "visits": node.visits,
+            }
+            for node in graph.nodes
+        ],
+        "edges": [
+            {
+                "from": edge.source,
+                "to": edge.to,
+                "labels": list(edge.labels),
+                "declared": edge.declared,
+                "walked": edge.walked,
+            }
+            for edge in graph.edges
+        ],
+    }
+
+
+_Way = tuple[str | None, str | None, str]
+
+
+def _ways(agent: AgentDefinition) -> Iterator[_Way]:
+    yield (None, agent.entry_step, "")
+    for step in agent.steps.values():
+        for intent, rule in step.edges.items():
+            yield from _rule_ways(step.id, intent, rule)
+        if step.validation:
+            yield (step.id, _repeat_target(step), RED_VALIDATOR)
+        if not agent.gated:
+            yield (step.id, None, VERDICT)
+
+
+def _rule_ways(source: str, intent: Intent, rule: Rule) -> Iterator[_Way]:
+    match rule:
+        case Target(step_id=None) if intent is Intent.REPEAT:
+            yield (source, source, intent)
+        case Target():
+            # `closing` ends the flow whatever its target says (registry.md §5.4).
+            yield (source, None if intent is Intent.CLOSING else rule.step_id, intent)
+        case Branch():
+            for value, to in rule.targets.items():
+                yield (source, to, f"{intent} [{rule.condition} = {value}]")
+            if rule.default is not None and "default" not in rule.targets:
+                yield (source, rule.default, f"{intent} [else]")
+        case _:
+            assert_never(rule)
+
+
+def _repeat_target(step: Step) -> str:
+    rule = step.edges.get(Intent.REPEAT)
+    return rule.step_id if isinstance(rule, Target) and rule.step_id is not None else step.id
+
+
+def _reachable(agent: AgentDefinition, ways: Iterable[_Way]) -> frozenset[str]:
+    """Every step that some way leads to. A jump that may name its target leads everywhere (SF346)."""
+    leads: dict[str, set[str]] = {}
+    for source, to, _ in ways:
+        if source is not None and to is not None:
+            leads.setdefault(source, set()).add(to)
+    reached: set[str] = set()
+    waiting = [agent.entry_step]
+    while waiting:
+        step_id = waiting.pop()
+        if step_id in reached:
+            continue
+        reached.add(step_id)
+        if _jumps_anywhere(agent.steps, step_id):
+            return frozenset(agent.steps)
+        waiting.extend(leads.get(step_id, ()))
+    return frozenset(reached)
+
+
+def _jumps_anywhere(steps: Mapping[str, Step], step_id: str) -> bool:
+    step = steps.get(step_id)
+    gate = step.gate if step else None
+    return bool(gate and gate.target_field and Intent.JUMP in gate.allowed)
+
+
+def _node(step: Step, reachable: bool, visits: int) -> GraphNode:
+    conditions = step.validation.conditions if step.validation else ()
+    return GraphNode(
+        id=step.id,
+        name=step.name,
+        kind=step.kind,
+        initial=step.initial,
+        validators=tuple(condition.validator.name for condition in conditions),
+        reachable=reachable,
+        visits=visits,
+    )
+
+
+def _edges(ways: Iterable[_Way], path: Iterable[PathEdge], *, known: set[str | None]) -> tuple[GraphEdge, ...]:
+    labels: dict[tuple[str | None, str | None], list[str]] = {}
+    for source, to, label in ways:
+        labels.setdefault((source, to), [])
+        if label and label not in labels[source, to]:
+            labels[source, to].append(label)
+    walked: Counter[tuple[str | None, str | None]] = Counter()
+    for source, to, times in path:
+        # A run of another version of the agent may have walked over steps that this one does not have.
+        if source in known and to in known:
+            walked[source, to] += times
+    declared = tuple(
+        GraphEdge(source=source, to=to, labels=tuple(names), walked=walked[source, to])
+        for (source, to), names in labels.items()
+    )
+    surprising = tuple(
+        GraphEdge(source=source, to=to, labels=(), walked=times, declared=False)
+        for (source, to), times in walked.items()
+        if (source, to) not in labels
+    )
+    return declared + surprising

@@ -1,0 +1,139 @@
+"""The log of flow.md §15, derived from the journal's events.
+
+Takes: one entry. Gives: its log entries, and each as a line of `jsonl` or `text`.
+May touch: nothing. What no event stands for arrives as `Noted` and is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from stepflow.domain.event import (
+    IterationStarted,
+    ModelWaited,
+    Noted,
+    Routed,
+    RunFinished,
+    RunStarted,
+    SchemaFailed,
+    StepAnswered,
+    ToolCalled,
+    ValidatorRan,
+)
+from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.words import FailureAction
+from stepflow.report.plain import clean, cut, defuse
+
+if TYPE_CHECKING:
+    from stepflow.domain.event import Entry, Event
+
+#: So many answer schemas that cannot be resolved, one after the other, end a run (registry.md §8.4).
+STRIKES = 2
+REASON_LIMIT = 500
+Line = tuple[str, str, JsonObject]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogEntry:
+    """One line of the log. `level` is debug, info, warning or error; `time` in seconds since the epoch."""
+
+    time: float
+    level: str
+    message: str
+    data: JsonObject = field(default_factory=dict)
+
+
+def log_entries(entry: Entry) -> tuple[LogEntry, ...]:
+    """The log entries of one event; most events have one or none."""
+    return tuple(
+        LogEntry(time=entry.time, level=level, message=message, data=data)
+        for level, message, data in _lines(entry.event)
+    )
+
+
+def log_line(entry: LogEntry, style: str = "jsonl") -> str:
+    """One line without its line break: `jsonl`, or `text` for people."""
+    at = datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if style == "text":
+        data = f"  {compact(entry.data)}" if entry.data else ""
+        return defuse(f"{at} {entry.level:<7} {_flat(entry.message)}{_flat(data)}")
+    line = {"time": at, "level": entry.level, "message": entry.message, "data": entry.data}
+    # ASCII keeps invisible characters visible; the runner that reads stderr looks for this one word anywhere.
+    return json.dumps(line, separators=(",", ":")).replace("##[", "#\\u0023[")
+
+
+def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911 - one return per event is the table
+    match event:
+        case RunStarted():
+            return (("info", f"Starting agent: {event.agent}", _start_data(event)),)
+        case IterationStarted():
+            data: JsonObject = {"step": event.step_id, "kind": event.kind, "model": event.model}
+            return (("info", f"=== Iteration {event.iteration} ===", data),)
+        case SchemaFailed():
+            message = f'[SchemaResolution] failure {event.strikes}/{STRIKES} on step "{event.step_id}"'
+            return (("warning", message, {"reason": cut(event.reason, REASON_LIMIT)}),)
+        case ModelWaited():
+            data = {"reason": cut(event.reason, REASON_LIMIT), "attempt": event.attempt}
+            return (("warning", f"[Model] waiting {event.seconds:g}s", data),)
+        case ToolCalled(denied=True):
+            return (("warning", f'[Tools] denied "{event.name}"', {}),)
+        case StepAnswered() if event.intent:
+            return (("info", f"[StepFlow] Interpreted intent: {event.intent}", _intent_data(event)),)
+        case Routed() if event.to is not None:
+            return _routing(event, f"{event.source} -> {event.to}")
+        case ValidatorRan():
+            return (_validator(event),)
+        case Noted():
+            return ((event.level, event.message, event.data),)
+        case RunFinished():
+            return (("info", f"Agent completed: {event.outcome}", {"reason": cut(event.reason, REASON_LIMIT)}),)
+        case _:
+            return ()
+
+
+def _start_data(event: RunStarted) -> JsonObject:
+    return {
+        "run": event.run_id,
+        "dialect": event.dialect,
+        "verdict": event.verdict_type,
+        "entry_step": event.entry_step,
+        "max_iterations": event.max_iterations,
+        "issue": event.issue,
+        "isolation": dict(event.isolation),
+    }
+
+
+def _intent_data(event: StepAnswered) -> JsonObject:
+    return {
+        "step": event.step_id,
+        "reason": cut(event.reason, REASON_LIMIT),
+        "target": event.target,
+        "fallback": event.violation is not None,
+    }
+
+
+def _routing(event: Routed, way: str) -> tuple[Line, ...]:
+    decision: Line = ("info", f"[StepFlow] Routing decision: {way}", {"transition": event.transition})
+    return (("info", f"[StepFlow] Prefix substitution: {way}", {}), decision) if event.by_prefix else (decision,)
+
+
+def _validator(event: ValidatorRan) -> Line:
+    if event.passed:
+        word = "passed"
+    elif event.action is FailureAction.SKIP:
+        word = "skipped"
+    elif not event.recoverable:
+        word = "unrecoverable"
+    else:
+        word = f"failed (attempt {event.attempt}/{event.max_attempts})"
+    data: JsonObject = {"exit_code": event.exit_code, "seconds": event.seconds}
+    if not event.passed:
+        data["pattern"] = event.pattern
+    return ("info" if event.passed else "warning", f"[Validator] {event.name}: {word}", data)
+
+
+def _flat(text: str) -> str:
+    return clean(text).replace("\n", "\\n")

@@ -1,0 +1,93 @@
+"""Text of the model, of tools and of people, made harmless for a log that GitHub's runner reads.
+
+Takes: any text. Gives: visible text that no runner or terminal obeys (security.md case 6).
+May touch: nothing.
+
+The runner obeys `::command::` at the start of a line, after any blanks, and `##[command]` anywhere in one. It
+compares by culture, which skips invisible characters: they must go first, and a zero-width guard would guard nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+ANSI = re.compile(
+    r"""(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?          # control sequences such as colours
+      | \x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|$)      # titles, links and other strings up to their end
+      | \x1b[ -/]*[0-~]?                           # everything else that begins with escape
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+#: Letters and marks that fonts show as nothing although Unicode does not class them as format characters.
+BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
+INVISIBLE_CLASSES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+ELLIPSIS = "…"
+
+
+def clean(text: str) -> str:
+    """The visible part of a text, with `\\n` as the only line break and blanks for tabs."""
+    text = LINE_BREAK.sub("\n", ANSI.sub("", text)).replace("\t", "    ")
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return "".join(character for character in text if _visible(character))
+
+
+def one_line(text: str, limit: int = 160) -> str:
+    """The whole text on one line, cut to `limit` characters."""
+    # Cleaning costs time per character, and a tool may give a million of them.
+    return cut(" ".join(clean(text[: limit * 20]).split()), limit)
+
+
+def first_line(text: str, limit: int = 160) -> str:
+    """The first line that is not blank, with `…` when there is more."""
+    lines = [line.strip() for line in clean(text[: limit * 20]).split("\n") if line.strip()]
+    if not lines:
+        return ""
+    return cut(" ".join(lines[0].split()) + (f" {ELLIPSIS}" if len(lines) > 1 else ""), limit)
+
+
+def last_lines(text: str, count: int, limit: int = 200) -> tuple[str, ...]:
+    """The last lines that are not blank, each cut; a first `…` stands for what was left out."""
+    lines = [line.rstrip() for line in clean(text[-count * limit * 4 :]).split("\n") if line.strip()]
+    left_out = (ELLIPSIS,) if len(lines) > count or len(text) > count * limit * 4 else ()
+    return (*left_out, *(cut(line, limit) for line in lines[-count:]))
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, or its beginning with `…`."""
+    return text if len(text) <= limit else text[: limit - 1] + ELLIPSIS
+
+
+def defuse(line: str) -> str:
+    """One line that the runner shows and does not obey. The line must be clean already."""
+    line = line.replace("##[", "##\\[")
+    return f"│ {line}" if line.lstrip().startswith("::") else line
+
+
+def seconds_text(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3.5 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def usd(amount: float | None) -> str:
+    """`$1.24`; small amounts with four digits, `unknown` where a price is."""
+    if amount is None:
+        return "unknown"
+    return f"${amount:.2f}" if amount == 0 or amount >= 1 else f"${amount:.4f}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _visible(character: str) -> bool:
+    if character == "\n":
+        return True
+    if "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef":
+        return False
+    return character not in BLANK and unicodedata.category(character) not in INVISIBLE_CLASSES

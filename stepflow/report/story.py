@@ -1,0 +1,84 @@
+"""The run as lines for a person who watches; the job log and the terminal show the same ones.
+
+Takes: entries in order. Gives: the lines of each, with the progress against the limits.
+May touch: nothing. Keeps the folded state, which does not grow with the run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.domain.event import CompletionJudged, FlowEnded, IterationStarted, Routed, RunFinished, RunStarted
+from stepflow.domain.state import RunState, advance
+from stepflow.report.plain import one_line, usd
+from stepflow.report.story_lines import LineKind, StoryLine, event_lines, line
+
+if TYPE_CHECKING:
+    from stepflow.domain.event import Entry, Event
+    from stepflow.domain.run import Limits
+
+
+class Story:
+    """Tells a run. `limits` are the caller's, so that a watcher sees how far the run is."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits
+        self._iterations = limits.iterations if limits else 0
+        self._state = RunState()
+        self._began = self._now = 0.0
+        self._step = ""
+        self._leads = ""
+
+    def tell(self, entry: Entry) -> tuple[StoryLine, ...]:
+        """The lines of one entry."""
+        event = entry.event
+        self._now = entry.time
+        self._began = self._began or entry.time
+        ends = isinstance(event, IterationStarted | FlowEnded | RunFinished)
+        closing = self._close_step() if ends and self._step else ()
+        self._follow(event)
+        opening = self._open_step(event) if isinstance(event, IterationStarted) else ()
+        return (*closing, *opening, *event_lines(event))
+
+    def progress(self, now: float | None = None) -> str:
+        """Iterations, money, tokens and minutes so far, each against its limit if it has one."""
+        limits, state = self._limits, self._state
+        cost = usd(state.cost_usd) + (" and unpriced turns" if state.unpriced else "")
+        minutes = f"{((now or self._now) - self._began) / 60:.1f}"
+        deadline = (limits.deadline - self._began) / 60 if limits and limits.deadline is not None else None
+        parts = (
+            _against(f"iteration {state.iteration}", str(self._iterations or "")),
+            _against(cost, usd(limits.usd) if limits and limits.usd is not None else ""),
+            _against(f"{state.usage.total:,}", f"{limits.tokens:,}" if limits and limits.tokens else "") + " tokens",
+            _against(minutes, f"{deadline:.0f}" if deadline is not None else "") + " min",
+        )
+        return " · ".join(parts)
+
+    def _follow(self, event: Event) -> None:
+        self._state = advance(self._state, event)
+        match event:
+            case RunStarted() if not self._iterations:
+                self._iterations = event.max_iterations
+            case Routed():
+                self._leads = one_line(event.to) if event.to is not None else ""
+            case CompletionJudged():
+                self._leads = "done" if event.done else one_line(event.step_id)
+            case _:
+                pass
+
+    def _open_step(self, event: IterationStarted) -> tuple[StoryLine, ...]:
+        self._step, self._leads = one_line(event.step_id) or "(no id)", ""
+        number = _against(f"Iteration {event.iteration}", str(self._iterations or ""))
+        kind = f" ({event.kind})" if event.kind else ""
+        return (line(LineKind.STEP, f"{number} · {self._step}{kind}"),)
+
+    def _close_step(self) -> tuple[StoryLine, ...]:
+        """The end of the step that is open: how far the run is, and what a reader of folded steps must see."""
+        leads = f" → {self._leads}" if self._leads else ""
+        came_to = f"{self._state.iteration} · {self._step}: {self._state.intent or 'no intent'}{leads}"
+        self._step = ""
+        return (line(LineKind.PROGRESS, self.progress()), line(LineKind.STEP_END, came_to))
+
+
+def _against(value: str, limit: str) -> str:
+    return f"{value} of {limit}" if limit else value

@@ -1,0 +1,70 @@
+"""The story of a run for the job log and for a terminal.
+
+Takes: entries in order. Gives: lines to print. May touch: nothing.
+A job log folds each step into a group; a terminal indents it and may colour the lines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.report.story import Story
+from stepflow.report.story_lines import LineKind, StoryLine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stepflow.domain.event import Entry
+    from stepflow.domain.run import Limits
+
+#: Kinds that stand at the left edge: they are not inside a step.
+OUTSIDE = (LineKind.RUN, LineKind.STEP, LineKind.STEP_END)
+
+
+class ActionLog:
+    """The job log: one `::group::` per step attempt. No other line of it is a workflow command (security.md case 6)."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.story = Story(limits)
+        self._open = False
+
+    def render(self, entry: Entry) -> tuple[str, ...]:
+        """The lines of one entry."""
+        return tuple(text for told in self.story.tell(entry) for text in self._lines(told))
+
+    def close(self) -> tuple[str, ...]:
+        """Closes a group that a crash left open."""
+        lines = ("::endgroup::",) if self._open else ()
+        self._open = False
+        return lines
+
+    def _lines(self, told: StoryLine) -> tuple[str, ...]:
+        match told.kind:
+            case LineKind.STEP:
+                self._open = True
+                return (f"::group::{told.text.replace('%', '%25')}",)
+            case LineKind.STEP_END:
+                return (*self.close(), told.text)
+            case _:
+                return (f"  {told.text}" if self._open else told.text,)
+
+
+class TerminalLog:
+    """The same for a terminal. `style` gets a line's kind and text and gives the text to print, coloured or not."""
+
+    def __init__(self, limits: Limits | None = None, *, style: Callable[[LineKind, str], str] | None = None) -> None:
+        self.story = Story(limits)
+        self._style = style or _plain
+
+    def render(self, entry: Entry) -> tuple[str, ...]:
+        """The lines of one entry."""
+        return tuple(
+            self._style(told.kind, told.text if told.kind in OUTSIDE else f"  {told.text}")
+            for told in self.story.tell(entry)
+            if told.kind is not LineKind.STEP_END
+        )
+
+
+def _plain(kind: LineKind, text: str) -> str:
+    del kind
+    return text
