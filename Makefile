@@ -36,6 +36,7 @@ lint: $(VENV)/.dev ## every static check
 lock: $(VENV)/.dev ## write the hash-locked requirements again
 	$(BIN)/uv pip compile pyproject.toml --extra demo --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --extra demo --extra dev --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-dev.txt
+	$(BIN)/uv pip compile --group image --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-image.txt
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage* htmlcov
