@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo e2e lint lock cover clean
+.PHONY: help test demo e2e bounds lint lock cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -28,10 +28,23 @@ demo: $(VENV)/.run ## run the main job on the scripted model: no key, no network
 test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the engine rooms
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=
 
+e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow
+	$(BIN)/python -m pytest -m e2e tests/e2e
+
+RESOLUTION ?= lowest-direct
+bounds: ## the fast tests with RESOLUTION=lowest-direct or =highest instead of the locked versions
+	$(PYTHON) -m venv .venv-bounds
+	.venv-bounds/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-bounds/bin/uv pip install --quiet --python .venv-bounds/bin/python --resolution $(RESOLUTION) -e '.[demo,dev]'
+	.venv-bounds/bin/python -m pytest -n 2
+
 lint: $(VENV)/.dev ## every static check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/actionlint
+	$(BIN)/zizmor --offline --quiet .
 
 lock: $(VENV)/.dev ## write the hash-locked requirements again
 	$(BIN)/uv pip compile pyproject.toml --extra demo --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements.txt
@@ -39,4 +52,4 @@ lock: $(VENV)/.dev ## write the hash-locked requirements again
 	$(BIN)/uv pip compile --group image --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-image.txt
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage* htmlcov
+	rm -rf $(VENV) .venv-bounds .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage* htmlcov
