@@ -33,10 +33,11 @@ RUN python3 -m venv --without-pip /opt/stepflow \
  && python3 -m pip --python /opt/stepflow/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
       --root-user-action ignore --require-hashes -r /opt/stepflow/requirements.txt \
  && ln -s /opt/stepflow/bin/mypy /usr/local/bin/mypy
+# Always `-I`: nothing in the checkout, in HOME or in the environment can stand in for a module.
 COPY --from=parts /wheel /opt/stepflow/wheel
 RUN python3 -m pip --python /opt/stepflow/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
       --root-user-action ignore --no-deps /opt/stepflow/wheel/*.whl \
+ && sed -i '1s/$/ -I/' /opt/stepflow/bin/stepflow \
  && ln -s /opt/stepflow/bin/stepflow /usr/local/bin/stepflow
 COPY entrypoint.py /opt/stepflow/
-# `-I`: nothing in the checkout, in HOME or in the environment can stand in for a module.
 ENTRYPOINT ["/opt/stepflow/bin/python", "-I", "/opt/stepflow/entrypoint.py"]

@@ -43,8 +43,8 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/hadolint Dockerfile
-	$(BIN)/actionlint
-	$(BIN)/zizmor --offline --quiet .
+	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/stepflow.yml
+	$(BIN)/zizmor --offline --quiet . tests/e2e/stepflow.yml
 
 lock: $(VENV)/.dev ## write the hash-locked requirements again
 	$(BIN)/uv pip compile pyproject.toml --extra demo --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements.txt

@@ -1,0 +1,46 @@
+"""What every end-to-end test needs: an engine, the release, the image.
+
+Takes: the working tree. Gives: fixtures. May touch: the Docker engine, temporary folders.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def engine() -> None:
+    """A Docker engine that answers. Without one these tests fail: they were asked for, and a skip looks like a pass."""
+    if shutil.which("docker") is None:
+        pytest.fail("no docker command on this machine; the end-to-end tests need a Docker engine")
+    asked = subprocess.run(["docker", "version"], capture_output=True, text=True, check=False)
+    if asked.returncode:
+        pytest.fail(f"no Docker engine answers; start one or set DOCKER_HOST:\n{asked.stderr}")
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project as a release would carry it: the working tree without what git ignores."""
+    folder = tmp_path_factory.mktemp("release")
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listing, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in filter(None, names):
+        if (PROJECT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(PROJECT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def image(engine: None, release: Path) -> str:
+    """The image of the working tree. What act builds of it afterwards comes out of the same layers."""
+    tag = "stepflow-action:e2e"
+    built = subprocess.run(["docker", "build", "-t", tag, release], capture_output=True, text=True, check=False)
+    assert built.returncode == 0, f"{built.stdout[-4000:]}\n{built.stderr[-4000:]}"
+    return tag

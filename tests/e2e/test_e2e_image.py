@@ -1,0 +1,61 @@
+"""The image: what tools find in it, and what they do not.
+
+Takes: the built image. Gives: nothing. May touch: the Docker engine.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def run_in_image(image: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = ["docker", "run", "--rm", *options, image, *arguments]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+
+def run_as_tool(image: str, script: str) -> str:
+    done = run_in_image(image, "-ec", script, options=("--user=12345:54321", "--entrypoint=/bin/bash"))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("tool", ["bash", "git", "python3", "node", "npm", "npx", "rg", "make", "mypy"])
+def test_every_promised_tool_is_on_the_path_and_starts_for_an_unprivileged_user(image: str, tool: str) -> None:
+    assert run_as_tool(image, f"command -v {tool}; HOME=/tmp {tool} --version >/dev/null").startswith("/")
+
+
+def test_the_command_line_of_stepflow_is_in_the_image(image: str) -> None:
+    assert "validate" in run_as_tool(image, "stepflow --help")
+
+
+def test_node_is_a_long_term_release(image: str) -> None:
+    major = int(run_as_tool(image, "node --version").removeprefix("v").partition(".")[0])
+    assert major >= 24
+    assert major % 2 == 0
+
+
+def test_the_python_of_the_tools_has_none_of_the_packages_of_stepflow(image: str) -> None:
+    names = ["stepflow", "anthropic", "pydantic", "github", "mypy"]
+    code = f"from importlib.util import find_spec; print([name for name in {names} if find_spec(name)])"
+    assert run_in_image(image, "-c", code, options=("--entrypoint=python3",)).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("entrypoint", ["", "stepflow"])
+def test_no_module_of_the_checkout_or_of_the_environment_is_imported(
+    image: str, tmp_path: Path, entrypoint: str
+) -> None:
+    for name in ("anthropic.py", "github.py", "stepflow.py", "sitecustomize.py", "usercustomize.py", "json.py"):
+        (tmp_path / name).write_text(f"print('planted {name} was imported')\n")
+    place = (f"--volume={tmp_path}:/checkout", "--workdir=/checkout", "--env=HOME=/checkout")
+    chosen = (f"--entrypoint={entrypoint}",) if entrypoint else ()
+    done = run_in_image(image, options=(*place, *chosen, "--env=PYTHONPATH=/checkout"))
+    assert "planted" not in done.stdout + done.stderr
+
+
+def test_the_image_asks_for_no_user_so_that_the_action_can_give_the_checkout_to_another_one(image: str) -> None:
+    command = ["docker", "image", "inspect", "--format", "{{.Config.User}}|{{.Config.WorkingDir}}", image]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert shown in {"|", "|/"}
