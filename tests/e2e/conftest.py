@@ -5,6 +5,7 @@ Takes: the working tree. Gives: fixtures. May touch: the Docker engine, temporar
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
+BUILT_IMAGE = os.environ.get("STEPFLOW_IMAGE", "")
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +28,10 @@ def engine() -> None:
 
 @pytest.fixture(scope="session")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project as a release would carry it: the working tree without what git ignores."""
+    """The project as a release would carry it: the working tree without what git ignores.
+
+    With `STEPFLOW_IMAGE` its action.yml points to that image, as the action.yml of a release does.
+    """
     folder = tmp_path_factory.mktemp("release")
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.split("\0")
@@ -34,12 +39,20 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (PROJECT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(PROJECT / name, folder / name)
+    if BUILT_IMAGE:
+        metadata = (folder / "action.yml").read_text()
+        (folder / "action.yml").write_text(metadata.replace("image: Dockerfile", f"image: docker://{BUILT_IMAGE}"))
     return folder
 
 
 @pytest.fixture(scope="session")
 def image(engine: None, release: Path) -> str:
-    """The image of the working tree. What act builds of it afterwards comes out of the same layers."""
+    """The image of the working tree, or the one that `STEPFLOW_IMAGE` names.
+
+    What act builds of the tree afterwards comes out of the same layers.
+    """
+    if BUILT_IMAGE:
+        return BUILT_IMAGE
     tag = "stepflow-action:e2e"
     built = subprocess.run(["docker", "build", "-t", tag, release], capture_output=True, text=True, check=False)
     assert built.returncode == 0, f"{built.stdout[-4000:]}\n{built.stderr[-4000:]}"
