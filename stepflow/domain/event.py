@@ -189,6 +189,17 @@ class FlowEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkCollected:
+    """What the run did to the checkout, seen after the last tool died. `commits` were made on top of the base;
+    `uncommitted` files leave with nothing: a run that has some is not `validated` (boundary.md "Commits")."""
+
+    head_commit: str
+    commits: int
+    uncommitted: list[str] = field(default_factory=list)
+    event: Literal["work_collected"] = "work_collected"
+
+
+@dataclass(frozen=True, kw_only=True)
 class EffectPlanned:
     """The boundary intends this effect."""
 
@@ -253,6 +264,7 @@ Event = (
     | ValidatorRan
     | CompletionJudged
     | FlowEnded
+    | WorkCollected
     | EffectPlanned
     | EffectApplied
     | FailureReported

@@ -47,9 +47,9 @@ class RunFacts:
     """
 
     run_id: str
-    root: str
     limits: Limits
     nonce: str
+    root: str = ""
     model: str | None = None
     repository: str = ""
     issue: Issue | None = None
