@@ -1,0 +1,174 @@
+"""Is it really done: run the validators of a closing, in order.
+
+Takes: a validation entry, its failures so far, the commands port. Gives: `Verdict` (flow.md §8).
+May touch: nothing itself; validators run through the port.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from stepflow.complete.extract import extract
+from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.decision import Done, Failed, NotDone, ValidatorFailure, Verdict
+from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, OutputMatches, SuccessRule
+from stepflow.domain.event import ValidatorRan
+from stepflow.domain.words import FailureAction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stepflow.domain.definition import Condition, ValidationEntry, Validator
+    from stepflow.ports import Commands
+
+#: Exit codes of a shell that could not run the command (flow.md §8.3).
+NOT_RUNNABLE = frozenset({126, 127})
+NO_PERMISSION = ("EACCES", "Permission denied")
+
+#: How much of a validator's output the journal keeps, in characters from its end.
+TAIL = 4000
+
+
+def judge_completion(
+    entry: ValidationEntry,
+    *,
+    iteration: int,
+    failures: int,
+    root: str,
+    commands: Commands,
+    record: Callable[[ValidatorRan], None],
+) -> Verdict:
+    """Run the entry's validators; the first red one decides, except under `skip`. `failures` are earlier attempts."""
+    skipped = False
+    for condition in entry.conditions:
+        result = run_validator(condition, commands)
+        run = Run(entry=entry, validator=condition.validator, result=result, attempt=failures + 1)
+        action = None if has_passed(condition.validator.success, result) else _action(run)
+        record(_event(run, iteration, action))
+        match action:
+            case None:
+                continue
+            case FailureAction.SKIP:
+                skipped = True
+            case FailureAction.RETRY:
+                return NotDone(failure=_failure(run, root, commands))
+            case FailureAction.ABORT:
+                return Failed(reason=_reason(run))
+            case _:
+                assert_never(action)
+    return Done(validated=bool(entry.conditions) and not skipped)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a validator: which, for which entry, in which attempt, and what came out."""
+
+    entry: ValidationEntry
+    validator: Validator
+    result: CommandResult
+    attempt: int
+
+
+def run_validator(condition: Condition, commands: Commands) -> CommandResult:
+    """Run one validator's command in a shell, with `${key}` replaced from the condition's parameters."""
+    command = _with_params(condition.validator.command, condition.params)
+    return commands.run_command(CommandRequest(argv=("sh", "-c", command), timeout=condition.validator.timeout))
+
+
+def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
+    """Whether a result fits `successWhen` (flow.md §8.3). A command that timed out or did not start never does."""
+    if result.timed_out or not result.started:
+        return False
+    match rule:
+        case OutputEmpty():
+            return result.exit_code == 0 and not result.stdout.strip()
+        case ExitCode(code=code):
+            return result.exit_code == code
+        case OutputContains(text=text):
+            return text in result.stdout
+        case OutputMatches(pattern=pattern):
+            return re.search(pattern, result.stdout) is not None
+        case _:
+            assert_never(rule)
+
+
+def is_unrecoverable(validator: Validator, result: CommandResult) -> bool:
+    """Whether trying again cannot help (flow.md §8.3)."""
+    return (
+        not validator.recoverable
+        or not result.started
+        or result.exit_code in NOT_RUNNABLE
+        or any(word in result.stderr for word in NO_PERMISSION)
+    )
+
+
+def _with_params(command: str, params: Mapping[str, str]) -> str:
+    return re.sub(r"\$\{([^}]*)\}", lambda match: params.get(match[1], match[0]), command)
+
+
+def _action(run: Run) -> FailureAction:
+    if is_unrecoverable(run.validator, run.result):
+        return FailureAction.ABORT
+    if run.entry.action is FailureAction.RETRY and run.attempt >= run.entry.max_attempts:
+        return FailureAction.ABORT
+    return run.entry.action
+
+
+def _reason(run: Run) -> str:
+    validator, result = run.validator, run.result
+    what = f'validator "{validator.name}" failed ({validator.pattern.description}; exit code {result.exit_code})'
+    if is_unrecoverable(validator, result):
+        return f"{what}, and trying again cannot help: {_first_line(_error_text(result))}"
+    if run.entry.action is FailureAction.RETRY:
+        return f"{what} in attempt {run.attempt} of {run.entry.max_attempts}"
+    return what
+
+
+def _error_text(result: CommandResult) -> str:
+    said = result.stderr if result.stderr.strip() else result.stdout
+    return "\n".join(text for text in (result.error, said) if text.strip())
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no output")[:300]
+
+
+def _failure(run: Run, root: str, commands: Commands) -> ValidatorFailure:
+    validator, result = run.validator, run.result
+    return ValidatorFailure(
+        validator=validator.name,
+        pattern=validator.pattern.name,
+        description=validator.pattern.description,
+        error=_error_text(result),
+        exit_code=result.exit_code,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        attempt=run.attempt,
+        max_attempts=run.entry.max_attempts,
+        values=extract(validator.extract, result, root=root, current_branch=lambda: _current_branch(commands)),
+    )
+
+
+def _current_branch(commands: Commands) -> str | None:
+    result = commands.run_command(CommandRequest(argv=("git", "branch", "--show-current"), timeout=30))
+    return result.stdout.strip() or None
+
+
+def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorRan:
+    validator, result = run.validator, run.result
+    return ValidatorRan(
+        iteration=iteration,
+        entry=run.entry.id,
+        name=validator.name,
+        passed=action is None,
+        exit_code=result.exit_code,
+        pattern=validator.pattern.name,
+        attempt=run.attempt,
+        max_attempts=run.entry.max_attempts,
+        action=action,
+        recoverable=action is None or not is_unrecoverable(validator, result),
+        seconds=result.seconds,
+        output_tail=f"{result.stdout}\n{result.stderr}\n{result.error}".strip()[-TAIL:],
+    )
