@@ -1,0 +1,58 @@
+"""A command step: a process answers instead of the model.
+
+Takes: a track and the step. Gives: `Reading` or `Stop` (flow.md §4.5).
+May touch: the commands port.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.decision import Stop
+from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.words import Outcome
+from stepflow.flow.reading import Reading, correct, decide, format_errors
+
+if TYPE_CHECKING:
+    from stepflow.domain.definition import Gate, Step, StepCommand
+    from stepflow.flow.track import Track
+
+CONTEXT = re.compile(r"\$\{context\.([^}]+)\}")
+
+
+def run_command_step(
+    track: Track, step: Step, gate: Gate, command: StepCommand, schema: JsonObject | None
+) -> Reading | Stop:
+    """Run the step's process and read its stdout as the answer. There are no format retries."""
+    missing = [name for arg in command.args for name in CONTEXT.findall(arg) if track.facts.args.get(name) is None]
+    if missing:
+        reason = f'command step "{step.id}" needs the run argument "{missing[0]}", which has no value'
+        return Stop(outcome=Outcome.INVALID_DEFINITION, reason=reason)
+    args = (CONTEXT.sub(lambda found: _text(track.facts.args[found[1]]), arg) for arg in command.args)
+    request = CommandRequest(argv=(command.command, *args), timeout=command.timeout)
+    result = track.ports.commands.run_command(request)
+    if result.exit_code != 0 or result.timed_out or not result.started:
+        return Stop(outcome=Outcome.VALIDATION_FAILED, reason=_failure(step, request, result))
+    answer = correct(track, step, _answer_of(result.stdout))
+    errors = format_errors(step, gate, answer, schema)
+    return Reading(answer=answer, decision=decide(track, step, gate, answer, errors))
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else compact(value)
+
+
+def _failure(step: Step, request: CommandRequest, result: CommandResult) -> str:
+    said = result.error or result.stderr.strip() or result.stdout.strip() or "no output"
+    return f'command step "{step.id}" ({request.argv[0]}) failed with exit code {result.exit_code}: {said[-500:]}'
+
+
+def _answer_of(stdout: str) -> JsonObject:
+    try:
+        value = json.loads(stdout)
+    except (ValueError, RecursionError):
+        return {"raw": stdout}
+    return value if isinstance(value, dict) else {"raw": stdout, "parsed": value}

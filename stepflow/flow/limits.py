@@ -1,0 +1,53 @@
+"""Every limit of a run, as one pure function.
+
+Takes: state, limits, the time. Gives: `Stop` when no further iteration or turn may be spent (flow.md §10).
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.domain.decision import Stop
+from stepflow.domain.words import Outcome
+
+if TYPE_CHECKING:
+    from stepflow.domain.run import Limits
+    from stepflow.domain.state import RunState
+
+
+def check_limits(state: RunState, limits: Limits, now: float, *, next_step: str | None = None) -> Stop | None:
+    """Asked before each iteration (with the step that would begin) and before each model turn (without one)."""
+    return _spent(state, limits, now) or (
+        _turns_left(state, limits) if next_step is None else _iterations_left(state, limits, next_step)
+    )
+
+
+def _spent(state: RunState, limits: Limits, now: float) -> Stop | None:
+    if limits.deadline is not None and now >= limits.deadline:
+        return Stop(outcome=Outcome.TIMED_OUT, reason="the deadline passed (input timeout-minutes)")
+    if limits.tokens is not None and state.usage.total >= limits.tokens:
+        used = f"{state.usage.total} of {limits.tokens} tokens are used (input budget-tokens)"
+        return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
+    if limits.usd is not None and state.cost_usd >= limits.usd:
+        used = f"{state.cost_usd:.4f} of {limits.usd:g} USD are spent (input budget-usd)"
+        return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
+    return None
+
+
+def _iterations_left(state: RunState, limits: Limits, next_step: str) -> Stop | None:
+    if state.iteration >= limits.iterations:
+        return _reached(f"the limit of {limits.iterations} iterations is reached (max-iterations)")
+    if limits.visits is not None and state.visits.get(next_step, 0) >= limits.visits:
+        return _reached(f'step "{next_step}" has run {limits.visits} times (input max-visits-per-step)')
+    return None
+
+
+def _turns_left(state: RunState, limits: Limits) -> Stop | None:
+    if limits.turns is not None and state.turns >= limits.turns:
+        return _reached(f'step "{state.step_id}" took {limits.turns} model turns (input max-turns-per-step)')
+    return None
+
+
+def _reached(reason: str) -> Stop:
+    return Stop(outcome=Outcome.LIMIT_REACHED, reason=reason)
