@@ -1,0 +1,132 @@
+"""Makes Markdown harmless: no foreign link or image, no HTML but folds, no comment, nothing left open.
+
+Takes: Markdown that nobody trusts, hosts that links may lead to. Gives: Markdown that renders as the same text.
+May touch: nothing (boundary.md "Text that leaves").
+
+Fenced code is left as it is, so the scanner must agree with GitHub about what a fence is. It only knows fences and
+`<details>` blocks that begin in the first column; everything else that could hide a fence is broken or moved there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ZERO_WIDTH = "\u200b"
+
+_FENCE = re.compile(r"(?P<mark>`{3,})(?P<info>[^`]*)|(?P<tilde>~{3,})(?P<rest>.*)")
+_INDENTED_FENCE = re.compile(r" {1,3}(?=`{3}|~{3})")
+_FOLD = re.compile(r"</?(?:details|summary)>")
+_TAG = re.compile(r"<(?=[A-Za-z/!?])(?!/?(?:details|summary)>)")
+_ANY_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+#: Fences that GitHub draws instead of showing: they can hold links.
+_DRAWN = frozenset({"mermaid", "math", "geojson", "topojson", "stl", "suggestion"})
+
+_LINK_START = re.compile(r"\](?=[(:])")
+_RELATIVE = re.compile(r"[\w#./-][\w#./?=&%+~-]*(?=[\s)]|\Z)", re.ASCII)
+_URL = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}:(?:\\?[/\\]){2}|(?<![a-z0-9])www\.)[^\s<>`|]*", re.IGNORECASE)
+_PLAIN_URL = re.compile(r"https?://(?P<host>[a-z0-9.-]+)(?::\d+)?(?:[/?#][^\\\s()<>]*)?(?=[\s)]|\Z)", re.IGNORECASE)
+_TRAILING = ".,;:!?)]*_'\""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A run of lines; `code` when they are a fenced block, fences included."""
+
+    code: bool
+    text: str
+
+
+def tame_markdown(text: str, allowed_hosts: frozenset[str]) -> tuple[Part, ...]:
+    """The parts of a text, prose made harmless. Ends with every fence and fold closed."""
+    parts = [part if part.code else _tame_prose(part.text, allowed_hosts) for part in _split(text)]
+    folds = [tag for part in parts if not part.code for line in part.text.split("\n") for tag in _folds(line)]
+    missing = folds.count("<details>") - folds.count("</details>")
+    return (*parts, *([Part(code=False, text="\n</details>" * missing)] if missing > 0 else []))
+
+
+def _split(text: str) -> Iterator[Part]:
+    """The text cut at its fences, each of which is closed."""
+    lines = list(_marked_lines(text))
+    for code, group in groupby(lines, key=lambda line: line[0]):
+        yield Part(code=code > 0, text="\n".join(line for _, line in group))
+
+
+def _marked_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Each line with the number of its fenced block, 0 for prose."""
+    block, fence, folded = 0, "", False
+    for raw in text.split("\n"):
+        line = raw.lstrip(" ") if not fence and _INDENTED_FENCE.match(raw) else raw
+        if fence:
+            yield block, line
+            fence = "" if _closes(line, fence) else fence
+        elif not folded and (opened := _FENCE.fullmatch(line)):
+            block, fence = block + 1, opened["mark"] or opened["tilde"]
+            yield block, _shown(line, fence)
+        else:
+            folded = bool(line.strip(" \t")) and (folded or bool(_FOLD.match(line)))
+            yield 0, line
+    if fence:
+        yield block, fence
+
+
+def _closes(line: str, fence: str) -> bool:
+    found = re.fullmatch(r" {0,3}(`{3,}|~{3,})[ \t]*", line)
+    return found is not None and found[1][0] == fence[0] and len(found[1]) >= len(fence)
+
+
+def _shown(line: str, fence: str) -> str:
+    words = line[len(fence) :].split()
+    return f"{fence}text" if words and words[0].lower() in _DRAWN else line
+
+
+def _folds(line: str) -> list[str]:
+    return _FOLD.findall(line) if _FOLD.match(line) else []
+
+
+def _tame_prose(text: str, allowed: frozenset[str]) -> Part:
+    without_tags = "\n".join(_break_tags(line) for line in text.split("\n"))
+    without_links = _LINK_START.sub(lambda found: _break_link(found, allowed), without_tags)
+    paragraphs = re.split(r"(\n[ \t]*(?=\n))", without_links)
+    return Part(code=False, text="".join(_quote_urls(paragraph, allowed) for paragraph in paragraphs))
+
+
+def _break_tags(line: str) -> str:
+    tag = _TAG if _FOLD.match(line) else _ANY_TAG
+    return tag.sub("<" + ZERO_WIDTH, line)
+
+
+def _break_link(found: re.Match[str], allowed: frozenset[str]) -> str:
+    """`](` and `]:` stay together only before a destination that is plainly ours."""
+    start = re.compile(r"\s*").match(found.string, found.end() + 1)
+    position = start.end() if start else found.end() + 1
+    url = _PLAIN_URL.match(found.string, position)
+    relative = _RELATIVE.match(found.string, position)
+    ours = (url and url["host"].lower() in allowed) or (relative and not relative[0].startswith("//"))
+    return "]" if ours else "]" + ZERO_WIDTH
+
+
+def _quote_urls(paragraph: str, allowed: frozenset[str]) -> str:
+    """Foreign URLs as code; with a zero-width break instead where other backticks could pair up with ours."""
+    crowded = "`" in paragraph
+
+    def replace(found: re.Match[str]) -> str:
+        url, core = found[0], found[0].rstrip(_TRAILING)
+        plain = _PLAIN_URL.fullmatch(core)
+        if plain and plain["host"].lower() in allowed:
+            return url
+        if crowded or found.string[found.start() - 1 : found.start()] == "\\":
+            return _break_url(url)
+        return f"`{core}`{url[len(core) :]}"
+
+    return _URL.sub(replace, paragraph)
+
+
+def _break_url(url: str) -> str:
+    """No longer a link: browsers skip a zero-width space in a host name, so it stands before the dot."""
+    return re.sub(r"(?i)(?<=www)(?=\.)|(?<=:)(?=\\?[/\\])", ZERO_WIDTH, url)

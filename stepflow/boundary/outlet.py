@@ -1,0 +1,105 @@
+"""The filter that every text of the model passes on its way out.
+
+Takes: text, the hosts that links may lead to, the redactor. Gives: text that notifies, closes, links and runs nothing.
+May touch: nothing (boundary.md "Text that leaves", security.md 18).
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass, field
+
+from stepflow.boundary.markdown import ZERO_WIDTH, Part, tame_markdown
+from stepflow.boundary.redact import Redactor
+
+LONGEST_TEXT = 60_000
+LONGEST_LINE = 240
+#: Texts beyond this are not even looked at.
+LONGEST_SOURCE = 4 * LONGEST_TEXT
+DEEPEST_ENTITY = 8
+CUT_NOTE = "\n\n*(The text was longer and has been cut here.)*"
+
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f\ud800-\udfff]"
+)
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
+#: What an entity may not hide: the letters of keywords and hosts, and the signs of mentions, references and URLs.
+_TELLING = re.compile(r"[A-Za-z0-9@#/:.]")
+_MENTION = re.compile(rf"@(?=[^\s{ZERO_WIDTH}])")
+_CLOSING = re.compile(
+    r"\b(c|f|r)(?=(?:(?<=c)lose[sd]?|(?<=f)ix(?:e[sd])?|(?<=r)esolve[sd]?)\b"
+    r"[^\w#]{0,20}(?:[\w.-]{1,100}/[\w.-]{1,100})?(?:#|gh-|https?:|www\.))",
+    re.IGNORECASE,
+)
+_SKIP_CI = re.compile(r"\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlet:
+    """What the filter needs to know: hosts that links may lead to, lower case, and the secrets."""
+
+    allowed_hosts: frozenset[str] = frozenset()
+    redactor: Redactor = field(default_factory=Redactor)
+
+
+def filter_text(text: str, outlet: Outlet, *, limit: int = LONGEST_TEXT) -> str:
+    """Markdown that may be posted, `limit` characters at most; what is cut is said."""
+    readable = outlet.redactor(_decoded(outlet.redactor(_visible(text)[:LONGEST_SOURCE])))
+    filtered = _filtered(readable, outlet)
+    if len(filtered) <= limit:
+        return filtered
+    room = limit - len(CUT_NOTE)
+    kept = readable[:room]
+    while len(filtered := _filtered(kept, outlet)) > room:
+        kept = kept[: len(kept) * room // len(filtered) - 1]
+    return filtered + CUT_NOTE
+
+
+def filter_line(text: str, outlet: Outlet, *, limit: int = LONGEST_LINE) -> str:
+    """One line for a title: no line break, mention, closing keyword, CI directive or secret."""
+    line = " ".join(without_directives(outlet.redactor(_visible(text))).split())
+    return defuse(line)[:limit].rstrip()
+
+
+def defuse(text: str) -> str:
+    """Text whose mentions notify nobody and whose closing keywords close nothing."""
+    return _CLOSING.sub(r"\1" + ZERO_WIDTH, _MENTION.sub("@" + ZERO_WIDTH, text))
+
+
+def without_directives(text: str) -> str:
+    """Text without `[skip ci]` and its kin, also none that forms when one is taken out."""
+    return _SKIP_CI.sub(lambda found: found[0].replace(" ", f" {ZERO_WIDTH}"), _SKIP_CI.sub("", text))
+
+
+def _visible(text: str) -> str:
+    """Plain line breaks, and none of the characters that readers cannot see."""
+    return _HIDDEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _decoded(text: str) -> str:
+    """Entities of telling characters spelled out; a text that nests them deeper shows them all as written."""
+    for _ in range(DEEPEST_ENTITY):
+        if (plain := _ENTITY.sub(_spell, text)) == text:
+            return text
+        text = plain
+    return text.replace("&", "&amp;")
+
+
+def _spell(found: re.Match[str]) -> str:
+    character = html.unescape(found[0])
+    return character if _TELLING.fullmatch(character) else found[0]
+
+
+def _filtered(text: str, outlet: Outlet) -> str:
+    parts = tame_markdown(without_directives(text), outlet.allowed_hosts)
+    return _CLOSING.sub(r"\1" + ZERO_WIDTH, "\n".join(_without_commands(part) for part in parts))
+
+
+def _without_commands(part: Part) -> str:
+    """No line begins with a slash; in prose nobody is mentioned (in code GitHub mentions nobody)."""
+    if part.code:
+        return re.sub(r"(?m)^([ \t]*)/", rf"\1{ZERO_WIDTH}/", part.text)
+    mentions_none = _MENTION.sub("@" + ZERO_WIDTH, part.text)
+    return re.sub(r"(?m)^([ \t]*)/", r"\1\\/", mentions_none)

@@ -1,0 +1,165 @@
+"""What the model wrote notifies nobody, closes nothing, links nowhere foreign and runs nothing (security.md 18)."""
+
+import base64
+import re
+import time
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from stepflow.boundary.comment import read_marker
+from stepflow.boundary.outlet import LONGEST_TEXT, Outlet, filter_line, filter_text
+from stepflow.boundary.redact import Redactor
+
+SECRET = "ghs_0123456789abcdefghij"
+OUTLET = Outlet(allowed_hosts=frozenset({"github.com", "docs.example.org"}), redactor=Redactor((SECRET,)))
+Z = "\u200b"
+
+TABLE = {
+    "a mention": ("thanks @octocat!", f"thanks @{Z}octocat!"),
+    "a team mention": ("cc @org/team", f"cc @{Z}org/team"),
+    "a mention spelled as an entity": ("&#64;octocat &commat;octocat", f"@{Z}octocat @{Z}octocat"),
+    "a mention in nested entities": ("&#6&#52;;octocat", f"@{Z}octocat"),
+    "closing keywords": (
+        "Fixes #1, closes o/r#2, resolve: GH-3",
+        f"F{Z}ixes #1, c{Z}loses o/r#2, r{Z}esolve: GH-3",
+    ),
+    "a closing keyword before a URL": (
+        "closed https://github.com/o/r/issues/4",
+        f"c{Z}losed https://github.com/o/r/issues/4",
+    ),
+    "a closing keyword before a bold reference": ("fix **#4**", f"f{Z}ix **#4**"),
+    "a closing keyword spelled with an entity": ("f&#105;xes #5", f"f{Z}ixes #5"),
+    "words that only look like keywords": ("prefixes #1 are fixed.", "prefixes #1 are fixed."),
+    "a foreign image": ("![a](https://evil.com/x.png)", f"![a]{Z}(`https://evil.com/x.png`)"),
+    "a foreign link": ("[a](http://evil.com)", f"[a]{Z}(`http://evil.com`)"),
+    "a link to the server": ("[a](https://github.com/o/r)", "[a](https://github.com/o/r)"),
+    "a link to an allowed host": ("https://docs.example.org/a?b=c#d", "https://docs.example.org/a?b=c#d"),
+    "a relative link": ("[a](docs/a.md) [b](#c)", "[a](docs/a.md) [b](#c)"),
+    "a bare foreign URL": ("see https://evil.com/x.", "see `https://evil.com/x`."),
+    "a bare www": ("see www.evil.com", "see `www.evil.com`"),
+    "a host that hides behind userinfo": ("https://github.com@evil.com/", f"`https://github.com@{Z}evil.com/`"),
+    "a host that only ends alike": ("https://evilgithub.com", "`https://evilgithub.com`"),
+    "a foreign URL among backticks": ("`a https://evil.com`", f"`a https:{Z}//evil.com`"),
+    "a www among backticks": ("`a` www.evil.com", f"`a` www{Z}.evil.com"),
+    "a link with an escaped URL": (r"[a](https:\/\/evil.com)", rf"[a]{Z}(`https:\/\/evil.com`)"),
+    "a link to a script": ("[a](javascript:alert(1))", f"[a]{Z}(javascript:alert(1))"),
+    "a protocol-relative link": ("[a](//evil.com)", f"[a]{Z}(//evil.com)"),
+    "a link definition": ("[a]: https://evil.com", f"[a]{Z}: `https://evil.com`"),
+    "an autolink": ("<https://evil.com>", f"<{Z}`https://evil.com`>"),
+    "an HTML image": ('<img src="//evil.com">', f'<{Z}img src="//evil.com">'),
+    "an HTML comment": ("<!-- x -->", f"<{Z}!-- x -->"),
+    "a fold": ("<details>\n<summary>a</summary>\n\nb\n</details>", "<details>\n<summary>a</summary>\n\nb\n</details>"),
+    "a fold left open": ("<details>\n\nb", "<details>\n\nb\n\n</details>"),
+    "a slash command": ("/close\n  /lgtm\na /path", "\\/close\n  \\/lgtm\na /path"),
+    "a slash command in a fence": ("```\n/close\n```", f"```\n{Z}/close\n```"),
+    "code in a fence": ("```py\n@dec\n# ![a](https://evil.com)\n```", "```py\n@dec\n# ![a](https://evil.com)\n```"),
+    "a closing keyword in a fence": ("```\nfixes #1\n```", f"```\nf{Z}ixes #1\n```"),
+    "a fence left open": ("```\ncode", "```\ncode\n```"),
+    "a fence that GitHub would draw": (
+        '```mermaid\nclick A "https://evil.com"\n```',
+        '```text\nclick A "https://evil.com"\n```',
+    ),
+    "an indented fence": ("  ```\n```\n@bob", f"```\n```\n@{Z}bob"),
+    "a skip directive": ("done [skip ci] [ci skip]", "done  "),
+    "a skip directive inside another": ("[skip [skip ci]ci]", f"[skip {Z}ci]"),
+    "hidden characters": ("a\u202eb\u200bc\U000e0041d\x00e\r\nf", "abcde\nf"),
+    "a secret": (f"token {SECRET}", "token ***"),
+    "a secret with hidden characters in it": (f"token {SECRET[:5]}{Z}{SECRET[5:]}", "token ***"),
+    "a secret spelled with an entity": (f"token &#103;{SECRET[1:]}", "token ***"),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), TABLE.values(), ids=TABLE)
+def test_the_filter_makes_harmless(text: str, expected: str) -> None:
+    assert filter_text(text, OUTLET) == expected
+
+
+def test_a_secret_in_base64_is_redacted() -> None:
+    filtered = filter_text(base64.b64encode(f"key={SECRET};".encode()).decode(), OUTLET)
+    assert "***" in filtered
+    assert len(filtered) < 20
+
+
+def test_a_forged_marker_is_no_marker_any_more() -> None:
+    forged = f"<!-- stepflow run=1 agent=a issue=7 commit={'0' * 40} -->"
+    assert read_marker(forged)
+    assert read_marker(filter_text(forged, OUTLET)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 70_000, "@a " * 30_000, "https://evil.com/" * 9_000, "```\n" + "x" * 70_000, "<details>\n" * 9_000],
+    ids=["plain", "mentions", "URLs", "an open fence", "open folds"],
+)
+def test_a_long_text_is_cut_and_says_so(text: str) -> None:
+    filtered = filter_text(text, OUTLET)
+    assert len(filtered) <= LONGEST_TEXT
+    assert filtered.endswith("has been cut here.)*")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 300_000, "](" * 50_000, "&#38" * 50_000, ")" * 99_000, "[skip " * 20_000, "&#3" * 40_000 + ";" * 40_000],
+    ids=["letters", "links", "entities", "brackets", "directives", "nested entities"],
+)
+def test_no_text_makes_the_filter_slow(text: str) -> None:
+    started = time.perf_counter()
+    filter_text(text, OUTLET)
+    assert time.perf_counter() - started < 5
+
+
+def test_a_title_is_one_line_without_anything_that_acts() -> None:
+    line = filter_line(f"Fix @bob\n[skip ci] fixes #1 {SECRET}", OUTLET)
+    assert line == f"Fix @{Z}bob f{Z}ixes #1 ***"
+    assert len(filter_line("x" * 900, OUTLET)) == 240
+
+
+WORDS = """
+    ``` ```` ~~~ ` `` > - 1. \\ | |-|-| * _ [ ] ( ) ]( ![ < > ! [a]: [a][b] <details> </details> <summary> <pre>
+    </pre> <!-- --> <b> <script> <? <a/href=' https://evil.com http://evil.com/x https://github.com/o www.evil.com
+    //evil.com javascript:x mailto:a@evil.com @bob a mermaid &#64; &lt; &#96; [^1]: " ' --- # $ /x
+"""
+SPACES = ("\n", "\n\n", " ", "  ", "    ", "\t", "> ", "- ", "]: ", "|-|-|\n", "\x0b", "\u2028")
+PIECES = st.sampled_from([*WORDS.split(), *SPACES])
+
+
+def _inline(tokens: list[Token]) -> list[Token]:
+    return [token for block in tokens for token in [block, *(block.children or [])]]
+
+
+def _text(tokens: list[Token]) -> str:
+    return "\x00".join(token.content for token in _inline(tokens) if token.type == "text")
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(PIECES, max_size=24).map("".join))
+@example("  ```\n```\n![x](https://evil.com)\n")
+@example("- a\n  <details>\n```\ncode\n\n```\n![x](https://evil.com)")
+@example("<details>\n```\n\n![x](https://evil.com)\n```\n")
+@example("<pre>\n```\n</pre>\n![x](https://evil.com)\n```\n")
+@example("[a]:\nhttps://evil.com\n\n[a]")
+@example("| `a` | https://evil.com|`b` |")
+def test_a_commonmark_parser_finds_nothing_that_acts(text: str) -> None:
+    """markdown-it reads the result as GitHub does: no foreign link or image, no HTML but folds, no live mention."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(filter_text(text, OUTLET))
+    for token in _inline(tokens):
+        target = str(token.attrs.get("href") or token.attrs.get("src") or "")
+        assert "evil" not in target or target.startswith("https://github.com/"), token
+        assert "javascript" not in target
+        if token.type in {"html_inline", "html_block"}:
+            assert not re.search(r"<(?!/?(?:details|summary)>)[A-Za-z/!?]", token.content)
+    shown = re.sub(r"https://github\.com/[^\s<|`]*", "", _text(tokens))
+    assert not re.search(r"(?i)(?:https?://|(?<![a-z0-9])www\.)", shown)
+    assert not re.search(r"@\w", shown)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(PIECES, max_size=24).map("".join))
+def test_what_the_engine_writes_below_stays_visible(text: str) -> None:
+    """Nothing left open swallows the engine's own lines."""
+    tokens = MarkdownIt("commonmark").parse(filter_text(text, OUTLET) + "\n\nENGINE")
+    assert any(token.type == "inline" and token.content.endswith("ENGINE") for token in tokens)
