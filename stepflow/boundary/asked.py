@@ -1,0 +1,120 @@
+"""What the closing answer asks the boundary to do.
+
+Takes: the closing answer. Gives: `Asked`, typed; what has the wrong type counts as not asked and is warned about.
+May touch: nothing (boundary.md "What a closure step may ask for"). Other fields have no effect: targets never come
+from the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stepflow.domain.json import JsonObject, JsonValue, value_at
+from stepflow.domain.words import ClosureAction
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedPullRequest:
+    """The fields of `pull_request`; None means not given."""
+
+    title: str | None = None
+    body: str | None = None
+    draft: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedRelease:
+    """The fields of `release`."""
+
+    tag: str
+    name: str | None = None
+    body: str | None = None
+    draft: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A closing answer's wishes, and why some of it was not understood."""
+
+    closure_action: ClosureAction | None = None
+    labels_add: tuple[str, ...] = ()
+    labels_remove: tuple[str, ...] = ()
+    comment: str | None = None
+    pull_request: AskedPullRequest = field(default_factory=AskedPullRequest)
+    release: AskedRelease | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def read_asked(answer: JsonObject | None) -> Asked:
+    """The wishes of a closing answer."""
+    reader = _Reader(answer or {})
+    return Asked(
+        closure_action=reader.closure_action(),
+        labels_add=reader.labels("issue.labels.add"),
+        labels_remove=reader.labels("issue.labels.remove"),
+        comment=reader.text("comment"),
+        pull_request=AskedPullRequest(
+            title=reader.text("pull_request.title"),
+            body=reader.text("pull_request.body"),
+            draft=reader.flag("pull_request.draft"),
+        ),
+        release=reader.release(),
+        warnings=tuple(reader.warnings),
+    )
+
+
+class _Reader:
+    """Reads typed values out of an answer and remembers what did not fit."""
+
+    def __init__(self, answer: JsonObject) -> None:
+        self._answer = answer
+        self.warnings: list[str] = []
+
+    def text(self, path: str) -> str | None:
+        value = value_at(self._answer, path)
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        if value != "":
+            self._warn(path, value, "a string")
+        return None
+
+    def flag(self, path: str) -> bool | None:
+        value = value_at(self._answer, path)
+        if value is None or isinstance(value, bool):
+            return value
+        self._warn(path, value, "true or false")
+        return None
+
+    def labels(self, path: str) -> tuple[str, ...]:
+        value = value_at(self._answer, path)
+        if value is None:
+            return ()
+        items = value if isinstance(value, list) else [value]
+        names = tuple(item.strip() for item in items if isinstance(item, str) and item.strip())
+        if not isinstance(value, list) or len(names) < len(items):
+            self._warn(path, value, "a list of label names")
+        return names if isinstance(value, list) else ()
+
+    def closure_action(self) -> ClosureAction | None:
+        value = self.text("closure_action")
+        if value is None or value in set(ClosureAction):
+            return ClosureAction(value) if value else None
+        self._warn("closure_action", value, " | ".join(ClosureAction))
+        return None
+
+    def release(self) -> AskedRelease | None:
+        if value_at(self._answer, "release") is None:
+            return None
+        if not (tag := self.text("release.tag")):
+            self.warnings.append("The closing answer's `release` has no `tag`: no release is created.")
+            return None
+        return AskedRelease(
+            tag=tag,
+            name=self.text("release.name"),
+            body=self.text("release.body"),
+            draft=self.flag("release.draft") or False,
+        )
+
+    def _warn(self, path: str, value: JsonValue, expected: str) -> None:
+        shown = repr(value)[:80]
+        self.warnings.append(f"The closing answer's `{path}` is {shown}, not {expected}: it has no effect.")
