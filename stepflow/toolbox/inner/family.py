@@ -73,7 +73,9 @@ class Family:
         pass_fds: tuple[int, ...] = (),
         extra_env: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a process in a session of its own, in the repository root; raises OSError when it cannot be started."""
+        """Start a process in a session of its own; raises OSError or ValueError when that cannot be done."""
+        if not argv:
+            raise ValueError("no program is named")
         allowed = self._allowed_processes()
         child = subprocess.Popen(  # noqa: S603 - running what it is told is the toolbox's purpose
             list(argv),

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, BinaryIO
 
 from .inputs import flag, line_range, text
-from .places import Refusal, locate, open_folder, open_regular, write_file
+from .places import Refusal, locate, open_folder, open_regular, reason, write_file
 
 if TYPE_CHECKING:
     from .inputs import Inputs
@@ -72,7 +72,7 @@ def _open(root: str, shown: str, *, limit: int | None) -> BinaryIO:
         with open_folder(root, parts[:-1]) as folder:
             fd, _ = open_regular(folder, parts[-1], shown, limit=limit)
     except OSError as exc:
-        raise Refusal(f"{shown}: {exc.strerror}") from None
+        raise Refusal(f"{shown}: {reason(exc)}") from None
     return os.fdopen(fd, "rb")
 
 

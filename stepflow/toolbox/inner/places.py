@@ -64,7 +64,7 @@ def open_regular(folder: int, name: str, shown: str, *, limit: int | None) -> tu
         check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), shown)
         fd = os.open(name, FILE_FLAGS, dir_fd=folder)
     except OSError as exc:
-        raise Refusal(f"{shown}: {_reason(exc)}") from None
+        raise Refusal(f"{shown}: {reason(exc)}") from None
     info = os.fstat(fd)
     try:
         check_regular(info, shown)
@@ -97,7 +97,7 @@ def write_file(root: str, parts: tuple[str, ...], data: bytes, shown: str) -> bo
             _replace(folder, parts[-1], data, mode)
             return mode is None
     except OSError as exc:
-        raise Refusal(f"{shown}: {_reason(exc)}") from None
+        raise Refusal(f"{shown}: {reason(exc)}") from None
 
 
 def _step_into(fd: int, part: str, *, make: bool) -> int:
@@ -131,7 +131,8 @@ def _replace(folder: int, name: str, data: bytes, mode: int | None) -> None:
         raise
 
 
-def _reason(exc: OSError) -> str:
+def reason(exc: OSError) -> str:
+    """What went wrong, in the same words on every system."""
     match exc.errno:
         case errno.ENOENT:
             return "does not exist"
