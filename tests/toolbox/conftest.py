@@ -1,0 +1,57 @@
+"""A real repository that other users can reach, and a real toolbox in it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from toolbox_world import Box, git
+
+from stepflow.toolbox import Toolbox, ToolboxOptions
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user can reach: pytest's own are closed to all but their owner."""
+    folder = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    place = tmp_path_factory.mktemp("template") / "checkout"
+    place.mkdir()
+    git(place, "init", "--quiet", "--initial-branch", "main")
+    (place / "hello.txt").write_text("hello\nworld\n")
+    git(place, "add", ".")
+    git(place, "commit", "--quiet", "--message", "one")
+    return place
+
+
+@pytest.fixture
+def checkout(open_folder, template):
+    return shutil.copytree(template, open_folder / "checkout", symlinks=True)
+
+
+@pytest.fixture
+def start(checkout):
+    """Starts toolboxes in the checkout and closes them at the end."""
+    started = []
+
+    def begin(**options: object) -> Box:
+        box = Box(Toolbox.start(checkout, options=ToolboxOptions(**options)), checkout)
+        started.append(box)
+        return box
+
+    yield begin
+    for box in started:
+        box.toolbox.close()
+
+
+@pytest.fixture
+def box(start):
+    return start()

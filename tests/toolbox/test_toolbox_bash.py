@@ -1,0 +1,142 @@
+"""The bash tool: one shell per step (security.md case 27)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+
+def test_a_command_gives_its_output_and_exit_code(box):
+    result = box.bash("echo out; echo err >&2")
+    assert (result.text, result.is_error, result.exit_code) == ("out\nerr\n", False, 0)
+    assert result.tool_use_id == "toolu_1"
+    assert result.seconds > 0
+
+
+def test_a_failed_command_is_an_error_with_its_exit_code(box):
+    result = box.bash("printf half; (exit 7)")
+    assert (result.text, result.is_error, result.exit_code) == ("half\n[exit code 7]", True, 7)
+
+
+def test_folder_variables_and_functions_stay_within_a_step(box):
+    box.bash("mkdir sub; cd sub; X='a b'; declare -A M=([k]=v); greet() { echo hi $1; }; export Y=2")
+    assert box.bash("basename $PWD; echo $X ${M[k]}; greet you; env | grep ^Y=").text == "sub\na b v\nhi you\nY=2\n"
+
+
+def test_a_step_ends_with_its_shell(box):
+    box.bash("cd /; X=1")
+    box.toolbox.end_step()
+    assert box.bash("echo ${X-unset}; pwd").text == f"unset\n{box.checkout}\n"
+
+
+def test_a_timeout_kills_the_command_and_says_that_the_shell_is_fresh(box):
+    result = box.bash("X=1; echo begun; sleep 60", timeout_ms=300)
+    assert result.is_error
+    assert result.exit_code is None
+    assert result.text.startswith("begun\n[timed out after 0.3 s")
+    assert "fresh shell" in result.text
+    assert result.seconds < 10
+    assert box.bash("echo ${X-unset}").text == "unset\n"
+
+
+def test_the_callers_longest_time_bounds_what_the_model_asks_for(start):
+    result = start(bash_max_timeout=0.3).bash("sleep 60", timeout_ms=60_000)
+    assert "timed out after 0.3 s" in result.text
+
+
+def test_without_a_wish_the_default_timeout_holds(start):
+    assert "timed out after 0.2 s" in start(bash_timeout=0.2).bash("sleep 60", timeout_ms=0).text
+
+
+@pytest.mark.parametrize("command", ["exit 3", "set -e; (exit 3)", "exec sh -c 'exit 3'", "exec >&- 2>&-; exit 3"])
+def test_a_command_that_ends_the_shell_is_told_and_the_next_call_works(box, command):
+    result = box.bash(command)
+    assert result.exit_code == 3
+    assert "the shell ended with exit code 3" in result.text
+    assert box.bash("echo again").text == "again\n"
+
+
+def test_a_shell_that_a_signal_ends_has_the_code_that_shells_give(box):
+    assert box.bash("kill -9 $$").exit_code == 137
+
+
+def test_restart_gives_a_fresh_shell_and_can_run_a_command_at_once(box):
+    box.bash("X=1; sleep 100 &")
+    assert "restarted" in box.tool("bash", restart=True).text
+    assert box.bash("echo ${X-unset}; jobs").text == "unset\n"
+    assert box.tool("bash", restart=True, command="echo now").text == "now\n"
+
+
+def test_commands_have_no_standard_input_and_cannot_swallow_the_next_one(box):
+    assert box.bash("cat; read line; echo \"got '$line'\"").text == "got ''\n"
+    assert box.bash("echo next").text == "next\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["echo 'it''s \"quoted\" $HOME'", "cat <<'END'\nline $X\nEND", "if true; then\n  echo yes\nfi", "echo ü … 字"],
+)
+def test_quotes_heredocs_and_several_lines_arrive_as_written(box, command):
+    assert box.bash(command).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["echo 'open", "if true; then", "break; continue", "cat <<END\nno end"])
+def test_a_broken_command_never_blocks_the_shell(box, command):
+    box.bash(command, timeout_ms=5000)
+    assert box.bash("echo fine").text == "fine\n"
+
+
+def test_the_status_line_cannot_be_forged_without_its_nonce(box):
+    result = box.bash("for fd in /proc/self/fd/*; do echo 'abc 0' > $fd; done 2>/dev/null; false")
+    assert result.exit_code == 1
+
+
+def test_a_background_process_lives_until_the_step_ends(box):
+    box.bash("sleep 100 > /dev/null & echo $! > pid")
+    assert box.bash("kill -0 $(cat pid) && echo alive").text == "alive\n"
+    box.toolbox.end_step()
+    assert box.bash("kill -0 $(cat pid) 2>&1 || echo dead").text.endswith("dead\n")
+
+
+def test_long_output_keeps_head_and_tail_and_the_program_stays_small(box):
+    result = box.bash("echo FIRST; yes 0123456789 | head -c 300M; echo LAST")
+    assert result.text.startswith("FIRST\n")
+    assert result.text.endswith("LAST\n")
+    assert re.search(r"\[… \d{9} bytes left out here …\]", result.text)
+    assert len(result.text.encode()) <= 100 * 1024
+    status = Path(f"/proc/{box.supervisor}/status").read_text()
+    assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 60_000
+
+
+def test_bytes_that_are_no_text_are_replaced(box):
+    assert box.bash(r"printf 'a\xffb'").text == "a�b"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "command is missing"),
+        ({"command": " "}, "command is missing"),
+        ({"command": 7}, "command must be a string"),
+        ({"command": "a\0b"}, "NUL"),
+        ({"command": "x", "timeout_ms": -1}, "timeout_ms must be a whole number"),
+        ({"command": "x", "restart": "yes"}, "restart must be true or false"),
+        ({"command": ": " + "x" * 3_000_000}, "write tool"),
+    ],
+)
+def test_bad_input_is_answered_with_what_is_wrong(box, inputs, message):
+    result = box.tool("bash", **inputs)
+    assert result.is_error
+    assert message in result.text
+
+
+def test_a_command_of_half_a_megabyte_still_runs(box):
+    assert box.bash(f"x={'y' * 500_000}; echo ${{#x}}").text == "500000\n"
+
+
+def test_an_unknown_tool_is_answered_with_the_names_of_the_known(box):
+    result = box.tool("browser")
+    assert result.is_error
+    assert "bash, read, write, edit, glob, grep" in result.text

@@ -1,0 +1,67 @@
+"""What the toolbox tests share: calls with few words, git, and a look at processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from stepflow.domain.command import CommandRequest
+from stepflow.domain.conversation import ToolResult, ToolUse
+from stepflow.toolbox import Toolbox
+
+AS_ROOT = os.getuid() == 0
+root_only = pytest.mark.skipif(not AS_ROOT, reason="only a root process can give the tools a user of their own")
+
+
+class Box:
+    """A toolbox with short calls for tests."""
+
+    def __init__(self, toolbox: Toolbox, checkout: Path) -> None:
+        self.toolbox = toolbox
+        self.checkout = checkout
+
+    def tool(self, name: str, **inputs: object) -> ToolResult:
+        return self.toolbox.run_tool(ToolUse(id="toolu_1", name=name, input=inputs))
+
+    def bash(self, command: str, **inputs: object) -> ToolResult:
+        return self.tool("bash", command=command, **inputs)
+
+    def sh(self, command: str, timeout: float = 20.0):
+        return self.toolbox.run_command(CommandRequest(argv=("sh", "-c", command), timeout=timeout))
+
+    @property
+    def supervisor(self) -> int:
+        """The toolbox program's process id, as its own shell tells it."""
+        return int(self.bash("echo $PPID").text)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git as the test's own user, apart from this machine's configuration."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", f"safe.directory={folder}")
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, env=env, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def gone_within(seconds: float, *pids: int) -> bool:
+    """True when none of the processes is alive any more before the time is over."""
+    deadline = time.monotonic() + seconds
+    while any(alive(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
