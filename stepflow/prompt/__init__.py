@@ -5,11 +5,13 @@ from stepflow.prompt.message import first_message_blocks, frame_as_data
 from stepflow.prompt.placeholder import asks_for_input, insert_sections, used_sections, used_variables
 from stepflow.prompt.render import PromptFailure, RenderedPrompt, render_prompt
 from stepflow.prompt.retry import RetryText, render_retry
+from stepflow.prompt.shipped import TEMPLATE_KEYS
 from stepflow.prompt.system import render_system
 from stepflow.prompt.template import parse_retry_template
 from stepflow.prompt.variables import Variables, handoff_variable, offered_intents, step_variables, value_text
 
 __all__ = [
+    "TEMPLATE_KEYS",
     "PromptFailure",
     "RenderedPrompt",
     "RetryText",
