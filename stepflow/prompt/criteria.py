@@ -27,15 +27,17 @@ def describe_verdict(agent: AgentDefinition, limit: int, *, handler_says: str = 
     match agent.verdict.type:
         case VerdictType.POLL_STATE:
             return f"The work is done when, at closing, {_wanted_state(agent.github)}."
-        case VerdictType.COUNT_ITERATION:
-            return f"At most {limit} iterations are available; the work must be finished within them."
+        case VerdictType.COUNT_ITERATION | VerdictType.COUNT_CHECK as count:
+            turns = count is VerdictType.COUNT_ITERATION
+            most = f"{limit} iterations are available" if turns else f"{config.get('maxChecks')} answers are taken"
+            return f"At most {most}; the work must be finished within them."
         case VerdictType.DETECT_GRAPH:
             return "The work is done when a closing step answers `closing` and all its validators pass."
         case VerdictType.META_COMPOSITE:
             return _composite(config)
         case VerdictType.META_CUSTOM:
             return handler_says or "The agent's own completion handler decides when the work is done."
-        case VerdictType.COUNT_CHECK | VerdictType.DETECT_KEYWORD | VerdictType.DETECT_STRUCTURED as simple:
+        case VerdictType.DETECT_KEYWORD | VerdictType.DETECT_STRUCTURED as simple:
             return f"The work is done when {_condition(simple, config)}."
         case other:
             assert_never(other)
@@ -83,9 +85,9 @@ def _child(entry: JsonValue) -> str:
 def _condition(kind: str, config: JsonObject) -> str:
     match kind:
         case VerdictType.COUNT_ITERATION:
-            return f"{config.get('maxIterations')} iterations have run, which is the most there are"
+            return f"{config.get('maxIterations')} iterations have run"
         case VerdictType.COUNT_CHECK:
-            return f"{config.get('maxChecks')} answers have been taken, which is the most there are"
+            return f"{config.get('maxChecks')} answers have been taken"
         case VerdictType.DETECT_KEYWORD:
             return f"an answer contains the completion word `{config.get('verdictKeyword')}`"
         case VerdictType.DETECT_STRUCTURED:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 LONGEST_TEXT = 20_000
 CUT_MARK = "\n…[{count} characters cut]…\n"
 MOST_DETAILS = 50
+#: The generic text lists no more items of one parameter.
+MOST_ITEMS = 100
 GENERIC = "generic"
 
 
@@ -115,7 +117,9 @@ def _fenced(text: str) -> str:
 
 def _bullet(name: str, value: JsonValue) -> str:
     if isinstance(value, list):
-        return "\n".join((f"- {name}:", *(f"  - {_one_line(item)}" for item in value)))
+        items = [f"  - {_one_line(item)}" for item in value[:MOST_ITEMS]]
+        more = [f"  - … and {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else []
+        return "\n".join((f"- {name}:", *items, *more))
     if isinstance(value, str) and "\n" in value.strip():
         fenced = _fenced(_cut(value.strip("\n")))
         return f"- {name}:\n\n" + "\n".join(f"  {line}" for line in fenced.splitlines()) + "\n"

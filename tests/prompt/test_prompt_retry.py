@@ -118,6 +118,12 @@ def test_the_generic_text_tells_everything_in_order():
     )
 
 
+def test_the_generic_text_lists_at_most_a_hundred_items():
+    text = retry(entry(), replace(FAILURE, values={"files": [f"{number}.py" for number in range(103)]})).text
+    assert text.count(".py") == 100
+    assert "  - … and 3 more\n" in text
+
+
 def test_the_fence_is_longer_than_any_run_of_backticks_in_the_error():
     text = retry(entry(), replace(FAILURE, error="`````\nbroken")).text
     assert "\n``````\n`````\nbroken\n``````\n" in text

@@ -85,7 +85,7 @@ def test_a_verdict_type_brings_no_variables_of_another():
     ("verdict", "config", "says"),
     [
         (VerdictType.COUNT_ITERATION, {}, [f"At most {LIMIT} iterations"]),
-        (VerdictType.COUNT_CHECK, {"maxChecks": 4}, ["4 answers", "the most"]),
+        (VerdictType.COUNT_CHECK, {"maxChecks": 4}, ["At most 4 answers"]),
         (VerdictType.DETECT_KEYWORD, {"verdictKeyword": "DONE"}, ["`DONE`"]),
         (
             VerdictType.DETECT_STRUCTURED,
@@ -103,9 +103,10 @@ def test_a_verdict_type_brings_no_variables_of_another():
                 "conditions": [
                     {"type": "count:iteration", "config": {"maxIterations": 5}},
                     {"type": "detect:keyword", "config": {"verdictKeyword": "STOP"}},
+                    {"type": "count:check", "config": {"maxChecks": 2}},
                 ],
             },
-            ["one of these conditions holds", "(1) 5 iterations", "(2) an answer contains", "`STOP`"],
+            ["one of these conditions holds", "(1) 5 iterations", "(2) an answer contains", "`STOP`", "(3) 2 answers"],
         ),
         (VerdictType.META_COMPOSITE, {"operator": "and", "conditions": []}, ["all of these conditions hold"]),
         (VerdictType.META_COMPOSITE, {"operator": "first", "conditions": ["x", {"type": "odd"}]}, ["(1) x; (2) odd"]),
