@@ -1,14 +1,46 @@
 """Shows people: events → report, log, summary, graph, annotations (house.md "Rooms"). Returns text, touches nothing."""
 
+from stepflow.report.advice import advice, next_step
+from stepflow.report.annotations import annotation, outcome_annotation, problem_annotations
 from stepflow.report.collect import ReportFacts, collect_report
+from stepflow.report.comment import comment_summary
 from stepflow.report.document import ReportDocument, report_json, report_schema
+from stepflow.report.graph import FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, graph_json, walked_path
 from stepflow.report.history import RESUMED
+from stepflow.report.log import LogEntry, log_entries, log_line
+from stepflow.report.mermaid import mermaid_graph
+from stepflow.report.story_lines import LineKind
+from stepflow.report.summary import job_summary
+from stepflow.report.watch import ActionLog, TerminalLog
+from stepflow.report.words import final_words
 
 __all__ = [
     "RESUMED",
+    "ActionLog",
+    "FlowGraph",
+    "GraphEdge",
+    "GraphNode",
+    "LineKind",
+    "LogEntry",
+    "PathEdge",
     "ReportDocument",
     "ReportFacts",
+    "TerminalLog",
+    "advice",
+    "annotation",
     "collect_report",
+    "comment_summary",
+    "final_words",
+    "flow_graph",
+    "graph_json",
+    "job_summary",
+    "log_entries",
+    "log_line",
+    "mermaid_graph",
+    "next_step",
+    "outcome_annotation",
+    "problem_annotations",
     "report_json",
     "report_schema",
+    "walked_path",
 ]

@@ -45,7 +45,8 @@ UNFINISHED = "the journal ends here; the run was stopped from outside before it 
 @dataclass(frozen=True, kw_only=True)
 class ReportFacts:
     """What the journal cannot know. `outcome`, `reason` and `code` count only where the journal has no end of its own:
-    a run that never began, or one that was killed. `isolation` and `base_commit` win over what `run_started` says.
+    a run that never began, or one that was killed. A caller that writes the comment of a flow that completed, before
+    its effects are applied, says `completed` here. `isolation` and `base_commit` win over what `run_started` says.
     """
 
     run_id: str = ""
@@ -124,6 +125,8 @@ def _ending(events: Sequence[Event], known: ReportFacts) -> RunFinished:
         return finished
     if flow and flow.outcome is not Outcome.COMPLETED:
         return RunFinished(outcome=flow.outcome, reason=flow.reason, success=False)
+    if flow and known.outcome is Outcome.COMPLETED:
+        return RunFinished(outcome=known.outcome, reason=known.reason or flow.reason, success=True)
     where = "Completion loop" if flow else "Flow loop" if _last(events, IterationStarted) else "Before the run"
     return RunFinished(outcome=known.outcome, reason=known.reason or f"{where}: {UNFINISHED}", success=False)
 

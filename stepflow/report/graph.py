@@ -167,12 +167,10 @@ def _reachable(agent: AgentDefinition, ways: Iterable[_Way]) -> frozenset[str]:
     waiting = [agent.entry_step]
     while waiting:
         step_id = waiting.pop()
-        if step_id in reached:
-            continue
         reached.add(step_id)
         if _jumps_anywhere(agent.steps, step_id):
             return frozenset(agent.steps)
-        waiting.extend(leads.get(step_id, ()))
+        waiting.extend(leads.get(step_id, set()) - reached)
     return frozenset(reached)
 
 
@@ -198,6 +196,8 @@ def _node(step: Step, reachable: bool, visits: int) -> GraphNode:
 def _edges(ways: Iterable[_Way], path: Iterable[PathEdge], *, known: set[str | None]) -> tuple[GraphEdge, ...]:
     labels: dict[tuple[str | None, str | None], list[str]] = {}
     for source, to, label in ways:
+        if not {source, to} <= known:
+            continue
         labels.setdefault((source, to), [])
         if label and label not in labels[source, to]:
             labels[source, to].append(label)

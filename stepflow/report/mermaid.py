@@ -67,7 +67,7 @@ def _shape(node: GraphNode) -> str:
 
 
 def _arrow(edge: GraphEdge, names: Mapping[str, str]) -> str:
-    source = names.get(edge.source, "start") if edge.source is not None else "start"
+    source = names[edge.source] if edge.source is not None else "start"
     to = names[edge.to] if edge.to is not None else "done"
     labels = [*map(_text, edge.labels), *([f"×{edge.walked}"] if edge.walked > 1 else [])]
     label = f'|"{"<br/>".join(labels)}"|' if labels else ""

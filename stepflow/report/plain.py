@@ -36,13 +36,12 @@ def clean(text: str) -> str:
 
 def one_line(text: str, limit: int = 160) -> str:
     """The whole text on one line, cut to `limit` characters."""
-    # Cleaning costs time per character, and a tool may give a million of them.
-    return cut(" ".join(clean(text[: limit * 20]).split()), limit)
+    return cut(" ".join(clean(_head(text, limit)).split()), limit)
 
 
 def first_line(text: str, limit: int = 160) -> str:
     """The first line that is not blank, with `…` when there is more."""
-    lines = [line.strip() for line in clean(text[: limit * 20]).split("\n") if line.strip()]
+    lines = [line.strip() for line in clean(_head(text, limit)).split("\n") if line.strip()]
     if not lines:
         return ""
     return cut(" ".join(lines[0].split()) + (f" {ELLIPSIS}" if len(lines) > 1 else ""), limit)
@@ -83,6 +82,11 @@ def usd(amount: float | None) -> str:
 def count(number: int, noun: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _head(text: str, limit: int) -> str:
+    """Enough of a text for `limit` characters: cleaning costs time per character, and a tool may give a million."""
+    return text[: limit * 3 + 200]
 
 
 def _visible(character: str) -> bool:

@@ -1,0 +1,195 @@
+"""The job summary: what happened, for the person who opens the run's page.
+
+Takes: `RunReport`, the agent, and what only the caller knows. Gives: Markdown, always under GitHub's 1 MiB.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from stepflow.domain.problem import Severity
+from stepflow.domain.words import Outcome
+from stepflow.report.advice import next_step
+from stepflow.report.graph import flow_graph, walked_path
+from stepflow.report.markdown import code, details, fence, html_text, plain, reveal
+from stepflow.report.mermaid import mermaid_graph
+from stepflow.report.plain import count, seconds_text, usd
+from stepflow.report.tables import effect_table, step_table, validator_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.report import RunReport
+
+#: GitHub drops a step's whole summary from 1 MiB on; other steps' words do not count.
+LIMIT = 1_000_000
+STEP_ROWS = 200
+VALIDATOR_ROWS = 100
+OUTPUTS = 5
+PROBLEMS = 30
+REMOVED_SHOWN = 100
+#: GitHub's Mermaid refuses larger ones and shows an error in their place.
+GRAPH_LIMIT = 40_000
+EDGE_LIMIT = 400
+
+
+def job_summary(
+    report: RunReport,
+    agent: AgentDefinition | None = None,
+    *,
+    removed: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    limit: int = LIMIT,
+) -> str:
+    """The summary. `removed` are the pieces that were taken out of the issue's text before the model saw it,
+    `notes` what else a person should know, such as files left uncommitted. `limit` in bytes."""
+    sections = (
+        headline(report),
+        f"**What to do next:** {next_step(report)}",
+        _graph(report, agent),
+        _steps(report),
+        _validators(report),
+        _effects(report),
+        _problems(report),
+        _notes(report, notes),
+        _removed(removed),
+        _answer(report),
+        _facts(report),
+    )
+    return _fit([section for section in sections if section], limit)
+
+
+def headline(report: RunReport) -> str:
+    """How it ended, why, and what it cost."""
+    issue = f" on issue #{report.issue}" if report.issue is not None else ""
+    name = plain(report.agent) or "stepflow"
+    lines = [f"## {mark(report.outcome)} {name}{issue}: {report.outcome}", f"**Reason:** {plain(report.reason, 1000)}"]
+    verdict = [f"**Verdict:** {plain(report.verdict, 300)}"] if report.verdict else []
+    known = [f"code {code(report.code)}"] if report.code else []
+    validated = "validated" if report.validated else "not validated"
+    lines.append(" · ".join([*verdict, *known, validated, *figures(report)]))
+    return "\n\n".join(lines)
+
+
+def figures(report: RunReport) -> list[str]:
+    """Iterations, tokens, money and time, as words."""
+    return [
+        count(report.iterations, "iteration"),
+        f"{report.usage.total:,} tokens",
+        usd(report.cost_usd) if report.cost_usd is not None else "cost unknown",
+        seconds_text(report.seconds),
+    ]
+
+
+def mark(outcome: Outcome) -> str:
+    """A sign that can be read from afar."""
+    if outcome is Outcome.COMPLETED:
+        return "✅"
+    return "⏭️" if outcome is Outcome.SKIPPED else "⏹️" if outcome is Outcome.CANCELLED else "❌"
+
+
+def graph_block(report: RunReport, agent: AgentDefinition | None, limit: int = GRAPH_LIMIT) -> str:
+    """The registry's graph with the walked path, as a block that GitHub draws; empty when it is too large."""
+    path = walked_path(report)
+    if agent is None or len(flow_graph(agent, path).edges) > EDGE_LIMIT:
+        return ""
+    picture = mermaid_graph(agent, path)
+    return f"```mermaid\n{picture}```" if len(picture) <= limit else ""
+
+
+def _graph(report: RunReport, agent: AgentDefinition | None) -> str:
+    if agent is None:
+        return ""
+    block = graph_block(report, agent)
+    legend = "Blue: work, yellow: verification, green: closure. Thick: the way this run took."
+    large = "The graph is too large for GitHub's picture; `stepflow graph --run` draws it."
+    return f"### The way it took\n\n{block}\n\n{legend}" if block else f"### The way it took\n\n{large}"
+
+
+def _steps(report: RunReport) -> str:
+    return f"### Steps\n\n{step_table(report, STEP_ROWS)}" if report.history else ""
+
+
+def _validators(report: RunReport) -> str:
+    if not report.validators:
+        return ""
+    red = [run for run in report.validators if not run.passed and run.output_tail.strip()][-OUTPUTS:]
+    outputs = (
+        details(f"Output of {html_text(run.name)} in iteration {run.iteration}", fence(run.output_tail, lines=40))
+        for run in red
+    )
+    return "\n\n".join(("### Validators", validator_table(report, VALIDATOR_ROWS), *outputs))
+
+
+def _effects(report: RunReport) -> str:
+    reported = (
+        f"\n\nThe issue's comment tells about it: {plain(report.failure_report)}" if report.failure_report else ""
+    )
+    if report.effects:
+        return f"### Effects on GitHub\n\n{effect_table(report)}{reported}"
+    return f"### Effects on GitHub\n\nNone: nothing was planned or written.{reported}"
+
+
+def _problems(report: RunReport) -> str:
+    shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
+    if not shown:
+        return ""
+    items = [f"- {problem.severity} {code(problem.code)} {plain(str(problem), 600)}" for problem in shown[:PROBLEMS]]
+    more = [f"- and {len(shown) - PROBLEMS} more: `stepflow validate` lists them all"] if shown[PROBLEMS:] else []
+    return "### Problems of the definition\n\n" + "\n".join([*items, *more])
+
+
+def _notes(report: RunReport, notes: Iterable[str]) -> str:
+    violations = count(report.spec_violations, "time")
+    spec = [f"- `failFast: false` chose an intent {violations}"] if report.spec_violations else []
+    items = [*spec, *(f"- {plain(note, 600)}" for note in list(notes)[:PROBLEMS])]
+    return "### Notes\n\n" + "\n".join(items) if items else ""
+
+
+def _removed(removed: Sequence[str]) -> str:
+    """What the model did not see, made visible for people (security.md case 22)."""
+    if not removed:
+        return ""
+    pieces = (reveal(piece, 200) for piece in removed[:REMOVED_SHOWN])
+    more = [f"and {len(removed) - REMOVED_SHOWN} more"] if len(removed) > REMOVED_SHOWN else []
+    body = fence("\n".join([*pieces, *more]), lines=2 * REMOVED_SHOWN)
+    text = f"{count(len(removed), 'hidden piece')} of the issue's text did not reach the model."
+    return f"### Removed from the issue text\n\n{text}\n\n{details('What was removed', body)}"
+
+
+def _answer(report: RunReport) -> str:
+    if report.structured_output is None:
+        return ""
+    return details("The closing answer", fence(json.dumps(report.structured_output, indent=1), lines=60))
+
+
+def _facts(report: RunReport) -> str:
+    return f"<sub>{' · '.join(_fact_texts(report))}</sub>" if report.run_id else ""
+
+
+def _fact_texts(report: RunReport) -> Iterator[str]:
+    yield f"run {code(report.run_id)}"
+    yield f"definition {code(report.definition_digest[:12])}"
+    if report.base_commit:
+        yield f"base commit {code(report.base_commit[:12])}"
+    if report.isolation:
+        layers = ", ".join(f"{layer} {state}" for layer, state in report.isolation.items())
+        yield f"sandbox: {plain(layers, 400)}"
+    if report.host_run_folder or report.run_folder:
+        yield f"run folder {code(report.host_run_folder or report.run_folder, 200)}"
+
+
+def _fit(sections: Sequence[str], limit: int) -> str:
+    """Whole sections only: half a table or half a picture would be worse than none."""
+    note = "*The summary is cut here: GitHub takes at most 1 MiB. The run folder's report has the rest.*\n"
+    room = limit - len(note.encode())
+    kept: list[str] = []
+    for section in sections:
+        room -= len(section.encode()) + 2
+        if room < 0:
+            return "\n\n".join([*kept, note])
+        kept.append(section)
+    return "\n\n".join(kept) + "\n"

@@ -1,0 +1,190 @@
+"""The graph: what is drawn, and that nothing in a definition can break the drawing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hostile import PIECES, TEXT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plausible_run import AGENT, ENTRIES, STEPS
+
+from stepflow.domain.definition import AgentDefinition, Branch, Gate, Target
+from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.report import collect_report, flow_graph, graph_json, mermaid_graph, walked_path
+
+GOLDEN = Path(__file__).parent / "golden"
+REPORT = collect_report(ENTRIES, AGENT)
+
+LABEL = r'"(?:[^"#<>&|;`\n]|#\d+;|<br/>)*"'
+NODE = rf"  (?:start|done|s\d+)(?:\(\[{LABEL}\]\)|\[\[{LABEL}\]\]|\{{\{{{LABEL}\}}\}}|\[{LABEL}\])"
+ARROW = rf"  (?:start|s\d+) (?:==>|-->|-\.->)(?:\|{LABEL}\|)? (?:done|s\d+)"
+STYLE = r"  (?:classDef \w+ [\w#:,\- ]+|class [\w,]+ \w+|linkStyle [\d,]+ [\w#:,\-]+)"
+
+
+def drawable(picture: str) -> bool:
+    """Only the lines that this engine writes, with nothing but plain text between quotes."""
+    first, *lines = picture.rstrip("\n").split("\n")
+    return first == "flowchart TD" and all(re.fullmatch(f"{NODE}|{ARROW}|{STYLE}", line) for line in lines)
+
+
+def edge(source: str | None, to: str | None, agent: AgentDefinition = AGENT, path=()):
+    return next((e for e in flow_graph(agent, path).edges if (e.source, e.to) == (source, to)), None)
+
+
+def agent_with(**steps) -> AgentDefinition:
+    return replace(AGENT, steps={**AGENT.steps, **steps})
+
+
+def test_the_picture_of_a_plausible_run_is_the_golden_one():
+    picture = mermaid_graph(AGENT, walked_path(REPORT))
+    assert picture == (GOLDEN / "graph.mmd").read_text()
+    assert drawable(picture)
+
+
+def test_the_graph_for_programs_is_the_golden_one():
+    assert graph_json(AGENT, walked_path(REPORT)) == json.loads((GOLDEN / "graph.json").read_text())
+
+
+def test_the_path_counts_each_way_and_ends_only_when_the_run_did():
+    assert walked_path(REPORT) == (
+        (None, "initial.issue", 1),
+        ("initial.issue", "continuation.issue", 1),
+        ("continuation.issue", "closure.issue", 2),
+        ("closure.issue", "continuation.issue", 1),
+        ("closure.issue", None, 1),
+    )
+    assert walked_path(replace(REPORT, outcome=Outcome.CANCELLED))[-1] == ("closure.issue", "continuation.issue", 1)
+    assert walked_path(replace(REPORT, history=())) == ()
+
+
+def test_without_a_path_no_arrow_is_thick():
+    picture = mermaid_graph(AGENT)
+    assert "==>" not in picture
+    assert "linkStyle" not in picture
+    assert drawable(picture)
+
+
+def test_steps_that_no_way_leads_to_are_marked():
+    unreachable = [node.id for node in flow_graph(AGENT).nodes if not node.reachable]
+    assert unreachable == ["continuation.docs"]
+    assert 's4["continuation.docs<br/>(unreachable)"]' in mermaid_graph(AGENT)
+
+
+def test_a_jump_that_may_name_its_target_reaches_every_step():
+    gate = Gate(allowed=(Intent.JUMP,), intent_field="i", target_field="t")
+    jumper = replace(STEPS[0], gate=gate)
+    assert all(node.reachable for node in flow_graph(agent_with(**{"initial.issue": jumper})).nodes)
+    with_rule_only = replace(jumper, gate=replace(gate, target_field=None))
+    assert not all(node.reachable for node in flow_graph(agent_with(**{"initial.issue": with_rule_only})).nodes)
+
+
+def test_a_walked_way_that_nobody_declared_is_drawn_too():
+    jumped = edge("initial.issue", "closure.issue", path=[("initial.issue", "closure.issue", 2)])
+    assert (jumped.declared, jumped.walked, jumped.labels) == (False, 2, ())
+    picture = mermaid_graph(AGENT, [("initial.issue", "closure.issue", 2)])
+    assert '  s0 ==>|"×2"| s3' in picture
+
+
+def test_steps_that_the_agent_does_not_have_are_left_out_of_the_path():
+    assert edge("initial.issue", "gone", path=[("initial.issue", "gone", 1)]) is None
+
+
+def test_conditions_closings_repeats_and_red_validators_are_on_the_arrows():
+    assert edge("verification.tests", "closure.issue").labels == ("next [green = true]",)
+    assert edge("verification.tests", "continuation.issue").labels == ("next [else]", "escalate")
+    assert edge("initial.issue", "initial.issue").labels == ("repeat",)
+    assert edge("closure.issue", "continuation.issue").labels == ("repeat", "validator red")
+    assert edge("closure.issue", None).labels == ("closing",)
+
+
+def test_a_closing_target_is_ignored_and_a_red_validator_without_repeat_target_stays():
+    closure = replace(STEPS[3], edges={Intent.CLOSING: Target(step_id="initial.issue")})
+    agent = agent_with(**{"closure.issue": closure})
+    assert edge("closure.issue", None, agent).labels == ("closing",)
+    assert edge("closure.issue", "initial.issue", agent) is None
+    assert edge("closure.issue", "closure.issue", agent).labels == ("validator red",)
+
+
+def test_a_branch_with_its_own_default_target_has_no_else():
+    rule = Branch(condition="c", targets={"default": "closure.issue"}, default="initial.issue")
+    agent = agent_with(**{"initial.issue": replace(STEPS[0], edges={Intent.NEXT: rule})})
+    assert edge("initial.issue", "closure.issue", agent).labels == ("next [c = default]",)
+    bare = replace(rule, targets={}, default=None)
+    agent = agent_with(**{"initial.issue": replace(STEPS[0], edges={Intent.NEXT: bare})})
+    assert edge("initial.issue", "initial.issue", agent) is None
+
+
+def test_an_ungated_agent_ends_by_its_verdict_and_has_plain_steps():
+    only = replace(STEPS[0], gate=None, kind=None, edges={})
+    agent = replace(AGENT, steps={only.id: only})
+    assert edge("initial.issue", None, agent).labels == ("verdict",)
+    assert "class s0 plain" in mermaid_graph(agent)
+    assert graph_json(agent)["steps"][0]["kind"] is None
+
+
+def test_an_entry_that_is_missing_draws_a_graph_all_the_same():
+    graph = flow_graph(replace(AGENT, entry_step="initial.issue", steps={STEPS[4].id: STEPS[4]}))
+    assert [node.reachable for node in graph.nodes] == [False]
+
+
+def hostile_agent(text: str, other: str) -> AgentDefinition:
+    """Two steps whose ids, validators and conditions are hostile text, with every kind of arrow between them."""
+    first, second = f"{text}1", f"{other}2"
+    condition = replace(
+        STEPS[3].validation.conditions[0],
+        validator=replace(STEPS[3].validation.conditions[0].validator, name=text),
+    )
+    closure = replace(
+        STEPS[3],
+        id=second,
+        name=other,
+        edges={Intent.CLOSING: Target(step_id=None), Intent.REPEAT: Target(step_id=first)},
+        validation=replace(STEPS[3].validation, conditions=(condition,)),
+    )
+    rule = Branch(condition=text, targets={other: second}, default=first)
+    work = replace(STEPS[2], id=first, name=text, kind=StepKind.VERIFICATION, edges={Intent.NEXT: rule})
+    return replace(AGENT, name=text, entry_step=first, steps={first: work, second: closure})
+
+
+@settings(max_examples=200)
+@given(TEXT, TEXT, st.integers(0, 3))
+def test_no_text_of_a_definition_breaks_the_picture(text, other, times):
+    agent = hostile_agent(text, other)
+    path = [(None, f"{text}1", 1), (f"{text}1", f"{other}2", times)]
+    assert drawable(mermaid_graph(agent, path))
+    json.dumps(graph_json(agent, path))
+
+
+@pytest.mark.npm
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(not os.environ.get("STEPFLOW_NPM_TESTS"), reason="needs npm: set STEPFLOW_NPM_TESTS=1")
+def test_mermaids_own_parser_reads_every_picture(tmp_path):
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if not npm or not node:
+        pytest.skip("npm and node are not installed")
+    (tmp_path / "package.json").write_text('{"private": true}')
+    packages = ["mermaid@11.17.2", "jsdom@29.1.1"]
+    command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", *packages]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    shutil.copy(Path(__file__).parent / "parse_mermaid.mjs", tmp_path)
+    pictures = [mermaid_graph(AGENT), mermaid_graph(AGENT, walked_path(REPORT))]
+    pictures += [mermaid_graph(hostile_agent(piece, other)) for piece, other in zip(PIECES, PIECES[::-1], strict=True)]
+    pictures.append(mermaid_graph(hostile_agent("".join(PIECES), "x")))
+    for number, picture in enumerate(pictures):
+        (tmp_path / f"{number}.mmd").write_text(picture)
+    names = [f"{number}.mmd" for number in range(len(pictures))]
+    parsed = subprocess.run(
+        [node, "parse_mermaid.mjs", *names], cwd=tmp_path, capture_output=True, text=True, timeout=90
+    )
+    assert (parsed.returncode, parsed.stdout) == (0, "")
+    (tmp_path / "bad.mmd").write_text('flowchart TD\n a["x"y"] --> b\n')
+    refused = subprocess.run([node, "parse_mermaid.mjs", "bad.mmd"], cwd=tmp_path, capture_output=True, timeout=90)
+    assert refused.returncode == 1

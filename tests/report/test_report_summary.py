@@ -1,0 +1,328 @@
+"""Job summary, comment and final words: what they say, and that model text stays text (security.md case 31)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hostile import TEXT, obeyed
+from hypothesis import given, settings
+from markdown_it import MarkdownIt
+from plausible_run import AGENT, ENTRIES
+
+from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.report import CheckResult, RunReport
+from stepflow.domain.words import Intent, Outcome
+from stepflow.report import (
+    ReportFacts,
+    advice,
+    collect_report,
+    comment_summary,
+    final_words,
+    job_summary,
+    next_step,
+)
+from stepflow.report.markdown import code, fence, html_text, link, plain, reveal
+from stepflow.report.plain import one_line
+
+GOLDEN = Path(__file__).parent / "golden"
+REPORT = collect_report(ENTRIES, AGENT, facts=ReportFacts(run_folder="/runs/7"))
+PROBLEM = Problem(
+    severity=Severity.WARNING, code="SF346", file="r.json", path="/s", line=4, message="not reachable", fix="drop it"
+)
+MARKDOWN = MarkdownIt("commonmark", {"html": True, "linkify": False}).enable(["table", "strikethrough"])
+OWN_TAGS = re.compile(
+    r"</?(code|sub)>|<details><summary>[^\n]*</summary>\n?|</details>\n?|<summary>|</summary>", re.DOTALL
+)
+RED = collect_report(
+    [entry for entry in ENTRIES if entry.seq <= 35],
+    AGENT,
+    facts=ReportFacts(outcome=Outcome.VALIDATION_FAILED, reason="Completion loop: git-clean is red"),
+)
+
+
+def test_the_summary_of_a_plausible_run_is_the_golden_one():
+    summary = job_summary(
+        REPORT, AGENT, removed=["<!-- ignore\u200b all -->", "\u202e"], notes=["left uncommitted: notes.txt"]
+    )
+    assert summary == (GOLDEN / "summary.md").read_text()
+
+
+def test_the_comment_of_a_plausible_run_is_the_golden_one():
+    comment = comment_summary(REPORT, AGENT, run_url="https://github.com/octo/parser/actions/runs/1")
+    assert comment == (GOLDEN / "comment.md").read_text()
+
+
+def test_the_final_words_of_a_plausible_run_are_the_golden_ones():
+    assert "\n".join(final_words(REPORT)) + "\n" == (GOLDEN / "final_words.txt").read_text()
+
+
+def test_the_comment_that_is_written_before_the_effects_tells_of_a_success():
+    planned = [entry for entry in ENTRIES if entry.event.event not in ("effect_applied", "run_finished")]
+    report = collect_report(planned, AGENT, facts=ReportFacts(outcome=Outcome.COMPLETED))
+    comment = comment_summary(report, AGENT)
+    assert comment.startswith("### ✅ fixer on issue #7: completed\n\n**Reason:** Completion loop: The parser accepts")
+    assert "dry run" not in comment
+
+
+def test_a_failed_run_tells_what_to_do_and_shows_the_red_output():
+    comment = comment_summary(RED, AGENT, notes=["kept on branch x"])
+    assert comment.startswith("### ❌ fixer on issue #7: validation_failed")
+    assert "**What to do next:** Read the failing validator's output" in comment
+    assert "❌ <code>git-clean</code>" in comment
+    assert "?? notes.txt" in comment
+    assert "- kept on branch x" in comment
+    summary = job_summary(RED, AGENT)
+    assert "None: nothing was planned or written." in summary
+    assert "<details><summary>Output of git-clean in iteration 3</summary>" in summary
+
+
+def test_a_red_validator_without_output_has_no_output_section():
+    silent = replace(RED, validators=(replace(RED.validators[0], output_tail=" \n"),))
+    assert "Output of" not in comment_summary(silent, AGENT) + job_summary(silent, AGENT)
+
+
+def test_a_report_without_a_run_is_short_and_whole():
+    facts = ReportFacts(outcome=Outcome.INVALID_DEFINITION, reason="Before the run: 1 problem", problems=(PROBLEM,))
+    report = collect_report((), facts=facts)
+    summary = job_summary(report)
+    assert summary.startswith("## ❌ stepflow: invalid_definition\n\n**Reason:** Before the run: 1 problem")
+    assert "- warning <code>SF346</code> r.json:4: warning SF346 not reachable" in summary
+    assert "### Steps" not in summary
+    assert "```" not in summary
+    assert "The way it took" not in comment_summary(report)
+    assert final_words(report)[1].strip().startswith("r.json:4: warning SF346")
+
+
+def test_what_else_a_person_must_know_is_in_the_notes():
+    report = replace(
+        REPORT,
+        spec_violations=2,
+        failure_report="https://github.com/o/r/issues/7",
+        code="SF341",
+        problems=(PROBLEM,) * 40,
+        host_run_folder="/home/runner/x",
+    )
+    summary = job_summary(report, AGENT)
+    assert "- `failFast: false` chose an intent 2 times" in summary
+    assert "The issue's comment tells about it" in summary
+    assert "code <code>SF341</code>" in summary
+    assert "- and 10 more: `stepflow validate` lists them all" in summary
+    assert "run folder <code>/home/runner/x</code>" in summary
+    none = replace(report, effects=(), problems=(replace(PROBLEM, severity=Severity.NOTE),))
+    assert "### Problems" not in job_summary(none)
+
+
+def test_a_check_its_transition_and_an_unknown_price_are_in_the_step_table():
+    line = replace(
+        REPORT.history[0],
+        intent=Intent.JUMP,
+        transition="fallback",
+        check_result=CheckResult(result="ng", message="no tests"),
+        cost_usd=None,
+    )
+    cut_short = replace(line, intent=None, transition="none", target=None, check_result=None)
+    summary = job_summary(replace(REPORT, history=(line, cut_short), cost_usd=None))
+    assert (
+        "| jump \\(fallback\\) | <code>continuation.issue</code> | 2 | 8,700 | unknown | 8.7 | check ng: no tests |"
+        in summary
+    )
+    assert "| none |  | 2 |" in summary
+    assert "cost unknown" in summary
+
+
+def test_a_closing_that_was_not_the_end_says_so():
+    rows = [line for line in job_summary(REPORT).splitlines() if line.startswith(("| 3 |", "| 5 |"))]
+    assert "| closing | not done |" in rows[0]
+    assert "| closing | end |" in rows[1]
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_has_advice_and_a_mark(outcome):
+    assert len(advice(outcome)) > 20
+    report = replace(REPORT, outcome=outcome, success=outcome is Outcome.COMPLETED)
+    assert job_summary(report).startswith("## ")
+    assert final_words(report)[-1].startswith("  next        ")
+
+
+def test_advice_knows_some_codes_better():
+    assert "`parameters`" in advice(Outcome.INVALID_DEFINITION, "SF209")
+    assert advice(Outcome.INVALID_DEFINITION, "SF111") == advice(Outcome.INVALID_DEFINITION)
+
+
+def test_the_next_step_of_a_success_depends_on_what_was_written():
+    planned = tuple(replace(effect, status=EffectStatus.PLANNED) for effect in REPORT.effects)
+    closed = (Receipt(kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.APPLIED),)
+    assert next_step(replace(REPORT, effects=planned)).startswith("This was a dry run")
+    assert next_step(replace(REPORT, effects=closed)).startswith("Review what was written")
+    assert next_step(replace(REPORT, effects=())) == advice(Outcome.COMPLETED)
+    assert next_step(replace(REPORT, success=False, outcome=Outcome.REFUSED)) == advice(Outcome.REFUSED)
+
+
+def test_long_runs_keep_their_ends():
+    history = tuple(replace(REPORT.history[0], iteration=n, step_id=f"s{n % 7}") for n in range(1, 1001))
+    report = replace(REPORT, history=history, validators=REPORT.validators * 100)
+    summary = job_summary(report, AGENT)
+    assert "| 100 |" in summary
+    assert "*800 iterations left out; the run folder's report has them*" in summary
+    assert "| 901 |" in summary
+    assert "*200 earlier runs left out*" in summary
+    assert "… 988 more …" in comment_summary(report, AGENT)
+    words = "\n".join(final_words(report))
+    assert "… 988 more …" in words
+    assert "… 288 more …" in words
+
+
+def test_steps_that_repeat_themselves_are_counted_in_the_final_words():
+    again = replace(REPORT, history=REPORT.history[:1] * 3 + REPORT.history[1:2])
+    assert "  steps       initial.issue ×3 → continuation.issue" in final_words(again)
+
+
+def test_a_graph_too_large_for_github_is_named_and_not_drawn():
+    step = AGENT.steps["initial.issue"]
+    many = {f"s{n}": replace(step, id=f"s{n}") for n in range(450)}
+    assert "too large for GitHub's picture" in job_summary(REPORT, replace(AGENT, steps=many))
+    long = {f"s{n}-{'x' * 50}": replace(step, id=f"s{n}-{'x' * 50}", edges={}) for n in range(600)}
+    assert "too large for GitHub's picture" in job_summary(REPORT, replace(AGENT, steps=long))
+
+
+def filled(text: str) -> RunReport:
+    """A report with this text in every place that a model, a tool or a person can reach."""
+    line = replace(REPORT.history[0], step_id=text, target=text, reason=text, transition=text)
+    checked = replace(line, check_result=CheckResult(result="ok", message=text))
+    run = replace(REPORT.validators[0], name=text, pattern=text, action=text, output_tail=text)
+    effect = replace(REPORT.effects[0], detail=text, url=text, commit=text)
+    return replace(
+        REPORT,
+        run_id=f"r{text}",
+        agent=f"a{text}",
+        reason=text,
+        code=text,
+        verdict=text,
+        history=(line, checked),
+        validators=(run,),
+        effects=(effect,),
+        structured_output={text: [text]},
+        problems=(replace(PROBLEM, message=text, file=text, path=text, fix=text),),
+        isolation={text: text},
+        base_commit=text,
+        failure_report=text,
+        host_run_folder=text,
+        success=False,
+        outcome=Outcome.VALIDATION_FAILED,
+    )
+
+
+def structure(markdown: str) -> list[str]:
+    """The types of all blocks, in order; inline marks and foreign HTML are named too."""
+    found = []
+    for token in MARKDOWN.parse(markdown):
+        found.append(token.type)
+        if token.type == "html_block":
+            assert all(OWN_TAGS.fullmatch(line) for line in token.content.strip().split("\n")), token.content
+            inside = re.sub(r"^<details><summary>|</summary>$", "", token.content.strip())
+            assert not re.search(r"<(?!/?details>)", inside), token.content
+        for child in token.children or ():
+            if child.type == "html_inline":
+                assert OWN_TAGS.fullmatch(child.content), child.content
+            elif child.type not in ("text", "softbreak", "text_special"):
+                found.append(child.type)
+    return found
+
+
+CALM = "calm"
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXT)
+def test_no_text_forges_rows_html_links_or_sections_in_the_summary(text):
+    hostile = job_summary(filled(f"x{text}"), removed=[text], notes=[f"x{text}"])
+    calm = job_summary(filled(CALM), removed=[CALM], notes=[CALM])
+    assert structure(hostile) == structure(calm)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXT)
+def test_no_text_forges_anything_in_the_comment(text):
+    hostile = comment_summary(filled(f"x{text}"), AGENT, notes=[f"x{text}"], run_url=f"https://x.test/{text}x")
+    calm = comment_summary(filled(CALM), AGENT, notes=[CALM], run_url="https://x.test/ not a plain address")
+    plain_address = comment_summary(filled(CALM), AGENT, notes=[CALM], run_url="https://x.test/a")
+    assert structure(hostile) in (structure(calm), structure(plain_address))
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXT)
+def test_final_words_are_never_obeyed_and_never_break_a_line(text):
+    lines = final_words(filled(text))
+    assert obeyed("\n".join(lines)) == []
+    assert all(len(line.splitlines()) == 1 for line in lines)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXT)
+def test_plain_text_shows_exactly_its_visible_characters(text):
+    rendered = MARKDOWN.renderInline(plain(text, 10_000))
+    shown = rendered.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&")
+    assert shown == one_line(text, 10_000)
+    assert len(MARKDOWN.parse(plain(text, 10_000))) in (0, 3)
+
+
+@pytest.mark.parametrize("character", ["&", "<", "|", "`", "\\", "中", "😀", "\u200b", "\n", "::", "##["])
+def test_the_summary_stays_under_one_mebibyte_whatever_the_text(character):
+    long = character * 20_000
+    report = filled(long)
+    report = replace(
+        report,
+        history=report.history * 5000,
+        validators=report.validators * 1000,
+        problems=report.problems * 1000,
+        isolation={f"{n}{long}": long for n in range(20)},
+    )
+    summary = job_summary(report, AGENT, removed=[long] * 500, notes=[long] * 500)
+    assert len(summary.encode()) < 1_000_000
+    assert "### Notes" in summary
+    assert len(comment_summary(report, AGENT, notes=[long] * 500)) < 120_000
+
+
+def test_a_summary_over_the_limit_is_cut_between_sections():
+    whole = job_summary(REPORT, AGENT)
+    short = job_summary(REPORT, AGENT, limit=2600)
+    assert len(short.encode()) <= 2600
+    assert short.endswith("The run folder's report has the rest.*\n")
+    assert whole.startswith(short.split("\n\n*The summary is cut")[0])
+    assert short.count("```") % 2 == 0
+
+
+def test_removed_text_is_shown_with_its_invisible_characters():
+    summary = job_summary(REPORT, removed=["a\u200bb\ufe0f\u2800", "x" * 5000, *["y"] * 200])
+    assert "202 hidden pieces of the issue's text did not reach the model." in summary
+    assert "a<U+200B>b<U+FE0F><U+2800>" in summary
+    assert "and 102 more" in summary
+
+
+def test_a_run_with_few_facts_has_a_short_footer():
+    bare = replace(REPORT, base_commit="", isolation={}, run_folder="")
+    assert (
+        job_summary(bare)
+        .rstrip()
+        .endswith("<sub>run <code>20260715-101500-7</code> · definition <code>0f0f0f0f0f0f</code></sub>")
+    )
+    assert "run folder" not in "\n".join(final_words(bare))
+
+
+def test_pieces_of_markdown():
+    assert plain("# a") == "\\# a"
+    assert plain("12. b") == "12\\. b"
+    assert plain("a # b - c") == "a # b - c"
+    assert plain("see https://e.test and www.e.test") == "see https:\\//e.test and www\\.e.test"
+    assert code("") == ""
+    assert code("a|b") == "<code>a\\|b</code>"
+    assert html_text("<b> & \"'") == "&lt;b&gt; &amp; &quot;&#x27;"
+    assert link("x", "https://github.com/o/r/issues/7#issuecomment-1").startswith("[x](https")
+    assert link("x", "javascript:alert(1)") == "x javascript:alert\\(1\\)"
+    assert link("x", "") == "x"
+    assert fence("a\n````\nb", lines=9).split("\n")[0] == "`````text"
+    assert reveal("a\u200b\tb\u00a0", 99) == "a<U+200B>    b<U+00A0>"
