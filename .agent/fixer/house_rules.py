@@ -1,0 +1,75 @@
+"""The house rules that no linter knows, as a validator of the agent `fixer`; needs nothing but Python.
+
+Takes: nothing; it is run in the repository root. Gives: exit code 0, or 1 and one `file:line:column: CODE text` a line.
+May touch: reads the Python files of the package that git knows or would take in.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = "stepflow/*.py"
+LONGEST_MODULE = 300
+LONGEST_FUNCTION = 40
+OPENING = ("Takes:", "Gives:", "May touch:")
+
+
+def main() -> int:
+    """Print every broken rule; the exit code says whether there is one."""
+    found = [line for file in _files() for line in _broken_rules(file)]
+    print("\n".join(found) or "Every file keeps the house rules.")
+    return 1 if found else 0
+
+
+def _files() -> tuple[Path, ...]:
+    """What is committed and what could be, so that a file cannot escape by not being added yet."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", PACKAGE]
+    names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")  # noqa: S603
+    return tuple(path for path in map(Path, sorted(set(filter(None, names)))) if path.is_file())
+
+
+def _broken_rules(file: Path) -> Iterator[str]:
+    text = file.read_text(encoding="utf-8")
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as exc:
+        yield f"{file}:{exc.lineno or 1}:{exc.offset or 1}: H001 this is not Python: {exc.msg}"
+        return
+    yield from (f"{file}:{line}:1: {said}" for line, said in (*_opening(file, tree), *_sizes(text, tree)))
+
+
+def _opening(file: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """An `__init__.py` that only names its room needs one line; every other module says all three things."""
+    says = ast.get_docstring(tree) or ""
+    needed = OPENING if file.name != "__init__.py" else ()
+    missing = [word for word in needed if word not in says]
+    if not says or missing:
+        yield 1, f"H002 the module's docstring lacks {', '.join(missing) or 'everything'}"
+
+
+def _sizes(text: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    lines = len(text.splitlines())
+    if lines > LONGEST_MODULE:
+        yield 1, f"H003 the module has {lines} lines, more than {LONGEST_MODULE}: split it by what it answers"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = _body_length(node)
+            if length > LONGEST_FUNCTION:
+                yield node.lineno, f"H004 the body of {node.name} has {length} lines, more than {LONGEST_FUNCTION}"
+
+
+def _body_length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of the body, without the docstring: a long signature is no long function."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (body[-1].end_lineno or body[-1].lineno) - body[0].lineno + 1 if body else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
