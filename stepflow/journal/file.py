@@ -37,6 +37,7 @@ class JournalFile:
     def __init__(self, path: Path, clock: Clock, *, redact: Callable[[str], str] | None = None) -> None:
         self._path, self._clock = path, clock
         self._redact = redact or Redactor()
+        self._unsure = False
         try:
             self._seq = _settle(path)
             # Readable by others: the workflow's next step uploads it as another user than the container's root.
@@ -50,7 +51,11 @@ class JournalFile:
 
     def record(self, event: Event) -> Entry:
         """As `append`; gives the entry as it stands in the file, without secrets."""
+        if self._unsure:
+            self._seq = _settle(self._path)
         line, entry = write_line(event, seq=self._seq + 1, time=self._clock.now(), redact=self._redact)
+        # A signal may raise at any point from here on, and a full disk takes half a line: the file knows then.
+        self._unsure = True
         try:
             _write_all(self._fd, line)
             if isinstance(event, SYNCED):
@@ -58,6 +63,7 @@ class JournalFile:
         except OSError as exc:
             raise _unwritable(self._path, exc) from exc
         self._seq += 1
+        self._unsure = False
         return entry
 
     def close(self) -> None:

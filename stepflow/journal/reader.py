@@ -34,36 +34,43 @@ class JournalReader:
         self._rest = b""
 
     def new_entries(self) -> tuple[Entry, ...]:
-        """Entries of the lines that are whole by now. A file that does not exist yet has none."""
-        *whole, self._rest = (self._rest + self._read()).split(b"\n")
-        return tuple(entry for at, line in enumerate(whole, 1) for entry in self._entry(line, at == len(whole)))
+        """Entries of the lines that are whole by now. A file that does not exist yet has none.
+
+        What follows the last whole line is read again next time: a run that goes on after a crash cuts it off.
+        """
+        *whole, self._rest = self._read().split(b"\n")
+        entries: list[Entry] = []
+        for at, line in enumerate(whole, 1):
+            entry = self._entry(line, last=at == len(whole) and not self._rest)
+            if entry is None:
+                break
+            entries.append(entry)
+            self._offset += len(line) + 1
+        return tuple(entries)
 
     def last_entry(self) -> tuple[Entry, ...]:
         """The entry of a last line that is whole but for its line break, as an editor may leave it; else none."""
-        rest, self._rest = self._rest, b""
-        return self._entry(rest, last=True) if rest else ()
+        entry = self._entry(self._rest, last=True) if self._rest else None
+        return (entry,) if entry else ()
 
     def _read(self) -> bytes:
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
-                data = file.read()
+                return file.read()
         except FileNotFoundError:
             return b""
         except OSError as exc:
-            raise InputError(
-                f"The journal {self._path} cannot be read: {exc.strerror}.", hint="Name a run folder."
-            ) from exc
-        self._offset += len(data)
-        return data
+            reason = f"The journal {self._path} cannot be read: {exc.strerror}."
+            raise InputError(reason, hint="Name a run folder.") from exc
 
-    def _entry(self, line: bytes, last: bool) -> tuple[Entry, ...]:
+    def _entry(self, line: bytes, *, last: bool) -> Entry | None:
         place = f"{self._path}, line {self._lines + 1}"
         try:
             entry = read_line(line.decode("utf-8", "replace"), place=place)
         except BrokenLine as exc:
-            if last and not self._rest:
-                return ()
+            if last:
+                return None
             raise InputError(
                 f"{place} is damaged ({exc.reason}).",
                 hint="Only a last line may be torn; start a new run, or restore the run folder.",
@@ -74,4 +81,4 @@ class JournalReader:
                 f"{place} has number {entry.seq}, so lines are missing or doubled before it.",
                 hint="Start a new run, or restore the run folder.",
             )
-        return (entry,)
+        return entry

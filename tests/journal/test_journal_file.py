@@ -6,6 +6,9 @@ import json
 import os
 import resource
 import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -31,7 +34,7 @@ from stepflow.domain.event import (
 from stepflow.domain.redact import Redactor
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.errors import InputError, StepflowError
+from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal import Fanout, JournalFile, JournalReader, MemoryJournal, journal_schema, read_journal
 
 START = RunStarted(
@@ -245,16 +248,49 @@ def test_a_folder_in_the_journals_place_is_refused_on_reading_and_writing(tmp_pa
         JournalFile(tmp_path / "no" / "such" / "folder", clock)
 
 
-def test_a_file_that_cannot_grow_is_an_error_that_says_what_to_do(tmp_path, clock):
-    with JournalFile(tmp_path / "j", clock) as journal:
+@contextmanager
+def file_size_limit(size: int):
+    """The kernel lets this process write no file beyond this size, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("room", [0, 15])
+def test_a_full_disk_is_an_error_that_says_what_to_do_and_leaves_a_whole_journal(tmp_path, clock, room):
+    path = tmp_path / "j"
+    with JournalFile(path, clock) as journal:
         journal.append(NOTE)
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "j").stat().st_size, hard))
-        try:
-            with pytest.raises(StepflowError, match=r"cannot be written.*Free space"):
-                journal.append(NOTE)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        full = path.stat().st_size + room
+        with file_size_limit(full), pytest.raises(StepflowError, match=r"cannot be written.*Free space"):
+            journal.append(START)
+        assert path.stat().st_size == full
+        journal.append(NOTE)
+    assert [(entry.seq, entry.event) for entry in read_journal(path)] == [(1, NOTE), (2, NOTE)]
+
+
+def test_a_signal_that_strikes_between_write_and_return_leaves_the_numbers_right(tmp_path, clock):
+    """The handler of SIGTERM may raise anywhere; here it does when the line is written but not yet counted."""
+    path = tmp_path / "j"
+
+    class Struck(JournalFile):
+        strikes = 0
+
+        def __setattr__(self, name, value):
+            if name == "_seq" and value == 2 and not Struck.strikes:
+                Struck.strikes = 1
+                raise RunCancelled
+            super().__setattr__(name, value)
+
+    with Struck(path, clock) as journal:
+        journal.append(START)
+        with pytest.raises(RunCancelled):
+            journal.append(NOTE)
+        journal.append(RunFinished(outcome=Outcome.CANCELLED, reason="r", success=False))
+    assert [entry.event.event for entry in read_journal(path)] == ["run_started", "noted", "run_finished"]
 
 
 def test_a_reader_follows_a_growing_journal(tmp_path, clock):
@@ -315,6 +351,24 @@ def test_every_event_has_a_line_that_fits_the_published_schema(tmp_path, clock):
     assert [list(validator.iter_errors(line)) for line in lines] == [[]] * len(lines)
     for broken in ({**lines[0], "v": 2}, {**lines[0], "event": "sang"}, {"v": 1, "seq": 1, "t": 1}):
         assert list(validator.iter_errors(broken))
+
+
+def test_a_reader_sees_what_replaced_a_torn_line(tmp_path, clock):
+    path = tmp_path / "j"
+    reader = JournalReader(path)
+    with JournalFile(path, clock) as journal:
+        journal.append(START)
+        journal.append(NOTE)
+    path.write_bytes(path.read_bytes()[:-9])
+    assert [entry.event for entry in reader.new_entries()] == [START]
+    with JournalFile(path, clock) as journal:
+        journal.append(replace(NOTE, message="another and longer one"))
+    assert [entry.event.message for entry in reader.new_entries()] == ["another and longer one"]
+
+
+def test_the_published_journal_schema_is_the_events():
+    published = Path(__file__).parent / "golden" / "journal.schema.json"
+    assert json.loads(published.read_text()) == journal_schema()
 
 
 def test_the_schema_knows_every_event():
