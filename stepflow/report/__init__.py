@@ -2,14 +2,15 @@
 
 from stepflow.report.advice import advice, next_step
 from stepflow.report.annotations import annotation, outcome_annotation, problem_annotations
-from stepflow.report.collect import ReportFacts, collect_report
+from stepflow.report.collect import collect_report
 from stepflow.report.comment import comment_summary
 from stepflow.report.document import ReportDocument, report_json, report_schema
+from stepflow.report.ending import ReportFacts
 from stepflow.report.graph import FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, graph_json, walked_path
 from stepflow.report.history import RESUMED
 from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.mermaid import mermaid_graph
-from stepflow.report.story_lines import LineKind
+from stepflow.report.story_line import LineKind
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import ActionLog, TerminalLog
 from stepflow.report.words import final_words

@@ -6,9 +6,8 @@ May touch: nothing.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
@@ -18,48 +17,21 @@ from stepflow.domain.event import (
     FailureReported,
     FlowEnded,
     IterationStarted,
-    Noted,
-    RunFinished,
     RunStarted,
     ValidatorRan,
 )
 from stepflow.domain.json import JsonObject
-from stepflow.domain.problem import Severity
 from stepflow.domain.report import RunReport, ValidatorRun
 from stepflow.domain.state import fold
-from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
+from stepflow.report.ending import ReportFacts, code_of, ending_of, last_of
 from stepflow.report.history import collect_history, seconds_between
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.effect import EffectKind
     from stepflow.domain.event import Entry, Event
-    from stepflow.domain.problem import Problem
-
-E = TypeVar("E")
-UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportFacts:
-    """What the journal cannot know. `outcome`, `reason` and `code` count only where the journal has no end of its own:
-    a run that never began, or one that was killed. A caller that writes the comment of a flow that completed, before
-    its effects are applied, says `completed` here. `isolation` and `base_commit` win over what `run_started` says.
-    """
-
-    run_id: str = ""
-    agent: str = ""
-    outcome: Outcome = Outcome.CANCELLED
-    reason: str = ""
-    code: str | None = None
-    problems: tuple[Problem, ...] = ()
-    issue: int | None = None
-    base_commit: str = ""
-    isolation: Mapping[str, str] = field(default_factory=dict)
-    run_folder: str = ""
-    host_run_folder: str = ""
 
 
 def collect_report(
@@ -69,13 +41,13 @@ def collect_report(
     known = facts or ReportFacts()
     events = tuple(entry.event for entry in entries)
     state = fold(events)
-    report = _begun(_last(events, RunStarted), agent, known)
-    ended = _ending(events, known)
+    report = _begun(last_of(events, RunStarted), agent, known)
+    ended = ending_of(events, known)
     answer = _closing_answer(events)
     return replace(
         report,
         outcome=ended.outcome,
-        code=_code(ended.outcome, ended.reason, known, report.problems),
+        code=code_of(ended.outcome, ended.reason, known, report.problems),
         reason=ended.reason,
         success=ended.success,
         iterations=state.iteration,
@@ -91,7 +63,7 @@ def collect_report(
         cost_usd=None if state.unpriced else state.cost_usd,
         seconds=round(sum(seconds_between(entries)), 3),
         spec_violations=state.violations,
-        failure_report=_failure_report(_last(events, FailureReported)),
+        failure_report=_failure_report(last_of(events, FailureReported)),
     )
 
 
@@ -118,54 +90,13 @@ def _begun(started: RunStarted | None, agent: AgentDefinition | None, known: Rep
     )
 
 
-def _ending(events: Sequence[Event], known: ReportFacts) -> RunFinished:
-    """How the run ended. A flow that completed is no end yet: its boundary was not through."""
-    flow, finished = _standing_end(events)
-    if finished:
-        return finished
-    if flow and flow.outcome is not Outcome.COMPLETED:
-        return RunFinished(outcome=flow.outcome, reason=flow.reason, success=False)
-    if flow and known.outcome is Outcome.COMPLETED:
-        return RunFinished(outcome=known.outcome, reason=known.reason or flow.reason, success=True)
-    where = "Completion loop" if flow else "Flow loop" if _last(events, IterationStarted) else "Before the run"
-    return RunFinished(outcome=known.outcome, reason=known.reason or f"{where}: {UNFINISHED}", success=False)
-
-
-def _standing_end(events: Iterable[Event]) -> tuple[FlowEnded | None, RunFinished | None]:
-    """The end that no later event took back: a resumed run goes on after the end of its first part."""
-    flow: FlowEnded | None = None
-    finished: RunFinished | None = None
-    for event in events:
-        match event:
-            case FlowEnded():
-                flow, finished = event, None
-            case RunFinished():
-                finished = event
-            case Noted() | FailureReported():
-                pass
-            case EffectPlanned() | EffectApplied() | ValidatorRan() | CompletionJudged():
-                finished = None
-            case _:
-                flow, finished = None, None
-    return flow, finished
-
-
-def _code(outcome: Outcome, reason: str, known: ReportFacts, problems: Iterable[Problem]) -> str | None:
-    if known.code or outcome in CODE_OF_OUTCOME:
-        return known.code or CODE_OF_OUTCOME[outcome]
-    if outcome is not Outcome.INVALID_DEFINITION:
-        return None
-    named = re.search(r"\bSF\d{3}\b", reason)
-    return named[0] if named else next((p.code for p in problems if p.severity is Severity.ERROR), None)
-
-
 def _final_step(events: Sequence[Event], entry_step: str) -> str:
-    begun = _last(events, IterationStarted)
+    begun = last_of(events, IterationStarted)
     return begun.step_id if begun else entry_step
 
 
 def _closing_answer(events: Sequence[Event]) -> JsonObject | None:
-    flow = _last(events, FlowEnded)
+    flow = last_of(events, FlowEnded)
     return flow.answer if flow else None
 
 
@@ -223,7 +154,3 @@ def _receipt(event: EffectApplied, planned: Receipt | None) -> Receipt:
 
 def _failure_report(event: FailureReported | None) -> str | None:
     return (event.url or event.detail) if event else None
-
-
-def _last(events: Sequence[Event], kind: type[E]) -> E | None:
-    return next((event for event in reversed(events) if isinstance(event, kind)), None)

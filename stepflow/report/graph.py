@@ -9,23 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
-from stepflow.domain.definition import Branch, Target
-from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.domain.words import Outcome, StepKind
+from stepflow.report.ways import Way, reachable_steps, ways_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from stepflow.domain.definition import AgentDefinition, Rule, Step
+    from stepflow.domain.definition import AgentDefinition, Step
     from stepflow.domain.json import JsonObject
     from stepflow.domain.report import RunReport
 
 #: From a step to a step, and how often. None stands for the start on the left and for the end on the right.
 PathEdge = tuple[str | None, str | None, int]
-
-RED_VALIDATOR = "validator red"
-VERDICT = "verdict"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +64,8 @@ class FlowGraph:
 
 def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> FlowGraph:
     """The graph of an agent, with a path drawn into it if there is one."""
-    ways = list(_ways(agent))
-    reached = _reachable(agent, ways)
+    ways = list(ways_of(agent))
+    reached = reachable_steps(agent, ways)
     visits = Counter[str]()
     for _, to, times in path or ():
         if to is not None:
@@ -122,64 +119,6 @@ def graph_json(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
     }
 
 
-_Way = tuple[str | None, str | None, str]
-
-
-def _ways(agent: AgentDefinition) -> Iterator[_Way]:
-    yield (None, agent.entry_step, "")
-    for step in agent.steps.values():
-        for intent, rule in step.edges.items():
-            yield from _rule_ways(step.id, intent, rule)
-        if step.validation:
-            yield (step.id, _repeat_target(step), RED_VALIDATOR)
-        if not agent.gated:
-            yield (step.id, None, VERDICT)
-
-
-def _rule_ways(source: str, intent: Intent, rule: Rule) -> Iterator[_Way]:
-    match rule:
-        case Target(step_id=None) if intent is Intent.REPEAT:
-            yield (source, source, intent)
-        case Target():
-            # `closing` ends the flow whatever its target says (registry.md §5.4).
-            yield (source, None if intent is Intent.CLOSING else rule.step_id, intent)
-        case Branch():
-            for value, to in rule.targets.items():
-                yield (source, to, f"{intent} [{rule.condition} = {value}]")
-            if rule.default is not None and "default" not in rule.targets:
-                yield (source, rule.default, f"{intent} [else]")
-        case _:
-            assert_never(rule)
-
-
-def _repeat_target(step: Step) -> str:
-    rule = step.edges.get(Intent.REPEAT)
-    return rule.step_id if isinstance(rule, Target) and rule.step_id is not None else step.id
-
-
-def _reachable(agent: AgentDefinition, ways: Iterable[_Way]) -> frozenset[str]:
-    """Every step that some way leads to. A jump that may name its target leads everywhere (SF346)."""
-    leads: dict[str, set[str]] = {}
-    for source, to, _ in ways:
-        if source is not None and to is not None:
-            leads.setdefault(source, set()).add(to)
-    reached: set[str] = set()
-    waiting = [agent.entry_step]
-    while waiting:
-        step_id = waiting.pop()
-        reached.add(step_id)
-        if _jumps_anywhere(agent.steps, step_id):
-            return frozenset(agent.steps)
-        waiting.extend(leads.get(step_id, set()) - reached)
-    return frozenset(reached)
-
-
-def _jumps_anywhere(steps: Mapping[str, Step], step_id: str) -> bool:
-    step = steps.get(step_id)
-    gate = step.gate if step else None
-    return bool(gate and gate.target_field and Intent.JUMP in gate.allowed)
-
-
 def _node(step: Step, reachable: bool, visits: int) -> GraphNode:
     conditions = step.validation.conditions if step.validation else ()
     return GraphNode(
@@ -193,7 +132,7 @@ def _node(step: Step, reachable: bool, visits: int) -> GraphNode:
     )
 
 
-def _edges(ways: Iterable[_Way], path: Iterable[PathEdge], *, known: set[str | None]) -> tuple[GraphEdge, ...]:
+def _edges(ways: Iterable[Way], path: Iterable[PathEdge], *, known: set[str | None]) -> tuple[GraphEdge, ...]:
     labels: dict[tuple[str | None, str | None], list[str]] = {}
     for source, to, label in ways:
         if not {source, to} <= known:

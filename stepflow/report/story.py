@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from stepflow.domain.event import CompletionJudged, FlowEnded, IterationStarted, Routed, RunFinished, RunStarted
 from stepflow.domain.state import RunState, advance
 from stepflow.report.plain import one_line, usd
-from stepflow.report.story_lines import LineKind, StoryLine, event_lines, line
+from stepflow.report.story_ends import end_lines
+from stepflow.report.story_line import LineKind, StoryLine, line
+from stepflow.report.story_steps import step_lines
 
 if TYPE_CHECKING:
     from stepflow.domain.event import Entry, Event
@@ -38,7 +40,7 @@ class Story:
         closing = self._close_step() if ends and self._step else ()
         self._follow(event)
         opening = self._open_step(event) if isinstance(event, IterationStarted) else ()
-        return (*closing, *opening, *event_lines(event))
+        return (*closing, *opening, *step_lines(event), *end_lines(event))
 
     def progress(self, now: float | None = None) -> str:
         """Iterations, money, tokens and minutes so far, each against its limit if it has one."""

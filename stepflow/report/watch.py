@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.report.story import Story
-from stepflow.report.story_lines import LineKind, StoryLine
+from stepflow.report.story_line import LineKind, StoryLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

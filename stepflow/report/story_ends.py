@@ -1,0 +1,101 @@
+"""What happens around the steps, as lines for a person who watches: start, completion, boundary, end.
+
+Takes: one event. Gives: its lines, none for events inside a step.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.domain.effect import EffectStatus
+from stepflow.domain.event import (
+    CompletionJudged,
+    EffectApplied,
+    EffectPlanned,
+    FailureReported,
+    FlowEnded,
+    Noted,
+    RunFinished,
+    RunStarted,
+    ValidatorRan,
+)
+from stepflow.report.plain import last_lines, one_line, seconds_text
+from stepflow.report.story_line import LineKind, StoryLine, line
+
+if TYPE_CHECKING:
+    from stepflow.domain.event import Event
+
+TAIL_SHOWN = 6
+
+
+def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one return per event is the table
+    """What a watcher sees of one event outside the steps."""
+    match event:
+        case RunStarted():
+            return (line(LineKind.RUN, _start(event)),)
+        case ValidatorRan():
+            return _validator(event)
+        case CompletionJudged():
+            return (_judged(event),)
+        case FlowEnded():
+            return (line(LineKind.RUN, f"The flow ended: {event.outcome}. {one_line(event.reason, 300)}"),)
+        case EffectPlanned():
+            return (line(LineKind.DETAIL, f"planned: {event.kind} {one_line(event.detail)}"),)
+        case EffectApplied():
+            return (_receipt(event),)
+        case FailureReported():
+            return (line(LineKind.DETAIL, f"the issue's comment says so: {one_line(event.url or event.detail)}"),)
+        case Noted():
+            return _note(event)
+        case RunFinished():
+            kind, mark = (LineKind.GOOD, "✓") if event.success else (LineKind.BAD, "✗")
+            return (line(kind, f"{mark} {event.outcome}: {one_line(event.reason, 300)}"),)
+        case _:
+            return ()
+
+
+def _start(event: RunStarted) -> str:
+    issue = f"#{event.issue}" if event.issue is not None else ""
+    place = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
+    layers = ", ".join(f"{one_line(layer)} {one_line(state)}" for layer, state in event.isolation.items())
+    sandbox = f" Sandbox: {layers}." if layers else ""
+    return f"Agent {one_line(event.agent)}{place}, run {one_line(event.run_id)}.{sandbox}"
+
+
+def _validator(event: ValidatorRan) -> tuple[StoryLine, ...]:
+    name = one_line(event.name)
+    ended = f"(exit {event.exit_code}, {seconds_text(event.seconds)})"
+    if event.passed:
+        return (line(LineKind.GOOD, f"✓ {name} {ended}"),)
+    what = f"failed, attempt {event.attempt} of {event.max_attempts}" if event.recoverable else "failed for good"
+    leads = f" → {event.action}" if event.action else ""
+    tail = (line(LineKind.WORDS, f"│ {text}") for text in last_lines(event.output_tail, TAIL_SHOWN))
+    return (line(LineKind.BAD, f"✗ {name} {what}{leads} {ended}"), *tail)
+
+
+def _judged(event: CompletionJudged) -> StoryLine:
+    if event.done:
+        red = "" if event.validated else ", with a red validator that may be skipped"
+        return line(LineKind.GOOD, f"✓ done{red}")
+    if event.retry_prompt is None:
+        return line(LineKind.BAD, "✗ not done, and no attempt is left")
+    return line(LineKind.WARNING, f"not done: back to {one_line(event.step_id)} with a retry prompt")
+
+
+def _receipt(event: EffectApplied) -> StoryLine:
+    detail = one_line(event.url or event.detail)
+    what = f"{event.kind} {event.status}{': ' if detail else ''}{detail}"
+    match event.status:
+        case EffectStatus.APPLIED:
+            return line(LineKind.GOOD, f"✓ {what}")
+        case EffectStatus.FAILED | EffectStatus.FORBIDDEN:
+            return line(LineKind.BAD, f"✗ {what}")
+        case _:
+            return line(LineKind.DETAIL, what)
+
+
+def _note(event: Noted) -> tuple[StoryLine, ...]:
+    kinds = {"warning": LineKind.WARNING, "error": LineKind.BAD, "info": LineKind.DETAIL}
+    kind = kinds.get(event.level)
+    return (line(kind, one_line(event.message, 300)),) if kind else ()

@@ -1,0 +1,100 @@
+"""What happens inside a step, as lines for a person who watches.
+
+Takes: one event. Gives: its lines, none for events of other kinds.
+May touch: nothing. Steps are opened and closed by `Story`, which knows the state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.domain.event import (
+    ModelTurned,
+    ModelWaited,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    ToolCalled,
+    UserSpoke,
+)
+from stepflow.domain.json import JsonObject, compact
+from stepflow.report.plain import first_line, last_lines, one_line, seconds_text
+from stepflow.report.story_line import LineKind, StoryLine, line
+
+if TYPE_CHECKING:
+    from stepflow.domain.event import Event
+
+WORDS_SHOWN = 8
+#: The input of a tool that says most about the call, by the tool set's own names.
+TELLING_INPUTS = ("command", "file_path", "pattern", "path")
+USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
+
+
+def step_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one return per event is the table
+    """What a watcher sees of one event inside a step."""
+    match event:
+        case PromptRendered():
+            return (line(LineKind.DETAIL, _prompt(event)),)
+        case SchemaFailed():
+            return (line(LineKind.BAD, f"✗ answer schema: {one_line(event.reason)} ({event.strikes} of 2)"),)
+        case ModelWaited():
+            waited = f"waiting {event.seconds:g} s for the model: {one_line(event.reason)}"
+            return (line(LineKind.WARNING, waited),)
+        case ModelTurned():
+            return _words(event)
+        case ToolCalled():
+            return (_tool(event),)
+        case UserSpoke():
+            why = one_line("; ".join(event.errors)) if event.errors else first_line(event.text)
+            return (line(LineKind.DETAIL, f"{'format retry' if event.format_retry else 'asked'}: {why}"),)
+        case StepAnswered():
+            return (_answer(event),)
+        case Routed() if event.to is not None:
+            return (line(LineKind.INTENT, f"→ {one_line(event.to)}"),)
+        case _:
+            return ()
+
+
+def _prompt(event: PromptRendered) -> str:
+    kind = "retry prompt" if event.retry else "prompt"
+    return f"{kind}: {one_line(event.source)}; tools: {one_line(', '.join(event.tools)) or 'none'}"
+
+
+def _words(event: ModelTurned) -> tuple[StoryLine, ...]:
+    text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")
+    if event.stop_reason == "tool_use":
+        said = first_line(text)
+        return (line(LineKind.WORDS, f"│ {said}"),) if said else ()
+    words = tuple(line(LineKind.WORDS, f"│ {words}") for words in last_lines(text, WORDS_SHOWN))
+    if event.stop_reason in USUAL_STOPS:
+        return words
+    return (*words, line(LineKind.WARNING, f"the model stopped: {one_line(event.stop_reason)}"))
+
+
+def _tool(event: ToolCalled) -> StoryLine:
+    name = one_line(event.name, 40)
+    if event.denied:
+        return line(LineKind.BAD, f"✗ {name}: denied, this step may not use it")
+    ended = [f"exit {event.exit_code}"] if event.exit_code is not None else []
+    if event.is_error and event.exit_code is None:
+        ended.append(first_line(event.output, 80) or "error")
+    shown = f"{name} {_call(event.input)}".rstrip()
+    mark, kind = ("✗", LineKind.BAD) if event.is_error or event.exit_code else ("✓", LineKind.GOOD)
+    return line(kind, f"{mark} {shown} ({', '.join([*ended, seconds_text(event.seconds)])})")
+
+
+def _call(arguments: JsonObject) -> str:
+    for name in TELLING_INPUTS:
+        value = arguments.get(name)
+        if isinstance(value, str):
+            return first_line(value, 120)
+    return one_line(compact(arguments), 120) if arguments else ""
+
+
+def _answer(event: StepAnswered) -> StoryLine:
+    reason = f": {one_line(event.reason, 240)}" if event.reason else ""
+    if event.intent is None:
+        return line(LineKind.BAD, f"✗ no intent{reason}")
+    target = f" to {one_line(event.target)}" if event.target else ""
+    return line(LineKind.INTENT, f"intent {event.intent}{target}{reason}")
