@@ -1,0 +1,135 @@
+"""The agent folder as a snapshot: every file read once, safely (registry.md §1).
+
+Takes: the folder and paths out of agent files. Gives: texts or the reason why not, and the digest of all that was read.
+May touch: reads the agent folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_FILE_BYTES = 2 * 1024 * 1024
+
+
+class FaultKind(StrEnum):
+    """Why a file gives no text."""
+
+    UNSAFE = "unsafe"
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+    CONTENT = "content"
+
+
+class FileFault(Exception):
+    """A file that cannot be used; the message completes `the file "x" …`."""
+
+    def __init__(self, kind: FaultKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+def unsafe_reason(path: str) -> str | None:
+    """Why a path out of an agent file is refused by its form alone; None when it is fine."""
+    if not path:
+        return "is empty"
+    if "\0" in path:
+        return "contains a NUL"
+    if "\\" in path:
+        return "contains a backslash"
+    if path.startswith("/") or re.match(r"[A-Za-z]:", path):
+        return "is not relative"
+    return 'contains ".."' if ".." in path.split("/") else None
+
+
+class AgentFolder:
+    """Reads files below one folder, each at most once: a later read gives the text of the first."""
+
+    def __init__(self, path: Path, *, root: Path) -> None:
+        self.path = path
+        self.name = path.name
+        self.prefix = path.relative_to(root).as_posix()
+        self._real = path.resolve()
+        self._read: dict[str, str | FileFault] = {}
+        self._bytes: dict[str, bytes] = {}
+
+    def read(self, path: str) -> str:
+        """The text of a file, without a byte-order mark. Raises `FileFault`."""
+        key = PurePosixPath(path).as_posix() if unsafe_reason(path) is None else path
+        if key not in self._read:
+            self._read[key] = self._read_now(key)
+        text = self._read[key]
+        if isinstance(text, FileFault):
+            raise text
+        return text
+
+    def has(self, path: str) -> bool:
+        """True when there is something under that name, whatever it is."""
+        return os.path.lexists(self.path / path)
+
+    def base(self, path: str) -> str:
+        """A base path relative to this folder; `.agent/<name>/…` means the folder itself (registry.md §1)."""
+        parts = PurePosixPath(path).parts if unsafe_reason(path) is None else ()
+        if parts[:2] == (".agent", self.name):
+            return PurePosixPath(*parts[2:]).as_posix()
+        return PurePosixPath(path).as_posix() if parts else path
+
+    def json_files(self, base: str) -> tuple[str, ...]:
+        """The names of the `*.json` files directly in a folder; none when it cannot be listed."""
+        if unsafe_reason(base) is not None:
+            return ()
+        try:
+            return tuple(sorted(file.name for file in (self.path / base).glob("*.json") if file.is_file()))
+        except OSError:
+            return ()
+
+    def digest(self, templates: Mapping[str, str]) -> str:
+        """SHA-256 over the names and contents of all files that were read, and of the shipped templates in use."""
+        total = hashlib.sha256()
+        shipped = {name: text.encode() for name, text in templates.items()}
+        for name, content in sorted({**self._bytes, **shipped}.items()):
+            total.update(f"{name}\0{len(content)}\0".encode())
+            total.update(content)
+        return total.hexdigest()
+
+    def _read_now(self, path: str) -> str | FileFault:
+        try:
+            content = self._content(path)
+            text = content.decode("utf-8-sig")
+        except FileFault as fault:
+            return fault
+        except UnicodeDecodeError as exc:
+            return FileFault(FaultKind.CONTENT, f"is not UTF-8 (byte {exc.start})")
+        self._bytes[path] = content
+        return text
+
+    def _content(self, path: str) -> bytes:
+        if reason := unsafe_reason(path):
+            raise FileFault(FaultKind.UNSAFE, reason)
+        try:
+            real = (self.path / path).resolve()
+            if not real.is_relative_to(self._real):
+                raise FileFault(FaultKind.UNSAFE, "leaves the agent folder through a symbolic link")
+            return _bounded(real)
+        except (OSError, RuntimeError) as exc:  # RuntimeError: a loop of symbolic links, before Python 3.13
+            raise FileFault(FaultKind.UNREADABLE, f"cannot be read: {exc}") from exc
+
+
+def _bounded(file: Path) -> bytes:
+    if not file.exists():
+        raise FileFault(FaultKind.MISSING, "does not exist")
+    if not file.is_file():  # a pipe or a device would block, or never end
+        raise FileFault(FaultKind.UNREADABLE, "is not a regular file")
+    with file.open("rb") as stream:
+        content = stream.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise FileFault(FaultKind.CONTENT, f"is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB")
+    return content

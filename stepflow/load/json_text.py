@@ -1,0 +1,190 @@
+"""Strict JSON, and where in the text each value stands (registry.md §1).
+
+Takes: the text of a JSON file. Gives: its value or the first fault; the line of every JSON Pointer; repeated keys.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from json.decoder import scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepflow.domain.json import JsonValue
+
+#: A file nested deeper than this is refused: nothing an author writes comes near, and every walk may recurse then.
+MAX_DEPTH = 100
+
+
+class JsonFault(Exception):
+    """The text is not JSON; `line` is 1-based when it is known."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """`lines` maps a JSON Pointer to its 1-based line; `repeated` holds pointer and line of each key met again."""
+
+    lines: dict[str, int]
+    repeated: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A parsed text. Of a repeated key `value` has the last one; `repeated` has pointer and line of each."""
+
+    value: JsonValue
+    repeated: tuple[tuple[str, int], ...]
+
+
+def parse_json(text: str) -> Document:
+    """Read a strict JSON text. Raises `JsonFault`."""
+    repeated: list[str] = []
+
+    def members(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            repeated.append("")
+        return found
+
+    try:
+        value: JsonValue = json.loads(
+            text, object_pairs_hook=members, parse_constant=_refuse_constant, parse_float=_finite
+        )
+    except json.JSONDecodeError as exc:
+        raise JsonFault(f"is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}", exc.lineno) from exc
+    except RecursionError as exc:
+        raise JsonFault(_TOO_DEEP) from exc
+    except ValueError as exc:
+        raise JsonFault(f"is not JSON that can be read: {exc}") from exc
+    _check_depth(value)
+    _check_unicode(value)
+    return Document(value=value, repeated=find_places(text).repeated if repeated else ())
+
+
+def find_places(text: str) -> Places:
+    """Where everything stands in a text that `parse_json` has accepted."""
+    scan = _Scan(text)
+    scan.value("", scan.skip(0))
+    return Places(lines=scan.lines, repeated=tuple(scan.repeated))
+
+
+def child(pointer: str, key: str | int) -> str:
+    """The JSON Pointer of a member or an item."""
+    return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
+
+
+def nearest_line(lines: dict[str, int], pointer: str) -> int:
+    """The line of a pointer, or of the nearest thing around it that exists."""
+    while pointer and pointer not in lines:
+        pointer = pointer.rpartition("/")[0]
+    return lines.get(pointer, 1)
+
+
+_TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
+
+
+def _refuse_constant(word: str) -> float:
+    raise ValueError(f"{word} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
+
+
+def _check_depth(value: JsonValue) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[JsonValue] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+        if not inner:
+            return
+        level = inner
+    raise JsonFault(_TOO_DEEP)
+
+
+def _check_unicode(value: JsonValue) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as exc:
+        raise JsonFault("holds half of a surrogate pair as a \\u escape, which is no character") from exc
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_SCALAR = re.compile(r"[^\s,\]}]+")
+
+
+@dataclass
+class _Scan:
+    """One pass over the text; every method takes and gives an offset."""
+
+    text: str
+    lines: dict[str, int] = field(default_factory=dict)
+    repeated: list[tuple[str, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.breaks = [match.start() for match in re.finditer("\n", self.text)]
+
+    def line(self, at: int) -> int:
+        return bisect_right(self.breaks, at) + 1
+
+    def skip(self, at: int) -> int:
+        match = _SPACE.match(self.text, at)
+        return match.end() if match else at
+
+    def value(self, pointer: str, at: int) -> int:
+        self.lines.setdefault(pointer, self.line(at))
+        match self.text[at]:
+            case "{":
+                return self.members(pointer, at)
+            case "[":
+                return self.items(pointer, at)
+            case '"':
+                return int(scanstring(self.text, at + 1)[1])
+            case _:
+                match = _SCALAR.match(self.text, at)
+                return match.end() if match else at
+
+    def members(self, pointer: str, at: int) -> int:
+        at = self.skip(at + 1)
+        seen: set[str] = set()
+        while self.text[at] != "}":
+            key, end = scanstring(self.text, at + 1)
+            self.member(child(pointer, key), at, repeated=key in seen)
+            seen.add(key)
+            at = self.separator(self.value(child(pointer, key), self.skip(self.skip(end) + 1)))
+        return at + 1
+
+    def member(self, pointer: str, at: int, *, repeated: bool) -> None:
+        if repeated:
+            self.repeated.append((pointer, self.line(at)))
+        # The last one of two equal keys is the one that is read, so it is the one that is pointed at.
+        self.lines[pointer] = self.line(at)
+
+    def items(self, pointer: str, at: int) -> int:
+        at = self.skip(at + 1)
+        index = 0
+        while self.text[at] != "]":
+            at = self.separator(self.value(child(pointer, index), at))
+            index += 1
+        return at + 1
+
+    def separator(self, at: int) -> int:
+        at = self.skip(at)
+        return self.skip(at + 1) if self.text[at] == "," else at
