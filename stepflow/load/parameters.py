@@ -1,0 +1,102 @@
+"""The run arguments that an agent declares (registry.md §2.3).
+
+Takes: `parameters` as models. Gives: `Parameter` objects, problems SF207 and SF208, and the check of one value.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from stepflow.domain.definition import Parameter
+from stepflow.load.findings import shown
+from stepflow.load.json_text import child
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.domain.json import JsonValue
+    from stepflow.load.agent_file import ParameterEntry, ParameterRules
+    from stepflow.load.findings import FileFindings
+
+
+def check_parameters(
+    entries: Mapping[str, ParameterEntry], found: FileFindings, *, reserved: frozenset[str]
+) -> tuple[Parameter, ...]:
+    """The declared parameters; `reserved` are the names of run variables, which would hide them."""
+    flags: dict[str, str] = {}
+    for name, entry in entries.items():
+        at = child("/parameters", name)
+        _check_style(name, entry, at, found, reserved)
+        _check_flag(name, entry, at, found, flags)
+        _check_rules(name, entry, at, found)
+    return tuple(_parameter(name, entry) for name, entry in entries.items() if entry.type and entry.cli)
+
+
+def type_fits(value: JsonValue, kind: str) -> bool:
+    """True when a value has a declared type; a boolean is no number."""
+    match kind:
+        case "string":
+            return isinstance(value, str)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "boolean":
+            return isinstance(value, bool)
+        case _:
+            return isinstance(value, list)
+
+
+def _check_style(name: str, entry: ParameterEntry, at: str, found: FileFindings, reserved: frozenset[str]) -> None:
+    if not (entry.description or "").strip() and not found.at(child(at, "description")):
+        message = f'parameter "{name}" has no description'
+        found.add("SF208", at, message, 'Say in "description" what the parameter is for.')
+    if entry.required and "default" in entry.model_fields_set:
+        message = f'parameter "{name}" is required and has the default {shown(entry.default)}, so it is never missing'
+        found.add("SF208", child(at, "default"), message, 'Remove "required" or "default".')
+    if name in reserved:
+        message = f'parameter "{name}" has the name of a run variable, which hides it in prompts'
+        found.add("SF208", at, message, "Give the parameter another name.")
+
+
+def _check_flag(name: str, entry: ParameterEntry, at: str, found: FileFindings, flags: dict[str, str]) -> None:
+    if entry.cli is None:
+        return
+    if entry.cli in flags:
+        message = f'parameter "{name}": the flag "{entry.cli}" is already that of "{flags[entry.cli]}"'
+        found.add("SF207", child(at, "cli"), message, "Give each parameter a flag of its own.")
+    flags.setdefault(entry.cli, name)
+
+
+def _check_rules(name: str, entry: ParameterEntry, at: str, found: FileFindings) -> None:
+    if "default" in entry.model_fields_set and entry.type and not type_fits(entry.default, entry.type):
+        message = f'parameter "{name}": the default {shown(entry.default)} is no {entry.type}'
+        found.add("SF207", child(at, "default"), message, f"Give it a default of the type {entry.type}.")
+    rules = entry.validation
+    if rules is None or rules.pattern is None:
+        return
+    try:
+        re.compile(rules.pattern)
+    except (re.error, OverflowError, RecursionError) as exc:
+        message = f'parameter "{name}": the pattern {shown(rules.pattern)} is no regular expression ({exc})'
+        found.add("SF207", f"{at}/validation/pattern", message, "Write a valid regular expression.")
+
+
+def _parameter(name: str, entry: ParameterEntry) -> Parameter:
+    rules = entry.validation
+    return Parameter(
+        name=name,
+        type=entry.type or "",
+        cli=entry.cli or "",
+        description=entry.description or "",
+        required=entry.required,
+        default=entry.default,
+        minimum=rules.min if rules else None,
+        maximum=rules.max if rules else None,
+        pattern=rules.pattern if rules else None,
+        enum=_enum(rules),
+    )
+
+
+def _enum(rules: ParameterRules | None) -> tuple[JsonValue, ...] | None:
+    return tuple(rules.enum) if rules and rules.enum is not None else None
