@@ -1,0 +1,276 @@
+"""Validators, failure patterns and validation entries (registry.md §5.6 and §5.7).
+
+Takes: the registry as a model. Gives: a `ValidationEntry` per id, or problems SF601 to SF607 and SF513.
+May touch: reads retry prompts through `PromptFiles`, answer schemas through `SchemaDesk`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.domain.definition import (
+    Condition,
+    ExitCode,
+    FailurePattern,
+    OutputContains,
+    OutputEmpty,
+    OutputMatches,
+    ValidationEntry,
+    Validator,
+)
+from stepflow.domain.json import compact
+from stepflow.domain.words import StepKind, VerdictType
+from stepflow.load.findings import listed, nearest
+from stepflow.load.json_text import child
+from stepflow.load.prompt_files import Address
+from stepflow.load.steps import check_c3_style, check_key, check_part
+from stepflow.load.vocabulary import EXTRACTOR_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stepflow.domain.definition import SourceText, SuccessRule
+    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.load.findings import FileFindings
+    from stepflow.load.prompt_files import PromptFiles
+    from stepflow.load.registry_file import (
+        ConditionEntry,
+        GateRegistry,
+        PatternEntry,
+        ValidationStepEntry,
+        ValidatorEntry,
+    )
+    from stepflow.load.schemas import SchemaDesk
+    from stepflow.load.steps import Nodes
+
+#: flow.md §8.2.
+_MAPPED_ID = {
+    VerdictType.POLL_STATE: "closure.polling",
+    VerdictType.COUNT_ITERATION: "closure.iteration",
+    VerdictType.COUNT_CHECK: "closure.check",
+    VerdictType.DETECT_KEYWORD: "closure.keyword",
+    VerdictType.DETECT_STRUCTURED: "closure.structured",
+    VerdictType.DETECT_GRAPH: "closure.graph",
+    VerdictType.META_COMPOSITE: "closure.composite",
+    VerdictType.META_CUSTOM: "closure.custom",
+}
+
+#: prompts.md §9.1: the retry prompt for any failure.
+_ANY_EDITION = "failed"
+
+
+def entry_of(step_id: str, entries: Mapping[str, ValidationEntry], verdict: VerdictType) -> ValidationEntry | None:
+    """The validation entry of a closure step: of its own id, else the verdict's."""
+    return entries.get(step_id) or entries.get(_MAPPED_ID[verdict])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationDesk:
+    """Builds the validation entries and reports what is wrong with them.
+
+    `parse_retry` says what is wrong with a retry template, None when it can be used.
+    """
+
+    registry: GateRegistry
+    nodes: Nodes
+    verdict: VerdictType | None
+    found: FileFindings
+    schemas: SchemaDesk | None
+    prompts: PromptFiles | None
+    parse_retry: Callable[[str], str | None]
+
+    def entries(self) -> dict[str, ValidationEntry]:
+        """All validation entries by id; parts with a problem are left out."""
+        patterns = self._patterns()
+        validators = self._validators(patterns)
+        entries: dict[str, ValidationEntry] = {}
+        for key, entry in self.registry.validation_steps.items():
+            at = child("/validationSteps", key)
+            check_key(key, entry.step_id, at, self.found)
+            self._check_owner(key, at)
+            conditions = self._conditions(key, entry, at, validators)
+            entries[key] = self._entry(key, entry, at, conditions)
+        return entries
+
+    def _patterns(self) -> dict[str, FailurePattern]:
+        patterns: dict[str, FailurePattern] = {}
+        for name, entry in self.registry.failure_patterns.items():
+            at = child("/failurePatterns", name)
+            parts = {"edition": entry.edition, "adaptation": entry.adaptation}
+            safe = [check_part(at, key, part, self.found) for key, part in parts.items()]
+            if all(safe) and entry.edition:
+                patterns[name] = _pattern(name, entry, entry.edition)
+        return patterns
+
+    def _validators(self, patterns: Mapping[str, FailurePattern]) -> dict[str, Validator]:
+        validators: dict[str, Validator] = {}
+        for name, entry in self.registry.validators.items():
+            at = child("/validators", name)
+            success = self._success(name, entry.success_when, child(at, "successWhen"))
+            self._check_pattern(name, entry, at)
+            self._check_extractors(name, entry, at)
+            pattern = patterns.get(entry.failure_pattern or "")
+            if success is not None and pattern is not None and entry.command:
+                validators[name] = _validator(name, entry, entry.command, success, pattern)
+        return validators
+
+    def _success(self, name: str, rule: str | None, at: str) -> SuccessRule | None:
+        if not rule or not rule.strip():
+            return None
+        try:
+            success = _read_rule(rule)
+        except (re.error, OverflowError, RecursionError) as exc:
+            message = f'validator "{name}": "successWhen" is "{rule}", whose pattern is no regular expression ({exc})'
+            self.found.add("SF602", at, message, 'Write a valid regular expression after "matches:".')
+            return None
+        if success is None:
+            message = f'validator "{name}": "successWhen" is "{rule}", which is not understood'
+            self.found.add("SF602", at, message, 'Write "empty", "exitCode:N", "contains:TEXT" or "matches:REGEX".')
+        return success
+
+    def _check_pattern(self, name: str, entry: ValidatorEntry, at: str) -> None:
+        pattern = entry.failure_pattern
+        if pattern and pattern not in self.registry.failure_patterns:
+            known = self.registry.failure_patterns
+            message = f'validator "{name}": there is no failure pattern "{pattern}"{nearest(pattern, known)}'
+            self.found.add("SF604", child(at, "failurePattern"), message, f"The patterns are {listed(known)}.")
+
+    def _check_extractors(self, name: str, entry: ValidatorEntry, at: str) -> None:
+        for parameter, extractor in entry.extract_params.items():
+            if extractor not in EXTRACTOR_NAMES:
+                message = f'validator "{name}": there is no extractor "{extractor}" for "{parameter}"'
+                message += nearest(extractor, EXTRACTOR_NAMES)
+                place = child(child(at, "extractParams"), parameter)
+                self.found.add("SF605", place, message, f"The extractors are {listed(sorted(EXTRACTOR_NAMES))}.")
+
+    def _check_owner(self, key: str, at: str) -> None:
+        closures = [node.id for node in self.nodes.flow.values() if node.kind is StepKind.CLOSURE]
+        mapped = self.verdict is None or (bool(closures) and key == _MAPPED_ID[self.verdict])
+        if key not in closures and not mapped:
+            message = f'the validation entry "{key}" belongs to no closure step{nearest(key, closures)}'
+            self.found.add("SF606", at, message, f"Name it like a closure step; there are {listed(closures)}.")
+
+    def _conditions(
+        self, key: str, entry: ValidationStepEntry, at: str, validators: Mapping[str, Validator]
+    ) -> tuple[Condition, ...]:
+        conditions: list[Condition] = []
+        known = self.registry.validators
+        for index, one in enumerate(entry.validation_conditions or ()):
+            name = one.validator or ""
+            if name and name not in known:
+                place = f"{at}/validationConditions/{index}/validator"
+                message = f'validation step "{key}": there is no validator "{name}"{nearest(name, known)}'
+                self.found.add("SF603", place, message, f"The validators are {listed(known)}.")
+            elif name in validators:
+                conditions.append(_condition(one, validators[name]))
+        return tuple(conditions)
+
+    def _entry(
+        self, key: str, entry: ValidationStepEntry, at: str, conditions: tuple[Condition, ...]
+    ) -> ValidationEntry:
+        parts = {"c2": entry.c2, "c3": entry.c3}
+        safe = [check_part(at, name, part, self.found) for name, part in parts.items()]
+        check_c3_style(at, entry.c3, self.found)
+        patterns = {one.validator.pattern.name: one.validator.pattern for one in conditions}
+        c2, c3 = entry.c2, entry.c3
+        located = all(safe) and c2 and c3 and self.prompts is not None
+        return ValidationEntry(
+            id=key,
+            conditions=conditions,
+            action=entry.on_failure.action,
+            max_attempts=entry.on_failure.max_attempts,
+            schema=self._schema(entry, at),
+            retry_prompts=self._retry_prompts(key, at, c2 or "", c3 or "", patterns) if located else {},
+            any_retry_prompt=self._any_retry_prompt(key, at, c2 or "", c3 or "") if located else None,
+        )
+
+    def _schema(self, entry: ValidationStepEntry, at: str) -> JsonObject | None:
+        if self.schemas is None:
+            return None
+        if entry.output_schema_ref is not None:
+            return self.schemas.by_ref(entry.output_schema_ref, child(at, "outputSchemaRef"))
+        if entry.output_schema is not None:
+            return self.schemas.inline(entry.output_schema, child(at, "outputSchema"))
+        return None
+
+    def _retry_prompts(
+        self, key: str, at: str, c2: str, c3: str, patterns: Mapping[str, FailurePattern]
+    ) -> dict[str, SourceText]:
+        prompts: dict[str, SourceText] = {}
+        for name, pattern in patterns.items():
+            path = self._path(Address(c2=c2, c3=c3, edition=pattern.edition), pattern.adaptation)
+            source, fault = self._usable(path)
+            if source is None:
+                message = f'validation step "{key}", failure pattern "{name}": the retry prompt "{path}" {fault}'
+                self.found.add("SF513", at, message, f'Write "{path}", or leave it to the general text.')
+            else:
+                prompts[name] = source
+        return prompts
+
+    def _any_retry_prompt(self, key: str, at: str, c2: str, c3: str) -> SourceText | None:
+        path = self._path(Address(c2=c2, c3=c3, edition=_ANY_EDITION), None)
+        source, fault = self._usable(path)
+        if source is None and fault != _MISSING:
+            message = f'validation step "{key}": the retry prompt "{path}" {fault}'
+            self.found.add("SF513", at, message, "Correct it, or leave it to the general text.")
+        return source
+
+    def _path(self, address: Address, adaptation: str | None) -> str:
+        return self.prompts.path(address, adaptation) if self.prompts else ""
+
+    def _usable(self, path: str) -> tuple[SourceText | None, str]:
+        prompt = self.prompts.read(path) if self.prompts else None
+        if prompt is None:
+            return None, _MISSING
+        fault = self.parse_retry(prompt.source.text)
+        return (prompt.source, "") if fault is None else (None, f"cannot be parsed ({fault})")
+
+
+_MISSING = "is missing or empty"
+
+
+def _read_rule(rule: str) -> SuccessRule | None:
+    word, colon, rest = rule.partition(":")
+    match word:
+        case "empty" if not colon:
+            return OutputEmpty()
+        case "exitCode" if re.fullmatch(r"-?[0-9]{1,5}", rest):
+            return ExitCode(code=int(rest))
+        case "contains" if rest:
+            return OutputContains(text=rest)
+        case "matches" if rest:
+            re.compile(rest)
+            return OutputMatches(pattern=rest)
+        case _:
+            return None
+
+
+def _pattern(name: str, entry: PatternEntry, edition: str) -> FailurePattern:
+    adaptation = entry.adaptation or None
+    return FailurePattern(name=name, description=entry.description or "", edition=edition, adaptation=adaptation)
+
+
+def _validator(
+    name: str, entry: ValidatorEntry, command: str, success: SuccessRule, pattern: FailurePattern
+) -> Validator:
+    return Validator(
+        name=name,
+        command=command,
+        success=success,
+        pattern=pattern,
+        extract=entry.extract_params,
+        recoverable=entry.recoverable_by_default,
+        timeout=entry.timeout,
+        guards=tuple(entry.guards),
+        guard_blocks=entry.guard == "block",
+    )
+
+
+def _condition(entry: ConditionEntry, validator: Validator) -> Condition:
+    return Condition(validator=validator, params={key: _text(value) for key, value in entry.params.items()})
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else compact(value)
