@@ -1,0 +1,229 @@
+"""The gate dialect compiled to the graph (registry.md §4, §5 and §7).
+
+Takes: the parsed registry and what `agent.json` says. Gives: `Graph`, or None with the problems reported.
+May touch: reads the agent's prompts and schemas.
+
+A second dialect is a module beside this one that takes and gives the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.domain.definition import Step, StepCommand
+from stepflow.domain.words import StepKind, VerdictType
+from stepflow.load.agent_check import check_version
+from stepflow.load.agent_layout import report_old_names
+from stepflow.load.edges import check_edges
+from stepflow.load.folder import unsafe_reason
+from stepflow.load.gates import check_gates
+from stepflow.load.graph import check_entries, check_graph, check_verdict_fits
+from stepflow.load.json_text import child
+from stepflow.load.prompt_files import prompt_files
+from stepflow.load.prompts import PromptDesk
+from stepflow.load.registry_file import REGISTRY_CODES, GateRegistry
+from stepflow.load.registry_names import to_new_names
+from stepflow.load.schema_refs import SchemaFiles
+from stepflow.load.schemas import SchemaDesk
+from stepflow.load.shapes import read_shape
+from stepflow.load.steps import check_steps
+from stepflow.load.validators import ValidationDesk, entry_of
+from stepflow.load.variables import check_variables, supply_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from importlib.resources.abc import Traversable
+
+    from stepflow.domain.definition import Gate, SourceText, StepPrompt, ValidationEntry
+    from stepflow.domain.json import JsonObject
+    from stepflow.load.agent_check import Agent
+    from stepflow.load.edges import Edges
+    from stepflow.load.findings import FileFindings
+    from stepflow.load.folder import AgentFolder
+    from stepflow.load.prompt_files import PromptFiles
+    from stepflow.load.registry_file import CommandEntry
+    from stepflow.load.steps import Node, Nodes
+
+DEFAULT_SCHEMAS_BASE = "schemas"
+DEFAULT_FORMAT_RETRIES = 2
+
+#: Where errors change which step follows which.
+_GRAPH_PLACES = r"/steps(/[^/]+(/(stepKind|c2|transitions|structuredGate)(/.*)?)?)?|/entryStep.*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """What the caller of the loader may choose.
+
+    `templates` is the folder of the shipped templates; `parse_retry` says what is wrong with a retry template,
+    None when it can be used.
+    """
+
+    allow_spec_violations: bool
+    allow_custom_verdict: bool
+    templates: Traversable
+    parse_retry: Callable[[str], str | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """A compiled registry: what the flow needs of it, whatever dialect it was written in."""
+
+    steps: dict[str, Step]
+    entry_step: str
+    sections: dict[str, SourceText]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """What the groups of checks made of the flow steps."""
+
+    schemas: Mapping[str, JsonObject]
+    gates: Mapping[str, Gate]
+    edges: Edges
+    prompts: Mapping[str, StepPrompt]
+    entries: Mapping[str, ValidationEntry]
+
+
+def compile_gate_registry(
+    document: JsonObject, found: FileFindings, *, agent: Agent, folder: AgentFolder, options: LoadOptions
+) -> Graph | None:
+    """Check a gate registry in the order of registry.md §9 and compile it; None when the agent has any error."""
+    renamed = to_new_names(document)
+    found = found.findings.of(found.file, renamed.origin)
+    report_old_names(renamed.old_names, found)
+    registry = read_shape(GateRegistry, renamed.document, "", found, REGISTRY_CODES)
+    check_version(registry.version, found)
+    _check_agent_id(registry, agent, found)
+    nodes = check_steps(registry, renamed.document, found)
+    compiler = _Compiler(registry=registry, agent=agent, folder=folder, found=found, options=options, nodes=nodes)
+    return compiler.compile()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compiler:
+    """One compilation: the groups of checks after the steps, each with what it needs of the ones before."""
+
+    registry: GateRegistry
+    agent: Agent
+    folder: AgentFolder
+    found: FileFindings
+    options: LoadOptions
+    nodes: Nodes
+
+    @property
+    def verdict(self) -> VerdictType | None:
+        return self.agent.verdict.type if self.agent.verdict else None
+
+    def compile(self) -> Graph | None:
+        desk = self.schema_desk()
+        schemas = self.schemas(desk)
+        violations = self.options.allow_spec_violations
+        gates = check_gates(self.nodes, schemas, self.found, allow_spec_violations=violations)
+        edges = check_edges(self.nodes, gates, self.found)
+        entry_step = self.check_graph(gates, edges)
+        files = prompt_files(self.registry, self.folder, self.found, templates=self.options.templates)
+        prompts, sections = self.prompts(files, gates)
+        entries = self.validation_entries(files, desk)
+        if self.found.findings.failed or entry_step is None:
+            return None
+        parts = _Parts(schemas=schemas, gates=gates, edges=edges, prompts=prompts, entries=entries)
+        steps = {node.id: self.step(node, parts) for node in self.nodes.flow.values()}
+        return Graph(steps=steps, entry_step=entry_step, sections=sections)
+
+    def schema_desk(self) -> SchemaDesk | None:
+        """None when the schemas base cannot be used; then nothing is said about schemas."""
+        settings = self.agent.runner.flow.schemas
+        own = self.registry.schemas_base
+        base = own if own is not None else settings.base if settings.base is not None else DEFAULT_SCHEMAS_BASE
+        if reason := unsafe_reason(base):
+            place, at = (
+                (self.found, "/schemasBase") if own is not None else (self.agent.found, "/runner/flow/schemas/base")
+            )
+            place.add("SF109", at, f'the schemas base is "{base}", which {reason}', "Name a folder of the agent.")
+            return None
+        files = SchemaFiles(
+            folder=self.folder,
+            base=self.folder.base(base),
+            findings=self.found.findings,
+            default=settings.default,
+            agent_id=self.registry.agent_id or self.agent.file.name or self.folder.name,
+        )
+        return SchemaDesk(files=files, registry=self.found)
+
+    def schemas(self, desk: SchemaDesk | None) -> dict[str, JsonObject]:
+        schemas: dict[str, JsonObject] = {}
+        for node in self.nodes.flow.values():
+            if desk is not None and node.entry.output_schema_ref is not None:
+                schema = desk.by_ref(node.entry.output_schema_ref, child(node.at, "outputSchemaRef"))
+                if schema is not None:
+                    schemas[node.id] = schema
+        return schemas
+
+    def check_graph(self, gates: Mapping[str, Gate], edges: Edges) -> str | None:
+        entries = check_entries(self.registry, self.nodes, self.verdict, self.found)
+        if not self.found.failed_at(_GRAPH_PLACES):  # of a broken graph it means nothing what can be reached
+            check_graph(self.nodes, gates, edges, entries, self.found)
+        check_verdict_fits(self.nodes, entries.step, self.verdict, self.found)
+        return entries.step
+
+    def prompts(
+        self, files: PromptFiles | None, gates: Mapping[str, Gate]
+    ) -> tuple[dict[str, StepPrompt], dict[str, SourceText]]:
+        """The prompts of the steps, and the sections that they take in."""
+        if files is None:
+            return {}, {}
+        github = self.agent.runner.integrations.github
+        action = github.default_closure_action if github.enabled else None
+        desk = PromptDesk(files=files, nodes=self.nodes, gates=gates, closure_action=action, found=self.found)
+        prompts = desk.prompts()
+        supply = supply_of(self.agent.parameters, gates, self.verdict, known=self.agent.known)
+        for step_id, prompt in prompts.items():
+            check_variables(self.nodes.flow[step_id], prompt, desk.sections, supply, self.found)
+        sections = {name: prompt.source for name, prompt in desk.sections.items()}
+        return {step_id: prompt.step for step_id, prompt in prompts.items()}, sections
+
+    def validation_entries(self, files: PromptFiles | None, desk: SchemaDesk | None) -> dict[str, ValidationEntry]:
+        return ValidationDesk(
+            registry=self.registry,
+            nodes=self.nodes,
+            verdict=self.verdict,
+            found=self.found,
+            schemas=desk,
+            prompts=files,
+            parse_retry=self.options.parse_retry,
+        ).entries()
+
+    def step(self, node: Node, parts: _Parts) -> Step:
+        entry = node.entry
+        retries = self.agent.runner.flow.format_retries
+        retries = DEFAULT_FORMAT_RETRIES if retries is None else retries
+        closure = node.kind is StepKind.CLOSURE
+        verdict = self.verdict or VerdictType.COUNT_ITERATION
+        return Step(
+            id=node.id,
+            name=entry.name or node.id,
+            kind=node.kind,
+            initial=node.initial,
+            prompt=parts.prompts.get(node.id),
+            schema=parts.schemas.get(node.id),
+            gate=parts.gates.get(node.id),
+            edges=parts.edges[node.id],
+            format_retries=retries if entry.format_retries is None else entry.format_retries,
+            model=entry.model,
+            permission_mode=entry.permission_mode,
+            validation=entry_of(node.id, parts.entries, verdict) if closure else None,
+            command=_command(entry.runner) if entry.runner else None,
+        )
+
+
+def _check_agent_id(registry: GateRegistry, agent: Agent, found: FileFindings) -> None:
+    name = agent.file.name
+    if registry.agent_id and name and registry.agent_id != name:
+        message = f'"agentId" is "{registry.agent_id}", but "name" in agent.json is "{name}"'
+        found.add("SF201", "/agentId", message, "Give both the same name.")
+
+
+def _command(entry: CommandEntry) -> StepCommand:
+    return StepCommand(command=entry.command or "", args=tuple(entry.args), timeout=entry.timeout / 1000)

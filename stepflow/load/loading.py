@@ -1,0 +1,236 @@
+"""An agent folder loaded, or everything that is wrong with it (registry.md §9).
+
+Takes: a folder or a name. Gives: `AgentDefinition`, or all problems at once.
+May touch: reads the agent folder, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, assert_never
+
+from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
+from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.words import Dialect, PermissionMode
+from stepflow.errors import DefinitionError
+from stepflow.load.agent_check import TOOL_NAMES, read_agent
+from stepflow.load.compile_gate import LoadOptions, compile_gate_registry
+from stepflow.load.dialect import tell_dialect
+from stepflow.load.documents import read_object
+from stepflow.load.findings import Findings
+from stepflow.load.folder import AgentFolder, FaultKind, FileFault, unsafe_reason
+from stepflow.load.locate import Located, locate
+from stepflow.load.prompt_files import shipped_prompt
+from stepflow.load.prompt_text import read_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.resources.abc import Traversable
+    from pathlib import Path
+
+    from stepflow.domain.definition import AgentVerdict
+    from stepflow.load.agent_check import Agent
+    from stepflow.load.agent_file import GitHub, PullRequest
+    from stepflow.load.compile_gate import Graph
+
+DEFAULT_REGISTRY = "steps_registry.json"
+DEFAULT_MODEL = "opus"
+
+_SYSTEM_PATH = "/runner/flow/systemPromptPath"
+_REGISTRY_PATH = "/runner/flow/prompts/registry"
+
+
+def load_agent(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    allow_spec_violations: bool = False,
+    allow_custom_verdict: bool = False,
+    templates: Traversable | None = None,
+    parse_retry: Callable[[str], str | None] | None = None,
+) -> AgentDefinition:
+    """Load the agent in a folder, or the one of a bare name below `<root>/.agent` (default: the current folder).
+
+    `templates` replaces the folder of the shipped templates. `parse_retry` says what is wrong with a retry template.
+    Raises `DefinitionError` with every problem when there is any error; warnings and notes are in `.problems`.
+    """
+    options = _options(allow_spec_violations, allow_custom_verdict, templates, parse_retry)
+    definition, problems = _load(path, root, options, bare_registry=False)
+    if definition is None:
+        raise DefinitionError(_summary(problems), problems=problems)
+    return definition
+
+
+def validate_agent(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    bare_registry: bool = False,
+    allow_spec_violations: bool = False,
+    allow_custom_verdict: bool = False,
+    templates: Traversable | None = None,
+    parse_retry: Callable[[str], str | None] | None = None,
+) -> tuple[Problem, ...]:
+    """Every problem of an agent, sorted; never raises for them. With `bare_registry` there may be no `agent.json`."""
+    options = _options(allow_spec_violations, allow_custom_verdict, templates, parse_retry)
+    return _load(path, root, options, bare_registry=bare_registry)[1]
+
+
+def _options(
+    violations: bool, custom: bool, templates: Traversable | None, parse_retry: Callable[[str], str | None] | None
+) -> LoadOptions:
+    return LoadOptions(
+        allow_spec_violations=violations,
+        allow_custom_verdict=custom,
+        templates=templates or files("stepflow.prompt") / "templates",
+        parse_retry=parse_retry or (lambda _text: None),
+    )
+
+
+def _summary(problems: tuple[Problem, ...]) -> str:
+    errors = sum(problem.severity is Severity.ERROR for problem in problems)
+    head = f"The agent definition has {errors} error{'' if errors == 1 else 's'}:"
+    return "\n".join([head, *(str(problem) for problem in problems)])
+
+
+def _load(
+    path: str | Path, root: Path | None, options: LoadOptions, *, bare_registry: bool
+) -> tuple[AgentDefinition | None, tuple[Problem, ...]]:
+    located = locate(path, root=root, bare_registry=bare_registry)
+    if isinstance(located, Problem):
+        return None, (located,)
+    folder = AgentFolder(located.folder, root=located.root)
+    loading = _Loading(folder=folder, findings=Findings(), options=options)
+    made = loading.load(located, bare_registry=bare_registry)
+    problems = loading.findings.problems(prefix=folder.prefix)
+    if made is None or loading.findings.failed:
+        return None, problems
+    return _define(made, folder, problems), problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Made:
+    """The parts of a sound agent."""
+
+    agent: Agent
+    verdict: AgentVerdict
+    graph: Graph
+    system_prompt: SourceText
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loading:
+    """One load."""
+
+    folder: AgentFolder
+    findings: Findings
+    options: LoadOptions
+
+    def load(self, located: Located, *, bare_registry: bool) -> _Made | None:
+        custom = self.options.allow_custom_verdict
+        agent = read_agent(self.folder, self.findings, allow_custom=custom, may_lack=bare_registry)
+        system_prompt = self.system_prompt(agent)
+        graph = self.graph(agent, located.registry)
+        if graph is None or system_prompt is None or agent.verdict is None:
+            return None
+        return _Made(agent=agent, verdict=agent.verdict, graph=graph, system_prompt=system_prompt)
+
+    def system_prompt(self, agent: Agent) -> SourceText | None:
+        path = agent.runner.flow.system_prompt_path
+        if path is None:
+            return shipped_prompt(self.options.templates, "system").source
+        try:
+            text = read_prompt(self.folder.read(path))
+        except FileFault as fault:
+            code = {FaultKind.UNSAFE: "SF109", FaultKind.CONTENT: "SF104"}.get(fault.kind, "SF102")
+            self._report_system(agent, code, f'"{path}" {fault.message}')
+            return None
+        if not text.text:
+            self._report_system(agent, "SF102", f'the file "{path}" is empty')
+        return SourceText(text=text.text, file=path)
+
+    def _report_system(self, agent: Agent, code: str, state: str) -> None:
+        fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
+        agent.found.add(code, _SYSTEM_PATH, f"the system prompt: {state}", fix)
+
+    def graph(self, agent: Agent, named: str | None) -> Graph | None:
+        file = named or agent.runner.flow.prompts.registry
+        if file is not None and (reason := unsafe_reason(file)):
+            fix = "Name a file inside the agent folder."
+            agent.found.add("SF109", _REGISTRY_PATH, f'the registry path "{file}" {reason}', fix)
+            return None
+        found = self.findings.of(file or DEFAULT_REGISTRY)
+        document = read_object(self.folder, found, what="registry")
+        dialect = tell_dialect(document, found) if document is not None else None
+        if document is None or dialect is None:
+            return None
+        match dialect:
+            case Dialect.GATE:
+                return compile_gate_registry(document, found, agent=agent, folder=self.folder, options=self.options)
+            case Dialect.CHECK:
+                message = 'the registry is written in the check dialect ("check", "prompt", "iterations", "basePath"), '
+                message += "which this version does not read"
+                fix = 'Write the steps in the gate dialect: "c2", "c3", "structuredGate", "transitions".'
+                found.add("SF301", "", message, fix)
+                return None
+            case _:
+                assert_never(dialect)
+
+
+def _define(made: _Made, folder: AgentFolder, problems: tuple[Problem, ...]) -> AgentDefinition:
+    file, runner = made.agent.file, made.agent.runner
+    tools = runner.boundaries.allowed_tools
+    everything = tools is None or "*" in tools
+    return AgentDefinition(
+        name=file.name or folder.name,
+        version=file.version or "",
+        display_name=file.display_name or file.name or folder.name,
+        description=file.description or "",
+        folder=folder.prefix,
+        dialect=Dialect.GATE,
+        digest=folder.digest(_templates(made)),
+        steps=made.graph.steps,
+        entry_step=made.graph.entry_step,
+        verdict=made.verdict,
+        system_prompt=made.system_prompt,
+        sections=made.graph.sections,
+        parameters=made.agent.parameters,
+        default_model=runner.flow.default_model or DEFAULT_MODEL,
+        allowed_tools=None if everything else frozenset(tools or ()) & frozenset(TOOL_NAMES),
+        permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
+        github=_github(runner.integrations.github),
+        log_format=runner.logging.format,
+        problems=problems,
+    )
+
+
+def _templates(made: _Made) -> dict[str, str]:
+    """The shipped templates that this agent uses: another version of them is another definition."""
+    prompts = [step.prompt for step in made.graph.steps.values() if step.prompt]
+    texts = [made.system_prompt, *made.graph.sections.values()]
+    texts += [text for prompt in prompts for text in (prompt.source, prompt.fallback) if text]
+    return {f"template:{text.template}": text.text for text in texts if text.template}
+
+
+def _github(file: GitHub) -> GitHubSettings:
+    plain = GitHubSettings()
+    return GitHubSettings(
+        enabled=file.enabled,
+        closure_action=file.default_closure_action,
+        labels_add=tuple(file.labels.completion.add),
+        labels_remove=tuple(file.labels.completion.remove),
+        allowed_effects=plain.allowed_effects if file.allowed_effects is None else tuple(file.allowed_effects),
+        allowed_labels=None if file.allowed_labels is None else tuple(file.allowed_labels),
+        pull_request=_pull_request(file.pull_request),
+        comment=file.comment.enabled,
+        protected_paths=plain.protected_paths if file.protected_paths is None else tuple(file.protected_paths),
+        close_by=file.close_by,
+    )
+
+
+def _pull_request(file: PullRequest) -> PullRequestSettings:
+    prefix = PullRequestSettings().branch_prefix if file.branch_prefix is None else file.branch_prefix
+    return PullRequestSettings(
+        enabled=file.enabled, draft=file.draft, base=file.base, branch_prefix=prefix, title=file.title
+    )

@@ -1,0 +1,110 @@
+"""Which folder an agent is in (registry.md §1).
+
+Takes: an agent folder or a bare name. Gives: the folder and the repository root, or problem SF101 or SF109.
+May touch: lists the `.agent` folder.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepflow.domain.problem import Problem
+from stepflow.load.codes import CODES
+from stepflow.load.findings import listed, nearest
+
+AGENTS = ".agent"
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Located:
+    """An agent folder that exists. `registry` is set when the path named a registry file itself."""
+
+    folder: Path
+    root: Path
+    registry: str | None = None
+
+
+def find_agents(root: Path) -> tuple[str, ...]:
+    """The names of the agents of a repository: the folders of `.agent` that hold an `agent.json`."""
+    try:
+        return tuple(sorted(file.parent.name for file in (root / AGENTS).glob("*/agent.json")))
+    except OSError:
+        return ()
+
+
+def locate(path: str | Path, *, root: Path | None, bare_registry: bool) -> Located | Problem:
+    """The folder of an agent. With a `root`, it must lie inside the real root."""
+    text = str(path).encode(errors="replace").decode()
+    if "\0" in text:
+        return _problem("SF101", f"{AGENTS}/?", "the agent name contains a NUL", "Write a plain name.")
+    if isinstance(path, str) and not re.search(r"[/\\]", text) and text not in ("", ".", ".."):
+        base = (root or Path.cwd()).absolute()
+        return _named(text, base) if not (bare_registry and text.endswith(".json")) else _in_file(base / text, base)
+    if root is not None and ".." in Path(path).parts:
+        message = f'the agent "{text}" would lie outside ".agent"'
+        return _problem("SF101", text, message, "Write a plain name, or a path inside the repository.")
+    folder = Path(path) if Path(path).is_absolute() else (root or Path.cwd()).absolute() / path
+    if bare_registry and folder.suffix == ".json":
+        return _in_file(folder, root)
+    return _checked(folder, root)
+
+
+def _named(name: str, root: Path) -> Located | Problem:
+    known = find_agents(root)
+    fix = f"Use one of the agents that exist: {listed(known)}."
+    if not _NAME.fullmatch(name):
+        message = f'the agent name "{name}" is not allowed: small letters, digits and hyphens, a letter first'
+        return _problem("SF101", f"{AGENTS}/{name}", message, fix)
+    folder = root / AGENTS / name
+    if not folder.is_dir():
+        message = f'there is no agent "{name}"{nearest(name, known)}; the agents are {listed(known)}'
+        return _problem("SF101", f"{AGENTS}/{name}", message, fix)
+    return _inside(Located(folder=folder, root=root))
+
+
+def _in_file(file: Path, root: Path | None) -> Located | Problem:
+    found = _checked(file.parent, root)
+    if isinstance(found, Problem):
+        return found
+    return Located(folder=found.folder, root=found.root, registry=file.name)
+
+
+def _checked(folder: Path, root: Path | None) -> Located | Problem:
+    shown = folder.name
+    try:
+        # The last part is kept as it is: where a symbolic link leads is asked for below.
+        plain = folder.resolve() if folder.name in ("", "..") else folder.parent.resolve() / folder.name
+        exists = plain.is_dir()
+    except (OSError, RuntimeError) as exc:  # RuntimeError: a loop of symbolic links, before Python 3.13
+        return _problem("SF101", shown, f'the agent folder "{folder}" cannot be read: {exc}', "Name a folder.")
+    if not exists:
+        message = f'there is no agent folder "{shown}"'
+        return _problem("SF101", shown, message, "Name a folder that holds an agent.json, or an agent by its name.")
+    if not _NAME.fullmatch(plain.name):
+        message = f'the folder name "{plain.name}" is no agent name: small letters, digits and hyphens, a letter first'
+        return _problem("SF101", shown, message, "Rename the folder.")
+    if root is None:
+        root = plain.parent.parent if plain.parent.name == AGENTS else plain.parent
+    return _inside(Located(folder=plain, root=root.resolve()))
+
+
+def _inside(found: Located) -> Located | Problem:
+    """A symbolic link must not lead an agent out of its repository (security.md case 10)."""
+    name = found.folder.name
+    try:
+        inside = found.folder.resolve().is_relative_to(found.root.resolve())
+        shown = found.folder.relative_to(found.root).as_posix() if found.folder.is_relative_to(found.root) else name
+    except (OSError, RuntimeError) as exc:  # RuntimeError: a loop of symbolic links, before Python 3.13
+        return _problem("SF101", name, f'the agent folder "{name}" cannot be read: {exc}', "Name a folder.")
+    if not inside or not found.folder.is_relative_to(found.root):
+        message = f'the agent folder "{name}" lies outside the repository'
+        return _problem("SF109", shown, message, "Put the agent's files into the repository itself.")
+    return found
+
+
+def _problem(code: str, file: str, message: str, fix: str) -> Problem:
+    severity = CODES[code].severity
+    return Problem(severity=severity, code=code, file=file, path="", line=None, message=message, fix=fix)

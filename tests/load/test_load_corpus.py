@@ -1,0 +1,61 @@
+"""The corpus: every folder below tests/definitions/valid loads, every one below invalid gives exactly its problems."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from load_cases import Case, cases
+
+from stepflow.domain.problem import Problem, Severity
+from stepflow.errors import DefinitionError
+from stepflow.load import load_agent, validate_agent
+from stepflow.load.codes import CODES
+
+#: Raised only by a registry of the check dialect, which this version does not read.
+CHECK_DIALECT = {"SF701", "SF702", "SF703", "SF704", "SF705", "SF706", "SF707", "SF708", "SF709"}
+
+#: Raised by `check_arguments`, tested in test_load_arguments.py.
+ARGUMENTS = {"SF209"}
+
+
+def told(problems: tuple[Problem, ...]) -> list[dict]:
+    return [{"code": one.code, "file": one.file, "path": one.path, "line": one.line} for one in problems]
+
+
+@pytest.mark.parametrize("case", cases("invalid"), ids=lambda case: case.name)
+def test_an_invalid_definition_gives_exactly_its_problems(case: Case, tmp_path: Path, templates: Path) -> None:
+    root = case.build(tmp_path)
+    options = {**case.options, "templates": templates}
+    problems = validate_agent(case.agent, root=root, **options)
+    expected = case.data["problems"]
+    assert told(problems) == [{key: one.get(key) for key in ("code", "file", "path", "line")} for one in expected]
+    for problem, one in zip(problems, expected, strict=True):
+        assert one["says"] in problem.message
+        assert problem.severity.value == one.get("severity", CODES[problem.code].severity)
+        assert problem.fix.endswith(".")
+    if any(problem.severity is Severity.ERROR for problem in problems) and "bare_registry" not in options:
+        with pytest.raises(DefinitionError) as raised:
+            load_agent(case.agent, root=root, **options)
+        assert raised.value.problems == problems
+
+
+@pytest.mark.parametrize("case", cases("valid"), ids=lambda case: case.name)
+def test_a_valid_definition_loads_with_the_expected_notes(case: Case, tmp_path: Path, templates: Path) -> None:
+    definition = load_agent(case.agent, root=case.build(tmp_path), templates=templates, **case.options)
+    expected = case.folder / "expected.json"
+    codes = json.loads(expected.read_text()) if expected.exists() else case.data.get("codes", [])
+    assert [problem.code for problem in definition.problems] == codes
+
+
+def test_every_code_has_a_case() -> None:
+    shown = {one["code"] for case in cases("invalid") for one in case.data["problems"]}
+    assert shown == set(CODES) - CHECK_DIALECT - ARGUMENTS
+
+
+def test_codes_are_sorted_and_written_once() -> None:
+    from stepflow.load.codes import _TABLE
+
+    listed = [line.split()[0] for line in _TABLE.strip().splitlines()]
+    assert listed == sorted(set(listed))
