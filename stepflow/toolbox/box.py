@@ -7,9 +7,6 @@ May touch: the checkout's owners and modes while it is lent, a private folder, t
 from __future__ import annotations
 
 import contextlib
-import shutil
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
@@ -21,10 +18,11 @@ from stepflow.domain.tools import TOOL_SPECS
 from stepflow.errors import BoundaryError, IsolationError
 from stepflow.toolbox.connection import Connection
 from stepflow.toolbox.environment import build_environment
-from stepflow.toolbox.identity import choose_identity, closed_interpreter
+from stepflow.toolbox.identity import choose_identity
 from stepflow.toolbox.isolation import Found, judge_layers
 from stepflow.toolbox.lending import Loan
 from stepflow.toolbox.options import ToolboxOptions
+from stepflow.toolbox.surroundings import interpreter_programs, private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,21 +56,21 @@ class Toolbox:
         place = _existing(checkout)
         choice = choose_identity(place, chosen)
         with contextlib.ExitStack() as ending:
-            private = _private_folder(chosen, choice.identity, ending)
+            private = ending.enter_context(private_folder(chosen, choice.identity))
+            programs = interpreter_programs(place, chosen)
             environment = build_environment(
-                checkout=place, private=private, interpreter=Path(sys.executable), pass_env=chosen.pass_env
+                checkout=place, private=private, programs=programs.folder, pass_env=chosen.pass_env
             )
             if choice.identity:
                 loan = Loan(place, choice.identity)
-                ending.callback(_take_back, loan)
+                ending.callback(loan.take_back)
                 loan.begin()
             connection = Connection(checkout=place, environment=environment)
             ending.callback(connection.close)
             facts = connection.ask(_settings(place, choice.identity, chosen), timeout=_START_TIMEOUT)
             if "problem" in facts:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
-            closed = closed_interpreter(choice.identity.uid) if choice.identity else None
-            found = Found(facts=facts, choice=choice, options=chosen, closed_interpreter=closed)
+            found = Found(facts=facts, choice=choice, options=chosen, path=programs.state(choice.identity))
             box = cls(connection=connection, layers=judge_layers(found), options=chosen)
             box._ending = ending.pop_all()
         return box
@@ -89,7 +87,8 @@ class Toolbox:
         )
         return ToolResult(
             tool_use_id=use.id,
-            text=str(answer["text"]),
+            # Half a surrogate pair, which a model can write into a path, would stop every writer after us.
+            text=str(answer["text"]).encode("utf-8", "replace").decode(),
             is_error=bool(answer.get("is_error")),
             exit_code=cast("int | None", answer.get("exit_code")),
             seconds=time.monotonic() - begun,
@@ -189,26 +188,6 @@ def _existing(checkout: Path) -> Path:
     if not place.is_dir():
         raise IsolationError(f"There is no folder {place} to run tools in.", hint="Check the repository out first.")
     return place
-
-
-def _private_folder(options: ToolboxOptions, identity: Identity | None, ending: contextlib.ExitStack) -> Path:
-    private = Path(tempfile.mkdtemp(prefix="stepflow-tools-", dir=options.private_root)).resolve()
-    ending.callback(shutil.rmtree, private, ignore_errors=True)
-    for folder in (private / "home", private / "tmp"):
-        folder.mkdir(mode=0o700)
-    if identity:
-        for folder in (private, private / "home", private / "tmp"):
-            shutil.chown(folder, identity.uid, identity.gid)
-    return private
-
-
-def _take_back(loan: Loan) -> None:
-    left = loan.take_back()
-    if left:
-        raise IsolationError(
-            f"The checkout could not be taken back whole: {'; '.join(left[:5])}.",
-            hint="Do not use this checkout in later steps of the job.",
-        )
 
 
 def _settings(checkout: Path, identity: Identity | None, options: ToolboxOptions) -> JsonObject:

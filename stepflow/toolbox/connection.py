@@ -38,15 +38,22 @@ class Connection:
 
     def __init__(self, *, checkout: Path, environment: Mapping[str, str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self._process = subprocess.Popen(  # noqa: S603 - our own program, by its absolute path
-            [sys.executable, "-I", "-S", str(_PROGRAM)],
-            cwd=checkout,
-            env=dict(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program, by its absolute path
+                [sys.executable, "-I", "-S", str(_PROGRAM)],
+                cwd=checkout,
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            self._errors.close()
+            raise IsolationError(
+                f"The toolbox could not be started in {checkout}: {exc.strerror}.",
+                hint="Check the folder and its rights.",
+            ) from exc
         self._requests, self._answers = self._pipes()
         self._frames = wire.Frames()
         self._broken = ""
@@ -67,8 +74,12 @@ class Connection:
             raise IsolationError(self._broken, hint="Start the run again.")
         self._broken = f"The toolbox was interrupted during `{request['op']}` and cannot be asked any more."
         deadline = time.monotonic() + timeout
-        self._send(wire.pack(wire.JSON, json.dumps(request).encode()), deadline, str(request["op"]))
-        answer = self._receive(deadline, str(request["op"]), sink)
+        op = str(request["op"])
+        try:
+            self._send(wire.pack(wire.JSON, json.dumps(request).encode()), deadline, op)
+            answer = self._receive(deadline, op, sink)
+        except wire.WireError as exc:
+            raise self._failed(f"The pipe to the toolbox cannot carry `{op}`: {exc}.") from exc
         self._broken = ""
         return answer
 
@@ -102,19 +113,16 @@ class Connection:
                 raise self._ended(op) from None
 
     def _receive(self, deadline: float, op: str, sink: Callable[[bytes], object] | None) -> dict[str, object]:
-        try:
-            while True:
-                match self._frames.take():
-                    case (wire.JSON, payload):
-                        return wire.unpack(payload)
-                    case (_, payload) if sink:
-                        sink(payload)
-                    case None:
-                        self._read_more(deadline, op)
-                    case _:
-                        raise wire.WireError("raw bytes came that were not asked for")
-        except wire.WireError as exc:
-            raise self._failed(f"The toolbox answered `{op}` with something unreadable: {exc}.") from exc
+        while True:
+            match self._frames.take():
+                case (wire.JSON, payload):
+                    return wire.unpack(payload)
+                case (_, payload) if sink:
+                    sink(payload)
+                case None:
+                    self._read_more(deadline, op)
+                case _:
+                    raise wire.WireError("raw bytes came that were not asked for")
 
     def _read_more(self, deadline: float, op: str) -> None:
         self._await(self._answers, selectors.EVENT_READ, deadline, op)

@@ -7,13 +7,13 @@ May touch: nothing.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -32,12 +32,12 @@ _GIT_CONFIG = (
 
 
 def build_environment(
-    *, checkout: Path, private: Path, interpreter: Path, pass_env: Mapping[str, str]
+    *, checkout: Path, private: Path, programs: Path | None, pass_env: Mapping[str, str]
 ) -> dict[str, str]:
     """Every variable of every tool. Raises `InputError` for a name in `pass_env` that tools must not be given."""
     fixed = {
         # The interpreter's own programs (mypy, pytest) come last: nothing there can stand in for a system program.
-        "PATH": ":".join((*SYSTEM_PATH, str(interpreter.parent))),
+        "PATH": ":".join((*SYSTEM_PATH, *([str(programs)] if programs else []))),
         "HOME": str(private / "home"),
         "TMPDIR": str(private / "tmp"),
         "LANG": "C.UTF-8",

@@ -14,7 +14,6 @@ from stepflow.toolbox.options import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from stepflow.toolbox.identity import Choice
     from stepflow.toolbox.options import ToolboxOptions
@@ -36,7 +35,7 @@ class Found:
     facts: Mapping[str, object]
     choice: Choice
     options: ToolboxOptions
-    closed_interpreter: Path | None
+    path: str
 
 
 def judge_layers(found: Found) -> tuple[Layer, ...]:
@@ -71,8 +70,7 @@ def _environment(found: Found) -> Layer:
 
 
 def _path(found: Found) -> Layer:
-    closed = found.closed_interpreter
-    return Layer(name="path", state=f"fixed; the interpreter's programs are behind {closed}" if closed else "fixed")
+    return Layer(name="path", state=found.path)
 
 
 def _git(_found: Found) -> Layer:

@@ -13,6 +13,8 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepflow.errors import IsolationError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -47,22 +49,25 @@ class Loan:
         """
         shared: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         uid, gid = self.identity.uid, self.identity.gid
-        for entry in _entries(self.root, []):
+        left: list[str] = []
+        for entry in _entries(self.root, left):
             info = entry.info
             facts = (info.st_uid, info.st_gid, info.st_mode)
             self.was[entry.path] = shared.setdefault(facts, facts)
             if self.identity.given and facts[0] == self.owner[0] and (stat.S_ISDIR(facts[2]) or info.st_nlink == 1):
-                os.chown(entry.name, uid, gid, dir_fd=entry.folder, follow_symlinks=False)
+                with _told(entry.path, left):
+                    os.chown(entry.name, uid, gid, dir_fd=entry.folder, follow_symlinks=False)
+        _demand_nothing_left(left, "lent to the tools' user")
 
-    def take_back(self) -> tuple[str, ...]:
-        """Put owners, groups and modes back; call it when nothing of the tools is alive. Gives what could not be."""
+    def take_back(self) -> None:
+        """Put owners, groups and modes back; call it when nothing of the tools is alive. May be called again."""
         left: list[str] = []
         for entry in _entries(self.root, left):
             if entry.info.st_uid == self.identity.uid or entry.info.st_gid == self.identity.gid:
                 with _told(entry.path, left):
                     self._restore(entry)
         self.was = {}
-        return tuple(left)
+        _demand_nothing_left(left, "taken back")
 
     def _restore(self, entry: _Entry) -> None:
         now, before = entry.info, self.was.get(entry.path)
@@ -81,37 +86,89 @@ class Loan:
             os.chmod(entry.name, mode, dir_fd=entry.folder)
 
 
+def _demand_nothing_left(left: list[str], what: str) -> None:
+    if left:
+        raise IsolationError(
+            f"The checkout could not be {what} whole: {'; '.join(left[:5])}.",
+            hint="Look at these files, and do not use this checkout in later steps of the job.",
+        )
+
+
+class _Level:
+    """One open folder on the way down: its name, what tells it apart from every other, the folders still to visit."""
+
+    def __init__(self, name: bytes, folder: int) -> None:
+        info = os.fstat(folder)
+        self.name = name
+        self.is_it = (info.st_dev, info.st_ino)
+        self.waiting: list[bytes] = []
+
+
 def _entries(root: Path, left: list[str]) -> Iterator[_Entry]:
-    """The root itself and everything below, each with the open folder that holds it; no link is followed."""
-    top = os.fsencode(root.resolve())
-    parent = os.open(os.path.dirname(top), _FOLDER_FLAGS)  # noqa: PTH120 - bytes, as names may be no text
-    try:
-        name = os.path.basename(top)  # noqa: PTH119 - as above
-        yield _Entry(folder=parent, name=name, path=b"", info=os.stat(name, dir_fd=parent, follow_symlinks=False))
-    finally:
-        os.close(parent)
-    waiting = [b""]
-    while waiting:
-        path = waiting.pop()
-        with _told(path, left), _opened(top, path) as folder:
-            for name in sorted(os.fsencode(name) for name in os.listdir(folder)):  # noqa: PTH208 - a descriptor
-                info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                below = path + b"/" + name
-                if stat.S_ISDIR(info.st_mode):
-                    waiting.append(below)
-                yield _Entry(folder=folder, name=name, path=below, info=info)
+    """The root itself and everything below, each with the open folder that holds it; no link is followed.
 
-
-@contextlib.contextmanager
-def _opened(top: bytes, path: bytes) -> Iterator[int]:
-    folder = os.open(top + path, _FOLDER_FLAGS)
+    Goes down and up by descriptor, so that neither depth nor the length of a path is a limit for what tools make.
+    """
+    top = root.resolve()
+    yield from _root_entry(top)
+    folder = os.open(top, _FOLDER_FLAGS)
+    levels = [_Level(b"", folder)]
     try:
-        # O_NOFOLLOW looks at the last name only; this catches a link put in place of a folder further up.
-        if os.readlink(b"/proc/self/fd/%d" % folder) != top + path:  # noqa: PTH115 - bytes
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        yield folder
+        yield from _visit(folder, levels, left)
+        while levels:
+            name = levels[-1].waiting.pop() if levels[-1].waiting else b".."
+            if name == b"..":
+                levels.pop()
+            if not levels:
+                break
+            moved = _move(folder, name, levels, left)
+            if moved is None:
+                continue
+            os.close(folder)
+            folder = moved
+            if name == b"..":
+                _check_return(folder, levels[-1])
+            else:
+                levels.append(_Level(name, folder))
+                yield from _visit(folder, levels, left)
     finally:
         os.close(folder)
+
+
+def _root_entry(top: Path) -> Iterator[_Entry]:
+    above = os.open(top.parent, _FOLDER_FLAGS)
+    try:
+        name = os.fsencode(top.name)
+        yield _Entry(folder=above, name=name, path=b"", info=os.stat(name, dir_fd=above, follow_symlinks=False))
+    finally:
+        os.close(above)
+
+
+def _visit(folder: int, levels: list[_Level], left: list[str]) -> Iterator[_Entry]:
+    """Every entry of the folder; its own folders are noted for later."""
+    prefix = b"/".join(level.name for level in levels)
+    for name in sorted(os.fsencode(name) for name in os.listdir(folder)):
+        with _told(prefix + b"/" + name, left):
+            info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISDIR(info.st_mode):
+                levels[-1].waiting.append(name)
+            yield _Entry(folder=folder, name=name, path=prefix + b"/" + name, info=info)
+
+
+def _move(folder: int, name: bytes, levels: list[_Level], left: list[str]) -> int | None:
+    try:
+        return os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+    except OSError as exc:
+        if name == b"..":
+            raise
+        left.append(_problem(b"/".join([*(level.name for level in levels), name]), exc))
+        return None
+
+
+def _check_return(folder: int, level: _Level) -> None:
+    info = os.fstat(folder)
+    if (info.st_dev, info.st_ino) != level.is_it:
+        raise OSError(errno.ESTALE, "a folder was moved while it was being walked")
 
 
 @contextlib.contextmanager
@@ -119,4 +176,8 @@ def _told(path: bytes, left: list[str]) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        left.append(f"{os.fsdecode(path) or '.'}: {exc.strerror}")
+        left.append(_problem(path, exc))
+
+
+def _problem(path: bytes, exc: OSError) -> str:
+    return f"{os.fsdecode(path).lstrip('/') or '.'}: {exc.strerror}"

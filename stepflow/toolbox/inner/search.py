@@ -99,7 +99,7 @@ def _part(piece: str, *, inside: bool) -> str:
 def _compile(expression: str) -> re.Pattern[str]:
     try:
         return re.compile(expression)
-    except re.error as exc:
+    except (re.error, OverflowError, RecursionError) as exc:
         raise Refusal(f"the pattern is no regular expression that Python takes: {exc}") from None
 
 

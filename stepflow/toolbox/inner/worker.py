@@ -47,27 +47,29 @@ def run_worker(family: Family, limits: Limits, work: Callable[[], str], timeout:
 
 
 def _work_and_exit(work: Callable[[], str], limits: Limits, answer_end: int) -> None:
-    """The child's whole life; it never returns."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    limit_self(limits, resource.getrlimit(resource.RLIMIT_NPROC)[1])
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    """The child's whole life; it never returns, so that no error of ours makes a second supervisor of it."""
     try:
-        answer = {"text": work()}
-    except Refusal as exc:
-        answer = {"refusal": str(exc)}
-    except OSError as exc:
-        answer = {"refusal": exc.strerror or str(exc)}
-    except MemoryError:
-        answer = {"refusal": "needs more memory than a file tool may use; narrow it"}
-    except RecursionError:
-        answer = {"refusal": "the pattern is nested too deeply"}
-    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        limit_self(limits, resource.getrlimit(resource.RLIMIT_NPROC)[1])
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        answer = json.dumps(_answer(work)).encode()
         with os.fdopen(answer_end, "wb") as pipe:
-            pipe.write(json.dumps(answer).encode())
+            pipe.write(answer)
     finally:
         os._exit(0)
+
+
+def _answer(work: Callable[[], str]) -> dict[str, str]:
+    try:
+        return {"text": work()}
+    except Refusal as exc:
+        return {"refusal": str(exc)}
+    except OSError as exc:
+        return {"refusal": exc.strerror or str(exc)}
+    except MemoryError:
+        return {"refusal": "needs more memory than a file tool may use; narrow it"}
 
 
 def _read_answer(text: str) -> str:

@@ -1,0 +1,72 @@
+"""The folders that tools are given besides the checkout: a private one, and the interpreter's programs.
+
+Takes: the options and the tools' user. Gives: a folder that is gone afterwards; where programs lie.
+May touch: the system's place for temporary files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.toolbox.identity import closed_interpreter
+from stepflow.toolbox.options import Isolation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.toolbox.identity import Identity
+    from stepflow.toolbox.options import ToolboxOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Programs:
+    """The folder with the interpreter's programs (mypy, pytest), None when tools must not be sent there."""
+
+    folder: Path | None
+    note: str = ""
+
+    def state(self, identity: Identity | None) -> str:
+        """What the report says about PATH."""
+        closed = closed_interpreter(identity.uid) if identity else None
+        notes = [self.note] if self.note else []
+        notes += [f"the interpreter's programs are behind {closed}, which only its owner may enter"] if closed else []
+        return "; ".join(["fixed", *notes])
+
+
+@contextlib.contextmanager
+def private_folder(options: ToolboxOptions, identity: Identity | None) -> Iterator[Path]:
+    """A folder of the tools' user with `home` and `tmp` in it."""
+    private = Path(tempfile.mkdtemp(prefix="stepflow-tools-", dir=options.private_root)).resolve()
+    try:
+        folders = (private / "home", private / "tmp")
+        for folder in folders:
+            folder.mkdir(mode=0o700)
+        if identity:
+            for folder in (private, *folders):
+                shutil.chown(folder, identity.uid, identity.gid)
+        yield private
+    finally:
+        _remove(private)
+
+
+def _remove(private: Path) -> None:
+    """Tools leave read-only folders, and may leave some deeper than any recursion in Python goes; these two cope."""
+    for program in (("/bin/chmod", "-R", "u+rwx"), ("/bin/rm", "-rf")):
+        subprocess.run([*program, "--", str(private)], env={}, check=False, capture_output=True)  # noqa: S603
+
+
+def interpreter_programs(checkout: Path, options: ToolboxOptions) -> Programs:
+    """A virtual environment inside the checkout can be changed by the tools, so it is no place for programs."""
+    folder = Path(sys.executable).parent
+    if not folder.resolve().is_relative_to(checkout):
+        return Programs(folder=folder)
+    if options.isolation is Isolation.REQUIRED:
+        return Programs(folder=None, note=f"without {folder}, which lies inside the checkout")
+    return Programs(folder=folder, note=f"its last folder {folder} lies inside the checkout, where tools can change it")
