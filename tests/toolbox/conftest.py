@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def open_folder():
     folder = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
     folder.chmod(0o755)
     yield folder
-    shutil.rmtree(folder)
+    subprocess.run(["rm", "-rf", "--", str(folder)], check=True)
 
 
 @pytest.fixture(scope="session")

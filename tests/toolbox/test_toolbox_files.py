@@ -77,7 +77,7 @@ class TestRead:
             ("no/folder/x", "does not exist"),
             ("hello.txt/x", "not a folder"),
             (".", "is a folder"),
-            ("", "file_path is empty"),
+            ("", "path is empty"),
             ("a\0b", "NUL"),
             (None, "file_path is missing"),
             (7, "file_path must be a string"),
@@ -269,6 +269,11 @@ class TestLeavingTheCheckout:
         )
         seen = {box.tool("read", file_path="swap/outside.txt").text for _ in range(60)}
         assert not [text for text in seen if "secret" in text]
+
+
+def test_half_a_surrogate_pair_in_a_path_is_told_in_text_that_can_be_stored(box):
+    for result in each_tool(box, "no\ud800"):
+        assert "half of a surrogate pair" in refused(result).encode().decode()
 
 
 def test_files_that_tools_write_can_be_committed(box):

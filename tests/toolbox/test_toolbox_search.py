@@ -150,6 +150,8 @@ class TestGrep:
         ("inputs", "message"),
         [
             ({"pattern": "("}, "no regular expression"),
+            ({"pattern": "a{99999999999}"}, "no regular expression"),
+            ({"pattern": "(" * 3000 + ")" * 3000}, "no regular expression"),
             ({"pattern": "x", "path": "../"}, "leads outside"),
             ({"pattern": "x", "path": "nowhere"}, "nowhere: does not exist"),
             ({"pattern": None}, "pattern is missing"),
