@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stepflow.domain.command import CommandRequest
     from stepflow.domain.conversation import ToolUse
     from stepflow.domain.json import JsonObject
+    from stepflow.ports import Commands, Tools
     from stepflow.toolbox.identity import Identity
     from stepflow.toolbox.isolation import Layer
 
@@ -178,6 +179,12 @@ class Toolbox:
                 hint="Look at what the tools did to the repository.",
             )
         return answer
+
+
+if TYPE_CHECKING:
+
+    def _fills_both_ports(box: Toolbox) -> tuple[Tools, Commands]:
+        return box, box
 
 
 _REACH_HINT = "Put the checkout and the folder for temporary files where the tools' user may enter."

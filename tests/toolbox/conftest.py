@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import tempfile
@@ -13,13 +14,19 @@ from toolbox_world import Box, git
 from stepflow.toolbox import Toolbox, ToolboxOptions
 
 
-@pytest.fixture
-def open_folder():
+@contextlib.contextmanager
+def reachable_folder():
     """A folder that every user can reach: pytest's own are closed to all but their owner."""
     folder = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
     folder.chmod(0o755)
     yield folder
     subprocess.run(["rm", "-rf", "--", str(folder)], check=True)
+
+
+@pytest.fixture
+def open_folder():
+    with reachable_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -56,3 +63,12 @@ def start(checkout):
 @pytest.fixture
 def box(start):
     return start()
+
+
+@pytest.fixture(scope="module")
+def shared_box(template):
+    """One toolbox for many tests of a module that change nothing which another one looks at."""
+    with reachable_folder() as folder:
+        place = shutil.copytree(template, folder / "checkout", symlinks=True)
+        with Toolbox.start(place) as toolbox:
+            yield Box(toolbox, place)

@@ -51,11 +51,11 @@ def test_without_a_wish_the_default_timeout_holds(start):
 
 
 @pytest.mark.parametrize("command", ["exit 3", "set -e; (exit 3)", "exec sh -c 'exit 3'", "exec >&- 2>&-; exit 3"])
-def test_a_command_that_ends_the_shell_is_told_and_the_next_call_works(box, command):
-    result = box.bash(command)
+def test_a_command_that_ends_the_shell_is_told_and_the_next_call_works(shared_box, command):
+    result = shared_box.bash(command)
     assert result.exit_code == 3
     assert "the shell ended with exit code 3" in result.text
-    assert box.bash("echo again").text == "again\n"
+    assert shared_box.bash("echo again").text == "again\n"
 
 
 def test_a_shell_that_a_signal_ends_has_the_code_that_shells_give(box):
@@ -78,14 +78,14 @@ def test_commands_have_no_standard_input_and_cannot_swallow_the_next_one(box):
     "command",
     ["echo 'it''s \"quoted\" $HOME'", "cat <<'END'\nline $X\nEND", "if true; then\n  echo yes\nfi", "echo ü … 字"],
 )
-def test_quotes_heredocs_and_several_lines_arrive_as_written(box, command):
-    assert box.bash(command).exit_code == 0
+def test_quotes_heredocs_and_several_lines_arrive_as_written(shared_box, command):
+    assert shared_box.bash(command).exit_code == 0
 
 
 @pytest.mark.parametrize("command", ["echo 'open", "if true; then", "break; continue", "cat <<END\nno end"])
-def test_a_broken_command_never_blocks_the_shell(box, command):
-    box.bash(command, timeout_ms=5000)
-    assert box.bash("echo fine").text == "fine\n"
+def test_a_broken_command_never_blocks_the_shell(shared_box, command):
+    shared_box.bash(command, timeout_ms=5000)
+    assert shared_box.bash("echo fine").text == "fine\n"
 
 
 def test_the_status_line_cannot_be_forged_without_its_nonce(box):
@@ -110,8 +110,8 @@ def test_long_output_keeps_head_and_tail_and_the_program_stays_small(box):
     assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 60_000
 
 
-def test_bytes_that_are_no_text_are_replaced(box):
-    assert box.bash(r"printf 'a\xffb'").text == "a�b"
+def test_bytes_that_are_no_text_are_replaced(shared_box):
+    assert shared_box.bash(r"printf 'a\xffb'").text == "a�b"
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_bytes_that_are_no_text_are_replaced(box):
         ({"command": ": " + "x" * 3_000_000}, "write tool"),
     ],
 )
-def test_bad_input_is_answered_with_what_is_wrong(box, inputs, message):
-    result = box.tool("bash", **inputs)
+def test_bad_input_is_answered_with_what_is_wrong(shared_box, inputs, message):
+    result = shared_box.tool("bash", **inputs)
     assert result.is_error
     assert message in result.text
 
@@ -136,7 +136,7 @@ def test_a_command_of_half_a_megabyte_still_runs(box):
     assert box.bash(f"x={'y' * 500_000}; echo ${{#x}}").text == "500000\n"
 
 
-def test_an_unknown_tool_is_answered_with_the_names_of_the_known(box):
-    result = box.tool("browser")
+def test_an_unknown_tool_is_answered_with_the_names_of_the_known(shared_box):
+    result = shared_box.tool("browser")
     assert result.is_error
     assert "bash, read, write, edit, glob, grep" in result.text

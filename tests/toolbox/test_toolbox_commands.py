@@ -7,59 +7,59 @@ import pytest
 from stepflow.domain.command import CommandRequest
 
 
-def test_a_command_runs_in_the_repository_root_with_its_streams_apart(box):
-    box.bash("cd /")
-    result = box.sh("pwd; echo err >&2; exit 4")
-    assert (result.exit_code, result.stdout, result.stderr) == (4, f"{box.checkout}\n", "err\n")
+def test_a_command_runs_in_the_repository_root_with_its_streams_apart(shared_box):
+    shared_box.bash("cd /")
+    result = shared_box.sh("pwd; echo err >&2; exit 4")
+    assert (result.exit_code, result.stdout, result.stderr) == (4, f"{shared_box.checkout}\n", "err\n")
     assert (result.timed_out, result.started, result.error) == (False, True, "")
     assert result.seconds > 0
 
 
 @pytest.mark.parametrize(("command", "code"), [("no-such-program", 127), ("./hello.txt", 126), ("exit 0", 0)])
-def test_the_shells_own_codes_are_ordinary_exits(box, command, code):
-    result = box.sh(command)
+def test_the_shells_own_codes_are_ordinary_exits(shared_box, command, code):
+    result = shared_box.sh(command)
     assert (result.exit_code, result.started) == (code, True)
 
 
-def test_a_timeout_kills_everything_and_is_exit_code_minus_one(box):
-    result = box.sh("echo begun; sleep 60 & sleep 61", timeout=0.3)
+def test_a_timeout_kills_everything_and_is_exit_code_minus_one(shared_box):
+    result = shared_box.sh("echo begun; sleep 60 & sleep 61", timeout=0.3)
     assert (result.exit_code, result.timed_out, result.stdout) == (-1, True, "begun\n")
     assert "timed out after 0.3 s" in result.error
     assert result.seconds < 10
 
 
-def test_a_program_that_does_not_exist_is_not_started(box):
-    result = box.toolbox.run_command(CommandRequest(argv=("no-such-program", "x"), timeout=5))
+def test_a_program_that_does_not_exist_is_not_started(shared_box):
+    result = shared_box.toolbox.run_command(CommandRequest(argv=("no-such-program", "x"), timeout=5))
     assert (result.exit_code, result.started, result.timed_out) == (-1, False, False)
     assert "`no-such-program` could not be started: No such file" in result.error
 
 
-def test_an_empty_argument_list_is_not_started(box):
-    assert not box.toolbox.run_command(CommandRequest(argv=(), timeout=5)).started
+def test_an_empty_argument_list_is_not_started(shared_box):
+    assert not shared_box.toolbox.run_command(CommandRequest(argv=(), timeout=5)).started
 
 
-def test_arguments_reach_the_program_unchanged(box):
+def test_arguments_reach_the_program_unchanged(shared_box):
     argv = ("printf", "%s|", "a b", "$HOME", "ü", "")
-    assert box.toolbox.run_command(CommandRequest(argv=argv, timeout=5)).stdout == "a b|$HOME|ü||"
+    assert shared_box.toolbox.run_command(CommandRequest(argv=argv, timeout=5)).stdout == "a b|$HOME|ü||"
 
 
-def test_a_command_that_a_signal_ends_has_the_code_that_shells_give(box):
-    result = box.sh("kill -TERM $$")
+def test_a_command_that_a_signal_ends_has_the_code_that_shells_give(shared_box):
+    result = shared_box.sh("kill -TERM $$")
     assert (result.exit_code, result.error) == (143, "ended by signal 15")
 
 
-def test_a_command_that_closes_its_streams_early_keeps_its_exit_code(box):
-    assert box.sh("exec >&- 2>&-; sleep 0.2; exit 5").exit_code == 5
+def test_a_command_that_closes_its_streams_early_keeps_its_exit_code(shared_box):
+    assert shared_box.sh("exec >&- 2>&-; sleep 0.2; exit 5").exit_code == 5
 
 
-def test_a_child_that_keeps_the_streams_open_does_not_hold_the_command_up(box):
-    result = box.sh("echo done; sleep 60 &")
+def test_a_child_that_keeps_the_streams_open_does_not_hold_the_command_up(shared_box):
+    result = shared_box.sh("echo done; sleep 60 &")
     assert (result.exit_code, result.stdout) == (0, "done\n")
     assert result.seconds < 10
 
 
-def test_each_stream_keeps_at_most_one_mebibyte_with_head_and_tail(box):
-    result = box.sh("echo FIRST; yes | head -c 5M; echo LAST; yes e | head -c 3M >&2")
+def test_each_stream_keeps_at_most_one_mebibyte_with_head_and_tail(shared_box):
+    result = shared_box.sh("echo FIRST; yes | head -c 5M; echo LAST; yes e | head -c 3M >&2")
     assert result.stdout.startswith("FIRST\n")
     assert result.stdout.endswith("LAST\n")
     assert "bytes left out" in result.stdout
@@ -67,11 +67,11 @@ def test_each_stream_keeps_at_most_one_mebibyte_with_head_and_tail(box):
     assert len(result.stderr.encode()) <= 1024 * 1024
 
 
-def test_a_command_has_no_standard_input(box):
-    assert box.sh("cat; echo end").stdout == "end\n"
+def test_a_command_has_no_standard_input(shared_box):
+    assert shared_box.sh("cat; echo end").stdout == "end\n"
 
 
-def test_the_shell_of_a_step_does_not_outlive_a_command(box):
-    box.bash("X=1")
-    box.sh("true")
-    assert box.bash("echo ${X-unset}").text == "unset\n"
+def test_the_shell_of_a_step_does_not_outlive_a_command(shared_box):
+    shared_box.bash("X=1")
+    shared_box.sh("true")
+    assert shared_box.bash("echo ${X-unset}").text == "unset\n"

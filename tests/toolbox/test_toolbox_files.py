@@ -50,8 +50,8 @@ class TestRead:
         assert box.tool("read", file_path="n.txt", view_range=view_range).text == text
 
     @pytest.mark.parametrize("view_range", [[1], "1-2", [3, 2], [1.5, 2], [True, 2]])
-    def test_a_range_that_is_none_is_told(self, box, view_range):
-        assert "view_range" in refused(box.tool("read", file_path="hello.txt", view_range=view_range))
+    def test_a_range_that_is_none_is_told(self, shared_box, view_range):
+        assert "view_range" in refused(shared_box.tool("read", file_path="hello.txt", view_range=view_range))
 
     def test_a_range_after_the_end_is_told(self, box):
         assert "has no line 9" in refused(box.tool("read", file_path="hello.txt", view_range=[9, 10]))
@@ -83,8 +83,8 @@ class TestRead:
             (7, "file_path must be a string"),
         ],
     )
-    def test_what_cannot_be_read_is_told(self, box, path, message):
-        assert message.lower() in refused(box.tool("read", file_path=path)).lower()
+    def test_what_cannot_be_read_is_told(self, shared_box, path, message):
+        assert message.lower() in refused(shared_box.tool("read", file_path=path)).lower()
 
 
 class TestWrite:
@@ -109,10 +109,10 @@ class TestWrite:
         assert sorted(path.name for path in box.checkout.iterdir()) == [".git", "a-folder", "hello.txt"]
 
     @pytest.mark.parametrize("path", [".git/config", ".git/hooks/pre-commit", ".GIT/config", "sub/.git/config", ".git"])
-    def test_never_writes_into_git(self, box, path):
-        before = (box.checkout / ".git/config").read_text()
-        assert ".git" in refused(box.tool("write", file_path=path, content="[core]"))
-        assert (box.checkout / ".git/config").read_text() == before
+    def test_never_writes_into_git(self, shared_box, path):
+        before = (shared_box.checkout / ".git/config").read_text()
+        assert ".git" in refused(shared_box.tool("write", file_path=path, content="[core]"))
+        assert (shared_box.checkout / ".git/config").read_text() == before
 
     def test_a_link_into_git_is_seen_through(self, box):
         box.bash("ln -s .git/config innocent.txt; ln -s .git tools")
@@ -130,8 +130,8 @@ class TestWrite:
             ({"file_path": "n" * 300, "content": ""}, "too long"),
         ],
     )
-    def test_what_cannot_be_written_is_told(self, box, inputs, message):
-        assert message in refused(box.tool("write", **inputs))
+    def test_what_cannot_be_written_is_told(self, shared_box, inputs, message):
+        assert message in refused(shared_box.tool("write", **inputs))
 
 
 class TestEdit:
@@ -172,8 +172,8 @@ class TestEdit:
         ("old", "new", "message"),
         [("", "x", "old_string is empty"), ("hello", "hello", "the same"), ("x", None, "missing")],
     )
-    def test_bad_input_is_told(self, box, old, new, message):
-        assert message in refused(box.tool("edit", file_path="hello.txt", old_string=old, new_string=new))
+    def test_bad_input_is_told(self, shared_box, old, new, message):
+        assert message in refused(shared_box.tool("edit", file_path="hello.txt", old_string=old, new_string=new))
 
     def test_a_binary_file_is_refused(self, box):
         put(box, "b.bin", b"\xff\xfe\0")

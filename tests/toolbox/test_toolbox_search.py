@@ -11,15 +11,15 @@ from stepflow.toolbox.inner.places import Refusal
 from stepflow.toolbox.inner.search import glob_expression
 
 
-@pytest.fixture
-def tree(box):
-    box.bash(
+@pytest.fixture(scope="module")
+def tree(shared_box):
+    shared_box.bash(
         "mkdir -p src/deep node_modules/lib .venv/x sub/__pycache__\n"
         "echo 'alpha = 1' > src/a.py; echo 'beta' > src/deep/b.py; echo 'alpha' > src/c.ts; echo x > src/deep/d.tsx\n"
         "echo alpha > node_modules/lib/a.py; echo alpha > .venv/x/a.py; echo alpha > sub/__pycache__/a.py\n"
         "echo alpha > .hidden.py; ln -s src/a.py link.py; ln -s / outside; printf 'alpha\\0' > bin.dat"
     )
-    return box
+    return shared_box
 
 
 @pytest.mark.parametrize(
