@@ -52,32 +52,42 @@ def run_command(
     """
     if alone:
         family.end()
-    begun = time.monotonic()
-    text = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
     out, out_end = os.pipe()
     err, err_end = os.pipe()
     try:
         child = family.start(argv, stdout=out_end, stderr=err_end, extra_env=extra_env)
     except (OSError, ValueError) as exc:
-        _close(out, out_end, err, err_end)
-        return _not_started(argv, exc)
-    _close(out_end, err_end)
+        return _not_started(argv, exc, out, err)
+    finally:
+        _close(out_end, err_end)
+    kept = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
     try:
-        sinks: dict[int, Sink] = {out: stdout or text[0], err: text[1]}
-        in_time = family.pump(sinks, until=lambda: child.returncode is not None, deadline=begun + timeout)
-        left = _end(family, child, alone=alone)
-        family.pump(sinks, deadline=time.monotonic() + _DRAIN_SECONDS)
+        in_time, left, seconds = _see_through(
+            family, child, {out: stdout or kept[0], err: kept[1]}, timeout, alone=alone
+        )
     finally:
         _close(out, err)
     return Ended(
         exit_code=shell_exit_code(child.returncode) if in_time else -1,
-        stdout=text[0].text(),
-        stderr=text[1].text(),
+        stdout=kept[0].text(),
+        stderr=kept[1].text(),
         timed_out=not in_time,
         started=True,
         error=_explain(child.returncode, timeout, in_time=in_time, left=left),
-        seconds=time.monotonic() - begun,
+        seconds=seconds,
     )
+
+
+def _see_through(
+    family: Family, child: subprocess.Popen[bytes], sinks: Mapping[int, Sink], timeout: float, *, alone: bool
+) -> tuple[bool, tuple[int, ...], float]:
+    """Whether the child ended in time, what could not be killed, and the seconds it took."""
+    begun = time.monotonic()
+    in_time = family.pump(sinks, until=lambda: child.returncode is not None, deadline=begun + timeout)
+    seconds = time.monotonic() - begun
+    left = _end(family, child, alone=alone)
+    family.pump(sinks, deadline=time.monotonic() + _DRAIN_SECONDS)
+    return in_time, left, seconds
 
 
 def _end(family: Family, child: subprocess.Popen[bytes], *, alone: bool) -> tuple[int, ...]:
@@ -89,7 +99,8 @@ def _end(family: Family, child: subprocess.Popen[bytes], *, alone: bool) -> tupl
     return ()
 
 
-def _not_started(argv: Sequence[str], exc: Exception) -> Ended:
+def _not_started(argv: Sequence[str], exc: Exception, *pipes: int) -> Ended:
+    _close(*pipes)
     reason = exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
     name = argv[0] if argv else ""
     return Ended(
