@@ -47,6 +47,13 @@ def first_line(text: str, limit: int = 160) -> str:
     return cut(" ".join(lines[0].split()) + (f" {ELLIPSIS}" if len(lines) > 1 else ""), limit)
 
 
+def first_lines(text: str, count: int, limit: int = 200) -> tuple[str, ...]:
+    """The first lines that are not blank, each cut; a last `…` stands for what was left out."""
+    lines = [line.rstrip() for line in clean(text[: count * limit * 4]).split("\n") if line.strip()]
+    left_out = (ELLIPSIS,) if len(lines) > count or len(text) > count * limit * 4 else ()
+    return (*(cut(line, limit) for line in lines[:count]), *left_out)
+
+
 def last_lines(text: str, count: int, limit: int = 200) -> tuple[str, ...]:
     """The last lines that are not blank, each cut; a first `…` stands for what was left out."""
     lines = [line.rstrip() for line in clean(text[-count * limit * 4 :]).split("\n") if line.strip()]

@@ -20,26 +20,27 @@ from stepflow.domain.event import (
     RunStarted,
     ValidatorRan,
 )
-from stepflow.report.plain import last_lines, one_line, seconds_text
+from stepflow.report.plain import first_lines, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
 
 if TYPE_CHECKING:
     from stepflow.domain.event import Event
 
 TAIL_SHOWN = 6
+RETRY_SHOWN = 12
 
 
 def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one return per event is the table
     """What a watcher sees of one event outside the steps."""
     match event:
         case RunStarted():
-            return (line(LineKind.RUN, _start(event)),)
+            return _start(event)
         case ValidatorRan():
             return _validator(event)
         case CompletionJudged():
-            return (_judged(event),)
+            return _judged(event)
         case FlowEnded():
-            return (line(LineKind.RUN, f"The flow ended: {event.outcome}. {one_line(event.reason, 300)}"),)
+            return (line(LineKind.RUN, f"The flow ended: {event.outcome}."),)
         case EffectPlanned():
             return (line(LineKind.DETAIL, f"planned: {event.kind} {one_line(event.detail)}"),)
         case EffectApplied():
@@ -55,12 +56,12 @@ def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one ret
             return ()
 
 
-def _start(event: RunStarted) -> str:
+def _start(event: RunStarted) -> tuple[StoryLine, ...]:
     issue = f"#{event.issue}" if event.issue is not None else ""
     place = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
-    layers = ", ".join(f"{one_line(layer)} {one_line(state)}" for layer, state in event.isolation.items())
-    sandbox = f" Sandbox: {layers}." if layers else ""
-    return f"Agent {one_line(event.agent)}{place}, run {one_line(event.run_id)}.{sandbox}"
+    layers = "; ".join(f"{one_line(layer)} {one_line(state, 60)}" for layer, state in event.isolation.items())
+    sandbox = (line(LineKind.DETAIL, f"sandbox: {layers}"),) if layers else ()
+    return (line(LineKind.RUN, f"Agent {one_line(event.agent)}{place}, run {one_line(event.run_id)}"), *sandbox)
 
 
 def _validator(event: ValidatorRan) -> tuple[StoryLine, ...]:
@@ -74,13 +75,14 @@ def _validator(event: ValidatorRan) -> tuple[StoryLine, ...]:
     return (line(LineKind.BAD, f"✗ {name} {what}{leads} {ended}"), *tail)
 
 
-def _judged(event: CompletionJudged) -> StoryLine:
+def _judged(event: CompletionJudged) -> tuple[StoryLine, ...]:
     if event.done:
         red = "" if event.validated else ", with a red validator that may be skipped"
-        return line(LineKind.GOOD, f"✓ done{red}")
+        return (line(LineKind.GOOD, f"✓ done{red}"),)
     if event.retry_prompt is None:
-        return line(LineKind.BAD, "✗ not done, and no attempt is left")
-    return line(LineKind.WARNING, f"not done: back to {one_line(event.step_id)} with a retry prompt")
+        return (line(LineKind.BAD, "✗ not done, and no attempt is left"),)
+    asked = (line(LineKind.WORDS, f"│ {text}") for text in first_lines(event.retry_prompt, RETRY_SHOWN))
+    return (line(LineKind.WARNING, f"not done: back to {one_line(event.step_id)} with this retry prompt"), *asked)
 
 
 def _receipt(event: EffectApplied) -> StoryLine:

@@ -66,6 +66,9 @@ def _words(event: ModelTurned) -> tuple[StoryLine, ...]:
     if event.stop_reason == "tool_use":
         said = first_line(text)
         return (line(LineKind.WORDS, f"│ {said}"),) if said else ()
+    if text.lstrip().startswith("{"):
+        # A structured answer: what counts of it comes in the next lines, as intent and reason.
+        text = ""
     words = tuple(line(LineKind.WORDS, f"│ {words}") for words in last_lines(text, WORDS_SHOWN))
     if event.stop_reason in USUAL_STOPS:
         return words

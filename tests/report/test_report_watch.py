@@ -101,7 +101,7 @@ def test_a_group_that_a_crash_left_open_can_be_closed():
 def test_the_terminals_style_gets_kind_and_text():
     log = TerminalLog(style=lambda kind, text: f"<{kind}>{text}")
     lines = [line for entry in ENTRIES for line in log.render(entry)]
-    assert lines[1] == "<step>Iteration 1 of 10 · initial.issue (work)"
+    assert lines[2] == "<step>Iteration 1 of 10 · initial.issue (work)"
     assert any(line.startswith(f"<{LineKind.BAD}>  ✗ git-clean") for line in lines)
 
 
@@ -164,8 +164,8 @@ def _validator(**given) -> ValidatorRan:
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (replace(STARTED, repository="", issue=None, isolation={}), "Agent fixer, run 20260715-101500-7."),
-        (replace(STARTED, isolation={}), "Agent fixer on octo/parser#7, run 20260715-101500-7."),
+        (replace(STARTED, repository="", issue=None, isolation={}), "Agent fixer, run 20260715-101500-7"),
+        (replace(STARTED, isolation={}), "Agent fixer on octo/parser#7, run 20260715-101500-7"),
         (PromptRendered(system="", blocks=[], source="f.md", retry=False, tools=[]), "  prompt: f.md; tools: none"),
         (SchemaFailed(step_id="s", strikes=1, reason="no file"), "  ✗ answer schema: no file (1 of 2)"),
         (ModelWaited(reason="529", seconds=2.5, attempt=1), "  waiting 2.5 s for the model: 529"),
@@ -205,7 +205,7 @@ def _validator(**given) -> ValidatorRan:
         ),
         (
             FlowEnded(outcome=Outcome.ABORTED, reason="r", step_id="s", answer=None, validated=False),
-            "The flow ended: aborted. r",
+            "The flow ended: aborted.",
         ),
         (EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"), "  planned: close_issue issue 7"),
         (
@@ -452,4 +452,27 @@ def test_small_words():
 def test_a_run_may_start_twice_in_one_story():
     assert isinstance(STARTED, RunStarted)
     lines = action_log(entries_of([(0, STARTED), (0, STARTED)]))
-    assert lines[0] == lines[1]
+    assert lines[:2] == lines[2:]
+
+
+def test_a_structured_answer_is_not_told_word_by_word():
+    assert lines_of(_turn('{"next_action": {"action": "next"}}', "end_turn")) == []
+
+
+def test_a_retry_prompt_is_shown_in_its_first_lines():
+    judged = CompletionJudged(
+        entry="closure.issue",
+        done=False,
+        validated=False,
+        step_id="continuation.issue",
+        retry_prompt="# Not clean\n\n" + "\n".join(f"- file{number}.py" for number in range(40)),
+        retry_source="f_failed.md",
+    )
+    lines = lines_of(judged)
+    assert lines[:3] == [
+        "  not done: back to continuation.issue with this retry prompt",
+        "  │ # Not clean",
+        "  │ - file0.py",
+    ]
+    assert lines[-1] == "  │ …"
+    assert len(lines) == 14
