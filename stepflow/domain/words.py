@@ -82,6 +82,36 @@ class CloseBy(StrEnum):
     MERGE = "merge"
 
 
+class Isolation(StrEnum):
+    """Whether a missing sandbox layer refuses the run or only warns (action.md, input `isolation`)."""
+
+    REQUIRED = "required"
+    BEST_EFFORT = "best-effort"
+
+
+class Permission(StrEnum):
+    """What somebody may do in a repository, in GitHub's words, from least to most."""
+
+    NONE = "none"
+    READ = "read"
+    TRIAGE = "triage"
+    WRITE = "write"
+    MAINTAIN = "maintain"
+    ADMIN = "admin"
+
+    @property
+    def rank(self) -> int:
+        """Grows with what is allowed."""
+        return list(Permission).index(self)
+
+
+class OnFailure(StrEnum):
+    """What happens to the commits of a run that did not complete (boundary.md "When the run fails")."""
+
+    NOTHING = "nothing"
+    PUSH_BRANCH = "push-branch"
+
+
 class FailureAction(StrEnum):
     """What a red validator leads to (flow.md §8.4)."""
 

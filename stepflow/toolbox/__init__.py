@@ -5,6 +5,6 @@ May touch: processes, the checkout.
 """
 
 from stepflow.toolbox.box import Toolbox
-from stepflow.toolbox.options import Isolation, Limits, ToolboxOptions, UserPolicy
+from stepflow.toolbox.options import ProcessLimits, ToolboxOptions, UserPolicy
 
-__all__ = ["Isolation", "Limits", "Toolbox", "ToolboxOptions", "UserPolicy"]
+__all__ = ["ProcessLimits", "Toolbox", "ToolboxOptions", "UserPolicy"]

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.toolbox.inner.processes import process_table
-from stepflow.toolbox.options import Isolation, UserPolicy
+from stepflow.toolbox.options import UserPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

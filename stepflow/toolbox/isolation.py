@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.toolbox.options import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

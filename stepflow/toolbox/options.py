@@ -10,18 +10,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from stepflow.domain.words import Isolation
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 _MIB = 1024 * 1024
-
-
-class Isolation(StrEnum):
-    """Whether a layer that is missing refuses the run or only warns (action.md, input `isolation`)."""
-
-    REQUIRED = "required"
-    BEST_EFFORT = "best-effort"
 
 
 class UserPolicy(StrEnum):
@@ -32,7 +27,7 @@ class UserPolicy(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ProcessLimits:
     """`processes` is how many more than at the start of a process the tools' user may run; sizes in bytes."""
 
     processes: int = 2048
@@ -52,7 +47,7 @@ class ToolboxOptions:
     isolation: Isolation = Isolation.REQUIRED
     user: UserPolicy = UserPolicy.SEPARATE
     pass_env: Mapping[str, str] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
+    limits: ProcessLimits = field(default_factory=ProcessLimits)
     bash_timeout: float = 120.0
     bash_max_timeout: float = 600.0
     file_timeout: float = 30.0

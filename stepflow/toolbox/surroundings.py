@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.domain.words import Isolation
 from stepflow.toolbox.identity import closed_interpreter
-from stepflow.toolbox.options import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

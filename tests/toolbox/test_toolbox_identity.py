@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from toolbox_world import AS_ROOT, Box, root_only
 
+from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
-from stepflow.toolbox import Isolation, Toolbox, ToolboxOptions, UserPolicy
+from stepflow.toolbox import Toolbox, ToolboxOptions, UserPolicy
 from stepflow.toolbox.environment import build_environment
 from stepflow.toolbox.identity import Choice, closed_folder
 from stepflow.toolbox.isolation import Found, judge_layers
@@ -207,7 +208,8 @@ WITHOUT_RIGHTS = """
 import sys
 from pathlib import Path
 from stepflow.errors import IsolationError
-from stepflow.toolbox import Isolation, Toolbox, ToolboxOptions
+from stepflow.domain.words import Isolation
+from stepflow.toolbox import Toolbox, ToolboxOptions
 try:
     Toolbox.start(Path(sys.argv[1]))
 except IsolationError as exc:

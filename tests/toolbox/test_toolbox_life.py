@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from toolbox_world import AS_ROOT, alive, gone_within, root_only
 
+from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.toolbox import Isolation, Limits, UserPolicy
+from stepflow.toolbox import ProcessLimits, UserPolicy
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds on to daemons")
 pytestmark = linux_only
@@ -70,7 +71,7 @@ def test_looking_at_the_tree_lets_the_step_go_on(box):
 
 
 def test_processes_that_fork_all_the_time_are_killed_too(start):
-    box = start(limits=Limits(processes=60))
+    box = start(limits=ProcessLimits(processes=60))
     result = box.sh("f() { f | f & }; f 2> /dev/null; sleep 60", timeout=1.0)
     assert (result.exit_code, result.timed_out) == (-1, True)
     assert "still alive" not in result.error
@@ -78,7 +79,7 @@ def test_processes_that_fork_all_the_time_are_killed_too(start):
 
 
 def test_a_file_ends_where_the_limit_is(start):
-    box = start(limits=Limits(file_bytes=1024 * 1024))
+    box = start(limits=ProcessLimits(file_bytes=1024 * 1024))
     assert box.sh("head -c 3000000 /dev/zero > big").exit_code != 0
     assert (box.checkout / "big").stat().st_size == 1024 * 1024
     assert box.tool("write", file_path="big", content="x" * 2_000_000).is_error
@@ -86,7 +87,7 @@ def test_a_file_ends_where_the_limit_is(start):
 
 
 def test_programs_are_started_with_their_limits(start):
-    box = start(limits=Limits(processes=100, file_bytes=1 << 30, open_files=512))
+    box = start(limits=ProcessLimits(processes=100, file_bytes=1 << 30, open_files=512))
     limits = box.bash("cat /proc/self/limits; grep NoNewPrivs /proc/self/status").text
     rows = {line[:26].strip(): line[26:].split()[:2] for line in limits.splitlines()}
     assert rows["Max file size"] == [str(1 << 30)] * 2
@@ -100,7 +101,8 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from stepflow.domain.conversation import ToolUse
-from stepflow.toolbox import Isolation, Toolbox, ToolboxOptions
+from stepflow.domain.words import Isolation
+from stepflow.toolbox import Toolbox, ToolboxOptions
 checkout, how = Path(sys.argv[1]), sys.argv[2]
 with Toolbox.start(checkout, options=ToolboxOptions(private_root=checkout.parent)) as box:
     def bash(command):
