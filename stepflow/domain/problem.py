@@ -6,8 +6,13 @@ May touch: nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Severity(StrEnum):
@@ -34,3 +39,11 @@ class Problem:
         place = f"{self.file}:{self.line}" if self.line else self.file
         pointer = f" ({self.path})" if self.path else ""
         return f"{place}: {self.severity} {self.code} {self.message}{pointer}. Fix: {self.fix}"
+
+
+def count_problems(problems: Iterable[Problem]) -> str:
+    """How many problems of each severity there are, in words."""
+    counts = Counter(problem.severity for problem in problems)
+    found = ((severity, counts[severity]) for severity in Severity if counts[severity])
+    told = [f"{number} {severity}{'s' if number > 1 else ''}" for severity, number in found]
+    return ", ".join(told) or "no problems"
