@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 
 class EffectKind(StrEnum):
@@ -110,3 +111,22 @@ class Receipt:
     url: str = ""
     number: int | None = None
     commit: str = ""
+
+
+def describe_effect(effect: Effect) -> str:
+    """What the effect would do, in a few words for people."""
+    match effect:
+        case PushBranch():
+            return effect.branch
+        case OpenPullRequest():
+            return f"{effect.title} → {effect.base or 'the default branch'}{' (draft)' if effect.draft else ''}"
+        case PostComment():
+            return next((line for line in effect.body.splitlines() if line.strip()), "")[:200]
+        case AddLabels() | RemoveLabels():
+            return ", ".join(effect.labels)
+        case CreateRelease():
+            return f"{effect.tag}{' (draft)' if effect.draft else ''}"
+        case CloseIssue():
+            return ""
+        case _:
+            assert_never(effect)
