@@ -60,7 +60,9 @@ class Conversation:
             turn = ask_patiently(self.track, self.request)
             if isinstance(turn, Stop):
                 return turn
-            self._add("assistant", turn.content)
+            # The API takes no empty message back.
+            if turn.content:
+                self._add("assistant", turn.content)
             if turn.text:
                 self.texts.append(turn.text)
             match self._after(turn):
