@@ -96,7 +96,9 @@ class Planner:
             return ""
         named = ", ".join(f"`{name.replace('`', '')}`" for name in files[:MOST_FILES_NAMED])
         more = f" and {len(files) - MOST_FILES_NAMED} more" if len(files) > MOST_FILES_NAMED else ""
-        return filter_text(f"> Changed but not committed, so not part of this result: {named}{more}.", self.outlet)
+        return filter_text(
+            f"> Changed but not committed, so not part of this result: {named}{more}.", self.outlet, limit=2_000
+        )
 
     def labels(self) -> tuple[Effect, ...]:
         """Label changes: those of a closure action with labels, and the label that started the run."""

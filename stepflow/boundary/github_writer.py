@@ -1,0 +1,204 @@
+"""`Writer` on PyGithub: one request per call, no retries, GitHub's errors as `WriteFailed`.
+
+Takes: the API's address, the repository, the token. Gives: a `Writer`.
+May touch: the GitHub API. The token stays in here: no error that leaves holds a request, a header or a secret.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from urllib.parse import quote
+
+import github
+from github.Auth import Token
+
+from stepflow.boundary.github_errors import VENDOR_ERRORS, write_failed
+from stepflow.boundary.redact import Redactor
+from stepflow.boundary.settings import Permission
+from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release, WriteFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from github.IssueComment import IssueComment
+    from github.NamedUser import NamedUser
+    from github.Organization import Organization
+    from github.Repository import Repository
+
+P = ParamSpec("P")
+R = TypeVar("R")
+NOT_FOUND = 404
+TIMEOUT_SECONDS = 30
+#: The author of what a deleted account wrote.
+NOBODY = 0
+#: `GET /user` answers 403 to the tokens of jobs and Apps.
+_WHO_AM_I = "query { viewer { databaseId login } }"
+
+
+def translated(
+    method: Callable[Concatenate[GitHubWriter, P], R],
+) -> Callable[Concatenate[GitHubWriter, P], R]:
+    """Raise `WriteFailed` instead of anything of the vendor's; the vendor's exception holds the request with its token,
+    so it is not kept as the cause."""
+
+    @functools.wraps(method)
+    def call(self: GitHubWriter, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self, *args, **kwargs)
+        except VENDOR_ERRORS as exc:
+            raise self.failure(method.__name__, exc) from None
+
+    return call
+
+
+class GitHubWriter:
+    """One repository, written to with one token. Close it at the end."""
+
+    def __init__(self, *, api_url: str, repository: str, token: str, redactor: Redactor | None = None) -> None:
+        self._redactor = Redactor((token, *(redactor.secrets if redactor else ())))
+        self._repository_name = repository
+        self._api = github.Github(
+            auth=Token(token),
+            base_url=api_url.rstrip("/"),
+            timeout=TIMEOUT_SECONDS,
+            retry=None,
+            per_page=100,
+            lazy=True,
+            seconds_between_requests=None,
+            seconds_between_writes=None,
+        )
+        self._viewer: Account | None = None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
+
+    @translated
+    def viewer(self) -> Account:
+        """Whose token this is; asked once."""
+        if self._viewer is None:
+            _, data = self._api.requester.graphql_query(_WHO_AM_I, {})
+            viewer = data["data"]["viewer"]
+            self._viewer = Account(id=int(viewer["databaseId"]), login=str(viewer["login"]))
+        return self._viewer
+
+    @translated
+    def permission(self, login: str) -> str:
+        """The role where it is one of GitHub's own, else the permission that a custom role stands for."""
+        try:
+            _, data = self._api.requester.requestJsonAndCheck(
+                "GET", f"{self._repository.url}/collaborators/{quote(login, safe='')}/permission"
+            )
+        except github.GithubException as exc:
+            if exc.status != NOT_FOUND:
+                raise
+            return Permission.NONE
+        role, permission = str(data.get("role_name", "")), str(data["permission"])
+        return role if role in set(Permission) else permission if permission in set(Permission) else Permission.NONE
+
+    @translated
+    def default_branch(self) -> str:
+        """The repository's default branch."""
+        return self._repository.default_branch
+
+    @translated
+    def issue(self, number: int) -> IssueNow:
+        """The issue now."""
+        _, data = self._api.requester.requestJsonAndCheck("GET", f"{self._repository.url}/issues/{number}")
+        return IssueNow(
+            state=str(data["state"]),
+            title=str(data["title"]),
+            body=str(data.get("body") or ""),
+            labels=tuple(str(label if isinstance(label, str) else label["name"]) for label in data["labels"]),
+        )
+
+    @translated
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """All comments of an issue, oldest first."""
+        return tuple(_comment(comment) for comment in self._repository.get_issue(number).get_comments())
+
+    @translated
+    def create_comment(self, number: int, body: str) -> Comment:
+        """A new comment."""
+        return _comment(self._repository.get_issue(number).create_comment(body))
+
+    @translated
+    def update_comment(self, comment_id: int, body: str) -> Comment:
+        """Replace a comment's text."""
+        _, data = self._api.requester.requestJsonAndCheck(
+            "PATCH", f"{self._repository.url}/issues/comments/{comment_id}", input={"body": body}
+        )
+        return Comment(
+            id=int(data["id"]),
+            author_id=int((data["user"] or {}).get("id", NOBODY)),
+            body=body,
+            url=str(data["html_url"]),
+        )
+
+    @translated
+    def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
+        """Put labels on an issue, in the form that GitHub describes; PyGithub's method sends a bare list."""
+        path = f"{self._repository.url}/issues/{number}/labels"
+        self._api.requester.requestJsonAndCheck("POST", path, input={"labels": list(labels)})
+
+    @translated
+    def remove_label(self, number: int, label: str) -> None:
+        """Take one label off an issue; PyGithub's own method leaves a slash in the name as it is."""
+        path = f"{self._repository.url}/issues/{number}/labels/{quote(label, safe='')}"
+        self._api.requester.requestJsonAndCheck("DELETE", path)
+
+    @translated
+    def close_issue(self, number: int) -> None:
+        """Close an issue as completed."""
+        self._repository.get_issue(number).edit(state="closed", state_reason="completed")
+
+    @translated
+    def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
+        """The open pull requests from a branch of this repository."""
+        owner = self._repository_name.partition("/")[0]
+        found = self._repository.get_pulls(state="open", head=f"{owner}:{branch}")
+        return tuple(
+            PullRequest(number=pull.number, author_id=_author(pull.user), base=pull.base.ref, url=pull.html_url)
+            for pull in found
+            if pull.head.ref == branch
+        )
+
+    @translated
+    def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
+        """A new pull request."""
+        pull = self._repository.create_pull(base, branch, title=title, body=body, draft=draft)
+        return PullRequest(number=pull.number, author_id=_author(pull.user), base=base, url=pull.html_url)
+
+    @translated
+    def update_pull_request(self, number: int, *, title: str, body: str) -> None:
+        """Replace title and body."""
+        self._repository.get_pull(number).edit(title=title, body=body)
+
+    @translated
+    def releases(self) -> tuple[Release, ...]:
+        """The newest hundred releases, drafts too."""
+        page = self._repository.get_releases().get_page(0)
+        return tuple(Release(tag=release.tag_name, url=release.html_url) for release in page)
+
+    @translated
+    def create_release(self, *, tag: str, target: str, name: str, body: str, draft: bool) -> Release:
+        """A new release; its tag is made at `target` if it does not exist."""
+        made = self._repository.create_git_release(tag, name, body, draft=draft, target_commitish=target)
+        return Release(tag=tag, url=made.html_url)
+
+    def failure(self, action: str, exc: Exception) -> WriteFailed:
+        """The vendor's exception in our words."""
+        return write_failed(action, self._repository_name, exc, self._redactor)
+
+    @property
+    def _repository(self) -> Repository:
+        return self._api.get_repo(self._repository_name)
+
+
+def _comment(comment: IssueComment) -> Comment:
+    return Comment(id=comment.id, author_id=_author(comment.user), body=comment.body, url=comment.html_url)
+
+
+def _author(user: NamedUser | Organization | None) -> int:
+    return user.id if user else NOBODY

@@ -1,0 +1,143 @@
+"""PyGithub against a loopback GitHub; every exchange is held against GitHub's published description."""
+
+from collections.abc import Callable
+
+import pytest
+
+from stepflow.boundary.github_writer import GitHubWriter
+from stepflow.boundary.writer import Account, WriteFailed
+from tests.boundary.conftest import TOKEN
+from tests.servers.github_api import GitHubServer
+
+
+def test_the_viewer_is_asked_once_and_never_by_get_user(writer: GitHubWriter, github: GitHubServer) -> None:
+    assert writer.viewer() == writer.viewer() == Account(id=41898282, login="github-actions[bot]")
+    assert [(request.method, request.path) for request in github.requests] == [("POST", "/api/graphql")]
+
+
+def test_the_plain_address_of_github_dot_com_works_too(github: GitHubServer) -> None:
+    writer = GitHubWriter(api_url=github.plain_url, repository="o/r", token=TOKEN)
+    assert writer.viewer().login == "github-actions[bot]"
+    assert writer.default_branch() == "main"
+    assert github.requests[0].path == "/graphql"
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("login", "permission"),
+    [("ann", "write"), ("tom", "triage"), ("mia", "maintain"), ("eve", "read"), ("nobody", "none")],
+)
+def test_a_permission_is_the_exact_role(writer: GitHubWriter, login: str, permission: str) -> None:
+    assert writer.permission(login) == permission
+
+
+def test_a_custom_role_counts_as_the_permission_it_stands_for(writer: GitHubWriter, github: GitHubServer) -> None:
+    github.state.permissions["zoe"] = "release-captain"
+    github.state.custom_roles["release-captain"] = "write"
+    assert writer.permission("zoe") == "write"
+
+
+def test_an_issue_is_read_as_it_is(writer: GitHubWriter) -> None:
+    issue = writer.issue(7)
+    assert (issue.state, issue.title, issue.body) == ("open", "Fix the parser", "It breaks.")
+    assert issue.labels == ("agent:fixer", "bug")
+
+
+def test_comments_are_written_read_and_updated(writer: GitHubWriter, github: GitHubServer) -> None:
+    github.state.add_comment(7, "hello", "ann")
+    created = writer.create_comment(7, "first")
+    updated = writer.update_comment(created.id, "second")
+    assert updated.url == created.url
+    assert [(comment.body, comment.author_id) for comment in writer.comments(7)][1:] == [("second", 41898282)]
+
+
+def test_all_pages_of_comments_are_read(writer: GitHubWriter, github: GitHubServer) -> None:
+    for number in range(230):
+        github.state.add_comment(7, str(number), "ann")
+    assert [comment.body for comment in writer.comments(7)] == [str(number) for number in range(230)]
+    assert sum("/comments" in request.path for request in github.requests) == 3
+
+
+def test_labels_change_also_when_their_name_has_a_slash_or_a_space(writer: GitHubWriter) -> None:
+    writer.add_labels(7, ("area/ui", "good first issue"))
+    writer.remove_label(7, "area/ui")
+    writer.remove_label(7, "good first issue")
+    writer.remove_label(7, "agent:fixer")
+    assert writer.issue(7).labels == ("bug",)
+
+
+def test_an_issue_is_closed_as_completed(writer: GitHubWriter, github: GitHubServer) -> None:
+    writer.close_issue(7)
+    assert writer.issue(7).state == "closed"
+    assert github.requests[0].body == {"state": "closed", "state_reason": "completed"}
+
+
+def test_pull_requests_are_opened_found_and_updated(writer: GitHubWriter, github: GitHubServer) -> None:
+    opened = writer.create_pull_request(branch="stepflow/x/issue-7", base="main", title="T", body="B", draft=True)
+    assert writer.open_pull_requests("stepflow/x/issue-7") == (opened,)
+    assert writer.open_pull_requests("stepflow/x") == ()
+    writer.update_pull_request(opened.number, title="T2", body="B2")
+    assert (github.state.pulls[0]["title"], github.state.pulls[0]["draft"]) == ("T2", True)
+
+
+def test_releases_are_made_and_found_again(writer: GitHubWriter) -> None:
+    made = writer.create_release(tag="v1", target="main", name="One", body="B", draft=True)
+    assert writer.releases() == (made,)
+
+
+CALLS: dict[str, Callable[[GitHubWriter], object]] = {
+    "viewer": lambda writer: writer.viewer(),
+    "permission": lambda writer: writer.permission("ann"),
+    "default_branch": lambda writer: writer.default_branch(),
+    "issue": lambda writer: writer.issue(7),
+    "comments": lambda writer: writer.comments(7),
+    "create_comment": lambda writer: writer.create_comment(7, "x"),
+    "update_comment": lambda writer: writer.update_comment(1, "x"),
+    "add_labels": lambda writer: writer.add_labels(7, ("x",)),
+    "remove_label": lambda writer: writer.remove_label(7, "x"),
+    "close_issue": lambda writer: writer.close_issue(7),
+    "open_pull_requests": lambda writer: writer.open_pull_requests("b"),
+    "create_pull_request": lambda w: w.create_pull_request(branch="b", base="main", title="t", body="b", draft=True),
+    "update_pull_request": lambda writer: writer.update_pull_request(1, title="t", body="b"),
+    "releases": lambda writer: writer.releases(),
+    "create_release": lambda w: w.create_release(tag="v", target="main", name="n", body="b", draft=False),
+}
+
+
+@pytest.mark.parametrize("status", [0, 403, 422, 500])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_failed_call_is_tried_once_and_told_without_the_token(
+    writer: GitHubWriter, github: GitHubServer, name: str, status: int
+) -> None:
+    for method in ("GET", "POST", "PATCH", "DELETE"):
+        github.fail(method, ".*", status, f"no, {TOKEN} may not", times=99)
+    with pytest.raises(WriteFailed) as caught:
+        CALLS[name](writer)
+    assert len(github.requests) == 1
+    assert caught.value.status == (status or None)
+    assert f"`{name}` in o/r" in caught.value.message
+    assert TOKEN not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_wrong_token_says_which_input_to_check(github: GitHubServer) -> None:
+    writer = GitHubWriter(api_url=github.api_url, repository="o/r", token="wrong-token")
+    with pytest.raises(WriteFailed, match="check `github-token`") as caught:
+        writer.issue(7)
+    assert caught.value.status == 401
+    writer.close()
+
+
+def test_a_rate_limit_is_not_taken_for_a_missing_permission(writer: GitHubWriter, github: GitHubServer) -> None:
+    github.fail("GET", "/issues/7", 403, "API rate limit exceeded for installation")
+    with pytest.raises(WriteFailed) as caught:
+        writer.issue(7)
+    assert caught.value.status == 429
+
+
+def test_an_answer_that_is_not_githubs_is_a_failure(writer: GitHubWriter, github: GitHubServer) -> None:
+    github.state.viewer = None  # type: ignore[assignment]
+    github.fail("POST", "/graphql", 200, "not GraphQL")
+    with pytest.raises(WriteFailed, match="no usable answer"):
+        writer.viewer()

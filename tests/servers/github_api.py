@@ -1,0 +1,463 @@
+"""A GitHub API on loopback that remembers: issues, comments, labels, pull requests, releases, permissions.
+
+Takes: the repository's name, the token, perhaps a bare git repository. Gives: `GitHubServer`, which records requests.
+May touch: it reads that git repository. `python -m tests.servers.github_api --token T …` serves until it is killed;
+`GET /_state` then shows what it holds. It answers under `/`, `/api/v3` and `/api/graphql`, as PyGithub asks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from tests.servers import github_json
+
+if TYPE_CHECKING:
+    from tests.servers.openapi import Contract
+
+Json = dict[str, Any]
+JOB_ACCOUNT = ("github-actions[bot]", 41898282)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request to the API; `token`: the right token came along."""
+
+    method: str
+    path: str
+    token: bool
+    time: float
+    body: Any = None
+
+
+@dataclass
+class Fault:
+    """What goes wrong at the next `times` requests that fit. `status` 0 drops the connection; `after_write` lets the
+    request have its effect first."""
+
+    method: str
+    path: str
+    status: int
+    message: str = "injected"
+    times: int = 1
+    after_write: bool = False
+
+    def fits(self, method: str, path: str) -> bool:
+        return self.times > 0 and method == self.method and re.search(self.path, path) is not None
+
+
+class Answer(Exception):
+    """An answer other than success."""
+
+    def __init__(self, status: int, message: str, errors: list[Json] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.data = status, {"message": message, "documentation_url": "https://docs.github.com/rest"}
+        if errors:
+            self.data["errors"] = errors
+
+
+@dataclass
+class State:
+    """The repository. `issues` and `comments` hold plain facts; JSON is made when it is asked for."""
+
+    repository: str
+    default_branch: str = "main"
+    viewer: tuple[str, int] = JOB_ACCOUNT
+    git_dir: Path | None = None
+    issues: dict[int, Json] = field(default_factory=dict)
+    comments: list[Json] = field(default_factory=list)
+    pulls: list[Json] = field(default_factory=list)
+    releases: list[Json] = field(default_factory=list)
+    permissions: dict[str, str] = field(default_factory=lambda: {"octocat": "admin"})
+    custom_roles: dict[str, str] = field(default_factory=dict)
+    accounts: dict[str, int] = field(default_factory=lambda: {"octocat": 1})
+    faults: list[Fault] = field(default_factory=list)
+
+    def add_issue(self, number: int, title: str, body: str, *, labels: list[str] | None = None) -> None:
+        """An open issue by octocat."""
+        self.issues[number] = {"title": title, "body": body, "state": "open", "labels": list(labels or [])}
+
+    def add_comment(self, number: int, body: str, login: str) -> Json:
+        """A comment by somebody."""
+        comment = {"id": 9000 + len(self.comments), "issue": number, "body": body, "login": login}
+        self.comments.append(comment)
+        return comment
+
+
+class GitHubServer:
+    """Serves on a free port of 127.0.0.1 as a context manager. `api_url` and `plain_url` lead to the same state.
+
+    With a `contract` every exchange is held against GitHub's description; `violations` names what differs.
+    `web_url` is where people would see the repository: give the git server's URL to have one server URL for both.
+    """
+
+    def __init__(
+        self, state: State, token: str, *, contract: Contract | None = None, web_url: str | None = None, port: int = 0
+    ) -> None:
+        self.state, self.token, self.contract = state, token, contract
+        self.requests: list[Request] = []
+        self.violations: list[str] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
+        self._server.github = self  # type: ignore[attr-defined]
+        self.plain_url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.api_url = f"{self.plain_url}/api/v3"
+        self.web_url = web_url or self.plain_url
+        self.lock = threading.Lock()
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    def fail(self, method: str, path: str, status: int, message: str = "injected", **more: Any) -> None:
+        """Let the next request that fits fail; `path` is a regular expression."""
+        self.state.faults.append(Fault(method, path, status, message, **more))
+
+    def writes(self) -> list[str]:
+        """Method and path of every request but GET and GraphQL."""
+        return [f"{r.method} {r.path}" for r in self.requests if r.method != "GET" and not r.path.endswith("/graphql")]
+
+    def __enter__(self) -> GitHubServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def serve_forever(self) -> None:
+        self._server.serve_forever()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    do_POST = do_PATCH = do_DELETE = do_PUT = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+    def _serve(self) -> None:
+        github: GitHubServer = self.server.github  # type: ignore[attr-defined]
+        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = urlsplit(self.path)
+        path = re.sub(r"^/api/v3(?=/)|^/api(?=/graphql)", "", parts.path)
+        if path == "/_state":
+            self._answer(200, json.dumps(asdict(github.state), default=str).encode())
+            return
+        token = self.headers.get("Authorization", "") in {f"token {github.token}", f"Bearer {github.token}"}
+        with github.lock:
+            body = json.loads(raw) if raw else None
+            github.requests.append(Request(self.command, self.path, token, time.time(), body))
+            fault = next((fault for fault in github.state.faults if fault.fits(self.command, path)), None)
+            if fault:
+                fault.times -= 1
+            if fault and not fault.after_write:
+                self._fail(fault)
+                return
+            query = parse_qsl(parts.query)
+            status, data = _Api(github, path, dict(query), body, token).answer(self.command)
+            if fault:
+                self._fail(fault)
+                return
+            content = b"" if data is None else json.dumps(data).encode()
+            if github.contract and path != "/graphql":
+                github.violations += github.contract.violations(self.command, path, query, raw, status, content)
+        self._answer(status, content, self._links(parts.path, dict(query), data))
+
+    def _links(self, path: str, query: dict[str, str], data: Any) -> dict[str, str]:
+        """The link to the next page of a full page."""
+        if not (isinstance(data, list) and "per_page" in query and len(data) == int(query["per_page"])):
+            return {}
+        base = f"http://{self.headers['Host']}{path}"
+        following = urlencode({**query, "page": int(query.get("page", 1)) + 1})
+        return {"Link": f'<{base}?{following}>; rel="next"'}
+
+    def _fail(self, fault: Fault) -> None:
+        if fault.status == 0:
+            self.close_connection = True
+            self.connection.close()
+            return
+        self._answer(fault.status, json.dumps({"message": fault.message}).encode())
+
+    def _answer(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+
+class _Api:
+    """One request being answered."""
+
+    def __init__(self, github: GitHubServer, path: str, query: dict[str, str], body: Any, token: bool) -> None:
+        self._github, self._state, self._path, self._query = github, github.state, path, query
+        self._body, self._token = body, token
+
+    def answer(self, method: str) -> tuple[int, Any]:
+        try:
+            if not self._token:
+                raise Answer(401, "Bad credentials")
+            if self._path == "/graphql":
+                return 200, self._graphql()
+            if self._path == "/user":
+                raise Answer(403, "Resource not accessible by integration")
+            inner = self._path.removeprefix(f"/repos/{self._state.repository}")
+            if inner == self._path:
+                raise Answer(404, "Not Found")
+            for verb, pattern, handler in ROUTES:
+                if verb == method and (found := re.fullmatch(pattern, inner)):
+                    return handler(self, *(unquote(group) for group in found.groups()))
+            raise Answer(404, "Not Found")
+        except Answer as answer:
+            return answer.status, answer.data
+
+    def repository(self) -> tuple[int, Any]:
+        return 200, self._repo()
+
+    def issues(self) -> tuple[int, Any]:
+        wanted = {name for name in self._query.get("labels", "").split(",") if name}
+        state = self._query.get("state", "open")
+        found = [
+            number
+            for number, issue in sorted(self._state.issues.items(), reverse=True)
+            if state in ("all", issue["state"]) and wanted <= set(issue["labels"])
+        ]
+        return 200, self._page([self._issue_json(number) for number in found])
+
+    def issue(self, number: str) -> tuple[int, Any]:
+        return 200, self._issue_json(int(number))
+
+    def edit_issue(self, number: str) -> tuple[int, Any]:
+        self._issue(int(number)).update(
+            {key: self._body[key] for key in ("state", "title", "body") if key in self._body}
+        )
+        return self.issue(number)
+
+    def comments(self, number: str) -> tuple[int, Any]:
+        self._issue(int(number))
+        found = [comment for comment in self._state.comments if comment["issue"] == int(number)]
+        return 200, self._page([self._comment_json(comment) for comment in found])
+
+    def post_comment(self, number: str) -> tuple[int, Any]:
+        self._issue(int(number))
+        return 201, self._comment_json(self._state.add_comment(int(number), self._text(), self._state.viewer[0]))
+
+    def edit_comment(self, number: str) -> tuple[int, Any]:
+        for comment in self._state.comments:
+            if comment["id"] == int(number):
+                if comment["login"] != self._state.viewer[0]:
+                    raise Answer(403, "Resource not accessible by integration")
+                comment["body"] = self._text()
+                return 200, self._comment_json(comment)
+        raise Answer(404, "Not Found")
+
+    def labels(self, number: str) -> tuple[int, Any]:
+        return 200, self._issue_json(int(number))["labels"]
+
+    def add_labels(self, number: str) -> tuple[int, Any]:
+        present = self._issue(int(number))["labels"]
+        names = self._body if isinstance(self._body, list) else self._body["labels"]
+        present += [name for name in names if name.casefold() not in {label.casefold() for label in present}]
+        return self.labels(number)
+
+    def remove_label(self, number: str, name: str) -> tuple[int, Any]:
+        present = self._issue(int(number))["labels"]
+        found = [label for label in present if label.casefold() == name.casefold()]
+        if not found:
+            raise Answer(404, "Label does not exist")
+        present.remove(found[0])
+        return self.labels(number)
+
+    def pulls(self) -> tuple[int, Any]:
+        head, base = self._query.get("head"), self._query.get("base")
+        state = self._query.get("state", "open")
+        found = [
+            pull
+            for pull in (self._pull_json(pull) for pull in self._state.pulls)
+            if state in ("all", pull["state"])
+            and (head is None or pull["head"]["label"] == head)
+            and (base is None or pull["base"]["ref"] == base)
+        ]
+        return 200, self._page(found)
+
+    def create_pull(self) -> tuple[int, Any]:
+        given = self._body
+        for end in ("head", "base"):
+            if self._tip(given[end]) is None:
+                raise Answer(422, "Validation Failed", [{"resource": "PullRequest", "field": end, "code": "invalid"}])
+        if self._tip(given["head"]) == self._tip(given["base"]) and self._state.git_dir:
+            raise Answer(422, "Validation Failed", [{"message": "No commits between the branches", "code": "custom"}])
+        same = [p for p in self._state.pulls if (p["head"], p["base"]) == (given["head"], given["base"])]
+        if any(pull["state"] == "open" for pull in same):
+            raise Answer(422, "Validation Failed", [{"message": "A pull request already exists", "code": "custom"}])
+        number = max([0, *self._state.issues, *(pull["number"] for pull in self._state.pulls)]) + 1
+        self._state.pulls.append({**given, "number": number, "state": "open", "login": self._state.viewer[0]})
+        return 201, self._pull_json(self._state.pulls[-1])
+
+    def pull(self, number: str) -> tuple[int, Any]:
+        return 200, self._pull_json(self._pull(int(number)))
+
+    def edit_pull(self, number: str) -> tuple[int, Any]:
+        pull = self._pull(int(number))
+        pull.update({key: self._body[key] for key in ("title", "body", "state") if key in self._body})
+        return 200, self._pull_json(pull)
+
+    def releases(self) -> tuple[int, Any]:
+        return 200, self._page([self._release_json(release) for release in self._state.releases])
+
+    def create_release(self) -> tuple[int, Any]:
+        if any(release["tag_name"] == self._body["tag_name"] for release in self._state.releases):
+            raise Answer(
+                422, "Validation Failed", [{"resource": "Release", "code": "already_exists", "field": "tag_name"}]
+            )
+        self._state.releases.append({**self._body, "number": len(self._state.releases) + 1})
+        return 201, self._release_json(self._state.releases[-1])
+
+    def permission(self, login: str) -> tuple[int, Any]:
+        role = self._state.permissions.get(login)
+        if role is None:
+            raise Answer(404, f"{login} is not a user")
+        # GitHub's older field knows four words; `role_name` holds the exact one.
+        permission = {"maintain": "write", "triage": "read", **self._state.custom_roles}.get(role, role)
+        return 200, {"permission": permission, "role_name": role, "user": {**self._user(login), "role_name": role}}
+
+    def _graphql(self) -> Json:
+        if "viewer" in self._body["query"]:
+            login, number = self._state.viewer
+            return {"data": {"viewer": {"login": login, "databaseId": number}}}
+        return {"data": None, "errors": [{"type": "INVALID", "message": "this server only knows `viewer`"}]}
+
+    def _repo(self) -> Json:
+        name = self._state.repository
+        owner = self._user(name.split("/")[0])
+        return github_json.repository(self._api, self._github.web_url, name, owner, self._state.default_branch)
+
+    def _issue(self, number: int) -> Json:
+        if number not in self._state.issues:
+            raise Answer(404, "Not Found")
+        return self._state.issues[number]
+
+    def _issue_json(self, number: int) -> Json:
+        facts = self._issue(number)
+        author = self._user(facts.get("login", "octocat"))
+        given = {key: facts[key] for key in ("title", "body", "state", "labels")}
+        return github_json.issue(self._repo(), number, user=author, **given)
+
+    def _comment_json(self, comment: Json) -> Json:
+        role = self._state.permissions.get(comment["login"], "none")
+        association = {"admin": "OWNER", "maintain": "MEMBER", "write": "COLLABORATOR"}.get(role, "NONE")
+        user = self._user(comment["login"])
+        return github_json.comment(self._repo(), comment["id"], comment["issue"], comment["body"], user, association)
+
+    def _pull(self, number: int) -> Json:
+        for pull in self._state.pulls:
+            if pull["number"] == number:
+                return pull
+        raise Answer(404, "Not Found")
+
+    def _pull_json(self, pull: Json) -> Json:
+        shas = (self._tip(pull["head"]) or "0" * 40, self._tip(pull["base"]) or "0" * 40)
+        whole = github_json.pull_request(self._repo(), pull["number"], pull, self._user(pull["login"]), shas)
+        return {**whole, "state": pull["state"]}
+
+    def _release_json(self, release: Json) -> Json:
+        return github_json.release(self._repo(), release["number"], release, self._user(self._state.viewer[0]))
+
+    def _tip(self, branch: str) -> str | None:
+        """The commit of a branch in the git repository; any name exists where there is none."""
+        if self._state.git_dir is None:
+            return "0" * 40
+        command = [
+            "git",
+            "--git-dir",
+            str(self._state.git_dir),
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            f"refs/heads/{branch}",
+        ]
+        environment = {"PATH": os.defpath, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        return done.stdout.strip() or None
+
+    def _user(self, login: str) -> Json:
+        bot = login.endswith("[bot]")
+        known = {self._state.viewer[0]: self._state.viewer[1], **self._state.accounts}
+        number = known.get(login, 2_000_000 + sum(login.encode()))
+        return github_json.account(self._api, self._github.web_url, login, number, "Bot" if bot else "User")
+
+    def _text(self) -> str:
+        body = str(self._body["body"])
+        if not body.strip() or len(body) > 65_536:
+            raise Answer(
+                422, "Validation Failed", [{"field": "body", "code": "invalid", "message": "body is too long"}]
+            )
+        return body
+
+    def _page(self, items: list[Json]) -> list[Json]:
+        size, page = int(self._query.get("per_page", 30)), int(self._query.get("page", 1))
+        return items[(page - 1) * size : page * size]
+
+    @property
+    def _api(self) -> str:
+        return self._github.api_url
+
+
+ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
+    ("GET", "", _Api.repository),
+    ("GET", "/issues", _Api.issues),
+    ("GET", r"/issues/(\d+)", _Api.issue),
+    ("PATCH", r"/issues/(\d+)", _Api.edit_issue),
+    ("GET", r"/issues/(\d+)/comments", _Api.comments),
+    ("POST", r"/issues/(\d+)/comments", _Api.post_comment),
+    ("PATCH", r"/issues/comments/(\d+)", _Api.edit_comment),
+    ("GET", r"/issues/(\d+)/labels", _Api.labels),
+    ("POST", r"/issues/(\d+)/labels", _Api.add_labels),
+    ("DELETE", r"/issues/(\d+)/labels/([^/]+)", _Api.remove_label),
+    ("GET", "/pulls", _Api.pulls),
+    ("POST", "/pulls", _Api.create_pull),
+    ("GET", r"/pulls/(\d+)", _Api.pull),
+    ("PATCH", r"/pulls/(\d+)", _Api.edit_pull),
+    ("GET", "/releases", _Api.releases),
+    ("POST", "/releases", _Api.create_release),
+    ("GET", r"/collaborators/([^/]+)/permission", _Api.permission),
+]
+
+
+def main() -> None:
+    """Serve from a process of its own; the first line of stdout is the API's URL."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repository", required=True)
+    parser.add_argument("--token", required=True)
+    parser.add_argument("--git-dir", type=Path)
+    parser.add_argument("--web-url")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--issue", action="append", default=[], help="JSON: number, title, body, labels")
+    given = parser.parse_args()
+    state = State(given.repository, git_dir=given.git_dir)
+    for issue in map(json.loads, given.issue):
+        state.add_issue(issue["number"], issue["title"], issue["body"], labels=issue.get("labels"))
+    server = GitHubServer(state, given.token, web_url=given.web_url, port=given.port)
+    print(server.api_url, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""GitHub's published OpenAPI description, cut down to the operations that the loopback server speaks.
+
+Takes: the npm package `@octokit/openapi`, fetched once by `npm pack`. Gives: `Contract`, which names what breaks it.
+May touch: the cache folder (`STEPFLOW_TEST_CACHE`, else `~/.cache/stepflow-tests`), the npm registry once.
+`python -m tests.servers.openapi` fetches it ahead of time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tarfile
+import tempfile
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from openapi_core import OpenAPI
+from openapi_core.datatypes import RequestParameters
+from openapi_core.exceptions import OpenAPIError
+from openapi_core.templating.responses.exceptions import ResponseNotFound
+from werkzeug.datastructures import Headers, ImmutableMultiDict
+
+PACKAGE = "@octokit/openapi"
+VERSION = "23.0.2"
+SERVER = "https://api.github.com"
+REPO = "/repos/{owner}/{repo}"
+OPERATIONS = {
+    "/user": ["get"],
+    REPO: ["get"],
+    f"{REPO}/issues": ["get"],
+    f"{REPO}/issues/{{issue_number}}": ["get", "patch"],
+    f"{REPO}/issues/{{issue_number}}/comments": ["get", "post"],
+    f"{REPO}/issues/comments/{{comment_id}}": ["get", "patch"],
+    f"{REPO}/issues/{{issue_number}}/labels": ["get", "post"],
+    f"{REPO}/issues/{{issue_number}}/labels/{{name}}": ["delete"],
+    f"{REPO}/pulls": ["get", "post"],
+    f"{REPO}/pulls/{{pull_number}}": ["get", "patch"],
+    f"{REPO}/releases": ["get", "post"],
+    f"{REPO}/collaborators/{{username}}/permission": ["get"],
+}
+
+
+class NotAvailable(Exception):
+    """The description is not in the cache and cannot be fetched."""
+
+
+@cache
+def load_contract() -> Contract:
+    """The contract; fetched on first use on a machine. Raises `NotAvailable`."""
+    folder = Path(os.environ.get("STEPFLOW_TEST_CACHE") or Path.home() / ".cache" / "stepflow-tests")
+    file = folder / f"github-openapi-{VERSION}-{len(OPERATIONS)}.json"
+    if not file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(_cut(_fetch())))
+        partial.replace(file)
+    return Contract(api=OpenAPI.from_dict(json.loads(file.read_text())))
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One request and its answer, in the shape that openapi-core reads."""
+
+    method: str
+    path: str
+    body: bytes
+    parameters: RequestParameters
+    status_code: int = 200
+    data: bytes = b""
+    content_type: str = "application/json"
+    headers: Headers = field(default_factory=Headers)
+    host_url: str = SERVER
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Compares what goes over the wire with what GitHub publishes."""
+
+    api: OpenAPI
+
+    def violations(
+        self, method: str, path: str, query: list[tuple[str, str]], body: bytes, status: int, data: bytes
+    ) -> list[str]:
+        """What GitHub would not understand, and what the server would not get from GitHub."""
+        parameters = RequestParameters(query=ImmutableMultiDict(query), header=Headers(), cookie=ImmutableMultiDict())
+        exchange = Exchange(
+            method=method.lower(), path=path, body=body, parameters=parameters, status_code=status, data=data
+        )
+        found = []
+        try:
+            self.api.validate_request(exchange)
+        except OpenAPIError as exc:
+            if status < 400 or not _missing(exc):
+                found.append(f"request {method} {path}: {exc} {exc.__cause__ or ''}")
+        try:
+            self.api.validate_response(exchange, exchange)
+        except ResponseNotFound:
+            if status < 400:
+                found.append(f"response {method} {path}: GitHub never answers {status}")
+        except OpenAPIError as exc:
+            found.append(f"response {method} {path} {status}: {exc} {exc.__cause__ or ''}")
+        return found
+
+
+def _missing(exc: OpenAPIError) -> bool:
+    return type(exc).__name__ in {"PathNotFound", "OperationNotFound"}
+
+
+def _fetch() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            subprocess.run(
+                ["npm", "pack", "--silent", f"{PACKAGE}@{VERSION}"],
+                cwd=folder, check=True, capture_output=True, timeout=300,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as exc:
+            raise NotAvailable(f"npm pack {PACKAGE}@{VERSION}: {exc}") from exc
+        with tarfile.open(next(Path(folder).glob("*.tgz"))) as package:
+            member = package.extractfile("package/generated/api.github.com.json")
+            assert member is not None
+            return json.load(member)
+
+
+def _cut(description: dict[str, Any]) -> dict[str, Any]:
+    """The operations we use with all components that they reach, without examples."""
+    paths = {
+        path: {method: description["paths"][path][method] for method in methods} for path, methods in OPERATIONS.items()
+    }
+    components: dict[str, dict[str, Any]] = {}
+
+    def walk(node: Any) -> None:
+        if isinstance(node, list):
+            for item in node:
+                walk(item)
+        if not isinstance(node, dict):
+            return
+        for key in [key for key in node if key in {"example", "examples"} or key.startswith("x-")]:
+            del node[key]
+        reference = node.get("$ref")
+        if isinstance(reference, str):
+            _, _, kind, name = reference.split("/")
+            if name not in components.setdefault(kind, {}):
+                components[kind][name] = description["components"][kind][name]
+                walk(components[kind][name])
+        for value in node.values():
+            walk(value)
+
+    walk(paths)
+    return {
+        "openapi": description["openapi"],
+        "info": {"title": description["info"]["title"], "version": description["info"]["version"]},
+        "servers": [{"url": SERVER}],
+        "paths": paths,
+        "components": components,
+    }
+
+
+if __name__ == "__main__":
+    load_contract()
+    print(f"{PACKAGE}@{VERSION}: {len(OPERATIONS)} paths ready")
