@@ -1,0 +1,123 @@
+"""Tells the issue that a run did not complete.
+
+Takes: a `Writer`, the settings, the report's text, perhaps a `Pusher`. Gives: a `FailureReport`.
+May touch: what writer and pusher touch (boundary.md "When the run fails"). It labels, closes and opens nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.boundary.actor import check_actor
+from stepflow.boundary.comment import NO_COMMIT, Marker, find_own_comment, marked, marker_word, without_marker
+from stepflow.boundary.outlet import LONGEST_TEXT, Outlet, filter_text
+from stepflow.boundary.plan import branch_name
+from stepflow.boundary.redact import Redactor
+from stepflow.boundary.settings import OnFailure
+from stepflow.domain.words import Outcome
+from stepflow.errors import BoundaryError
+
+if TYPE_CHECKING:
+    from stepflow.boundary.comment import OwnComment
+    from stepflow.boundary.settings import BoundarySettings
+    from stepflow.boundary.writer import Pushed, Pusher, Writer
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.run import RunFacts
+
+#: Outcomes that need no report: nothing was tried, or somebody stopped it.
+SILENT_OUTCOMES = frozenset(
+    {Outcome.COMPLETED, Outcome.SKIPPED, Outcome.REFUSED, Outcome.CANCELLED, Outcome.INVALID_DEFINITION}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureReport:
+    """What was done about a failed run. `detail` is one line for people; `url` leads to the comment, if one was
+    written; `branch` and `commit` say where the work was kept."""
+
+    detail: str
+    url: str = ""
+    branch: str = ""
+    commit: str = ""
+
+
+def report_failure(
+    agent: AgentDefinition,
+    facts: RunFacts,
+    settings: BoundarySettings,
+    *,
+    outcome: Outcome,
+    text: str,
+    writer: Writer,
+    pusher: Pusher | None = None,
+    redactor: Redactor | None = None,
+) -> FailureReport | None:
+    """Update the run's one comment with `text`; None when there is nothing to do. Never raises for GitHub's sake.
+
+    After `boundary_failed` a comment that this run has already written is added to, not replaced: it may say
+    which setting to change. `pusher` is used with `on-failure: push-branch` alone.
+    """
+    keeps = settings.on_failure is OnFailure.PUSH_BRANCH and pusher is not None
+    tells = settings.report_failures and facts.issue is not None and _may_comment(agent)
+    if outcome in SILENT_OUTCOMES or not agent.github.enabled or not (keeps or tells):
+        return None
+    failure = _Failure(agent, facts, settings, writer)
+    try:
+        if refusal := check_actor(writer, settings):
+            return FailureReport(detail=refusal)
+        own = failure.own_comment()
+        pushed, kept = failure.keep_work(pusher, own) if keeps and pusher else (None, "")
+        if not tells:
+            return _reported(kept, pushed=pushed)
+        outlet = Outlet(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
+        body = filter_text("\n\n".join(part for part in (text, kept) if part), outlet, limit=LONGEST_TEXT // 2)
+        url = failure.write_comment(own, body, pushed, adds=outcome is Outcome.BOUNDARY_FAILED)
+        return _reported("The run's comment says what happened.", url=url, pushed=pushed)
+    except BoundaryError as exc:
+        return FailureReport(detail=f"The failure could not be reported on the issue: {exc}")
+
+
+def _may_comment(agent: AgentDefinition) -> bool:
+    return agent.github.comment and "comment" in agent.github.allowed_effects
+
+
+def _reported(detail: str, *, url: str = "", pushed: Pushed | None) -> FailureReport:
+    branch, commit = (pushed.branch, pushed.commit) if pushed else ("", "")
+    return FailureReport(detail=detail, url=url, branch=branch, commit=commit)
+
+
+class _Failure:
+    """One failed run being told of."""
+
+    def __init__(self, agent: AgentDefinition, facts: RunFacts, settings: BoundarySettings, writer: Writer) -> None:
+        self._agent, self._facts, self._settings, self._writer = agent, facts, settings, writer
+
+    def own_comment(self) -> OwnComment | None:
+        """Our earlier comment on the issue."""
+        if self._facts.issue is None:
+            return None
+        number = self._facts.issue.number
+        comments, viewer = self._writer.comments(number), self._writer.viewer()
+        return find_own_comment(comments, viewer, agent=self._agent.name, issue=number)
+
+    def keep_work(self, pusher: Pusher, own: OwnComment | None) -> tuple[Pushed | None, str]:
+        """Push the unfinished work to the run's branch; what came of it as a sentence."""
+        branch = branch_name(self._agent, self._facts, self._settings)
+        try:
+            pushed = pusher.push(branch, author=self._writer.viewer(), replaces=own.pushed_commit if own else None)
+        except BoundaryError as exc:
+            return None, f"The unfinished work could not be kept on a branch: {exc}"
+        return pushed, f"The unfinished work is kept on the branch `{pushed.branch}`."
+
+    def write_comment(self, own: OwnComment | None, body: str, pushed: Pushed | None, *, adds: bool) -> str:
+        """Write or update the one comment; its address."""
+        number = self._facts.issue.number if self._facts.issue else 0
+        commit = pushed.commit if pushed else own.marker.commit if own else NO_COMMIT
+        run = marker_word(self._facts.run_id)
+        marker = Marker(run=run, agent=marker_word(self._agent.name), issue=number, commit=commit)
+        if own is None:
+            return self._writer.create_comment(number, marked(body, marker)).url
+        if adds and own.marker.run == run and len(own.body) + len(body) < LONGEST_TEXT:
+            body = f"{without_marker(own.body)}\n\n---\n\n{body}"
+        return self._writer.update_comment(own.id, marked(body, marker)).url
