@@ -46,7 +46,7 @@ class Outlet:
 
 def filter_text(text: str, outlet: Outlet, *, limit: int = LONGEST_TEXT) -> str:
     """Markdown that may be posted, `limit` characters at most; what is cut is said."""
-    readable = outlet.redactor(_decoded(outlet.redactor(_visible(text)[:LONGEST_SOURCE])))
+    readable = outlet.redactor(_decoded(outlet.redactor(visible(text)[:LONGEST_SOURCE])))
     filtered = _filtered(readable, outlet)
     if len(filtered) <= limit:
         return filtered
@@ -59,7 +59,7 @@ def filter_text(text: str, outlet: Outlet, *, limit: int = LONGEST_TEXT) -> str:
 
 def filter_line(text: str, outlet: Outlet, *, limit: int = LONGEST_LINE) -> str:
     """One line for a title: no line break, mention, closing keyword, CI directive or secret."""
-    line = " ".join(without_directives(outlet.redactor(_visible(text))).split())
+    line = " ".join(without_directives(outlet.redactor(visible(text))).split())
     return defuse(line)[:limit].rstrip()
 
 
@@ -73,8 +73,8 @@ def without_directives(text: str) -> str:
     return _SKIP_CI.sub(lambda found: found[0].replace(" ", f" {ZERO_WIDTH}"), _SKIP_CI.sub("", text))
 
 
-def _visible(text: str) -> str:
-    """Plain line breaks, and none of the characters that readers cannot see."""
+def visible(text: str) -> str:
+    """The text with plain line breaks and none of the characters that readers cannot see."""
     return _HIDDEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 

@@ -23,11 +23,12 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 
 @dataclass(frozen=True)
 class GitRequest:
-    """One request to the git server; `credential`: the right token came along."""
+    """One request to the git server; `credential`: the right token came along; `size` of its body in bytes."""
 
     method: str
     path: str
     credential: bool
+    size: int
     time: float
 
 
@@ -90,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         parts = urlsplit(self.path)
         credential = self._has_credential()
-        self._git.requests.append(GitRequest(self.command, self.path, credential, time.time()))
+        self._git.requests.append(GitRequest(self.command, self.path, credential, len(body), time.time()))
         writes = "git-receive-pack" in self.path
         if not credential and (writes or not self._git.anonymous_reads):
             self._answer(401, [("WWW-Authenticate", 'Basic realm="GitHub"')], b"Authentication required\n")

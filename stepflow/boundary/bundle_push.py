@@ -1,0 +1,185 @@
+"""`Pusher` for a bundle: the only way in which code leaves the sandbox.
+
+Takes: a bundle of `base..HEAD` that the toolbox made, the trusted base, the token. Gives: the pushed commit.
+May touch: a private folder, the server. Checks, rewrites and pushes as boundary.md "Commits" 2-4 says.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from stepflow.boundary.bundle import read_bundle
+from stepflow.boundary.commit_message import clean_message
+from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, judge_changes
+from stepflow.boundary.git import Git, GitFailed, Remote
+from stepflow.boundary.outlet import Outlet
+from stepflow.boundary.redact import Redactor
+from stepflow.boundary.remote_branch import push_commit
+from stepflow.boundary.writer import Pushed, Refused
+from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.boundary.writer import Account
+
+MOST_COMMITS = 300
+#: Packed; what it unpacks to is limited by the policy.
+MOST_BUNDLE_BYTES = 32 * 1024 * 1024
+LONGEST_TARGET = 4_096
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundlePush:
+    """Pushes one bundle. `tree` is the tree that the validators saw, when they ran: another one may not leave.
+
+    `folder` must be the parent's own, out of the sandbox's reach. `network_env` may name a proxy and certificates.
+    """
+
+    remote_url: str
+    token: str = field(repr=False)
+    bundle: Path
+    folder: Path
+    base_commit: str
+    run_id: str
+    agent: str
+    issue: int | None = None
+    tree: str | None = None
+    protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
+    redactor: Redactor = field(default_factory=Redactor)
+    network_env: Mapping[str, str] = field(default_factory=dict)
+
+    def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
+        """Check, rewrite and push the bundle's commits; see `Pusher`."""
+        remote = Remote(url=self.remote_url, token=self.token)
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix="push-") as place:
+            object_format = "sha256" if len(self.base_commit) == 64 else "sha1"
+            git = Git(
+                Path(place) / "repository.git",
+                remote,
+                object_format=object_format,
+                redactor=self.redactor,
+                network_env=self.network_env,
+            )
+            git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", remote.url, self.base_commit)
+            tip = self._unbundle(git)
+            commits = self._commits(git, tip)
+            if refusal := judge_changes(_changes(git, self.base_commit, commits), self.protected_paths):
+                raise Refused(f"refused: {refusal}")
+            commit = self._rewrite(git, commits, author)
+            return push_commit(git, remote.url, branch, commit, replaces=replaces)
+
+    def _unbundle(self, git: Git) -> str:
+        if self.bundle.stat().st_size > MOST_BUNDLE_BYTES:
+            raise Refused(f"refused: the commits are larger than {MOST_BUNDLE_BYTES // 1024 // 1024} MiB")
+        with self.bundle.open("rb", buffering=0) as file:
+            bundle = read_bundle(file)
+            if strangers := bundle.builds_on - {self.base_commit}:
+                raise Refused(
+                    f"refused: the commits build on {', '.join(sorted(strangers))}, not on the run's base only"
+                )
+            try:
+                git.run_on_file("index-pack", "--stdin", "--fix-thin", "--strict", file=file)
+            except GitFailed as exc:
+                raise Refused(f"refused: the commits are not sound ({exc.said})") from exc
+        if self.tree and _line(git, "rev-parse", "--verify", f"{bundle.tip}^{{tree}}") != self.tree:
+            raise Refused("refused: the commits do not hold what the validators saw")
+        return bundle.tip
+
+    def _commits(self, git: Git, tip: str) -> tuple[_Commit, ...]:
+        """The commits from the base to the tip, parents first; all of them descend from the base."""
+        text = git.run(
+            "log", "-z", "--topo-order", "--reverse", "--encoding=UTF-8", "--no-show-signature", "--no-mailmap",
+            "--format=%H%n%T%n%P%n%ct%n%B", tip, f"^{self.base_commit}",
+        )  # fmt: skip
+        commits = tuple(_commit(record) for record in text.decode(errors="replace").split("\0") if record)
+        known = {self.base_commit, *(commit.oid for commit in commits)}
+        if not commits or not all(commit.parents and known.issuperset(commit.parents) for commit in commits):
+            raise Refused(f"refused: the commits do not descend from {self.base_commit}, where the run began")
+        if len(commits) > MOST_COMMITS:
+            raise Refused(f"refused: {len(commits)} commits, and at most {MOST_COMMITS} may be pushed")
+        return commits
+
+    def _rewrite(self, git: Git, commits: tuple[_Commit, ...], author: Account) -> str:
+        """The same trees in commits that the bot answers for. Doing it again gives the same commits."""
+        trailers = {"Stepflow-Agent": self.agent, "Stepflow-Run": self.run_id}
+        if self.issue is not None:
+            trailers["Stepflow-Issue"] = str(self.issue)
+        outlet = Outlet(redactor=Redactor((self.token, *self.redactor.secrets)))
+        host, new = urlsplit(self.remote_url).hostname or "", {self.base_commit: self.base_commit}
+        for commit in commits:
+            parents = [word for parent in dict.fromkeys(commit.parents) for word in ("-p", new[parent])]
+            message = clean_message(commit.message, trailers, outlet)
+            written = git.run(
+                "commit-tree", commit.tree, *parents, stdin=message.encode(), env=_identity(author, host, commit.time)
+            )
+            new[commit.oid] = written.decode().strip()
+        return new[commits[-1].oid]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Commit:
+    """A commit of the run. `time` is in seconds since the epoch, as git prints it."""
+
+    oid: str
+    tree: str
+    parents: tuple[str, ...]
+    time: str
+    message: str
+
+
+def _commit(record: str) -> _Commit:
+    oid, tree, parents, time, message = record.split("\n", 4)
+    return _Commit(oid=oid, tree=tree, parents=tuple(parents.split()), time=time, message=message)
+
+
+def _identity(author: Account, host: str, time: str) -> dict[str, str]:
+    """The bot as author and committer, with the address that GitHub gives it."""
+    address = f"{author.id}+{author.login}@users.noreply.{host}"
+    return {
+        f"GIT_{role}_{key}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for key, value in (("NAME", author.login), ("EMAIL", address), ("DATE", f"@{time} +0000"))
+    }
+
+
+def _changes(git: Git, base: str, commits: tuple[_Commit, ...]) -> tuple[Change, ...]:
+    """What every single commit has that the base has not."""
+    raw = dict.fromkeys(change for commit in commits for change in _raw_changes(git, base, commit.oid))
+    blobs = dict.fromkeys(oid for _, mode, oid in raw if mode not in (SUBMODULE, "000000"))
+    sizes = _sizes(git, tuple(blobs))
+    return tuple(
+        Change(
+            path=path,
+            mode=mode,
+            oid=oid,
+            size=sizes.get(oid, 0),
+            target=_target(git, oid, sizes[oid]) if mode == SYMLINK else None,
+        )
+        for path, mode, oid in raw
+    )
+
+
+def _raw_changes(git: Git, base: str, commit: str) -> list[tuple[str, str, str]]:
+    words = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", base, commit).split(b"\0")
+    heads = [re.split(rb" ", head) for head in words[0:-1:2]]
+    paths = [path.decode(errors="surrogateescape") for path in words[1::2]]
+    return [(path, head[1].decode(), head[3].decode()) for head, path in zip(heads, paths, strict=True)]
+
+
+def _sizes(git: Git, blobs: tuple[str, ...]) -> dict[str, int]:
+    lines = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin="\n".join(blobs).encode())
+    return {oid: int(size) for oid, size in (line.split() for line in lines.decode().splitlines())}
+
+
+def _target(git: Git, oid: str, size: int) -> str:
+    return git.run("cat-file", "blob", oid).decode(errors="surrogateescape") if size <= LONGEST_TARGET else "/"
+
+
+def _line(git: Git, *args: str) -> str:
+    return git.run(*args).decode().strip()

@@ -1,0 +1,86 @@
+"""Decides whether what the commits change may leave the sandbox.
+
+Takes: the changes of all commits against the trusted base. Gives: None, or the refusal as text.
+May touch: nothing (boundary.md "Commits" 3, security.md 9, 12, 13).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST_FILES = 300
+MOST_BYTES = 8 * 1024 * 1024
+MOST_NAMED = 20
+SUBMODULE, SYMLINK = "160000", "120000"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One path that differs from the base in one commit. `mode` and `oid` are the new ones; `size` is 0 for a removed
+    file; `target` is what a symlink points to."""
+
+    path: str
+    mode: str
+    oid: str
+    size: int = 0
+    target: str | None = None
+
+
+def judge_changes(changes: Sequence[Change], protected: Sequence[str]) -> str | None:
+    """Why these changes may not leave. Every commit counts, also what a later one takes back."""
+    patterns = [_pattern(glob) for glob in protected]
+    if guarded := [change for change in changes if any(pattern.fullmatch(fold(change.path)) for pattern in patterns)]:
+        return f"protected path: {_named(guarded)}"
+    if submodules := [change for change in changes if change.mode == SUBMODULE]:
+        return f"submodule or nested repository: {_named(submodules)}"
+    if links := [change for change in changes if change.mode == SYMLINK and _leaves(change)]:
+        return f"symlink that leaves the tree: {_named(links)}"
+    if (files := len({change.path for change in changes})) > MOST_FILES:
+        return f"{files} changed files, and at most {MOST_FILES} may be pushed"
+    size = sum({change.oid: change.size for change in changes}.values())
+    if size > MOST_BYTES:
+        return (
+            f"{size / 1024 / 1024:.1f} MiB of changed files, and at most {MOST_BYTES // 1024 // 1024} MiB may be pushed"
+        )
+    return None
+
+
+def fold(path: str) -> str:
+    """A path as a file system that ignores case and composition sees it."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+
+
+def _pattern(glob: str) -> re.Pattern[str]:
+    """A glob as git writes them: without a slash it fits a name at any depth, `**` crosses folders, and what fits a
+    folder fits everything in it."""
+    glob = fold(glob).removesuffix("/")
+    anchored = glob.removeprefix("/") if "/" in glob else f"**/{glob}"
+    folder = anchored.removesuffix("/**")
+    parts = [_part(part) for part in re.split(r"(\*\*/|\*\*|\*|\?)", folder)]
+    return re.compile(f"{''.join(parts)}(?:/.*)?", re.DOTALL)
+
+
+def _part(part: str) -> str:
+    return {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(part, re.escape(part))
+
+
+def _leaves(change: Change) -> bool:
+    """True unless the target goes up first, no further than the root, and then only down, and not into `.git`."""
+    target = (change.target or "").split("/")
+    ups = next((number for number, part in enumerate(target) if part not in ("..", ".")), len(target))
+    down = target[ups:]
+    depth = change.path.count("/")
+    climbs = sum(part == ".." for part in target[:ups])
+    return not change.target or target[0] == "" or climbs > depth or ".." in down or ".git" in map(fold, down)
+
+
+def _named(changes: Sequence[Change]) -> str:
+    paths = list(dict.fromkeys(change.path for change in changes))
+    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+    return ", ".join(path.encode("unicode_escape").decode() for path in paths[:MOST_NAMED]) + more

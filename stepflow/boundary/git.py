@@ -1,0 +1,169 @@
+"""Runs git in a private bare repository, with an environment built from nothing.
+
+Takes: a fresh folder, the server's URL, the token. Gives: git's output, or `BoundaryError` with what git said.
+May touch: that folder, and the server when told to (boundary.md "Commits"). Never the checkout: what is planted there
+(hooks, filters, fsmonitor, insteadOf, includes) is not in reach of these commands.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from stepflow.boundary.redact import Redactor
+from stepflow.errors import BoundaryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FIXED_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LOCAL_SECONDS, NETWORK_SECONDS = 120, 300
+LONGEST_DETAIL = 600
+#: What to change when the server says this.
+_HINTS = {
+    "verified signature": "A branch rule demands signed commits: exempt the run's branches from it.",
+    "workflow": "The token may not change workflow files.",
+    "GH006": "A branch rule protects this branch: exempt the run's branches from it.",
+    "GH013": "A repository rule forbids this push: exempt the run's branches from it.",
+    "error: 403": "The token may not push: the job needs `contents: write`.",
+    "could not read Username": "The token is not accepted: check `github-token`.",
+    "Authentication failed": "The token is not accepted: check `github-token`.",
+}
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_CONFIG = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "core.askPass": "",
+    "credential.helper": "",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "http.followRedirects": "false",
+    # A base that no branch points to any more is known to the server all the same: do not send it again.
+    "push.negotiate": "true",
+    "transfer.fsckObjects": "true",
+    # What the server already holds is not ours to judge: old history may have oddities that fsck rejects.
+    "fetch.fsckObjects": "false",
+}
+
+
+class GitFailed(BoundaryError):
+    """A git command failed. `said` is what it wrote to stderr, without secrets."""
+
+    def __init__(self, message: str, *, said: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.said = said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remote:
+    """A repository on a server, and the token for it. Only https, or http to this machine."""
+
+    url: str
+    token: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.username or not (parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)):
+            raise BoundaryError(
+                f"Commits cannot be pushed to {parts.scheme}://{parts.hostname}: only https is allowed.",
+                hint="Check `github-server-url`.",
+            )
+
+    @property
+    def header(self) -> str:
+        """The credential as an HTTP header."""
+        return f"Authorization: Basic {base64.b64encode(f'x-access-token:{self.token}'.encode()).decode()}"
+
+
+class Git:
+    """One bare repository in `folder`, which is made here. `network_env` may name a proxy and certificates."""
+
+    def __init__(
+        self,
+        folder: Path,
+        remote: Remote,
+        *,
+        object_format: str = "sha1",
+        redactor: Redactor | None = None,
+        network_env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._folder, self._remote = folder, remote
+        self._redactor = Redactor((remote.token, remote.header, *(redactor.secrets if redactor else ())))
+        self._network_env = dict(network_env or {})
+        folder.mkdir(mode=0o700)
+        self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(folder))
+
+    def run(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
+        """Run git without the credential and without a way to the network."""
+        environment = {**self._environment(_CONFIG), **(env or {}), "GIT_ALLOW_PROTOCOL": "none"}
+        return self._run(args, environment, LOCAL_SECONDS, stdin=stdin)
+
+    def run_on_file(self, *args: str, file: IO[bytes]) -> bytes:
+        """Run git on an open file, from where it stands."""
+        environment = {**self._environment(_CONFIG), "GIT_ALLOW_PROTOCOL": "none"}
+        return self._run(args, environment, LOCAL_SECONDS, file=file)
+
+    def run_remote(self, *args: str) -> bytes:
+        """Run one git command that talks to the server; this process alone holds the credential."""
+        config = {**_CONFIG, f"http.{self._remote.url}.extraHeader": self._remote.header}
+        scheme = urlsplit(self._remote.url).scheme
+        environment = {**self._network_env, **self._environment(config), "GIT_ALLOW_PROTOCOL": scheme}
+        return self._run(args, environment, NETWORK_SECONDS)
+
+    def _environment(self, config: Mapping[str, str]) -> dict[str, str]:
+        environment = {
+            "PATH": FIXED_PATH,
+            "HOME": str(self._folder),
+            "LC_ALL": "C",
+            "GIT_DIR": str(self._folder),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CONFIG_COUNT": str(len(config)),
+        }
+        for number, (key, value) in enumerate(config.items()):
+            environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+        return environment
+
+    def _run(
+        self,
+        args: tuple[str, ...],
+        environment: Mapping[str, str],
+        seconds: int,
+        *,
+        stdin: bytes = b"",
+        file: IO[bytes] | None = None,
+    ) -> bytes:
+        given: dict[str, IO[bytes] | bytes] = {"stdin": file} if file else {"input": stdin}
+        try:
+            done = subprocess.run(  # noqa: S603 - an absolute path, fixed options, no shell
+                (_git_path(), *args),
+                cwd=self._folder,
+                env=dict(environment),
+                capture_output=True,
+                timeout=seconds,
+                check=False,
+                **given,  # type: ignore[call-overload]
+            )
+        except subprocess.TimeoutExpired:
+            raise GitFailed(f"`git {args[0]}` took longer than {seconds} seconds and was stopped.") from None
+        if done.returncode:
+            said = self._redactor(done.stderr.decode(errors="replace")).strip()[-LONGEST_DETAIL:]
+            hint = next((hint for sign, hint in _HINTS.items() if sign in said), "")
+            raise GitFailed(f"`git {args[0]}` failed: {said or f'exit {done.returncode}'}.", said=said, hint=hint)
+        return bytes(done.stdout)
+
+
+def _git_path() -> str:
+    found = shutil.which("git", path=FIXED_PATH)
+    if found is None:
+        raise BoundaryError(f"git is not installed in {FIXED_PATH}.", hint="Install git where the boundary runs.")
+    return found

@@ -1,0 +1,72 @@
+"""A checkout as the model leaves it: real git, real commits, real bundles."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+class Checkout:
+    """A clone with a base commit that the server has. Its git runs as the model's would, not as the boundary's."""
+
+    def __init__(self, folder: Path, origin: Path) -> None:
+        self.folder, self.origin = folder, origin
+        folder.mkdir()
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.write("README.md", "# demo\n")
+        self.write("src/parser.py", "def parse():\n    return None\n")
+        self.write(".github/workflows/ci.yml", "on: push\n")
+        self.base = self.commit("Start")
+        self.git("push", "--quiet", str(origin), "main")
+
+    def git(self, *args: str, stdin: bytes = b"", check: bool = True) -> str:
+        environment = {
+            "PATH": PATH,
+            "HOME": str(self.folder.parent),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            **{f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in MODEL.items()},
+        }
+        done = subprocess.run(
+            ["git", *args], cwd=self.folder, env=environment, input=stdin, capture_output=True, check=False
+        )
+        assert not check or done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode(errors="replace").strip()
+
+    def write(self, path: str, text: str | bytes) -> None:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    def commit(self, message: str = "Work") -> str:
+        self.git("add", "--all")
+        self.git(
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "--allow-empty-message",
+            "--cleanup=verbatim",
+            "-F",
+            "-",
+            stdin=message.encode(),
+        )
+        return self.git("rev-parse", "HEAD")
+
+    def bundle(self, base: str | None = None, *more: str) -> Path:
+        """What the toolbox hands over."""
+        file = self.folder.parent / "commits.bundle"
+        self.git("bundle", "create", "--quiet", str(file), "HEAD", f"^{base or self.base}", *more)
+        return file
+
+
+MODEL = {"NAME": "Mallory", "EMAIL": "mallory@evil.com", "DATE": "@1767323045 +0200"}
+
+
+def served(origin: Path, *args: str) -> str:
+    """What the server's repository answers."""
+    environment = {"PATH": PATH, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    done = subprocess.run(["git", "--git-dir", str(origin), *args], env=environment, capture_output=True, check=True)
+    return done.stdout.decode().strip()

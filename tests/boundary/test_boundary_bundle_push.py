@@ -1,0 +1,488 @@
+"""How code leaves the sandbox: a bundle in, checks, a rewrite, one commit pushed to one branch of our server."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.writer import Account, Pushed, Refused
+from stepflow.errors import BoundaryError
+from tests.boundary.checkout import Checkout, served
+from tests.boundary.conftest import TOKEN
+from tests.servers.git_http import GitServer
+
+BOT = Account(id=41898282, login="github-actions[bot]")
+BRANCH = "stepflow/fixer/issue-7"
+
+
+@pytest.fixture
+def origin(git_server: GitServer) -> Path:
+    return git_server.create("o/r")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, origin: Path) -> Checkout:
+    return Checkout(tmp_path / "checkout", origin)
+
+
+class Pushing:
+    """Pushes what a checkout holds, as the boundary does."""
+
+    def __init__(self, tmp_path: Path, server: GitServer, checkout: Checkout) -> None:
+        self._private, self._server, self._checkout = tmp_path / "private", server, checkout
+        self._private.mkdir()
+
+    def __call__(self, *, replaces: str | None = None, bundle: Path | None = None, **changes: object) -> Pushed:
+        given: dict[str, object] = {
+            "remote_url": f"{self._server.url}/o/r.git",
+            "token": TOKEN,
+            "bundle": bundle or self._checkout.bundle(),
+            "folder": self._private,
+            "base_commit": self._checkout.base,
+            "run_id": "run-1",
+            "agent": "fixer",
+            "issue": 7,
+            **changes,
+        }
+        try:
+            return BundlePush(**given).push(BRANCH, author=BOT, replaces=replaces)  # type: ignore[arg-type]
+        finally:
+            assert list(self._private.iterdir()) == []
+
+
+@pytest.fixture
+def push(tmp_path: Path, git_server: GitServer, checkout: Checkout) -> Pushing:
+    return Pushing(tmp_path, git_server, checkout)
+
+
+def branches(origin: Path) -> dict[str, str]:
+    lines = served(origin, "for-each-ref", "--format=%(refname:short) %(objectname)", "refs/heads").splitlines()
+    return dict(line.split() for line in lines)  # type: ignore[misc]
+
+
+def test_commits_arrive_with_their_trees_and_the_bots_name(push: Pushing, checkout: Checkout, origin: Path) -> None:
+    checkout.write("src/parser.py", "def parse():\n    return 1\n")
+    checkout.commit("Parse\n\nfixes #7, thanks @ann [skip ci]\n\nCo-authored-by: Linus <l@x.org>\n")
+    checkout.write("docs/ü.md", "Hi\n")
+    tip = checkout.commit("")
+    pushed = push()
+    assert pushed.branch == BRANCH
+    assert branches(origin) == {"main": checkout.base, BRANCH: pushed.commit}
+    assert served(origin, "rev-parse", f"{pushed.commit}^{{tree}}") == checkout.git("rev-parse", f"{tip}^{{tree}}")
+    log = served(origin, "log", "--format=%an %ae %cn %ce %at %ct|%B%x00", f"main..{BRANCH}")
+    assert "evil" not in log
+    assert "Linus" not in log
+    who = "github-actions[bot] 41898282+github-actions[bot]@users.noreply.127.0.0.1"
+    ours = "Stepflow-Agent: fixer\nStepflow-Run: run-1\nStepflow-Issue: 7"
+    assert [record.strip() for record in log.split("\0")][:-1] == [
+        f"{who} {who} 1767323045 1767323045|Work of the agent\n\n{ours}",
+        f"{who} {who} 1767323045 1767323045|Parse\n\nf\u200bixes #7, thanks @\u200bann\n\n{ours}",
+    ]
+
+
+def test_the_token_goes_to_the_server_alone_and_only_when_it_is_needed(
+    push: Pushing, checkout: Checkout, git_server: GitServer
+) -> None:
+    checkout.commit()
+    push()
+    assert git_server.requests
+    assert all(request.credential for request in git_server.requests)
+    paths = {request.path.split("?")[0] for request in git_server.requests}
+    assert all(path.startswith("/o/r.git/") for path in paths)
+
+
+def test_merges_stay_merges(push: Pushing, checkout: Checkout, origin: Path) -> None:
+    checkout.git("checkout", "--quiet", "-b", "side")
+    checkout.write("side.txt", "side\n")
+    checkout.commit("Side")
+    checkout.git("checkout", "--quiet", "main")
+    checkout.write("main.txt", "main\n")
+    checkout.commit("Main")
+    checkout.git("merge", "--quiet", "--no-edit", "side")
+    pushed = push()
+    assert len(served(origin, "rev-list", "--parents", "-1", pushed.commit).split()) == 3
+    assert served(origin, "rev-list", "--count", f"main..{BRANCH}") == "3"
+
+
+def test_a_base_that_the_default_branch_has_left_behind_is_fine_and_not_sent_again(
+    push: Pushing, checkout: Checkout, origin: Path, git_server: GitServer
+) -> None:
+    checkout.write("big.bin", os.urandom(300_000))
+    checkout.base = checkout.commit("Base")
+    checkout.write("later.txt", "later\n")
+    later = checkout.commit("Later on main")
+    checkout.git("push", "--quiet", str(origin), "main")
+    checkout.git("reset", "--quiet", "--hard", checkout.base)
+    checkout.write("work.txt", "work\n")
+    checkout.commit()
+    pushed = push()
+    assert branches(origin) == {"main": later, BRANCH: pushed.commit}
+    assert served(origin, "merge-base", "main", BRANCH) == checkout.base
+    assert sum(request.size for request in git_server.requests) < 10_000
+
+
+def test_pushing_again_changes_nothing(push: Pushing, checkout: Checkout, origin: Path, git_server: GitServer) -> None:
+    checkout.write("a.txt", "a\n")
+    checkout.commit()
+    first = push()
+    git_server.requests.clear()
+    assert push() == first
+    assert not any("git-receive-pack" in request.path for request in git_server.requests)
+    assert branches(origin) == {"main": checkout.base, BRANCH: first.commit}
+
+
+def test_our_own_branch_is_replaced_when_it_stands_where_we_left_it(
+    push: Pushing, checkout: Checkout, origin: Path
+) -> None:
+    checkout.write("a.txt", "first\n")
+    checkout.commit()
+    first = push()
+    checkout.git("reset", "--quiet", "--hard", checkout.base)
+    checkout.write("a.txt", "second\n")
+    checkout.commit()
+    second = push(replaces=first.commit, run_id="run-2")
+    assert (second.branch, second.commit != first.commit) == (BRANCH, True)
+    assert branches(origin) == {"main": checkout.base, BRANCH: second.commit}
+
+
+def test_a_branch_that_somebody_else_pushed_to_is_left_alone(push: Pushing, checkout: Checkout, origin: Path) -> None:
+    checkout.write("a.txt", "first\n")
+    checkout.commit()
+    first = push()
+    checkout.write("human.txt", "human\n")
+    human = checkout.commit("Review by a human")
+    checkout.git("push", "--quiet", "--force", str(origin), f"HEAD:{BRANCH}")
+    second = push(replaces=first.commit, run_id="run-2")
+    assert second.branch == f"{BRANCH}-2"
+    third = push(replaces=second.commit, run_id="run-3")
+    assert third.branch == f"{BRANCH}-2"
+    assert branches(origin) == {"main": checkout.base, BRANCH: human, f"{BRANCH}-2": third.commit}
+
+
+def test_without_a_comment_of_ours_no_branch_is_ever_overwritten(push: Pushing, checkout: Checkout) -> None:
+    checkout.write("a.txt", "first\n")
+    checkout.commit()
+    push()
+    assert push(run_id="run-2").branch == f"{BRANCH}-2"
+    assert push(run_id="run-3").branch == f"{BRANCH}-3"
+
+
+def test_the_default_branch_is_never_pushed_to(checkout: Checkout, origin: Path, push: Pushing) -> None:
+    checkout.git("push", "--quiet", str(origin), f"main:{BRANCH}")
+    served(origin, "symbolic-ref", "HEAD", f"refs/heads/{BRANCH}")
+    checkout.commit()
+    with pytest.raises(Refused, match="default branch"):
+        push(replaces=checkout.base)
+
+
+def plant(checkout: Checkout, marker: Path) -> None:
+    """Everything in a checkout that git could be made to run (security.md 12)."""
+    script = checkout.folder / "evil.sh"
+    script.write_text(f"#!/bin/sh\ntouch {marker}\nexit 0\n")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    hooks = checkout.folder / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("pre-push", "post-checkout", "reference-transaction", "post-index-change", "pre-receive", "update"):
+        (hooks / name).symlink_to(script)
+    evil = str(script)
+    config = {
+        "core.fsmonitor": evil,
+        "core.hooksPath": str(hooks),
+        "core.sshCommand": evil,
+        "core.gitProxy": evil,
+        "core.askPass": evil,
+        "core.pager": evil,
+        "core.editor": evil,
+        "credential.helper": evil,
+        "filter.x.clean": evil,
+        "filter.x.smudge": evil,
+        "diff.external": evil,
+        "diff.x.textconv": evil,
+        "gpg.program": evil,
+        "commit.gpgSign": "true",
+        "alias.push": f"!{evil}",
+        "alias.log": f"!{evil}",
+        "uploadpack.packObjectsHook": evil,
+        "url.http://127.0.0.1:1/.insteadOf": "http://127.0.0.1",
+        "http.proxy": "http://127.0.0.1:1",
+        "include.path": str(checkout.folder / "more.config"),
+    }
+    lines = (checkout.folder / ".git" / "config").read_text()
+    for key, value in config.items():
+        section, _, name = key.rpartition(".")
+        head, dot, sub = section.partition(".")
+        title = f'[{head} "{sub}"]' if dot else f"[{head}]"
+        lines += f"{title}\n\t{name} = {value}\n"
+    (checkout.folder / ".git" / "config").write_text(lines)
+    (checkout.folder / ".git" / "info").mkdir(exist_ok=True)
+    (checkout.folder / ".git" / "info" / "attributes").write_text("* filter=x diff=x\n")
+
+
+def test_nothing_planted_in_the_checkout_or_in_home_ever_runs(
+    push: Pushing, checkout: Checkout, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout.write("a.txt", "a\n")
+    checkout.write(".gitattributes", "* filter=x diff=x merge=x\n")
+    checkout.commit()
+    bundle, marker = checkout.bundle(), tmp_path / "ran"
+    plant(checkout, marker)
+    home = tmp_path / "home"
+    home.mkdir()
+    config = (checkout.folder / ".git" / "config").read_text()
+    (home / ".gitconfig").write_text(config)
+    shadow = tmp_path / "bin"
+    shadow.mkdir()
+    (shadow / "git").symlink_to(checkout.folder / "evil.sh")
+    for name, value in {
+        "HOME": str(home),
+        "PATH": f"{shadow}:{os.environ['PATH']}",
+        "GIT_DIR": str(checkout.folder / ".git"),
+        "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
+        "GIT_SSH_COMMAND": str(checkout.folder / "evil.sh"),
+        "GIT_EXTERNAL_DIFF": str(checkout.folder / "evil.sh"),
+        "GIT_ASKPASS": str(checkout.folder / "evil.sh"),
+        "GIT_PROXY_COMMAND": str(checkout.folder / "evil.sh"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(checkout.folder)
+    pushed = push(bundle=bundle)
+    assert branches(origin)[BRANCH] == pushed.commit
+    assert not marker.exists()
+
+
+def edit(path: str, text: str = "x\n") -> Callable[[Checkout], None]:
+    return lambda checkout: checkout.write(path, text)
+
+
+def link(path: str, target: str) -> Callable[[Checkout], None]:
+    def change(checkout: Checkout) -> None:
+        (checkout.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (checkout.folder / path).symlink_to(target)
+
+    return change
+
+
+def remove_workflows(checkout: Checkout) -> None:
+    checkout.git("rm", "-r", "--quiet", ".github")
+
+
+def nested_repository(checkout: Checkout) -> None:
+    inner = checkout.folder / "inner"
+    inner.mkdir()
+    checkout.git("init", "--quiet", "inner")
+    checkout.git("-C", "inner", "commit", "--quiet", "--allow-empty", "-m", "inner")
+
+
+def many_files(checkout: Checkout) -> None:
+    for number in range(301):
+        checkout.write(f"many/{number}.txt", f"{number}\n")
+
+
+def big_file(checkout: Checkout) -> None:
+    checkout.write("big.bin", os.urandom(8 * 1024 * 1024 + 1))
+
+
+REFUSED: dict[str, tuple[Callable[[Checkout], None], str]] = {
+    "a workflow": (edit(".github/workflows/ci.yml"), "protected path: .github/workflows/ci.yml"),
+    "a new workflow": (edit(".github/workflows/new.yml"), "protected path: .github/workflows/new.yml"),
+    "a workflow, spelled otherwise": (edit(".GitHub/Workflows/CI.yml"), "protected path: .GitHub/Workflows/CI.yml"),
+    "a removed workflow": (remove_workflows, "protected path: .github/workflows/ci.yml"),
+    "the agent itself": (edit(".agent/fixer/agent.json"), "protected path: .agent/fixer/agent.json"),
+    "the action": (edit("action.yml"), "protected path: action.yml"),
+    "owners": (edit("docs/CODEOWNERS"), "protected path: docs/CODEOWNERS"),
+    "an absolute symlink": (link("etc", "/etc"), "symlink that leaves the tree: etc"),
+    "a symlink that climbs out": (link("a/b", "../../x"), "symlink that leaves the tree: a/b"),
+    "a symlink that climbs after going down": (link("a/b", "c/../../../x"), "symlink that leaves the tree: a/b"),
+    "a symlink into .git": (link("hook", ".git/hooks"), "symlink that leaves the tree: hook"),
+    "a nested repository": (nested_repository, "submodule or nested repository: inner"),
+    "too many files": (many_files, "301 changed files, and at most 300 may be pushed"),
+    "too many bytes": (big_file, "8.0 MiB of changed files, and at most 8 MiB may be pushed"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_may_not_leave_is_refused_and_nothing_is_pushed(
+    push: Pushing, checkout: Checkout, origin: Path, change: Callable[[Checkout], None], reason: str
+) -> None:
+    change(checkout)
+    checkout.commit()
+    with pytest.raises(Refused) as caught:
+        push()
+    assert caught.value.message == f"refused: {reason}"
+    assert branches(origin) == {"main": checkout.base}
+
+
+def test_what_a_later_commit_takes_back_counts_too(push: Pushing, checkout: Checkout) -> None:
+    checkout.write(".github/workflows/ci.yml", "on: schedule\n")
+    checkout.commit("Change")
+    checkout.git("checkout", "--quiet", checkout.base, "--", ".github")
+    checkout.commit("Take it back")
+    with pytest.raises(Refused, match="protected path"):
+        push()
+
+
+def test_symlinks_inside_the_tree_may_leave(push: Pushing, checkout: Checkout) -> None:
+    link("src/readme", "../README.md")(checkout)
+    link("src/self", "parser.py")(checkout)
+    checkout.commit()
+    assert push().branch == BRANCH
+
+
+def test_protected_paths_are_the_definitions_own(push: Pushing, checkout: Checkout) -> None:
+    checkout.write(".github/workflows/ci.yml", "on: push # ok\n")
+    checkout.commit()
+    assert push(protected_paths=("secrets/**",)).branch == BRANCH
+
+
+def test_another_history_is_refused(push: Pushing, checkout: Checkout, origin: Path) -> None:
+    checkout.git("checkout", "--quiet", "--orphan", "other")
+    orphan = checkout.commit("Nothing in common")
+    file = checkout.folder.parent / "commits.bundle"
+    checkout.git("bundle", "create", "--quiet", str(file), "HEAD")
+    with pytest.raises(Refused, match=f"do not descend from {checkout.base}"):
+        push(bundle=file)
+    checkout.git("checkout", "--quiet", "--force", "main")
+    checkout.git("merge", "--quiet", "--allow-unrelated-histories", "--no-edit", "-X", "ours", orphan)
+    with pytest.raises(Refused, match=f"do not descend from {checkout.base}"):
+        push()
+    assert branches(origin) == {"main": checkout.base}
+
+
+def test_commits_that_build_on_something_the_run_did_not_begin_at_are_refused(
+    push: Pushing, checkout: Checkout
+) -> None:
+    middle = checkout.commit("Middle")
+    checkout.commit("Tip")
+    with pytest.raises(Refused, match=f"build on {middle}"):
+        push(bundle=checkout.bundle(middle))
+
+
+def test_a_bundle_without_its_objects_is_refused(push: Pushing, checkout: Checkout) -> None:
+    """As alternates or a replaced .git would leave it (security.md 13)."""
+    checkout.write("a.txt", "a\n")
+    tree = checkout.git("write-tree")
+    checkout.git("update-index", "--add", "--cacheinfo", f"100644,{'1' * 40},ghost.txt")
+    tree = checkout.git("write-tree", "--missing-ok")
+    ghost = checkout.git("commit-tree", tree, "-p", checkout.base, "-m", "ghost")
+    pack = checkout.folder.parent / "pack"
+    checkout.git("update-ref", "refs/heads/ghost", ghost)
+    objects = f"{ghost}\n{tree}\n".encode()
+    name = checkout.git("pack-objects", "-q", str(pack), stdin=objects)
+    data = Path(f"{pack}-{name}.pack").read_bytes()
+    file = checkout.folder.parent / "ghost.bundle"
+    file.write_bytes(f"# v2 git bundle\n-{checkout.base} Start\n{ghost} HEAD\n\n".encode() + data)
+    with pytest.raises(Refused, match="not sound"):
+        push(bundle=file)
+
+
+def test_a_tree_that_git_would_not_make_is_refused(push: Pushing, checkout: Checkout) -> None:
+    """`.git` as a name inside a tree is how hooks travel."""
+    blob = checkout.git("hash-object", "-w", "--stdin", stdin=b"#!/bin/sh\n")
+    inner = checkout.git("mktree", stdin=f"100755 blob {blob}\tpre-commit\n".encode())
+    raw = b"40000 .git\0" + bytes.fromhex(inner)
+    tree = checkout.git("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw)
+    evil = checkout.git("commit-tree", tree, "-p", checkout.base, "-m", "evil")
+    checkout.git("update-ref", "HEAD", evil)
+    with pytest.raises(Refused, match="not sound"):
+        push()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no bundle",
+        b"# v2 git bundle\n\nPACK",
+        b"# v3 git bundle\n@filter=blob:none\n\nPACK",
+        b"# v2 git bundle\n" + b"x" * 9_000,
+        b"# v2 git bundle\n" + b"1" * 40 + b" a\n" + b"2" * 40 + b" b\n\nPACK",
+        b"# v2 git bundle\n" + b"1" * 40 + b" HEAD\n\nPACK",
+    ],
+)
+def test_what_is_no_bundle_is_refused(push: Pushing, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "odd.bundle"
+    file.write_bytes(content)
+    with pytest.raises(Refused):
+        push(bundle=file)
+
+
+def test_a_tree_that_the_validators_did_not_see_is_refused(push: Pushing, checkout: Checkout) -> None:
+    checkout.write("a.txt", "validated\n")
+    checkout.commit()
+    validated = checkout.git("rev-parse", "HEAD^{tree}")
+    assert push(tree=validated).branch == BRANCH
+    checkout.write("a.txt", "changed afterwards\n")
+    checkout.commit()
+    with pytest.raises(Refused, match="what the validators saw"):
+        push(tree=validated)
+
+
+def test_too_many_commits_are_refused(push: Pushing, checkout: Checkout) -> None:
+    tree, tip = checkout.git("rev-parse", "HEAD^{tree}"), checkout.base
+    stream = "".join(
+        f"commit refs/heads/many\ncommitter M <m@x> {n} +0000\ndata 1\nm\n{f'from {tip}' if n == 1 else ''}\n"
+        for n in range(1, 302)
+    )
+    checkout.git("fast-import", "--quiet", stdin=stream.encode())
+    checkout.git("reset", "--quiet", "--hard", "many")
+    assert checkout.git("rev-parse", "HEAD^{tree}") == tree
+    with pytest.raises(Refused, match="301 commits, and at most 300"):
+        push()
+
+
+def test_a_wrong_token_fails_and_is_not_shown(push: Pushing, checkout: Checkout) -> None:
+    checkout.commit()
+    with pytest.raises(BoundaryError) as caught:
+        push(token="ghs_wrongwrongwrong")
+    assert "github-token" in str(caught.value)
+    assert "wrongwrong" not in str(caught.value)
+
+
+def test_a_rule_of_the_server_is_named(push: Pushing, checkout: Checkout, origin: Path) -> None:
+    hook = origin / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\necho 'GH013: Commits must have verified signatures. {TOKEN}' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    checkout.commit()
+    with pytest.raises(BoundaryError, match="demands signed commits") as caught:
+        push()
+    assert TOKEN not in str(caught.value)
+
+
+def test_somebody_who_is_faster_gets_the_branch_and_we_the_next(
+    push: Pushing, checkout: Checkout, origin: Path
+) -> None:
+    """The lease holds: between our look and our push somebody creates the branch."""
+    hook = origin / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    once = f"git update-ref refs/heads/{BRANCH} {checkout.base} '' 2>/dev/null || true"
+    hook.write_text(f"#!/bin/sh\nunset GIT_QUARANTINE_PATH\n{once}\n")
+    hook.chmod(0o755)
+    checkout.write("a.txt", "a\n")
+    checkout.commit()
+    pushed = push()
+    assert pushed.branch == f"{BRANCH}-2"
+    assert branches(origin)[BRANCH] == checkout.base
+
+
+@pytest.mark.parametrize("url", ["file:///tmp/x", "http://example.com/o/r.git", "ssh://git@x/o/r", "https://u:p@x/o/r"])
+def test_commits_go_nowhere_but_over_https(push: Pushing, checkout: Checkout, url: str) -> None:
+    checkout.commit()
+    with pytest.raises(BoundaryError, match="only https"):
+        push(remote_url=url)
+
+
+def test_a_push_prints_without_its_token(tmp_path: Path) -> None:
+    push = BundlePush(
+        remote_url="https://x/o/r.git",
+        token=TOKEN,
+        bundle=tmp_path,
+        folder=tmp_path,
+        base_commit="0" * 40,
+        run_id="r",
+        agent="a",
+    )
+    assert TOKEN not in repr(push)
