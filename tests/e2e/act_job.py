@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.script import RUNTIME_TOKEN
+
 RUNNER_IMAGE = "python:3.13-slim-trixie"
 ACT = Path(sys.executable).with_name("act")
 
@@ -48,7 +50,7 @@ def run_job(
         *("--local-repository", f"org/stepflow-action@v1={release}"),
         # As on a hosted runner, the engine's socket is mounted into the action; the tools must not reach it.
         *("--container-daemon-socket", engine),
-        *("--env", "ACTIONS_RUNTIME_TOKEN=canary-runtime-token"),
+        *("--env", f"ACTIONS_RUNTIME_TOKEN={RUNTIME_TOKEN}"),
         *(f"--secret={name}" for name in secrets),
     ]
     # A home of its own: neither a person's .actrc nor what an earlier run left there counts.
@@ -72,7 +74,7 @@ def _read_job(stdout: str, stderr: str) -> Job:
         annotations=tuple(
             (line["command"], line["arg"]) for line in commands if line["command"] in {"notice", "warning", "error"}
         ),
-        everything=f"{stdout}\n{stderr}",
+        everything="\n".join([*(line["msg"].rstrip() for line in lines), stderr]),
     )
 
 

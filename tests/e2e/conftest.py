@@ -8,9 +8,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.e2e.world import World, open_world
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 PROJECT = Path(__file__).parents[2]
 BUILT_IMAGE = os.environ.get("STEPFLOW_IMAGE", "")
@@ -57,3 +64,10 @@ def image(engine: None, release: Path) -> str:
     built = subprocess.run(["docker", "build", "-t", tag, release], capture_output=True, text=True, check=False)
     assert built.returncode == 0, f"{built.stdout[-4000:]}\n{built.stderr[-4000:]}"
     return tag
+
+
+@pytest.fixture(scope="session")
+def new_world(tmp_path_factory: pytest.TempPathFactory, release: Path, image: str) -> Iterator[Callable[[], World]]:
+    """Makes a repository with its GitHub and its model, as often as asked."""
+    with ExitStack() as stack:
+        yield lambda: open_world(tmp_path_factory.mktemp("world"), release=release, image=image, stack=stack)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.e2e
+# The first test waits for the image to be built.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def run_in_image(image: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,161 @@
+"""The container as a hosted runner starts it: its mounts, its owner of the checkout, its files for outputs.
+
+Takes: the image, a checkout, an event, inputs. Gives: the running container, then what it left behind.
+May touch: the Docker engine, the folder it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+
+from tests.e2e.script import CHECKOUT_CREDENTIAL, RUNTIME_TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: The user of GitHub's own runners; the group of its files is one that may use the engine.
+RUNNER_UID, DOCKER_GID = 1001, 118
+ACTION = Path(__file__).parents[2] / "action.yml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What a finished container leaves. `log` is its stdout and stderr."""
+
+    exit_code: int
+    log: str
+    outputs: dict[str, str]
+    summary: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostedRunner:
+    """A runner's folders under `root`, as `_work/_temp` and `_work/<repository>` are on a hosted machine."""
+
+    root: Path
+    image: str
+    configuration_at_start: bytes
+    name: str = field(default_factory=lambda: f"stepflow-e2e-{uuid.uuid4().hex[:12]}")
+
+    @classmethod
+    def prepare(cls, root: Path, *, image: str, checkout: Path, event: dict[str, Any]) -> Self:
+        """Lay the folders out and give them to the runner's user."""
+        for folder in ("temp/_github_home", "temp/_github_workflow", "temp/_runner_file_commands"):
+            (root / folder).mkdir(parents=True)
+        (root / "temp/_github_workflow/event.json").write_text(json.dumps(event))
+        for name in ("output", "summary", "env", "path", "state"):
+            (root / f"temp/_runner_file_commands/{name}").touch()
+        shutil.copytree(checkout, root / "workspace")
+        _persist_credential(root)
+        for path in (root, *root.rglob("*")):
+            os.chown(path, RUNNER_UID, DOCKER_GID, follow_symlinks=False)
+        return cls(root=root, image=image, configuration_at_start=(root / "workspace/.git/config").read_bytes())
+
+    @contextmanager
+    def started(self, inputs: dict[str, str], *, event_name: str) -> Iterator[subprocess.Popen[str]]:
+        """The container in the foreground; it does not outlive the block."""
+        given = {**self._environment(inputs, event_name), "ACTIONS_RUNTIME_TOKEN": RUNTIME_TOKEN}
+        command = ["docker", "run", "--rm", "--name", self.name, "--network", "host", "--workdir", "/github/workspace"]
+        command += [f"--volume={source}:{target}" for source, target in self._mounts().items()]
+        command += [option for name in given for option in ("--env", name)]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        environment = {**os.environ, **given}
+        with subprocess.Popen([*command, self.image], env=environment, text=True, **pipes) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    subprocess.run(["docker", "kill", self.name], check=False, capture_output=True)
+
+    def configuration(self) -> bytes:
+        """What git is configured with in the checkout."""
+        return (self.root / "workspace/.git/config").read_bytes()
+
+    def signal(self, name: str) -> None:
+        """Send a signal to the container's first process, as the runner does when a job is cancelled."""
+        subprocess.run(["docker", "kill", f"--signal={name}", self.name], check=True, capture_output=True)
+
+    def finish(self, process: subprocess.Popen[str], *, timeout: float) -> Ended:
+        """Wait for the end and read what later steps of the job would read."""
+        log, _ = process.communicate(timeout=timeout)
+        files = self.root / "temp/_runner_file_commands"
+        outputs = _read_outputs((files / "output").read_text())
+        return Ended(exit_code=process.returncode, log=log, outputs=outputs, summary=(files / "summary").read_text())
+
+    def _mounts(self) -> dict[Path, str]:
+        engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
+        return {
+            Path(engine): "/var/run/docker.sock",
+            self.root / "temp": "/github/runner_temp",
+            self.root / "temp/_github_home": "/github/home",
+            self.root / "temp/_github_workflow": "/github/workflow",
+            self.root / "temp/_runner_file_commands": "/github/file_commands",
+            self.root / "workspace": "/github/workspace",
+        }
+
+    def _environment(self, inputs: dict[str, str], event_name: str) -> dict[str, str]:
+        event = json.loads((self.root / "temp/_github_workflow/event.json").read_text())
+        head = ["git", "-c", "safe.directory=*", "rev-parse", "HEAD"]
+        sha = subprocess.run(head, cwd=self.root / "workspace", capture_output=True, text=True, check=True).stdout
+        files = {name: f"/github/file_commands/{name.lower()}" for name in ("OUTPUT", "ENV", "PATH", "STATE")}
+        return {
+            "CI": "true",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_ACTOR": event["sender"]["login"],
+            "GITHUB_API_URL": inputs["github-api-url"],
+            "GITHUB_EVENT_NAME": event_name,
+            "GITHUB_EVENT_PATH": "/github/workflow/event.json",
+            "GITHUB_REF": "refs/heads/main",
+            "GITHUB_REPOSITORY": event["repository"]["full_name"],
+            "GITHUB_RUN_ATTEMPT": "1",
+            "GITHUB_RUN_ID": "4711",
+            "GITHUB_SERVER_URL": inputs["github-server-url"],
+            "GITHUB_SHA": sha.strip(),
+            "GITHUB_STEP_SUMMARY": "/github/file_commands/summary",
+            "GITHUB_WORKSPACE": "/github/workspace",
+            "HOME": "/github/home",
+            "RUNNER_OS": "Linux",
+            "RUNNER_TEMP": "/github/runner_temp",
+            **{f"GITHUB_{name}": path for name, path in files.items()},
+            **{f"INPUT_{name.upper()}": value for name, value in self._inputs(inputs).items()},
+        }
+
+    def _inputs(self, inputs: dict[str, str]) -> dict[str, str]:
+        declared = yaml.safe_load(ACTION.read_text())["inputs"]
+        defaults = {name: entry["default"] for name, entry in declared.items()}
+        return {**defaults, "host": f"host={self.root / 'temp'}", **inputs}
+
+
+def _persist_credential(root: Path) -> None:
+    """As actions/checkout does from v6 on: a file beside the checkout, which the checkout's configuration includes."""
+    name = f"git-credentials-{uuid.uuid4()}.config"
+    header = f"AUTHORIZATION: basic {CHECKOUT_CREDENTIAL}"
+    (root / "temp" / name).write_text(f'[http "https://github.com/"]\n\textraheader = {header}\n')
+    with (root / "workspace/.git/config").open("a") as config:
+        config.write(f'[includeIf "gitdir:{root}/workspace/.git"]\n\tpath = {root}/temp/{name}\n')
+        config.write(f'[includeIf "gitdir:/github/workspace/.git"]\n\tpath = /github/runner_temp/{name}\n')
+
+
+def _read_outputs(text: str) -> dict[str, str]:
+    """Both forms that the runner knows: `name=value`, and `name<<delimiter`, lines, `delimiter`."""
+    outputs: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        name, several, delimiter = line.partition("<<")
+        if several and "=" not in name:
+            outputs[name] = "\n".join(takewhile(delimiter.__ne__, lines))
+        else:
+            name, _, value = line.partition("=")
+            outputs[name] = value
+    return outputs

@@ -1,0 +1,82 @@
+"""The repository that the end-to-end tests work on, and what happens in it.
+
+Takes: a folder. Gives: the checkout, with the workflow of the README, and events. May touch: the folder, through git.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+NAME = "acme/widgets"
+BRANCH = "stepflow/fixer/issue-7"
+ISSUE = {
+    "number": 7,
+    "title": "parse_size ignores the unit",
+    "body": "`parse_size('12k')` raises nothing and gives text.",
+}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git prints, without the configuration of the machine."""
+    alone = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    who = ("-c", "user.name=Alice", "-c", "user.email=alice@example.invalid", "-c", "init.defaultBranch=main")
+    done = subprocess.run(["git", *who, *arguments], cwd=folder, env=alone, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"git {' '.join(arguments)}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def make_checkout(folder: Path, *, urls: dict[str, str]) -> Path:
+    """The widgets project with two agents, and the README's workflow with the inputs that lead to loopback servers."""
+    shutil.copytree(HERE / "checkout", folder)
+    workflow = folder / ".github" / "workflows" / "stepflow.yml"
+    workflow.parent.mkdir(parents=True)
+    added = "".join(f"          {name}: {url}\n" for name, url in urls.items())
+    workflow.write_text((HERE / "stepflow.yml").read_text() + added)
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "Begin")
+    # act reads the repository's name from here; nothing is ever fetched from that address.
+    git(folder, "remote", "add", "origin", f"https://github.com/{NAME}.git")
+    return folder
+
+
+def labeled(label: str, *, secret: str) -> dict[str, Any]:
+    """The event of bob putting a label on alice's issue."""
+    return {"action": "labeled", "label": {"name": label}, **_common(secret, labels=["bug", label])}
+
+
+def commented(text: str, *, secret: str) -> dict[str, Any]:
+    """The event of bob commenting on alice's issue."""
+    comment = {"id": 900, "body": text, "user": _BOB, "author_association": "MEMBER"}
+    return {"action": "created", "comment": comment, **_common(secret, labels=["bug"])}
+
+
+_ALICE = {"login": "alice", "id": 1001, "type": "User"}
+_BOB = {"login": "bob", "id": 1002, "type": "User"}
+
+
+def _common(secret: str, *, labels: list[str]) -> dict[str, Any]:
+    return {
+        "issue": {
+            **ISSUE,
+            "state": "open",
+            "user": _ALICE,
+            "author_association": "NONE",
+            "labels": [{"name": name} for name in labels],
+        },
+        "sender": _BOB,
+        "repository": {
+            "id": 42,
+            "name": "widgets",
+            "full_name": NAME,
+            "owner": {"login": "acme", "id": 1000, "type": "Organization"},
+            "default_branch": "main",
+            "private": False,
+        },
+        "planted": secret,
+    }

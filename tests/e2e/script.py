@@ -1,0 +1,82 @@
+"""What the model says in the end-to-end tests, turn by turn.
+
+Takes: nothing. Gives: replies for the scripted Messages API, and the secrets that must stay out of its reach.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from tests.servers.messages_api import Answer, answers, calls
+
+MODEL_KEY = "sk-ant-canary-model-key"
+WORKFLOW_TOKEN = "ghs_canaryworkflowtoken"
+RUNTIME_TOKEN = "canary-runtime-token"
+EVENT_CANARY = "canary-in-the-event-file"
+CHECKOUT_CREDENTIAL = "eC1hY2Nlc3MtdG9rZW46Z2hzX2NhbmFyeQ=="
+SECRETS = (MODEL_KEY, WORKFLOW_TOKEN, RUNTIME_TOKEN, EVENT_CANARY, CHECKOUT_CREDENTIAL)
+
+# All that a tool could try for a secret or for a say in the job, on a runner and under act.
+HUNT = r"""
+exec 2>&1
+env; cat .git/config; git config --list --show-origin
+cat /proc/[0-9]*/environ | tr '\0' '\n'
+cat /var/run/act/workflow/* /github/workflow/* /github/file_commands/* /github/runner_temp/* "$RUNNER_TEMP"/*
+for file in /var/run/act/workflow/*.txt /github/file_commands/*; do echo outcome=hijacked >> "$file"; done
+python3 - <<'PY'
+import socket
+with socket.socket(socket.AF_UNIX) as client:
+    try:
+        client.connect("/var/run/docker.sock")
+        print("the engine's socket was reached")
+    except OSError as refusal:
+        print("the engine's socket refused:", type(refusal).__name__)
+PY
+echo '::set-output name=outcome::hijacked'
+echo "hunted as uid $(id -u)"
+"""
+
+_COMMIT = "git -c user.name=Model -c user.email=model@example.invalid commit --quiet --all --message 'Fix the size'"
+_REPAIR = {
+    "file_path": "sizes.py",
+    "old_string": "return UNITS.get(text[-1], 1) * text[:-1]",
+    "new_string": "return UNITS[text[-1]] * int(text[:-1]) if text[-1] in UNITS else int(text)",
+}
+_CLOSING = {
+    "comment": "The unit is honoured now. Thanks @everyone, fixes #1.",
+    "pull_request": {"title": "Honour the unit of a size", "body": "The number was never converted."},
+}
+
+
+def fix_with_one_forgotten_commit() -> list[Answer]:
+    """The fixer's five steps: it hunts for secrets, repairs, forgets to commit, is sent back, commits, closes."""
+    return [
+        calls(("bash", {"command": HUNT})),
+        _answer("initial.issue", "next", understanding="the number is repeated as text instead of multiplied"),
+        calls(("edit", _REPAIR), ("bash", {"command": "mypy --strict --cache-dir=/dev/null sizes.py"})),
+        _answer("continuation.issue", "handoff", summary="the number is converted before it is multiplied"),
+        _answer("closure.issue", "closing", **_CLOSING),
+        calls(("bash", {"command": _COMMIT})),
+        _answer("continuation.issue", "handoff", summary="the repair is committed"),
+        _answer("closure.issue", "closing", **_CLOSING),
+    ]
+
+
+def claim_success_without_a_commit() -> list[Answer]:
+    """The fixer says that it is done, again and again, and never commits."""
+    edit = calls(("bash", {"command": "date >> sizes.py"}))
+    claim = [_answer("continuation.issue", "handoff", summary="done"), _answer("closure.issue", "closing", **_CLOSING)]
+    return [_answer("initial.issue", "next", understanding="something"), *([edit, *claim] * 3)]
+
+
+def answer_the_question() -> list[Answer]:
+    """The closer's three steps."""
+    return [
+        _answer("initial.question", "next"),
+        calls(("grep", {"pattern": "1024"})),
+        _answer("continuation.question", "handoff", answer="a k is 1024 bytes"),
+        _answer("closure.question", "closing", closure_action="close", comment="A k is 1024.", verdict="answered"),
+    ]
+
+
+def _answer(step: str, intent: str, **more: object) -> Answer:
+    return answers({"stepId": step, "next_action": {"action": intent, "reason": f"{step} is through"}, **more})

@@ -1,0 +1,174 @@
+"""The whole action: a label is put on an issue, and what is on GitHub afterwards.
+
+Takes: the release, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.repository import BRANCH, commented, git, labeled
+from tests.e2e.script import (
+    EVENT_CANARY,
+    SECRETS,
+    answer_the_question,
+    claim_success_without_a_commit,
+    fix_with_one_forgotten_commit,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.e2e.act_job import Job
+    from tests.e2e.world import World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def fixed(new_world: Callable[[], World]) -> tuple[World, Job]:
+    """One run of the fixer, looked at from many sides."""
+    world = new_world()
+    job = world.run(fix_with_one_forgotten_commit(), labeled("agent:fixer", secret=EVENT_CANARY))
+    # What did not run leaves nothing behind either: without this, some of the tests below would be green for nothing.
+    assert job.exit_code == 0, job.everything
+    return world, job
+
+
+def test_a_label_leads_to_a_completed_run(fixed: tuple[World, Job]) -> None:
+    _, job = fixed
+    wanted = {"outcome": "completed", "success": "true", "validated": "true", "agent": "fixer", "issue": "7"}
+    shown = {name: job.outputs.get(name) for name in wanted}
+    assert (job.exit_code, shown) == (0, wanted), job.everything
+
+
+def test_every_output_is_set_and_tells_what_happened(fixed: tuple[World, Job]) -> None:
+    world, job = fixed
+    assert set(job.outputs) == world.declared_outputs()
+    assert (job.outputs["final-step"], job.outputs["iterations"]) == ("closure.issue", "5")
+    assert (job.outputs["branch"], job.outputs["commit"]) == (BRANCH, git(world.server, "rev-parse", BRANCH))
+    assert job.outputs["pull-request"] == str(world.pulls()[0]["number"])
+    assert job.outputs["pull-request-url"] == world.pulls()[0]["html_url"]
+    assert job.outputs["comment-url"] == world.comments()[0]["html_url"]
+    assert job.outputs["report"] == f"{job.outputs['run-folder']}/report.json"
+
+
+def test_the_repair_arrives_on_a_branch_and_the_default_branch_stays(fixed: tuple[World, Job]) -> None:
+    world, _ = fixed
+    assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads").split() == ["main", BRANCH]
+    assert git(world.server, "diff", "--name-only", f"main..{BRANCH}") == "sizes.py"
+    assert "int(text[:-1])" in git(world.server, "show", f"{BRANCH}:sizes.py")
+    assert git(world.server, "rev-parse", "main") == git(world.checkout, "rev-parse", "HEAD")
+
+
+def test_the_commit_is_the_bots_and_not_the_models(fixed: tuple[World, Job]) -> None:
+    world, _ = fixed
+    people = git(world.server, "log", "--format=%an %ae %cn %ce", f"main..{BRANCH}")
+    assert people
+    assert "Model" not in people
+    assert "example.invalid" not in people
+
+
+def test_a_draft_pull_request_is_opened_that_closes_the_issue_when_it_is_merged(fixed: tuple[World, Job]) -> None:
+    world, _ = fixed
+    (pull,) = world.pulls()
+    assert (pull["head"]["ref"], pull["base"]["ref"], pull["draft"]) == (BRANCH, "main", True)
+    assert pull["title"] == "Honour the unit of a size"
+    assert "Closes #7" in pull["body"]
+    assert world.issue()["state"] == "open"
+
+
+def test_one_comment_is_written_in_which_the_model_mentions_nobody_and_closes_nothing(fixed: tuple[World, Job]) -> None:
+    world, job = fixed
+    (comment,) = world.comments()
+    assert "The unit is honoured now." in comment["body"]
+    assert f"agent=fixer issue=7 commit={job.outputs['commit']}" in comment["body"]
+    assert "@everyone" not in comment["body"]
+    assert "fixes #1" not in comment["body"]
+
+
+def test_labels_change_as_the_agent_declares_and_the_trigger_label_goes(fixed: tuple[World, Job]) -> None:
+    world, _ = fixed
+    assert world.labels() == {"ready-for-review"}
+
+
+def test_a_closing_on_a_dirty_tree_is_sent_back_with_the_files_named(fixed: tuple[World, Job]) -> None:
+    world, job = fixed
+    fourth = world.prompts()[3]
+    assert "changed and not committed" in fourth
+    assert "- sizes.py" in fourth
+    assert job.summary.count("git-clean") >= 2
+
+
+def test_nothing_is_asked_of_github_before_the_last_turn_of_the_model(fixed: tuple[World, Job]) -> None:
+    world, _ = fixed
+    assert world.requests_before_each_turn == [0] * len(fix_with_one_forgotten_commit())
+
+
+def test_no_secret_comes_into_the_reach_of_the_model(fixed: tuple[World, Job]) -> None:
+    world, job = fixed
+    transcript = json.dumps(world.model_bodies())
+    assert "hunted as uid" in transcript
+    assert "hunted as uid 0" not in transcript
+    assert "the engine's socket refused: PermissionError" in transcript
+    assert [secret for secret in SECRETS if secret in transcript] == []
+    assert "hijacked" not in json.dumps(job.outputs)
+
+
+def test_no_secret_is_in_what_people_see(fixed: tuple[World, Job]) -> None:
+    world, job = fixed
+    seen = job.log + job.summary + json.dumps([job.outputs, world.comments(), world.pulls()])
+    assert [secret for secret in SECRETS if secret in seen] == []
+
+
+def test_the_summary_draws_the_walked_path(fixed: tuple[World, Job]) -> None:
+    _, job = fixed
+    assert "```mermaid" in job.summary
+    assert all(step in job.summary for step in ("initial.issue", "continuation.issue", "closure.issue"))
+
+
+def test_the_same_event_again_replaces_the_branch_and_writes_nothing_twice(new_world: Callable[[], World]) -> None:
+    world = new_world()
+    first = world.run(fix_with_one_forgotten_commit(), labeled("agent:fixer", secret=EVENT_CANARY))
+    second = world.run(fix_with_one_forgotten_commit(), labeled("agent:fixer", secret=EVENT_CANARY))
+    assert (first.exit_code, second.exit_code) == (0, 0), second.everything
+    assert (len(world.pulls()), len(world.comments()), world.labels()) == (1, 1, {"ready-for-review"})
+    assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads").split() == ["main", BRANCH]
+    assert git(world.server, "rev-parse", BRANCH) == second.outputs["commit"]
+
+
+def test_an_agent_that_polls_the_state_closes_the_issue_itself(new_world: Callable[[], World]) -> None:
+    world = new_world()
+    job = world.run(answer_the_question(), labeled("agent:closer", secret=EVENT_CANARY))
+    assert (job.exit_code, job.outputs["outcome"], job.outputs["verdict"]) == (0, "completed", "answered"), (
+        job.everything
+    )
+    assert (world.issue()["state"], len(world.comments()), world.pulls()) == ("closed", 1, [])
+    assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
+    assert (job.outputs["branch"], job.outputs["pull-request"]) == ("", "")
+
+
+def test_a_claim_of_success_that_no_validator_bears_out_changes_nothing_but_the_comment(
+    new_world: Callable[[], World],
+) -> None:
+    world = new_world()
+    before = world.labels()
+    job = world.run(claim_success_without_a_commit(), labeled("agent:fixer", secret=EVENT_CANARY))
+    assert (job.exit_code, job.outputs["outcome"]) == (1, "validation_failed"), job.everything
+    assert (world.issue()["state"], world.labels(), world.pulls()) == ("open", before, [])
+    assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
+    (comment,) = world.comments()
+    assert "validation_failed" in comment["body"]
+    assert "sizes.py" in comment["body"]
+
+
+def test_a_comment_that_is_no_command_is_skipped_without_a_single_request(new_world: Callable[[], World]) -> None:
+    world = new_world()
+    event = commented("thank you", secret=EVENT_CANARY)
+    job = world.run([], event, event_name="issue_comment")
+    assert (job.exit_code, job.outputs["outcome"]) == (0, "skipped"), job.everything
+    assert [kind for kind, _ in job.annotations] == ["notice"]
+    assert (world.model_bodies(), world.requests_made()) == ([], 0)

@@ -1,0 +1,140 @@
+"""One repository, its GitHub and its model: everything around the action, on loopback.
+
+Takes: folders, what the model shall say. Gives: runs of the action, and GitHub's state afterwards as its API tells it.
+May touch: loopback ports, the folders, the Docker engine.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.e2e.act_job import Job, run_job
+from tests.e2e.hosted_runner import ACTION, HostedRunner
+from tests.e2e.repository import ISSUE, NAME, git, make_checkout
+from tests.e2e.script import MODEL_KEY, WORKFLOW_TOKEN
+from tests.servers.git_http import GitServer
+from tests.servers.github_api import GitHubServer, State
+from tests.servers.messages_api import Failure, MessagesApi, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import ExitStack
+
+
+def open_world(root: Path, *, release: Path, image: str, stack: ExitStack) -> World:
+    """Make the repository on both sides and start the servers; `stack` ends them."""
+    server, checkout = root / "served" / f"{NAME}.git", root / "checkout"
+    world = World(root=root, release=release, image=image, checkout=checkout, server=server)
+    world.model = stack.enter_context(MessagesApi(world.next_reply, api_key=MODEL_KEY))
+    world.git_server = stack.enter_context(GitServer(root / "served", WORKFLOW_TOKEN))
+    state = State(NAME, git_dir=world.git_server.create(NAME))
+    state.add_issue(**ISSUE, labels=["bug"])
+    state.permissions["bob"] = "write"
+    github = GitHubServer(state, WORKFLOW_TOKEN, web_url=world.git_server.url)
+    world.github = stack.enter_context(github)
+    make_checkout(checkout, urls=world.urls())
+    git(checkout, "push", "--quiet", str(server), "main")
+    return world
+
+
+@dataclass(kw_only=True)
+class World:
+    """The checkout on the runner, `server` as the repository behind it, and three servers."""
+
+    root: Path
+    release: Path
+    image: str
+    checkout: Path
+    server: Path
+    model: MessagesApi = field(init=False)
+    github: GitHubServer = field(init=False)
+    git_server: GitServer = field(init=False)
+    requests_before_each_turn: list[int] = field(default_factory=list)
+    _replies: Iterator[Reply] = field(default_factory=lambda: iter(()))
+    _runs: int = 0
+
+    def run(self, replies: Iterable[Reply], event: dict[str, Any], *, event_name: str = "issues") -> Job:
+        """A job of the README's workflow, under act."""
+        self._begin(replies, event)
+        return run_job(
+            self.checkout,
+            event_name=event_name,
+            event=event,
+            release=self.release,
+            secrets={"ANTHROPIC_API_KEY": MODEL_KEY, "GITHUB_TOKEN": WORKFLOW_TOKEN},
+            scratch=self.root / f"act-{self._runs}",
+        )
+
+    def hosted_runner(self, replies: Iterable[Reply], event: dict[str, Any]) -> HostedRunner:
+        """A hosted runner with a checkout of its own, not started yet."""
+        self._begin(replies, event)
+        root = self.root / f"runner-{self._runs}"
+        return HostedRunner.prepare(root, image=self.image, checkout=self.checkout, event=event)
+
+    def inputs(self) -> dict[str, str]:
+        """The inputs of the README's workflow, and those that lead here."""
+        return {"anthropic-api-key": MODEL_KEY, "github-token": WORKFLOW_TOKEN, **self.urls()}
+
+    def urls(self) -> dict[str, str]:
+        """The three inputs that the tests add to the workflow."""
+        return {
+            "anthropic-base-url": self.model.url,
+            "github-api-url": self.github.plain_url,
+            "github-server-url": self.git_server.url,
+        }
+
+    def next_reply(self, _body: dict[str, Any]) -> Reply:
+        """What the model says next; the requests that GitHub has had until then are counted."""
+        self.requests_before_each_turn.append(self.requests_made())
+        return next(self._replies, Failure(status=400, message="the script has no more turns"))
+
+    def requests_made(self) -> int:
+        """Requests to GitHub's API and to its git server."""
+        return len(self.github.requests) + len(self.git_server.requests)
+
+    def model_bodies(self) -> list[dict[str, Any]]:
+        """All that the model was sent."""
+        return self.model.bodies
+
+    def prompts(self) -> list[str]:
+        """The opening message of each conversation."""
+        opened = [body["messages"][0]["content"] for body in self.model.bodies if len(body["messages"]) == 1]
+        return [said if isinstance(said, str) else "\n".join(block["text"] for block in said) for said in opened]
+
+    def issue(self) -> dict[str, Any]:
+        """The issue as it is now."""
+        return self._ask("issues/7")
+
+    def labels(self) -> set[str]:
+        """The names of the issue's labels."""
+        return {label["name"] for label in self.issue()["labels"]}
+
+    def comments(self) -> list[dict[str, Any]]:
+        """The issue's comments."""
+        return self._ask("issues/7/comments")
+
+    def pulls(self) -> list[dict[str, Any]]:
+        """All pull requests."""
+        return self._ask("pulls?state=all")
+
+    def declared_outputs(self) -> set[str]:
+        """The names of the outputs in action.yml."""
+        return set(yaml.safe_load(ACTION.read_text())["outputs"])
+
+    def _begin(self, replies: Iterable[Reply], event: dict[str, Any]) -> None:
+        self._replies, self._runs = iter(replies), self._runs + 1
+        present = self.github.state.issues[ISSUE["number"]]["labels"]
+        if "label" in event and event["label"]["name"] not in present:
+            present.append(event["label"]["name"])
+
+    def _ask(self, path: str) -> Any:
+        headers = {"Authorization": f"Bearer {WORKFLOW_TOKEN}", "Accept": "application/vnd.github+json"}
+        request = urllib.request.Request(f"{self.github.plain_url}/repos/{NAME}/{path}", headers=headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
