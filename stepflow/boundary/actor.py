@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.settings import Permission
+from stepflow.domain.words import Permission
 
 if TYPE_CHECKING:
     from stepflow.boundary.settings import BoundarySettings

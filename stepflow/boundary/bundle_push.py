@@ -18,10 +18,10 @@ from stepflow.boundary.commit_message import clean_message
 from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, judge_changes
 from stepflow.boundary.git import Git, GitFailed, Remote
 from stepflow.boundary.outlet import Outlet
-from stepflow.boundary.redact import Redactor
 from stepflow.boundary.remote_branch import push_commit
 from stepflow.boundary.writer import Pushed, Refused
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
+from stepflow.domain.redact import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +110,7 @@ class BundlePush:
         trailers = {"Stepflow-Agent": self.agent, "Stepflow-Run": self.run_id}
         if self.issue is not None:
             trailers["Stepflow-Issue"] = str(self.issue)
-        outlet = Outlet(redactor=Redactor((self.token, *self.redactor.secrets)))
+        outlet = Outlet(redactor=self.redactor.knowing(self.token))
         host, new = urlsplit(self.remote_url).hostname or "", {self.base_commit: self.base_commit}
         for commit in commits:
             parents = [word for parent in dict.fromkeys(commit.parents) for word in ("-p", new[parent])]

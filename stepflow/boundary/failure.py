@@ -13,9 +13,8 @@ from stepflow.boundary.actor import check_actor
 from stepflow.boundary.comment import NO_COMMIT, Marker, find_own_comment, marked, marker_word, without_marker
 from stepflow.boundary.outlet import LONGEST_TEXT, Outlet, filter_text
 from stepflow.boundary.plan import branch_name
-from stepflow.boundary.redact import Redactor
-from stepflow.boundary.settings import OnFailure
-from stepflow.domain.words import Outcome
+from stepflow.domain.redact import Redactor
+from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.boundary.redact import Redactor
+from stepflow.domain.redact import Redactor
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Git:
         network_env: Mapping[str, str] | None = None,
     ) -> None:
         self._folder, self._remote = folder, remote
-        self._redactor = Redactor((remote.token, remote.header, *(redactor.secrets if redactor else ())))
+        self._redactor = (redactor or Redactor()).knowing(remote.token, remote.header)
         self._network_env = dict(network_env or {})
         folder.mkdir(mode=0o700)
         self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(folder))

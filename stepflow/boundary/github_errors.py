@@ -14,7 +14,7 @@ import requests
 from stepflow.boundary.writer import WriteFailed
 
 if TYPE_CHECKING:
-    from stepflow.boundary.redact import Redactor
+    from stepflow.domain.redact import Redactor
 
 TOO_MANY = 429
 LONGEST_DETAIL = 300

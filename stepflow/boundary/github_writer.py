@@ -14,9 +14,9 @@ import github
 from github.Auth import Token
 
 from stepflow.boundary.github_errors import VENDOR_ERRORS, write_failed
-from stepflow.boundary.redact import Redactor
-from stepflow.boundary.settings import Permission
 from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release, WriteFailed
+from stepflow.domain.redact import Redactor
+from stepflow.domain.words import Permission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ class GitHubWriter:
     """One repository, written to with one token. Close it at the end."""
 
     def __init__(self, *, api_url: str, repository: str, token: str, redactor: Redactor | None = None) -> None:
-        self._redactor = Redactor((token, *(redactor.secrets if redactor else ())))
+        self._redactor = (redactor or Redactor()).knowing(token)
         self._repository_name = repository
         self._api = github.Github(
             auth=Token(token),

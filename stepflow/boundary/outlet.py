@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from stepflow.boundary.markdown import ZERO_WIDTH, Part, tame_markdown
-from stepflow.boundary.redact import Redactor
+from stepflow.domain.redact import Redactor
 
 LONGEST_TEXT = 60_000
 LONGEST_LINE = 240

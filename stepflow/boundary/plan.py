@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.asked import read_asked
 from stepflow.boundary.outlet import Outlet
 from stepflow.boundary.planner import Planner
-from stepflow.boundary.redact import Redactor
 from stepflow.domain.effect import CloseIssue, Effect, PushBranch
+from stepflow.domain.redact import Redactor
 from stepflow.domain.words import Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:

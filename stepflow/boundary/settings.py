@@ -1,37 +1,15 @@
 """What the action's inputs decide about writing.
 
-Takes: nothing. Gives: `BoundarySettings`, `Permission`, `OnFailure`.
+Takes: nothing. Gives: `BoundarySettings`.
 May touch: nothing. None means "not given": then agent.json decides, then the built-in default (action.md "Inputs").
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from urllib.parse import urlsplit
 
-
-class Permission(StrEnum):
-    """What somebody may do in a repository, from least to most."""
-
-    NONE = "none"
-    READ = "read"
-    TRIAGE = "triage"
-    WRITE = "write"
-    MAINTAIN = "maintain"
-    ADMIN = "admin"
-
-    @property
-    def rank(self) -> int:
-        """Grows with what is allowed."""
-        return list(Permission).index(self)
-
-
-class OnFailure(StrEnum):
-    """What happens to the commits of a run that did not complete."""
-
-    NOTHING = "nothing"
-    PUSH_BRANCH = "push-branch"
+from stepflow.domain.words import OnFailure, Permission
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,12 +30,17 @@ class Redactor:
     """Replaces every secret by `***`: raw, JSON-escaped, URL-encoded, as hex, and as base64 at any offset."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {piece for secret in secrets for piece in _pieces(secret)}
+        self._secrets = tuple(secrets)
+        known = {piece for secret in self._secrets for piece in _pieces(secret)}
         exact = {form for secret in known for form in _exact_forms(secret)}
         # Longest first: a shorter form inside a longer one must not leave the rest of the longer one standing.
         self._exact = tuple(sorted(exact, key=lambda form: (-len(form), form)))
         encoded = {pattern for secret in known for pattern in _encoded_forms(secret)}
         self._encoded = tuple(re.compile(pattern) for pattern in sorted(encoded, key=lambda p: (-len(p), p)))
+
+    def knowing(self, *secrets: str) -> Redactor:
+        """A redactor that knows these secrets too."""
+        return Redactor((*self._secrets, *secrets))
 
     def __call__(self, text: str) -> str:
         """The text with every known form of every secret masked."""

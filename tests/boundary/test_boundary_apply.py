@@ -8,11 +8,10 @@ from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.comment import read_marker
 from stepflow.boundary.plan import Plan, plan_effects
 from stepflow.boundary.planner import CommitsInfo
-from stepflow.boundary.settings import Permission
 from stepflow.boundary.writer import Comment, PullRequest, WriteFailed
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import CloseBy, Outcome, VerdictType
+from stepflow.domain.words import CloseBy, Outcome, Permission, VerdictType
 from tests.boundary.agents import agent, facts, result, settings
 from tests.boundary.recording_writer import BOT, RecordingPusher, RecordingWriter
 

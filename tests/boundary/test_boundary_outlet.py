@@ -12,7 +12,7 @@ from markdown_it.token import Token
 
 from stepflow.boundary.comment import read_marker
 from stepflow.boundary.outlet import LONGEST_TEXT, Outlet, filter_line, filter_text
-from stepflow.boundary.redact import Redactor
+from stepflow.domain.redact import Redactor
 
 SECRET = "ghs_0123456789abcdefghij"
 OUTLET = Outlet(allowed_hosts=frozenset({"github.com", "docs.example.org"}), redactor=Redactor((SECRET,)))

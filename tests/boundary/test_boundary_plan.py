@@ -6,7 +6,6 @@ import pytest
 
 from stepflow.boundary.plan import Plan, branch_name, plan_effects
 from stepflow.boundary.planner import CommitsInfo
-from stepflow.boundary.redact import Redactor
 from stepflow.domain.definition import PullRequestSettings
 from stepflow.domain.effect import (
     AddLabels,
@@ -19,6 +18,7 @@ from stepflow.domain.effect import (
     RemoveLabels,
 )
 from stepflow.domain.json import JsonObject
+from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, VerdictType
 from tests.boundary.agents import ISSUE, agent, facts, result, settings

@@ -1,13 +1,14 @@
 """Secrets are found in every spelling that a model could hide them in."""
 
 import base64
+import re
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.boundary.redact import Redactor
+from stepflow.domain.redact import Redactor
 
 SECRET = "ghs_16C7e42F292c6912E7/710c+838347Ae178B4a"
 SPELLINGS = {
@@ -19,7 +20,7 @@ SPELLINGS = {
     "hex": SECRET.encode().hex(),
     "capital hex": SECRET.encode().hex().upper(),
     "URL encoding": quote(SECRET, safe=""),
-    "lower-case URL encoding": quote(SECRET, safe="").lower(),
+    "lower-case URL encoding": re.sub("%..", lambda found: found[0].lower(), quote(SECRET, safe="")),
 }
 
 
