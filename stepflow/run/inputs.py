@@ -1,0 +1,194 @@
+"""Every option of a run, as the action's inputs and the command line's flags name them.
+
+Takes: strings by input name. Gives: `Inputs`, typed and checked once, or an `InputError` that names every bad one.
+May touch: nothing. `action.yml` and the README's table are held to this class by tests (action.md "Inputs").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from stepflow.domain.json import JsonObject
+from stepflow.domain.words import Isolation, OnFailure, Permission
+from stepflow.errors import InputError
+from stepflow.run.input_types import (
+    BoundaryMode,
+    Count,
+    Dollars,
+    Flag,
+    Lines,
+    Map,
+    Mode,
+    Network,
+    OptionalDollars,
+    OptionalFlag,
+    Provider,
+    Secret,
+    Text,
+    Words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Inputs(BaseModel):
+    """The action's inputs (action.md "Inputs"). None means not given: `agent.json` or the built-in default decides."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=lambda name: name.replace("_", "-"),
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+    # what
+    agent: Text = None
+    """Name of the agent, a folder under `.agent/`; needed where neither a label nor a comment names one, and in the
+    modes `validate` and `rehearse` empty means all agents."""
+    label_prefix: str = "agent:"
+    """What a label begins with when the rest of it names the agent to run."""
+    trigger_label: Text = None
+    """A label that starts the agent of the input `agent`, beside the labels that begin with `label-prefix`."""
+    issue: Count = None
+    """Number of the issue, for events that carry none."""
+    issue_text: Text = None
+    """Text of the issue for events that carry none, so that it need not be fetched."""
+    parameters: Map = Field(default_factory=dict)
+    """YAML map of values for the parameters that agent.json declares."""
+    mode: Mode = Mode.RUN
+    """`run` walks the flow, `validate` checks the definitions, `rehearse` plays the agents' scenarios against their
+    expectations, `preflight` checks all that can be checked before a token is spent."""
+    # model
+    provider: Provider = Provider.ANTHROPIC
+    """Who answers: `anthropic`, `bedrock`, `vertex`, `foundry`, or `scripted` for the answers of a scenario file."""
+    anthropic_api_key: Secret = None
+    """Key for the Anthropic API; not needed with workload identity or another provider."""
+    anthropic_base_url: Text = None
+    """Address of a server that speaks the Anthropic API, https or loopback; empty means Anthropic's own."""
+    anthropic_federation_rule_id: Text = None
+    """Federation rule of the workload identity that replaces the key; the job then needs the permission `id-
+    token:write`."""
+    anthropic_organization_id: Text = None
+    """Anthropic organization of the workload identity."""
+    anthropic_service_account_id: Text = None
+    """Anthropic service account of the workload identity."""
+    model: Text = None
+    """Model for steps that name none themselves, an alias (`opus`, `sonnet`, `haiku`) or a model id; empty means
+    agent.json's `defaultModel`, then `opus`."""
+    scenario: Text = None
+    """Scenario file that answers instead of a model, relative to the repository; needed by the provider `scripted`."""
+    record: Text = None
+    """File in the run folder to which the model's answers are written as a scenario that can be played again."""
+    # limits
+    max_iterations: Count = None
+    """Most step attempts of one run; empty means agent.json's `maxIterations`, then 10 (steps with gates) or 100
+    (steps with checks)."""
+    max_turns_per_step: Annotated[int, Field(ge=1)] = 50
+    """Most turns of the model within one step attempt."""
+    max_visits_per_step: Count = None
+    """Most attempts of one and the same step; empty means no limit of its own."""
+    budget_usd: Dollars = 5
+    """Most US dollars one run may spend on the model; scripted turns cost nothing."""
+    budget_tokens: Count = None
+    """Most tokens one run may use; needed for a model whose price is unknown."""
+    budget_usd_per_issue: OptionalDollars = None
+    """Most US dollars that all runs on one issue may spend; enforced before the flow with `read-token` or a resumed
+    run folder, otherwise reported."""
+    timeout_minutes: Dollars = 50
+    """Minutes after which no further turn begins, so that time is left to report; keep it below the job's own
+    `timeout-minutes`."""
+    # GitHub
+    github_token: Secret = None
+    """Token for the writes after a completed run; no step, tool or validator can reach it, and it is not used before
+    the boundary."""
+    read_token: Secret = None
+    """Token that can only read; with it the actor's write access is checked before a token is spent and the issue's
+    comments join the context."""
+    github_api_url: str = "https://api.github.com"
+    """Address of GitHub's API."""
+    github_server_url: str = "https://github.com"
+    """Address of the GitHub server, from which the push URL is made."""
+    boundary: BoundaryMode = BoundaryMode.GITHUB
+    """`github` writes what the run planned, `dry-run` only shows it and needs no token."""
+    min_permission: Permission = Permission.WRITE
+    """Least permission on the repository that the person who triggered the run must have: `read`, `triage`, `write`,
+    `maintain` or `admin`."""
+    allow_bots: Words = ()
+    """Comma-separated logins of bots that may trigger a run."""
+    base_branch: Text = None
+    """Branch that pull requests go to; empty means agent.json's `pullRequest.base`, then the default branch."""
+    branch_prefix: Text = None
+    """What the names of pushed branches begin with; empty means agent.json's `pullRequest.branchPrefix`, then
+    `stepflow/`."""
+    draft: OptionalFlag = None
+    """Whether pull requests are opened as drafts; empty means agent.json's `pullRequest.draft`, then `true`."""
+    report_failures: Flag = True
+    """Whether a run that did not complete updates its comment on the issue with the reason and the way to continue."""
+    on_failure: OnFailure = OnFailure.NOTHING
+    """`push-branch` keeps the work of a run that did not complete on a branch, `nothing` leaves no trace of it."""
+    allowed_link_hosts: Words = ()
+    """Comma-separated hosts, beside the GitHub server, that links and images in the model's texts may point to."""
+    # sandbox
+    isolation: Isolation = Isolation.REQUIRED
+    """`required` refuses to run where a layer of the sandbox is missing, `best-effort` warns and goes on."""
+    network: Network = Network.FULL
+    """`full` leaves the network open to tools and validators, `none` closes it."""
+    setup: Lines = ()
+    """Shell commands that run once in the sandbox before the flow, such as installing the project's dependencies."""
+    apt_packages: Words = ()
+    """Space-separated Debian packages to install into the container before the flow."""
+    pass_env: Words = ()
+    """Comma-separated names of environment variables that tools and validators may see; never a secret."""
+    # run
+    working_directory: str = "."
+    """Folder of the checked-out repository, relative to the workspace."""
+    resume: str = "auto"
+    """`auto` continues an unfinished run found in the run folder and starts anew when it does not match, `never`
+    always starts anew, a path continues exactly that run."""
+    run_folder: Text = None
+    """Folder for the journal and the reports; empty means a new one under the runner's temporary folder."""
+    neutral_on_limit: Flag = False
+    """Whether a run that ended at a limit, a budget or the deadline exits with 0."""
+    debug: Flag = False
+    """Whether the log also shows prompts and answers in full."""
+    allow_spec_violations: Flag = False
+    """Whether steps may fall back to an intent when an answer has none (`failFast` false in a gate); for debugging."""
+    allow_custom_verdict: Flag = False
+    """Whether the agent's own code may decide when its flow is done (verdict type `meta:custom`)."""
+    host: str = ""
+    """The host's name of the runner's temporary folder; filled in by the runner, not to be set."""
+
+    def options(self) -> JsonObject:
+        """Every option but the secrets, as JSON for the journal."""
+        secrets = {name for name, value in self if isinstance(value, SecretStr)}
+        options: JsonObject = self.model_dump(mode="json", by_alias=True, exclude=secrets)
+        return options
+
+    def secrets(self) -> tuple[str, ...]:
+        """The values that no text may ever hold."""
+        return tuple(value.get_secret_value() for _name, value in self if isinstance(value, SecretStr))
+
+
+def read_inputs(given: Mapping[str, Any]) -> Inputs:
+    """Check every given input at once. Empty strings count as not given where the default is empty."""
+    try:
+        return Inputs.model_validate(
+            {name: value for name, value in given.items() if value != "" or _takes_empty(name)}
+        )
+    except ValidationError as exc:
+        lines = tuple(f"input {error['loc'][0]}: {_told(error['msg'])}" for error in exc.errors(include_input=False))
+        raise InputError("; ".join(lines), hint="Correct the `with:` block (or the flags) and start again.") from None
+
+
+def _takes_empty(name: str) -> bool:
+    # An empty prefix is a wish of its own: the label is then the agent's bare name.
+    return name == "label-prefix"
+
+
+def _told(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should be", "should be")

@@ -1,0 +1,81 @@
+"""Inputs are typed once, and every bad one is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepflow.errors import InputError
+from stepflow.run.inputs import Inputs, read_inputs
+
+
+def test_without_any_input_the_defaults_of_the_spec_hold() -> None:
+    inputs = read_inputs({})
+    assert (inputs.label_prefix, inputs.mode, inputs.provider, inputs.boundary) == (
+        "agent:",
+        "run",
+        "anthropic",
+        "github",
+    )
+    assert (inputs.budget_usd, inputs.timeout_minutes, inputs.max_turns_per_step) == (5, 50, 50)
+    assert (inputs.max_iterations, inputs.draft, inputs.base_branch) == (None, None, None)
+    assert (inputs.isolation, inputs.report_failures, inputs.on_failure) == ("required", True, "nothing")
+
+
+def test_texts_become_what_they_mean() -> None:
+    inputs = read_inputs(
+        {
+            "parameters": "topic: parser\ncount: 3",
+            "setup": "pip install -e .\n\nnpm ci\n",
+            "allow-bots": "a, b c",
+            "draft": "false",
+            "budget-usd": "0.5",
+            "max-iterations": "7",
+            "label-prefix": "",
+        }
+    )
+    assert inputs.parameters == {"topic": "parser", "count": 3}
+    assert inputs.setup == ("pip install -e .", "npm ci")
+    assert inputs.allow_bots == ("a", "b", "c")
+    assert (inputs.draft, inputs.budget_usd, inputs.max_iterations, inputs.label_prefix) == (False, 0.5, 7, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("budget-usd", "five", "input budget-usd: should be a valid number"),
+        ("budget-usd", "-1", "greater than 0"),
+        ("budget-usd", "nan", "finite"),
+        ("budget-tokens", "0", "greater than or equal to 1"),
+        ("max-iterations", "many", "valid integer"),
+        ("timeout-minutes", "0", "greater than 0"),
+        ("mode", "dance", "'run', 'validate', 'rehearse' or 'preflight'"),
+        ("report-failures", "maybe", "write true or false"),
+        ("parameters", "- a", "YAML map"),
+        ("parameters", "a: [", "not valid YAML"),
+    ],
+)
+def test_a_bad_input_is_named_with_what_would_be_right(name, value, words) -> None:
+    with pytest.raises(InputError) as caught:
+        read_inputs({name: value})
+    assert words in str(caught.value)
+    assert f"input {name}" in str(caught.value)
+
+
+def test_all_bad_inputs_are_named_together() -> None:
+    with pytest.raises(InputError) as caught:
+        read_inputs({"mode": "x", "budget-usd": "y", "draft": "z"})
+    assert all(f"input {name}" in str(caught.value) for name in ("mode", "budget-usd", "draft"))
+
+
+def test_no_secret_is_among_the_options_or_in_an_error() -> None:
+    inputs = read_inputs({"anthropic-api-key": "sk-secret", "github-token": "ghs-secret"})
+    assert "secret" not in str(inputs.options())
+    assert "secret" not in repr(inputs)
+    assert inputs.secrets() == ("sk-secret", "ghs-secret")
+    with pytest.raises(InputError) as caught:
+        read_inputs({"budget-usd": "sk-secret"})
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_every_input_has_a_description() -> None:
+    assert all(field.description for field in Inputs.model_fields.values())

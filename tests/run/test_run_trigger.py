@@ -1,0 +1,151 @@
+"""An event asks for one agent on one issue, or for nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepflow.errors import InputError
+from stepflow.run.inputs import read_inputs
+from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
+
+ISSUE = {
+    "number": 7,
+    "title": "Fix it",
+    "body": "It is broken.",
+    "user": {"login": "ann", "type": "User"},
+    "html_url": "https://github.com/o/r/issues/7",
+    "labels": [{"name": "bug"}, {"name": "agent:fixer"}],
+    "author_association": "NONE",
+}
+BOB = {"login": "bob", "type": "User"}
+
+
+def labeled(label: str = "agent:fixer", *, sender: dict = BOB, **issue: object) -> dict:
+    return {
+        "action": "labeled",
+        "label": {"name": label},
+        "issue": {**ISSUE, **issue},
+        "sender": sender,
+        "repository": {"full_name": "o/r", "default_branch": "main"},
+    }
+
+
+def commented(body: str, *, association: str = "MEMBER", **issue: object) -> dict:
+    return {
+        "action": "created",
+        "issue": {**ISSUE, **issue},
+        "comment": {"body": body, "user": BOB, "author_association": association},
+        "sender": BOB,
+    }
+
+
+def find(name: str, payload: dict, actor: str = "", **inputs: str) -> Trigger | Skip:
+    given = {key.replace("_", "-"): value for key, value in inputs.items()}
+    return find_trigger(name, read_event(payload), read_inputs(given), actor=actor)
+
+
+def test_a_label_with_the_prefix_names_the_agent_and_the_event_carries_the_issue() -> None:
+    trigger = find("issues", labeled())
+    assert isinstance(trigger, Trigger)
+    assert (trigger.agent, trigger.actor, trigger.label, trigger.default_branch) == (
+        "fixer",
+        "bob",
+        "agent:fixer",
+        "main",
+    )
+    assert trigger.issue is not None
+    assert (trigger.issue.number, trigger.issue.title, trigger.issue.body, trigger.issue.author) == (
+        7,
+        "Fix it",
+        "It is broken.",
+        "ann",
+    )
+    assert trigger.issue.labels == ("bug", "agent:fixer")
+
+
+def test_the_prefix_can_be_changed_and_the_trigger_label_starts_the_agent_of_the_input() -> None:
+    assert find("issues", labeled("bot/fixer"), label_prefix="bot/").agent == "fixer"
+    assert find("issues", labeled("go"), trigger_label="go", agent="fixer").agent == "fixer"
+
+
+@pytest.mark.parametrize(
+    ("label", "inputs", "words"),
+    [
+        ("bug", {}, 'does not begin with "agent:"'),
+        ("agent:", {}, "names no agent"),
+        ("go", {"trigger_label": "go"}, "input agent is empty"),
+    ],
+)
+def test_a_label_that_is_not_ours_is_skipped_with_the_reason(label, inputs, words) -> None:
+    found = find("issues", labeled(label), **inputs)
+    assert isinstance(found, Skip)
+    assert words in found.reason
+
+
+def test_an_issues_author_without_a_role_cannot_start_a_run_by_labelling_it() -> None:
+    own = {"login": "ann", "type": "User"}
+    assert isinstance(find("issues", labeled(sender=own)), Skip)
+    assert isinstance(find("issues", labeled(sender=own, author_association="COLLABORATOR")), Trigger)
+
+
+def test_a_bot_is_skipped_unless_it_is_named() -> None:
+    bot = {"login": "helper[bot]", "type": "Bot"}
+    skipped = find("issues", labeled(sender=bot))
+    assert isinstance(skipped, Skip)
+    assert "helper[bot] is a bot" in skipped.reason
+    named = find("issues", labeled(sender=bot), allow_bots="other, helper")
+    assert isinstance(named, Trigger)
+    assert named.actor_is_bot
+
+
+@pytest.mark.parametrize("body", ["/stepflow run fixer", "/stepflow run fixer\nplease", "  /stepflow   run fixer"])
+def test_a_comment_command_names_the_agent(body) -> None:
+    found = find("issue_comment", commented(body))
+    assert isinstance(found, Trigger)
+    assert found.agent == "fixer"
+    assert found.issue_number == 7
+
+
+@pytest.mark.parametrize("body", ["", "please /stepflow run fixer", "/stepflow", "/stepflow run", "/stepflow run a b"])
+def test_any_other_comment_is_skipped(body) -> None:
+    assert isinstance(find("issue_comment", commented(body)), Skip)
+
+
+def test_a_commenter_without_a_role_and_a_pull_request_are_skipped() -> None:
+    assert isinstance(find("issue_comment", commented("/stepflow run fixer", association="CONTRIBUTOR")), Skip)
+    assert isinstance(find("issue_comment", commented("/stepflow run fixer", pull_request={"url": "x"})), Skip)
+
+
+def test_a_dispatch_takes_agent_and_issue_from_the_inputs() -> None:
+    found = find("workflow_dispatch", {"sender": BOB}, agent="fixer", issue="9")
+    assert isinstance(found, Trigger)
+    assert (found.agent, found.issue_number, found.issue) == ("fixer", 9, None)
+
+
+def test_a_dispatch_form_may_name_the_issue_itself() -> None:
+    assert find("workflow_dispatch", {"sender": BOB, "inputs": {"issue": "12"}}, agent="fixer").issue_number == 12
+    assert find("workflow_dispatch", {"sender": BOB, "inputs": {"issue": "x"}}, agent="fixer").issue_number is None
+    assert find("workflow_dispatch", {"sender": BOB, "inputs": {"issue": "12"}}, agent="f", issue="9").issue_number == 9
+
+
+def test_an_event_without_an_agent_or_of_another_action_is_skipped() -> None:
+    assert isinstance(find("schedule", {}), Skip)
+    assert isinstance(find("issues", {"action": "opened", "sender": BOB}), Skip)
+
+
+def test_a_schedule_runs_for_the_actor_that_the_runner_names() -> None:
+    found = find("schedule", {}, actor="carol", agent="fixer")
+    assert isinstance(found, Trigger)
+    assert found.actor == "carol"
+
+
+@pytest.mark.parametrize("payload", [{"action": 5}, {"issue": {"title": "x"}}, {"label": "agent:fixer"}])
+def test_a_payload_that_is_not_githubs_is_one_clear_error(payload) -> None:
+    with pytest.raises(InputError, match="payload is not what GitHub sends"):
+        find("issues", payload)
+
+
+@pytest.mark.parametrize(("name", "action"), [("issues", "labeled"), ("issue_comment", "created")])
+def test_an_event_that_lacks_its_issue_is_one_clear_error(name, action) -> None:
+    with pytest.raises(InputError, match="carries no"):
+        find(name, {"action": action, "sender": BOB})
