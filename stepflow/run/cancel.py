@@ -1,0 +1,52 @@
+"""Termination signals, as one exception at a safe moment.
+
+Takes: SIGINT and SIGTERM. Gives: `RunCancelled` in the main thread, at once or when a held section ends.
+May touch: the process's signal handlers, while the context is open (flow.md §10).
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from stepflow.errors import RunCancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Cancellation:
+    """Turns a signal into `RunCancelled`, wherever the main thread is; only once, so that the end can be written."""
+
+    def __init__(self) -> None:
+        self._held = False
+        self._asked: str | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen until the block ends, then give the signals back to whoever had them."""
+        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def hold(self) -> None:
+        """From here on a signal only counts where `check` asks: what has begun is never left half done."""
+        self._held = True
+
+    def check(self) -> None:
+        """Raise what came while signals were held."""
+        if self._asked is not None:
+            raise RunCancelled(self._asked)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._asked = f"the run received {signal.Signals(number).name}"
+        if not self._held:
+            self._held = True
+            raise RunCancelled(self._asked)

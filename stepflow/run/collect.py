@@ -1,0 +1,52 @@
+"""The report of a run as its journal stands.
+
+Takes: a prepared run. Gives: `RunReport`, at the end or on the way there.
+May touch: the run's journal, to read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
+from stepflow.journal import read_journal
+from stepflow.report import ReportFacts, collect_report, comment_summary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stepflow.domain.report import RunReport
+    from stepflow.run.ending import Ending
+    from stepflow.run.prepare import Prepared
+
+
+def journal_path(prepared: Prepared) -> Path:
+    """Where the run's journal is."""
+    return prepared.request.folder / "journal.jsonl"
+
+
+def collect_run(prepared: Prepared) -> RunReport:
+    """Everything that the journal and the request know."""
+    request, agent = prepared.request, prepared.agent
+    facts = ReportFacts(
+        run_id=request.run_id,
+        agent=agent.name,
+        problems=agent.problems,
+        issue=prepared.issue.number if prepared.issue else None,
+        run_folder=str(request.folder),
+        host_run_folder=request.host_folder,
+    )
+    return collect_report(read_journal(journal_path(prepared)), agent, facts=facts)
+
+
+def comment_text(prepared: Prepared, ending: Ending) -> str:
+    """The engine's own text for the run's one comment, with the ending that the journal does not hold yet."""
+    report = replace(
+        collect_run(prepared),
+        outcome=ending.outcome,
+        reason=ending.reason,
+        success=ending.outcome is Outcome.COMPLETED,
+        code=CODE_OF_OUTCOME.get(ending.outcome),
+    )
+    return comment_summary(report, prepared.agent, run_url=prepared.request.job_url)

@@ -1,0 +1,21 @@
+"""What the model is told about the issue.
+
+Takes: the issue as the event carried it. Gives: the context text of every iteration (prompts.md §7).
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepflow.domain.run import Issue
+
+
+def issue_text(issue: Issue | None) -> str:
+    """Number, title and body; empty without an issue. The prompt room frames it as data."""
+    if issue is None:
+        return ""
+    heading = f"Issue #{issue.number}{': ' + issue.title if issue.title else ''}"
+    by = f"\nWritten by {issue.author}" if issue.author else ""
+    return f"{heading}{by}\n\n{issue.body}".strip()

@@ -1,0 +1,118 @@
+"""One run, from its first event to its report.
+
+Takes: a prepared run. Gives: `AgentResult` with its `RunReport`, always; a bug of ours becomes `internal_error`.
+May touch: the run folder; everything else through the real parts that `stages.py` builds.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from typing import TYPE_CHECKING
+
+from stepflow.domain.event import FlowEnded, IterationStarted, Noted, RunFinished
+from stepflow.domain.redact import Redactor
+from stepflow.domain.report import AgentResult
+from stepflow.domain.words import Outcome
+from stepflow.errors import (
+    BoundaryError,
+    DefinitionError,
+    InputError,
+    IsolationError,
+    ModelError,
+    RunCancelled,
+    StepflowError,
+)
+from stepflow.journal import Fanout, JournalFile
+from stepflow.llm import Expect
+from stepflow.report import report_json
+from stepflow.run.collect import collect_run, journal_path
+from stepflow.run.ending import Ending
+from stepflow.run.log import LogFile
+from stepflow.run.stages import run_stages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from stepflow.domain.event import Entry
+    from stepflow.ports import Clock, Journal
+    from stepflow.run.cancel import Cancellation
+    from stepflow.run.prepare import Prepared
+
+
+def drive_run(
+    prepared: Prepared,
+    *,
+    clock: Clock,
+    cancellation: Cancellation,
+    listeners: Sequence[Callable[[Entry], None]] = (),
+) -> AgentResult:
+    """Run the stages, write every event down, and give the result, whatever happened."""
+    request = prepared.request
+    folder = request.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    redact = Redactor(request.inputs.secrets())
+    log = LogFile(folder / "log.jsonl", prepared.agent.log_format)
+    with prepared.resources, JournalFile(journal_path(prepared), clock, redact=redact) as file, log:
+        place = Place()
+        journal = Fanout(file, place, log, *listeners)
+        ending = _guarded(prepared, journal, clock, cancellation, place)
+        cancellation.hold()
+        success = ending.outcome is Outcome.COMPLETED
+        journal.append(RunFinished(outcome=ending.outcome, reason=ending.reason, success=success))
+    report = collect_run(prepared)
+    _write(folder / "report.json", report_json(report))
+    _write(folder / "effects.json", {"effects": report_json(report)["effects"]})
+    if prepared.recording is not None and request.inputs.record:
+        recorded = prepared.recording.to_yaml(Expect(outcome=report.outcome))
+        (request.folder / request.inputs.record).write_text(redact(recorded), encoding="utf-8")
+    return AgentResult.of(report)
+
+
+class Place:
+    """Remembers where a run is, for the first words of its reason (flow.md §11)."""
+
+    words = "Before the run"
+
+    def __call__(self, entry: Entry) -> None:
+        """Follow one entry."""
+        match entry.event:
+            case IterationStarted():
+                self.words = "Flow loop"
+            case FlowEnded(outcome=Outcome.COMPLETED):
+                self.words = "Completion loop"
+            case _:
+                pass
+
+
+def _guarded(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation, place: Place) -> Ending:
+    """The run's own handler: what ends a run from outside its logic becomes an outcome with a reason."""
+    try:
+        return run_stages(prepared, journal, clock, cancellation)
+    except RunCancelled as cancelled:
+        return Ending(outcome=Outcome.CANCELLED, reason=f"{place.words}: {cancelled}")
+    except StepflowError as error:
+        return Ending(outcome=_outcome_of(error), reason=f"{place.words}: {error}")
+    except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
+        journal.append(Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
+        told = f"{place.words}: an error of stepflow itself: {type(bug).__name__}: {bug}"
+        return Ending(outcome=Outcome.INTERNAL_ERROR, reason=told)
+
+
+def _outcome_of(error: StepflowError) -> Outcome:
+    match error:
+        case ModelError():
+            return Outcome.MODEL_FAILED
+        case BoundaryError():
+            return Outcome.BOUNDARY_FAILED
+        case IsolationError():
+            return Outcome.REFUSED
+        case InputError() | DefinitionError():
+            return Outcome.INVALID_DEFINITION
+        case _:
+            return Outcome.INTERNAL_ERROR
+
+
+def _write(path: Path, document: object) -> None:
+    path.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

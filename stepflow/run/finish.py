@@ -1,0 +1,174 @@
+"""After the flow: plan what GitHub shall show, and write it.
+
+Takes: a flow's result and the work it left. Gives: `Ending`.
+May touch: nothing itself; the boundary writes, with the token that goes nowhere else (boundary.md).
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.boundary import CommitsInfo, apply_effects, plan_effects, report_failure
+from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.github_writer import GitHubWriter
+from stepflow.domain.effect import describe_effect
+from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
+from stepflow.domain.redact import Redactor
+from stepflow.domain.words import Outcome
+from stepflow.run.collect import comment_text
+from stepflow.run.ending import Ending
+from stepflow.run.input_types import BoundaryMode
+from stepflow.run.parts import boundary_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stepflow.boundary import Plan
+    from stepflow.domain.decision import FlowResult
+    from stepflow.domain.effect import Receipt
+    from stepflow.domain.run import RunFacts
+    from stepflow.ports import Journal
+    from stepflow.run.cancel import Cancellation
+    from stepflow.run.prepare import Prepared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What the run did to the checkout: commits in a bundle with their tree, and files that were left uncommitted."""
+
+    commits: int = 0
+    tree: str = ""
+    uncommitted: tuple[str, ...] = ()
+    bundle: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finish:
+    """Everything that the end of a run works on."""
+
+    prepared: Prepared
+    facts: RunFacts
+    work: Work
+    journal: Journal
+    cancellation: Cancellation
+
+
+def finish_run(finish: Finish, result: FlowResult) -> Ending:
+    """Plan and apply after a completed flow; after any other, at most the report of the failure."""
+    ending = Ending(outcome=result.outcome, reason=result.reason)
+    writes = finish.prepared.request.inputs.boundary is BoundaryMode.GITHUB
+    if result.outcome is Outcome.COMPLETED:
+        plan = _plan(finish, result, ending)
+        ending = _refusal(plan) or (_apply(finish, plan, ending) if writes else ending)
+    if ending.outcome is not Outcome.COMPLETED and writes:
+        _report_failure(finish, ending)
+    return ending
+
+
+def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
+    work, prepared = finish.work, finish.prepared
+    plan = plan_effects(
+        prepared.agent,
+        finish.facts,
+        result,
+        boundary_settings(prepared.request),
+        summary=comment_text(prepared, ending),
+        commits=CommitsInfo(count=work.commits, uncommitted=work.uncommitted),
+        redactor=_redactor(finish),
+    )
+    for effect in plan.effects:
+        finish.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
+    _note(finish, "info", f"planned {len(plan.effects)} effects")
+    for warning in plan.warnings:
+        _note(finish, "warning", warning)
+    return plan
+
+
+def _refusal(plan: Plan) -> Ending | None:
+    return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: {plan.refusal}") if plan.refusal else None
+
+
+def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
+    with closing(_writer(finish)) as writer:
+        applied = apply_effects(
+            plan, writer=writer, pusher=_pusher(finish), record=lambda receipt: _record(finish, receipt)
+        )
+    if applied.outcome is Outcome.COMPLETED:
+        _note(finish, "info", "applied")
+        return completed
+    _note(finish, "error", f"{'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {applied.reason}")
+    return Ending(outcome=applied.outcome, reason=f"Completion loop: {applied.reason}")
+
+
+def _record(finish: Finish, receipt: Receipt) -> None:
+    finish.journal.append(
+        EffectApplied(
+            kind=receipt.kind,
+            status=receipt.status,
+            detail=receipt.detail,
+            url=receipt.url,
+            number=receipt.number,
+            commit=receipt.commit,
+        )
+    )
+    # This effect is through and written down, and the next has not begun: the moment to obey a signal.
+    finish.cancellation.check()
+
+
+def _report_failure(finish: Finish, ending: Ending) -> None:
+    with closing(_writer(finish)) as writer:
+        told = report_failure(
+            finish.prepared.agent,
+            finish.facts,
+            boundary_settings(finish.prepared.request),
+            outcome=ending.outcome,
+            text=comment_text(finish.prepared, ending),
+            writer=writer,
+            pusher=_pusher(finish),
+            redactor=_redactor(finish),
+        )
+    if told is not None:
+        finish.journal.append(FailureReported(detail=told.detail, url=told.url))
+
+
+def _writer(finish: Finish) -> GitHubWriter:
+    return GitHubWriter(
+        api_url=finish.prepared.request.inputs.github_api_url,
+        repository=finish.facts.repository,
+        token=_token(finish),
+        redactor=_redactor(finish),
+    )
+
+
+def _pusher(finish: Finish) -> BundlePush | None:
+    request, agent, work = finish.prepared.request, finish.prepared.agent, finish.work
+    if work.bundle is None:
+        return None
+    return BundlePush(
+        remote_url=f"{request.inputs.github_server_url.rstrip('/')}/{request.repository}.git",
+        token=_token(finish),
+        bundle=work.bundle,
+        folder=request.folder,
+        base_commit=finish.facts.base_commit,
+        run_id=request.run_id,
+        agent=agent.name,
+        issue=finish.facts.issue.number if finish.facts.issue else None,
+        tree=work.tree,
+        protected_paths=agent.github.protected_paths,
+        redactor=_redactor(finish),
+    )
+
+
+def _token(finish: Finish) -> str:
+    token = finish.prepared.request.inputs.github_token
+    return token.get_secret_value() if token else ""
+
+
+def _redactor(finish: Finish) -> Redactor:
+    return Redactor(finish.prepared.request.inputs.secrets())
+
+
+def _note(finish: Finish, level: str, message: str) -> None:
+    finish.journal.append(Noted(level=level, message=f"[Boundary] {message}"))

@@ -1,0 +1,128 @@
+"""The stages of a run: toolbox and flow, then the boundary.
+
+Takes: a prepared run, a journal, a clock. Gives: `Ending`.
+May touch: nothing itself; it starts the toolbox, hands the flow its ports, and opens the boundary when all is done.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stepflow.domain.command import CommandRequest
+from stepflow.domain.event import Noted, RunStarted, WorkCollected
+from stepflow.domain.run import RunFacts
+from stepflow.domain.state import fold
+from stepflow.errors import InputError
+from stepflow.flow import run_flow
+from stepflow.ports import Ports
+from stepflow.run.context import issue_text
+from stepflow.run.finish import Finish, Work, finish_run
+from stepflow.run.parts import LoadedSchemas, toolbox_options
+from stepflow.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from stepflow.ports import Clock, Journal
+    from stepflow.run.cancel import Cancellation
+    from stepflow.run.ending import Ending
+    from stepflow.run.prepare import Prepared
+
+#: A larger bundle is cut off; the boundary refuses changes above 8 MiB anyway (boundary.md "Commits").
+MAX_BUNDLE = 64 * 1024 * 1024
+#: Seconds that all of `setup` may take.
+SETUP_TIMEOUT = 1800.0
+
+
+def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation) -> Ending:
+    """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub."""
+    request = prepared.request
+    with Toolbox.start(request.root, options=toolbox_options(request.inputs)) as toolbox:
+        facts = _facts(prepared, base_commit=toolbox.tree().commit)
+        started = _started(prepared, facts, toolbox)
+        journal.append(started)
+        _set_up(toolbox, request.inputs.setup, journal)
+        ports = Ports(
+            model=prepared.model,
+            tools=toolbox,
+            commands=toolbox,
+            schemas=LoadedSchemas(),
+            journal=journal,
+            clock=clock,
+        )
+        result = run_flow(prepared.agent, facts, ports, fold([started]))
+        work = _collect(prepared, facts, toolbox, journal)
+    cancellation.hold()
+    result = replace(result, validated=result.validated and not work.uncommitted)
+    finish = Finish(prepared=prepared, facts=facts, work=work, journal=journal, cancellation=cancellation)
+    return finish_run(finish, result)
+
+
+def _facts(prepared: Prepared, *, base_commit: str) -> RunFacts:
+    request, agent, inputs = prepared.request, prepared.agent, prepared.request.inputs
+    settings = agent.github.pull_request
+    return RunFacts(
+        run_id=request.run_id,
+        root=str(request.root),
+        limits=prepared.limits,
+        nonce=secrets.token_hex(12),
+        model=inputs.model,
+        repository=request.repository,
+        issue=prepared.issue,
+        args=prepared.args,
+        context_text=issue_text(prepared.issue),
+        base_commit=base_commit,
+        base_branch=inputs.base_branch or settings.base or request.trigger.default_branch,
+    )
+
+
+def _started(prepared: Prepared, facts: RunFacts, toolbox: Toolbox) -> RunStarted:
+    agent = prepared.agent
+    return RunStarted(
+        run_id=facts.run_id,
+        agent=agent.name,
+        dialect=agent.dialect,
+        definition_digest=agent.digest,
+        verdict_type=agent.verdict.type,
+        entry_step=agent.entry_step,
+        max_iterations=facts.limits.iterations,
+        repository=facts.repository,
+        issue=facts.issue.number if facts.issue else None,
+        base_commit=facts.base_commit,
+        isolation=dict(toolbox.isolation),
+        options=prepared.request.inputs.options(),
+    )
+
+
+def _set_up(toolbox: Toolbox, commands: tuple[str, ...], journal: Journal) -> None:
+    """Run the workflow author's own commands once, where the tools will run (action.md, input `setup`)."""
+    if not commands:
+        return
+    script = "\n".join(("set -e", *commands))
+    result = toolbox.run_command(CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT))
+    journal.append(Noted(level="info", message=f"setup ended with exit code {result.exit_code}"))
+    if result.exit_code != 0:
+        said = (result.error or result.stderr or result.stdout).strip()[-1000:]
+        raise InputError(
+            f"the setup commands failed with exit code {result.exit_code}: {said}",
+            hint="Correct the input setup; it runs in the sandbox, as the tools do.",
+        )
+
+
+def _collect(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal) -> Work:
+    """Take the commits out of the checkout, now that nothing in it can change them any more."""
+    toolbox.end_step()
+    tree = toolbox.tree()
+    path = prepared.request.folder / "work.bundle"
+    bundle = None
+    if facts.base_commit and tree.commit != facts.base_commit:
+        with path.open("wb") as file:
+            bundle = toolbox.stream_bundle(facts.base_commit, file.write, max_bytes=MAX_BUNDLE)
+    work = Work(
+        commits=bundle.commits if bundle else 0,
+        tree=bundle.tree if bundle else "",
+        uncommitted=tree.uncommitted,
+        bundle=path if bundle else None,
+    )
+    journal.append(WorkCollected(head_commit=tree.commit, commits=work.commits, uncommitted=list(work.uncommitted)))
+    return work
