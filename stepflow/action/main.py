@@ -1,0 +1,71 @@
+"""The action: environ and event in, exit code out.
+
+Takes: the runner's environment. Gives: exit code, outputs, summary, annotations and the job log (action.md).
+May touch: environ, the `GITHUB_*` files, stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, TextIO, cast
+
+from stepflow.action.job import Job
+from stepflow.action.outputs import outputs_of
+from stepflow.action.perform import Performed, perform
+from stepflow.action.runner import read_runner
+from stepflow.domain.words import Outcome, exit_code
+from stepflow.errors import DefinitionError, RunCancelled, StepflowError
+from stepflow.report import ReportFacts, collect_report, job_summary, outcome_annotation, problem_annotations
+from stepflow.run.cancel import Cancellation
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from stepflow.domain.problem import Problem
+
+#: action.md "Outcomes and exit codes": these exits mean that nothing was begun because something was asked wrongly.
+BAD_INPUT = 2
+
+
+def main() -> int:
+    """The container's entry point."""
+    return act(os.environ, sys.stdout)
+
+
+def act(environ: MutableMapping[str, str], stdout: TextIO) -> int:
+    """Do what the inputs ask for; outputs, summary and annotations are written whatever happened."""
+    job = Job(environ, stdout)
+    cancellation = Cancellation()
+    with cancellation.listening():
+        performed = _performed(environ, job, cancellation)
+        cancellation.hold()
+        report = performed.report
+        job.say(*problem_annotations(performed.problems), *outcome_annotation(report))
+        job.write_summary(job_summary(report, performed.agent))
+        job.write_outputs(outputs_of(report))
+    return exit_code(report.outcome, neutral_on_limit=performed.neutral_on_limit)
+
+
+def _performed(environ: MutableMapping[str, str], job: Job, cancellation: Cancellation) -> Performed:
+    """The top handler: what goes wrong before a run has its own report ends here, as one clear message."""
+    try:
+        return perform(read_runner(environ), job, cancellation)
+    except RunCancelled as cancelled:
+        return _not_begun(Outcome.CANCELLED, str(cancelled))
+    except DefinitionError as error:
+        # `errors` stands below `domain` on the map and cannot name the type of its problems.
+        problems = cast("tuple[Problem, ...]", error.problems)
+        return _not_begun(Outcome.INVALID_DEFINITION, str(error), problems)
+    except StepflowError as error:
+        outcome = Outcome.INVALID_DEFINITION if error.exit_code == BAD_INPUT else Outcome.REFUSED
+        return _not_begun(outcome, str(error))
+    except Exception as bug:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome (house.md)
+        job.say("::group::Traceback", *traceback.format_exc().splitlines(), "::endgroup::")
+        return _not_begun(Outcome.INTERNAL_ERROR, f"an error of stepflow itself: {type(bug).__name__}: {bug}")
+
+
+def _not_begun(outcome: Outcome, reason: str, problems: tuple[Problem, ...] = ()) -> Performed:
+    facts = ReportFacts(outcome=outcome, reason=f"Before the run: {reason}", problems=problems)
+    return Performed(report=collect_report((), facts=facts), problems=problems)

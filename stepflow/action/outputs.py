@@ -1,0 +1,107 @@
+"""The action's outputs: always all of them, on every outcome.
+
+Takes: a report. Gives: the outputs by name, and their file form with delimiters that no value can hold.
+May touch: nothing (action.md "Outputs"; security.md case 5).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.json import compact
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.domain.effect import Receipt
+    from stepflow.domain.report import RunReport
+
+#: The names in the order of action.md. A test holds `action.yml` to them.
+OUTPUTS = (
+    "outcome",
+    "success",
+    "reason",
+    "iterations",
+    "validated",
+    "agent",
+    "issue",
+    "final-step",
+    "verdict",
+    "branch",
+    "commit",
+    "pull-request",
+    "pull-request-url",
+    "comment-url",
+    "tokens-in",
+    "tokens-out",
+    "cost-usd",
+    "duration-seconds",
+    "run-folder",
+    "report",
+    "structured-output",
+)
+
+#: An effect that was already as planned has its result too.
+DONE = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
+
+#: A job's outputs may hold 1 MiB in all; a longer structured output is left in the report.
+STRUCTURED_OUTPUT_CAP = 64 * 1024
+
+
+def outputs_of(report: RunReport) -> dict[str, str]:
+    """Every output as text; what a run did not get to is empty, a figure 0, a flag false."""
+    push = _applied(report, EffectKind.PUSH_BRANCH)
+    pull = _applied(report, EffectKind.OPEN_PULL_REQUEST)
+    comment = _applied(report, EffectKind.POST_COMMENT)
+    folder = report.host_run_folder or report.run_folder
+    return {
+        "outcome": report.outcome,
+        "success": _flag(report.success),
+        "reason": report.reason,
+        "iterations": str(report.iterations),
+        "validated": _flag(report.validated),
+        "agent": report.agent,
+        "issue": str(report.issue or ""),
+        "final-step": report.final_step_id,
+        "verdict": report.verdict or "",
+        "branch": push.detail if push else "",
+        "commit": push.commit if push else "",
+        "pull-request": str(pull.number or "") if pull else "",
+        "pull-request-url": pull.url if pull else "",
+        "comment-url": comment.url if comment else report.failure_report or "",
+        "tokens-in": str(report.usage.tokens_in),
+        "tokens-out": str(report.usage.output_tokens),
+        "cost-usd": "" if report.cost_usd is None else f"{report.cost_usd:.6f}",
+        "duration-seconds": f"{report.seconds:.1f}",
+        "run-folder": folder,
+        "report": f"{folder}/report.json" if folder else "",
+        "structured-output": _structured(report),
+    }
+
+
+def output_file_text(outputs: Mapping[str, str]) -> str:
+    """The lines for GITHUB_OUTPUT. Each delimiter is random and checked against its value."""
+    return "".join(_heredoc(name, value) for name, value in outputs.items())
+
+
+def _heredoc(name: str, value: str) -> str:
+    delimiter = f"end-{secrets.token_hex(16)}"
+    while delimiter in value:
+        delimiter = f"end-{secrets.token_hex(16)}"
+    return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
+
+
+def _applied(report: RunReport, kind: EffectKind) -> Receipt | None:
+    done = (receipt for receipt in report.effects if receipt.kind is kind and receipt.status in DONE)
+    return next(done, None)
+
+
+def _structured(report: RunReport) -> str:
+    text = "" if report.structured_output is None else compact(report.structured_output)
+    return text if len(text.encode()) <= STRUCTURED_OUTPUT_CAP else ""
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,141 @@
+"""The action's modes.
+
+Takes: what the runner handed over. Gives: `Performed`, a report with what belongs to it.
+May touch: the job log; everything else through `run/` and `load/`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.domain.problem import Severity, count_problems
+from stepflow.domain.words import Outcome
+from stepflow.errors import InputError
+from stepflow.load import find_agents, validate_agent
+from stepflow.report import ActionLog, ReportFacts, annotation, collect_report
+from stepflow.run.drive import drive_run
+from stepflow.run.input_types import Mode
+from stepflow.run.prepare import clock_for, prepare_run
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger import Skip, find_trigger, read_event
+
+if TYPE_CHECKING:
+    from stepflow.action.job import Job
+    from stepflow.action.runner import Runner
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.problem import Problem
+    from stepflow.domain.report import RunReport
+    from stepflow.run.cancel import Cancellation
+    from stepflow.run.trigger import Trigger
+
+
+@dataclass(frozen=True, kw_only=True)
+class Performed:
+    """What came of an invocation. `problems` become annotations; `agent` is None when none was loaded."""
+
+    report: RunReport
+    agent: AgentDefinition | None = None
+    problems: tuple[Problem, ...] = ()
+    neutral_on_limit: bool = False
+
+
+def perform(runner: Runner, job: Job, cancellation: Cancellation) -> Performed:
+    """Do what the input `mode` says."""
+    job.mask(runner.inputs.secrets())
+    for name in runner.unknown:
+        job.say(annotation("warning", f'The action has no input "{name}"; it is ignored.'))
+    match runner.inputs.mode:
+        case Mode.RUN:
+            return run_mode(runner, job, cancellation)
+        case Mode.VALIDATE:
+            return validate_mode(runner, job)
+        case mode:
+            raise InputError(f"this version has no mode {mode}.", hint="Use `mode: run` or `mode: validate`.")
+
+
+def run_mode(runner: Runner, job: Job, cancellation: Cancellation) -> Performed:
+    """One run, if the event asks for one."""
+    inputs = runner.inputs
+    trigger = find_trigger(runner.event_name, read_event(runner.event), inputs, actor=runner.actor)
+    if isinstance(trigger, Skip):
+        facts = ReportFacts(outcome=Outcome.SKIPPED, reason=f"Before the run: {trigger.reason}")
+        return Performed(report=collect_report((), facts=facts))
+    clock = clock_for(inputs)
+    prepared = prepare_run(_request(runner, trigger), now=clock.now())
+    log = ActionLog(prepared.limits)
+    result = drive_run(
+        prepared,
+        clock=clock,
+        cancellation=cancellation,
+        listeners=(lambda entry: job.say(*log.render(entry)),),
+    )
+    job.say(*log.close())
+    return Performed(
+        report=result.report,
+        agent=prepared.agent,
+        problems=prepared.agent.problems,
+        neutral_on_limit=inputs.neutral_on_limit,
+    )
+
+
+def validate_mode(runner: Runner, job: Job) -> Performed:
+    """Every problem of every agent, as annotations on the diff."""
+    inputs, root = runner.inputs, _root(runner)
+    agents = (inputs.agent,) if inputs.agent else find_agents(root)
+    if not agents:
+        raise InputError(f"there is no agent under {root}/.agent.", hint="`stepflow init NAME` writes one.")
+    found = {
+        name: validate_agent(
+            name,
+            root=root,
+            allow_spec_violations=inputs.allow_spec_violations,
+            allow_custom_verdict=inputs.allow_custom_verdict,
+        )
+        for name in agents
+    }
+    problems = tuple(problem for each in found.values() for problem in each)
+    for name, each in found.items():
+        job.say(f"{name}: {count_problems(each)}", *(f"  {problem}" for problem in each))
+    errors = sum(problem.severity is Severity.ERROR for problem in problems)
+    outcome = Outcome.INVALID_DEFINITION if errors else Outcome.COMPLETED
+    reason = f"Before the run: {len(agents)} agents checked, {errors} errors"
+    facts = ReportFacts(agent=inputs.agent or "", outcome=outcome, reason=reason, problems=problems)
+    report = replace(collect_report((), facts=facts), success=not errors)
+    return Performed(report=report, problems=problems)
+
+
+def _root(runner: Runner) -> Path:
+    root = (runner.workspace / runner.inputs.working_directory).resolve()
+    if not root.is_dir():
+        raise InputError(
+            f"the working directory {root} does not exist.",
+            hint="Check out the repository first (actions/checkout), and check the input working-directory.",
+        )
+    return root
+
+
+def _request(runner: Runner, trigger: Trigger) -> RunRequest:
+    run_id = f"{runner.run_id}-{secrets.token_hex(3)}"
+    given = runner.inputs.run_folder
+    folder = Path(given) if given else runner.temp / "stepflow" / run_id
+    return RunRequest(
+        run_id=run_id,
+        inputs=runner.inputs,
+        trigger=trigger,
+        root=_root(runner),
+        folder=folder.resolve(),
+        host_folder=_on_host(folder, runner),
+        repository=runner.repository,
+        job_url=runner.job_url,
+    )
+
+
+def _on_host(folder: Path, runner: Runner) -> str:
+    """The folder's name outside the container: the runner translates input values, so one of them tells (action.md)."""
+    host_temp = runner.inputs.host.removeprefix("host=")
+    if not host_temp or not folder.is_relative_to(runner.temp):
+        return str(folder)
+    return str(Path(host_temp) / folder.relative_to(runner.temp))

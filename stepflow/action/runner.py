@@ -1,0 +1,116 @@
+"""What a GitHub runner hands to a container action.
+
+Takes: the environment. Gives: `Runner`, typed, with the inputs; secrets are taken out of the environment.
+May touch: the environment, the event file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.errors import InputError
+from stepflow.run import Inputs, read_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+
+    from stepflow.domain.json import JsonObject
+
+PREFIX = "INPUT_"
+
+#: What the job's own programs would accept as a credential. The inputs are taken out by their prefix.
+CREDENTIALS = (
+    "GITHUB_TOKEN",
+    "ACTIONS_RUNTIME_TOKEN",
+    "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
+    "ACTIONS_ID_TOKEN_REQUEST_URL",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """The runner's side of the contract. Paths are as this process sees them; empty files mean that there is none.
+
+    `unknown` are inputs that the action does not declare.
+    """
+
+    inputs: Inputs
+    unknown: tuple[str, ...]
+    event_name: str
+    event: JsonObject
+    actor: str
+    repository: str
+    job_url: str
+    run_id: str
+    workspace: Path
+    temp: Path
+    output_file: Path | None
+    summary_file: Path | None
+    debug: bool
+
+
+def read_runner(environ: MutableMapping[str, str]) -> Runner:
+    """Read everything once, and leave no secret behind in `environ`."""
+    given, unknown = _take_inputs(environ)
+    inputs = read_inputs(given)
+    # Runners set more than they promise: one of them repeats every input under its bare name.
+    secrets = set(inputs.secrets())
+    for name in tuple(environ):
+        if name in CREDENTIALS or environ[name] in secrets:
+            del environ[name]
+    return Runner(
+        inputs=inputs,
+        unknown=unknown,
+        event_name=environ.get("GITHUB_EVENT_NAME", ""),
+        event=_read_event(environ.get("GITHUB_EVENT_PATH", "")),
+        actor=environ.get("GITHUB_TRIGGERING_ACTOR") or environ.get("GITHUB_ACTOR", ""),
+        repository=environ.get("GITHUB_REPOSITORY", ""),
+        job_url=_job_url(environ),
+        run_id="-".join((environ.get("GITHUB_RUN_ID") or "local", environ.get("GITHUB_RUN_ATTEMPT") or "1")),
+        workspace=Path(environ.get("GITHUB_WORKSPACE") or "."),
+        temp=Path(environ.get("RUNNER_TEMP") or "/tmp"),  # noqa: S108 - only where no runner names a place
+        output_file=_path(environ.get("GITHUB_OUTPUT")),
+        summary_file=_path(environ.get("GITHUB_STEP_SUMMARY")),
+        debug=environ.get("RUNNER_DEBUG") == "1",
+    )
+
+
+def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    # The runner keeps the dashes of an input's name and writes it in capitals.
+    found = {name: environ.pop(name) for name in tuple(environ) if name.startswith(PREFIX)}
+    given = {name.removeprefix(PREFIX).lower().replace(" ", "_"): value for name, value in found.items()}
+    known = {field.alias for field in Inputs.model_fields.values()} | {
+        name.replace("_", "-") for name in Inputs.model_fields
+    }
+    return (
+        {name: value for name, value in given.items() if name in known},
+        tuple(sorted(name for name in given if name not in known)),
+    )
+
+
+def _read_event(path: str) -> JsonObject:
+    if not path:
+        return {}
+    try:
+        event = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise InputError(
+            f"the event file {path} cannot be read: {exc}.", hint="GITHUB_EVENT_PATH must name a JSON file."
+        ) from exc
+    if not isinstance(event, dict):
+        raise InputError(f"the event file {path} holds no JSON object.", hint="GITHUB_EVENT_PATH must name an event.")
+    return event
+
+
+def _job_url(environ: Mapping[str, str]) -> str:
+    parts = tuple(environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"))
+    return "{}/{}/actions/runs/{}".format(*parts) if all(parts) else ""
+
+
+def _path(value: str | None) -> Path | None:
+    return Path(value) if value else None

@@ -1,0 +1,170 @@
+"""Wrong input ends with one clear message, exit 2 and nothing written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.checkout import DEMO, Invocation, Runner, git, labeled, make_checkout
+
+SCRIPTED = {
+    "provider": "scripted",
+    "scenario": str(DEMO / "scenario.yaml"),
+    "boundary": "dry-run",
+    "isolation": "best-effort",
+}
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    """A runner on the demo's repository with a scripted model."""
+    folder = tmp_path / "runner"
+    folder.mkdir()
+    return Runner(checkout=make_checkout(tmp_path / "checkout"), folder=folder, inputs=dict(SCRIPTED))
+
+
+def assert_refused(done: Invocation, runner: Runner, *words: str) -> None:
+    """Exit 2, outputs set, one error that holds the words, and a checkout that nobody touched."""
+    assert done.exit_code == 2, done.log
+    assert (done.outputs["outcome"], done.outputs["success"]) == ("invalid_definition", "false")
+    errors = [line for line in done.annotations if line.startswith("::error")]
+    assert any(all(word in line for word in words) for line in errors), done.log
+    assert "Traceback" not in done.log
+    assert not (runner.folder / "temp").exists()
+    assert "❌" in done.summary
+
+
+def registry(runner: Runner) -> Path:
+    return runner.checkout / ".agent" / "fixer" / "steps_registry.json"
+
+
+def edit(path: Path, change) -> None:
+    """Change a JSON file of the checkout."""
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document, indent=2))
+
+
+def test_an_unknown_agent_is_named_with_those_that_exist(runner: Runner) -> None:
+    assert_refused(runner.run(labeled("agent:fixr")), runner, "SF101", "fixr", "fixer")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc", "a b", "Fixer"])
+def test_an_agents_name_that_is_a_path_is_refused(runner: Runner, name: str) -> None:
+    assert_refused(runner.run(labeled(f"agent:{name}")), runner, "SF101")
+
+
+def test_broken_json_is_told_with_its_line(runner: Runner) -> None:
+    text = registry(runner).read_text().splitlines()
+    text.insert(3, "oops")
+    registry(runner).write_text("\n".join(text))
+    assert_refused(runner.run(labeled()), runner, "SF104", "file=.agent/fixer/steps_registry.json,line=4")
+
+
+def test_a_missing_schema_file_is_named(runner: Runner) -> None:
+    for schema in (runner.checkout / ".agent/fixer/schemas").glob("*.json"):
+        schema.unlink()
+    assert_refused(runner.run(labeled()), runner, "SF401")
+
+
+def test_an_enum_that_differs_from_the_allowed_intents_is_refused(runner: Runner) -> None:
+    edit(
+        registry(runner),
+        lambda found: found["steps"]["initial.issue"]["structuredGate"].update(allowedIntents=["next", "repeat"]),
+    )
+    assert_refused(runner.run(labeled()), runner, "SF326", "repeat")
+
+
+def test_a_dangling_transition_is_refused(runner: Runner) -> None:
+    edit(
+        registry(runner),
+        lambda found: found["steps"]["initial.issue"]["transitions"].update(next={"target": "continuation.gone"}),
+    )
+    assert_refused(runner.run(labeled()), runner, "SF343", "continuation.gone")
+
+
+def test_an_unknown_validator_is_refused(runner: Runner) -> None:
+    edit(
+        registry(runner),
+        lambda found: found["validationSteps"]["closure.issue"]["validationConditions"].append({"validator": "nope"}),
+    )
+    assert_refused(runner.run(labeled()), runner, "SF603", "nope")
+
+
+def test_a_missing_prompt_is_refused(runner: Runner) -> None:
+    (runner.checkout / ".agent/fixer/prompts/steps/initial/issue/f_default.md").unlink()
+    assert_refused(runner.run(labeled()), runner, "SF501", "initial.issue")
+
+
+def test_a_required_parameter_without_a_value_is_refused(runner: Runner) -> None:
+    parameter = {"topic": {"type": "string", "cli": "--topic", "required": True, "description": "What about"}}
+    edit(runner.checkout / ".agent/fixer/agent.json", lambda found: found.update(parameters=parameter))
+    assert_refused(runner.run(labeled()), runner, "SF209", "topic")
+    assert runner.run(labeled(), parameters="topic: parsing").exit_code != 2
+
+
+def test_all_problems_of_a_broken_registry_appear_together_on_their_lines(runner: Runner) -> None:
+    def damage(found) -> None:
+        found["steps"]["initial.issue"]["transitions"]["next"] = {"target": "continuation.gone"}
+        found["validationSteps"]["closure.issue"]["validationConditions"].append({"validator": "nope"})
+
+    edit(registry(runner), damage)
+    lines = registry(runner).read_text().splitlines()
+    at_target = next(number for number, line in enumerate(lines, 1) if "continuation.gone" in line)
+    at_validator = next(number for number, line in enumerate(lines, 1) if '"nope"' in line)
+    done = runner.run({}, name="pull_request", mode="validate")
+    assert done.exit_code == 2
+    where = "file=.agent/fixer/steps_registry.json,line="
+    assert any(f"{where}{at_target}," in line and "SF343" in line for line in done.annotations), done.log
+    assert any(f"{where}{at_validator}," in line and "SF603" in line for line in done.annotations), done.log
+
+
+def test_validate_passes_a_sound_agent_on_any_event(runner: Runner) -> None:
+    done = runner.run({}, name="push", mode="validate")
+    assert done.exit_code == 0
+    assert done.outputs["outcome"] == "completed"
+    assert "fixer: no problems" in done.log
+    assert done.annotations == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"provider": "anthropic"}, "anthropic-api-key"),
+        ({"budget_usd": "five"}, "budget-usd"),
+        ({"boundary": "github"}, "github-token"),
+        ({"provider": "anthropic", "anthropic_api_key": "k-123456", "model": "no-such-model"}, "budget-tokens"),
+        ({"scenario": ""}, "scenario"),
+        ({"scenario": "/no/such/file.yaml"}, "/no/such/file.yaml"),
+        ({"mode": "dance"}, "input mode"),
+        ({"mode": "preflight"}, "no mode preflight"),
+        ({"network": "none"}, "network: none"),
+        ({"provider": "bedrock"}, "provider: bedrock"),
+        ({"working_directory": "nowhere"}, "working-directory"),
+        (
+            {"anthropic_base_url": "http://example.com", "provider": "anthropic", "anthropic_api_key": "k-123456"},
+            "http",
+        ),
+    ],
+)
+def test_an_input_that_cannot_work_is_named_with_the_way_out(runner: Runner, inputs: dict, words: str) -> None:
+    assert_refused(runner.run(labeled(), **inputs), runner, words)
+
+
+def test_an_input_that_nobody_declared_is_only_a_warning(runner: Runner) -> None:
+    done = runner.run(labeled("bug"), budgt_usd="5")
+    assert done.exit_code == 0
+    assert any('no input "budgt-usd"' in line for line in done.annotations)
+
+
+def test_an_event_that_is_not_ours_is_skipped_with_the_reason(runner: Runner) -> None:
+    done = runner.run(labeled("bug"))
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "skipped")
+    assert any(line.startswith("::notice") and '"bug"' in line for line in done.annotations)
+
+
+def test_the_checkout_is_never_touched_by_wrong_input(runner: Runner) -> None:
+    runner.run(labeled("agent:nobody"))
+    assert git("status", "--porcelain", cwd=runner.checkout) == ""

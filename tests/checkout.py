@@ -1,0 +1,128 @@
+"""A checked-out repository with an agent, and a runner's environment around it, for tests of whole runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stepflow.action import act
+
+DEMO = Path(__file__).parents[1] / "stepflow" / "cli" / "demo"
+
+ISSUE = {
+    "number": 7,
+    "title": "1h30m is not understood",
+    "body": "`python3 timesheet.py 25m 1h30m` ends in a traceback.",
+    "user": {"login": "ann", "type": "User"},
+    "html_url": "https://github.example/o/r/issues/7",
+    "labels": [{"name": "agent:fixer"}],
+    "author_association": "NONE",
+}
+
+
+def git(*words: str, cwd: Path) -> str:
+    """Run git as somebody; its output."""
+    identity = ("-c", "user.name=Test", "-c", "user.email=test@example.com", "-c", "init.defaultBranch=main")
+    done = subprocess.run(["git", *identity, *words], cwd=cwd, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def make_checkout(root: Path) -> Path:
+    """The demo's repository under its real names, committed."""
+    source = DEMO / "repository"
+    for file in (path for path in source.rglob("*") if path.is_file()):
+        target = root / str(file.relative_to(source)).removesuffix(".txt")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
+    git("init", "-q", cwd=root)
+    git("add", "-A", cwd=root)
+    git("commit", "-qm", "Begin", cwd=root)
+    return root
+
+
+def labeled(label: str = "agent:fixer", **issue: Any) -> dict[str, Any]:
+    """The event of a label that a maintainer put on the issue."""
+    return {
+        "action": "labeled",
+        "label": {"name": label},
+        "issue": {**ISSUE, **issue},
+        "sender": {"login": "bob", "type": "User"},
+        "repository": {"full_name": "o/r", "default_branch": "main"},
+    }
+
+
+@dataclass(kw_only=True)
+class Invocation:
+    """One call of the action, with everything a job sees of it."""
+
+    exit_code: int
+    log: str
+    outputs: dict[str, str]
+    summary: str
+    environ: dict[str, str]
+
+    @property
+    def annotations(self) -> list[str]:
+        """The workflow commands that annotate."""
+        return [line for line in self.log.splitlines() if re.match(r"::(error|warning|notice)", line)]
+
+
+@dataclass(kw_only=True)
+class Runner:
+    """A runner's files and variables around a checkout."""
+
+    checkout: Path
+    folder: Path
+    inputs: dict[str, str] = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def run(self, event: dict[str, Any], *, name: str = "issues", **inputs: str) -> Invocation:
+        """Call the action on an event; an input `a_b` is the input `a-b`."""
+        number = len(list(self.folder.glob("event-*.json")))
+        path = self.folder / f"event-{number}.json"
+        path.write_text(json.dumps(event))
+        output, summary = self.folder / f"output-{number}", self.folder / f"summary-{number}"
+        given = {**self.inputs, **{key.replace("_", "-"): value for key, value in inputs.items()}}
+        environ = {
+            "GITHUB_EVENT_NAME": name,
+            "GITHUB_EVENT_PATH": str(path),
+            "GITHUB_REPOSITORY": "o/r",
+            "GITHUB_WORKSPACE": str(self.checkout),
+            "GITHUB_OUTPUT": str(output),
+            "GITHUB_STEP_SUMMARY": str(summary),
+            "GITHUB_RUN_ID": "1001",
+            "GITHUB_RUN_ATTEMPT": "1",
+            "GITHUB_ACTOR": "bob",
+            "RUNNER_TEMP": str(self.folder / "temp"),
+            **self.environ,
+            **{f"INPUT_{key.upper()}": value for key, value in given.items()},
+        }
+        stdout = io.StringIO()
+        code = act(environ, stdout)
+        return Invocation(
+            exit_code=code,
+            log=stdout.getvalue(),
+            outputs=read_outputs(output),
+            summary=summary.read_text() if summary.exists() else "",
+            environ=environ,
+        )
+
+
+def read_outputs(path: Path) -> dict[str, str]:
+    """The outputs of a GITHUB_OUTPUT file, as the runner reads them."""
+    found: dict[str, str] = {}
+    lines = iter(path.read_text().splitlines() if path.exists() else [])
+    for line in lines:
+        name, _, delimiter = line.partition("<<")
+        value: list[str] = []
+        for inner in lines:
+            if inner == delimiter:
+                break
+            value.append(inner)
+        found[name] = "\n".join(value)
+    return found
