@@ -1,1 +1,64 @@
-"""The terminal's door: argv in, exit code out (house.md "Rooms")."""
+"""The terminal's door: argv in, exit code out (house.md "Rooms").
+
+Takes: argv. Gives: exit code.
+May touch: the terminal. A command's module is imported only when it is called: `--help` must answer at once (cli.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from stepflow.errors import DefinitionError, StepflowError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Command → its line in the help. The command's module in this package has `add_arguments` and `execute`.
+COMMANDS = {
+    "demo": "run the whole flow on a small repository with a scripted model: no key, no network",
+    "run": "run one agent on the repository you stand in",
+    "validate": "show every problem of every agent at once",
+    "graph": "draw an agent's step graph",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; what the user can act on is one message and an exit code."""
+    arguments = _parse(sys.argv[1:] if argv is None else list(argv))
+    try:
+        return int(importlib.import_module(f"stepflow.cli.{arguments.command}").execute(arguments))
+    except DefinitionError as error:
+        print(f"stepflow: {error}", *error.problems, sep="\n", file=sys.stderr)
+        return error.exit_code
+    except StepflowError as error:
+        print(f"stepflow: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="stepflow",
+        description="Runs AI agents on a repository's issues, one declared step at a time.",
+        epilog="`stepflow COMMAND --help` shows a command's options. Try `stepflow demo` first.",
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    asked = next((word for word in words if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        if name == asked:
+            importlib.import_module(f"stepflow.cli.{name}").add_arguments(command)
+    return parser.parse_args(words)
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_rest: object) -> None:
+        from importlib.metadata import version  # noqa: PLC0415 - costs more than all the rest of `--help`
+
+        print(f"stepflow {version('stepflow')}")
+        parser.exit()

@@ -1,0 +1,83 @@
+"""`stepflow demo`: the whole flow on a small repository, with a scripted model (cli.md).
+
+Takes: nothing. Gives: exit code 0 when the run completed as the scenario says.
+May touch: a new temporary folder, where the repository and the run folder are; tools and validators are real.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.cli.run import request_of, run_request
+from stepflow.cli.terminal import make_console
+from stepflow.domain.command import CommandRequest
+from stepflow.domain.words import Isolation, exit_code
+from stepflow.errors import InputError
+from stepflow.report import mermaid_graph, walked_path
+from stepflow.run.inputs import read_inputs
+from stepflow.run.trigger import Trigger
+from stepflow.toolbox import Toolbox, ToolboxOptions
+
+if TYPE_CHECKING:
+    import argparse
+
+#: Python files of the demo are stored under this name, so that no tool takes the buggy program for ours.
+STORED_SUFFIX = ".txt"
+
+FIRST_COMMIT = "git init -q -b main && git add -A && git commit -q -m 'Add the duration parser'"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `demo`."""
+    parser.add_argument("--keep", metavar="DIR", help="make the repository and the run folder here, and keep them")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Make the repository, run its agent, show the picture."""
+    place = Path(arguments.keep).resolve() if arguments.keep else Path(tempfile.mkdtemp(prefix="stepflow-demo-"))
+    # The tools' user must be able to walk here; the folder was made for us alone.
+    place.mkdir(parents=True, exist_ok=True)
+    place.chmod(0o755)
+    root = place / "repository"
+    with as_file(files("stepflow.cli") / "demo") as source:
+        make_repository(source / "repository", root)
+        shutil.copy(source / "scenario.yaml", place)
+    inputs = read_inputs(
+        {
+            "agent": "fixer",
+            "provider": "scripted",
+            "scenario": str(place / "scenario.yaml"),
+            "boundary": "dry-run",
+            "isolation": "best-effort",
+            "run-folder": str(place / "run"),
+        }
+    )
+    console = make_console(sys.stdout)
+    console.print(f"A repository with a bug, an agent and an issue: {root}\n")
+    result, agent = run_request(
+        request_of(inputs, root, trigger=Trigger(agent="fixer", actor="", actor_is_bot=False)), console
+    )
+    console.print("\nThe graph that was walked (Mermaid; GitHub draws it in the job summary):\n")
+    console.print(mermaid_graph(agent, walked_path(result.report)))
+    return exit_code(result.report.outcome)
+
+
+def make_repository(source: Path, root: Path) -> None:
+    """Copy the stored files under their real names and commit them, with the toolbox's git."""
+    if root.exists():
+        raise InputError(f"{root} exists already.", hint="Name another folder with --keep.")
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        target = root / str(file.relative_to(source)).removesuffix(STORED_SUFFIX)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
+    with Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT)) as toolbox:
+        result = toolbox.run_command(CommandRequest(argv=("sh", "-c", FIRST_COMMIT), timeout=60))
+    if result.exit_code != 0:
+        raise InputError(
+            f"git could not make the demo's repository: {result.stderr or result.error}", hint="Is git installed?"
+        )

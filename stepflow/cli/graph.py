@@ -1,0 +1,38 @@
+"""`stepflow graph NAME`: the step graph, optionally with the path of a run.
+
+Takes: an agent's name. Gives: Mermaid or JSON on stdout.
+May touch: the agent folder through `load/`; a run folder's journal.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.journal import read_journal
+from stepflow.load import load_agent
+from stepflow.report import collect_report, graph_json, mermaid_graph, walked_path
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `graph`."""
+    parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
+    parser.add_argument("--format", choices=("mermaid", "json"), default="mermaid", help="how to draw it")
+    parser.add_argument("--run", metavar="DIR", help="a run folder whose path is drawn into the graph")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the graph."""
+    agent = load_agent(arguments.agent, root=Path.cwd())
+    path = None
+    if arguments.run:
+        path = walked_path(collect_report(read_journal(Path(arguments.run) / "journal.jsonl"), agent))
+    if arguments.format == "json":
+        print(json.dumps(graph_json(agent, path), ensure_ascii=False, indent=2))
+    else:
+        print(mermaid_graph(agent, path).rstrip())
+    return 0

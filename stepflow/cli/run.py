@@ -1,0 +1,110 @@
+"""`stepflow run NAME`: one run, here.
+
+Takes: flags. Gives: exit code; with `--json` the report on stdout, everything else on stderr (cli.md).
+May touch: the terminal; everything else through `run/`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.cli.options import add_input_flags, read_flags
+from stepflow.cli.terminal import make_console, watch_run
+from stepflow.domain.words import exit_code
+from stepflow.errors import InputError
+from stepflow.report import final_words, report_json
+from stepflow.run.cancel import Cancellation
+from stepflow.run.drive import drive_run
+from stepflow.run.prepare import clock_for, prepare_run
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger import Trigger, issue_of, read_event
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.json import JsonObject
+    from stepflow.domain.report import AgentResult
+    from stepflow.run.inputs import Inputs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `run`."""
+    parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
+    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
+    parser.add_argument("--event", metavar="FILE", help="an event's payload (JSON) that carries the issue")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
+    add_input_flags(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run the agent and say how it ended."""
+    inputs = read_flags(arguments, agent=arguments.agent)
+    root = Path(arguments.repo).resolve()
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}.", hint="Name the repository with --repo.")
+    request = request_of(inputs, root, trigger=_trigger(arguments, inputs))
+    result, _agent = run_request(request, make_console(sys.stderr if arguments.json else sys.stdout))
+    if arguments.json:
+        print(json.dumps(report_json(result.report), ensure_ascii=False))
+    return exit_code(result.report.outcome, neutral_on_limit=inputs.neutral_on_limit)
+
+
+def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
+    """A run of this machine, with a run folder of its own unless one is named."""
+    run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    default = Path(os.environ.get("RUNNER_TEMP") or tempfile.gettempdir()) / "stepflow" / run_id
+    folder = Path(inputs.run_folder).resolve() if inputs.run_folder else default
+    return RunRequest(
+        run_id=run_id,
+        inputs=inputs,
+        trigger=trigger,
+        root=root,
+        folder=folder,
+        repository=os.environ.get("GITHUB_REPOSITORY", ""),
+    )
+
+
+def run_request(request: RunRequest, console: Console) -> tuple[AgentResult, AgentDefinition]:
+    """Prepare and drive one run, and show it as it goes."""
+    cancellation = Cancellation()
+    clock = clock_for(request.inputs)
+    with cancellation.listening():
+        prepared = prepare_run(request, now=clock.now())
+        with watch_run(console, prepared.limits) as listener:
+            result = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,))
+    console.print(*final_words(result.report), sep="\n")
+    return result, prepared.agent
+
+
+def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
+    """You yourself are the trigger; the issue may come from an event's file."""
+    payload = _read_json(Path(arguments.event)) if arguments.event else {}
+    event = read_event(payload)
+    return Trigger(
+        agent=arguments.agent,
+        actor=os.environ.get("GITHUB_ACTOR", ""),
+        actor_is_bot=False,
+        issue=issue_of(event.issue) if event.issue else None,
+        issue_number=event.issue.number if event.issue else inputs.issue,
+        default_branch=event.repository.default_branch,
+    )
+
+
+def _read_json(path: Path) -> JsonObject:
+    try:
+        payload = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise InputError(f"the event file {path} cannot be read: {exc}.", hint="--event names a JSON file.") from exc
+    if not isinstance(payload, dict):
+        raise InputError(f"the event file {path} holds no JSON object.", hint="--event names an event's payload.")
+    return payload
