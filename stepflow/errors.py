@@ -41,6 +41,9 @@ class DefinitionError(StepflowError):
         super().__init__(message, hint=hint)
         self.problems = tuple(problems)
 
+    def __str__(self) -> str:
+        return "\n".join((super().__str__(), *(str(problem) for problem in self.problems)))
+
 
 class ModelError(StepflowError):
     """The model cannot be asked at all (no key, bad address). A failed call is a `ModelFault` value instead."""

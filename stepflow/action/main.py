@@ -57,7 +57,7 @@ def _performed(environ: MutableMapping[str, str], job: Job, cancellation: Cancel
     except DefinitionError as error:
         # `errors` stands below `domain` on the map and cannot name the type of its problems.
         problems = cast("tuple[Problem, ...]", error.problems)
-        return _not_begun(Outcome.INVALID_DEFINITION, str(error), problems)
+        return _not_begun(Outcome.INVALID_DEFINITION, error.message, problems)
     except StepflowError as error:
         outcome = Outcome.INVALID_DEFINITION if error.exit_code == BAD_INPUT else Outcome.REFUSED
         return _not_begun(outcome, str(error))

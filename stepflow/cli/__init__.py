@@ -11,7 +11,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from stepflow.errors import DefinitionError, StepflowError
+from stepflow.errors import StepflowError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(sys.argv[1:] if argv is None else list(argv))
     try:
         return int(importlib.import_module(f"stepflow.cli.{arguments.command}").execute(arguments))
-    except DefinitionError as error:
-        print(f"stepflow: {error}", *error.problems, sep="\n", file=sys.stderr)
-        return error.exit_code
     except StepflowError as error:
         print(f"stepflow: {error}", file=sys.stderr)
         return error.exit_code

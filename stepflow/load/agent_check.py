@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.load.agent_file import AGENT_CODES, AgentFile, Runner
 from stepflow.load.agent_layout import report_old_names, to_runner_layout
 from stepflow.load.documents import read_object
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from stepflow.load.folder import AgentFolder
 
 AGENT_FILE = "agent.json"
-
-#: flow.md §14.
-TOOL_NAMES = ("Bash", "Read", "Glob", "Grep", "Write", "Edit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +85,7 @@ def _check_names(file: AgentFile, folder: AgentFolder, found: FileFindings) -> N
 
 def _check_tools(tools: list[str] | tuple[str, ...], found: FileFindings) -> None:
     for index, tool in enumerate(tools):
-        if tool != "*" and tool not in TOOL_NAMES:
-            message = f'the tool "{tool}" is not known and is ignored{nearest(tool, TOOL_NAMES)}'
-            fix = f"The tools are {listed(TOOL_NAMES)}."
+        if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
+            message = f'the tool "{tool}" is not known and is ignored{nearest(tool, TOOL_SPECS_BY_NAME)}'
+            fix = f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}."
             found.add("SF210", f"/runner/boundaries/allowedTools/{index}", message, fix)

@@ -32,7 +32,7 @@ from stepflow.load.validators import ValidationDesk, entry_of
 from stepflow.load.variables import check_variables, supply_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from importlib.resources.abc import Traversable
 
     from stepflow.domain.definition import Gate, SourceText, StepPrompt, ValidationEntry
@@ -56,14 +56,12 @@ _GRAPH_PLACES = r"/steps(/[^/]+(/(stepKind|c2|transitions|structuredGate)(/.*)?)
 class LoadOptions:
     """What the caller of the loader may choose.
 
-    `templates` is the folder of the shipped templates; `parse_retry` says what is wrong with a retry template,
-    None when it can be used.
+    `templates` is the folder of the shipped templates.
     """
 
     allow_spec_violations: bool
     allow_custom_verdict: bool
     templates: Traversable
-    parse_retry: Callable[[str], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +190,6 @@ class _Compiler:
             found=self.found,
             schemas=desk,
             prompts=files,
-            parse_retry=self.options.parse_retry,
         ).entries()
 
     def step(self, node: Node, parts: _Parts) -> Step:

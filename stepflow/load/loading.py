@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import Dialect, PermissionMode
 from stepflow.errors import DefinitionError
-from stepflow.load.agent_check import TOOL_NAMES, read_agent
+from stepflow.load.agent_check import read_agent
 from stepflow.load.compile_gate import LoadOptions, compile_gate_registry
 from stepflow.load.dialect import tell_dialect
 from stepflow.load.documents import read_object
@@ -25,7 +26,6 @@ from stepflow.load.prompt_files import shipped_prompt
 from stepflow.load.prompt_text import read_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
@@ -48,14 +48,13 @@ def load_agent(
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
     templates: Traversable | None = None,
-    parse_retry: Callable[[str], str | None] | None = None,
 ) -> AgentDefinition:
     """Load the agent in a folder, or the one of a bare name below `<root>/.agent` (default: the current folder).
 
-    `templates` replaces the folder of the shipped templates. `parse_retry` says what is wrong with a retry template.
+    `templates` replaces the folder of the shipped templates.
     Raises `DefinitionError` with every problem when there is any error; warnings and notes are in `.problems`.
     """
-    options = _options(allow_spec_violations, allow_custom_verdict, templates, parse_retry)
+    options = _options(allow_spec_violations, allow_custom_verdict, templates)
     definition, problems = _load(path, root, options, bare_registry=False)
     if definition is None:
         raise DefinitionError(_summary(problems), problems=problems)
@@ -70,28 +69,23 @@ def validate_agent(
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
     templates: Traversable | None = None,
-    parse_retry: Callable[[str], str | None] | None = None,
 ) -> tuple[Problem, ...]:
     """Every problem of an agent, sorted; never raises for them. With `bare_registry` there may be no `agent.json`."""
-    options = _options(allow_spec_violations, allow_custom_verdict, templates, parse_retry)
+    options = _options(allow_spec_violations, allow_custom_verdict, templates)
     return _load(path, root, options, bare_registry=bare_registry)[1]
 
 
-def _options(
-    violations: bool, custom: bool, templates: Traversable | None, parse_retry: Callable[[str], str | None] | None
-) -> LoadOptions:
+def _options(violations: bool, custom: bool, templates: Traversable | None) -> LoadOptions:
     return LoadOptions(
         allow_spec_violations=violations,
         allow_custom_verdict=custom,
         templates=templates or files("stepflow.prompt") / "templates",
-        parse_retry=parse_retry or (lambda _text: None),
     )
 
 
 def _summary(problems: tuple[Problem, ...]) -> str:
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
-    head = f"The agent definition has {errors} error{'' if errors == 1 else 's'}:"
-    return "\n".join([head, *(str(problem) for problem in problems)])
+    return f"the agent definition has {errors} error{'' if errors == 1 else 's'}."
 
 
 def _load(
@@ -197,7 +191,7 @@ def _define(made: _Made, folder: AgentFolder, problems: tuple[Problem, ...]) -> 
         sections=made.graph.sections,
         parameters=made.agent.parameters,
         default_model=runner.flow.default_model or DEFAULT_MODEL,
-        allowed_tools=None if everything else frozenset(tools or ()) & frozenset(TOOL_NAMES),
+        allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
         permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
         github=_github(runner.integrations.github),
         log_format=runner.logging.format,

@@ -16,7 +16,7 @@ from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
 from stepflow.load.placeholders import sections_in
 from stepflow.load.prompt_files import DEFAULT_EDITION, Address, Prompt
-from stepflow.load.vocabulary import TEMPLATE_KEYS
+from stepflow.prompt import TEMPLATE_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

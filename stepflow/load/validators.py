@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepflow.complete.extract import EXTRACTORS
 from stepflow.domain.definition import (
     Condition,
     ExitCode,
@@ -26,10 +27,10 @@ from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
 from stepflow.load.prompt_files import Address
 from stepflow.load.steps import check_c3_style, check_key, check_part
-from stepflow.load.vocabulary import EXTRACTOR_NAMES
+from stepflow.prompt import parse_retry_template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from stepflow.domain.definition import SourceText, SuccessRule
     from stepflow.domain.json import JsonObject, JsonValue
@@ -68,10 +69,7 @@ def entry_of(step_id: str, entries: Mapping[str, ValidationEntry], verdict: Verd
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationDesk:
-    """Builds the validation entries and reports what is wrong with them.
-
-    `parse_retry` says what is wrong with a retry template, None when it can be used.
-    """
+    """Builds the validation entries and reports what is wrong with them."""
 
     registry: GateRegistry
     nodes: Nodes
@@ -79,7 +77,6 @@ class ValidationDesk:
     found: FileFindings
     schemas: SchemaDesk | None
     prompts: PromptFiles | None
-    parse_retry: Callable[[str], str | None]
 
     def entries(self) -> dict[str, ValidationEntry]:
         """All validation entries by id; parts with a problem are left out."""
@@ -139,11 +136,11 @@ class ValidationDesk:
 
     def _check_extractors(self, name: str, entry: ValidatorEntry, at: str) -> None:
         for parameter, extractor in entry.extract_params.items():
-            if extractor not in EXTRACTOR_NAMES:
+            if extractor not in EXTRACTORS:
                 message = f'validator "{name}": there is no extractor "{extractor}" for "{parameter}"'
-                message += nearest(extractor, EXTRACTOR_NAMES)
+                message += nearest(extractor, EXTRACTORS)
                 place = child(child(at, "extractParams"), parameter)
-                self.found.add("SF605", place, message, f"The extractors are {listed(sorted(EXTRACTOR_NAMES))}.")
+                self.found.add("SF605", place, message, f"The extractors are {listed(sorted(EXTRACTORS))}.")
 
     def _check_owner(self, key: str, at: str) -> None:
         closures = [node.id for node in self.nodes.flow.values() if node.kind is StepKind.CLOSURE]
@@ -224,7 +221,7 @@ class ValidationDesk:
         prompt = self.prompts.read(path) if self.prompts else None
         if prompt is None:
             return None, _MISSING
-        fault = self.parse_retry(prompt.source.text)
+        fault = parse_retry_template(prompt.source.text)
         return (prompt.source, "") if fault is None else (None, f"cannot be parsed ({fault})")
 
 

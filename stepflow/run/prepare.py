@@ -68,7 +68,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     given = {**(scenario.params if scenario else {}), **inputs.parameters}
     args, problems = check_arguments(agent, given, issue=issue.number if issue else None)
     if any(problem.severity is Severity.ERROR for problem in problems):
-        raise DefinitionError(f'The run arguments do not fit agent "{agent.name}".', problems=problems)
+        raise DefinitionError(f'the run arguments do not fit agent "{agent.name}".', problems=problems)
     _check_boundary(request)
     _check_budget(agent, inputs)
     resources = ExitStack()

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from stepflow.load.vocabulary import TEMPLATE_KEYS
+from stepflow.prompt import TEMPLATE_KEYS
 
 
 @pytest.fixture(scope="session")

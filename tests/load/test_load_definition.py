@@ -354,15 +354,15 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path, templa
 
 
 def test_a_retry_template_that_cannot_be_parsed_counts_as_missing(tmp_path: Path, templates: Path) -> None:
-    def parse(text: str) -> str | None:
-        return "no end of each" if "{{" in text else None
-
-    agent = load_case("issue-flow", tmp_path, templates, parse_retry=parse)
+    load_case("issue-flow", tmp_path, templates)
+    for prompt in (tmp_path / ".agent/demo/prompts/steps/retry/issue").glob("*.md"):
+        prompt.write_text("{{#each changedFiles}}- {{this}}")
+    agent = load_agent("demo", root=tmp_path, templates=templates)
     entry = agent.steps["closure.issue"].validation
     assert entry
     assert (entry.retry_prompts, entry.any_retry_prompt) == ({}, None)
     assert [problem.code for problem in agent.problems] == ["SF513", "SF513"]
-    assert "cannot be parsed (no end of each)" in agent.problems[0].message
+    assert "cannot be parsed" in agent.problems[0].message
 
 
 def test_the_public_iterator_agent_loads_with_warnings_and_notes_only(tmp_path: Path, templates: Path) -> None:
