@@ -69,15 +69,7 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911 - one r
         case RunStarted():
             return replace(state, step_id=event.entry_step)
         case IterationStarted():
-            return replace(
-                state,
-                iteration=event.iteration,
-                step_id=event.step_id,
-                visits={**state.visits, event.step_id: state.visits.get(event.step_id, 0) + 1},
-                turns=0,
-                format_retries=0,
-                intent=None,
-            )
+            return _begun(state, event)
         case SchemaFailed():
             return replace(state, strikes=event.strikes)
         case PromptRendered():
@@ -109,6 +101,18 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911 - one r
 def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
     """The state after all these events."""
     return reduce(advance, events, state or RunState())
+
+
+def _begun(state: RunState, event: IterationStarted) -> RunState:
+    return replace(
+        state,
+        iteration=event.iteration,
+        step_id=event.step_id,
+        visits={**state.visits, event.step_id: state.visits.get(event.step_id, 0) + 1},
+        turns=0,
+        format_retries=0,
+        intent=None,
+    )
 
 
 def _answered(state: RunState, event: StepAnswered) -> RunState:

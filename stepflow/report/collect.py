@@ -19,6 +19,7 @@ from stepflow.domain.event import (
     IterationStarted,
     RunStarted,
     ValidatorRan,
+    WorkCollected,
 )
 from stepflow.domain.json import JsonObject
 from stepflow.domain.report import RunReport, ValidatorRun
@@ -121,8 +122,17 @@ def _validator_run(event: ValidatorRan) -> ValidatorRun:
 
 def _validated(events: Iterable[Event]) -> bool:
     """What the last closing found; before the boundary of a resumed run the validators are judged again."""
-    judged = [event.validated for event in events if isinstance(event, FlowEnded | CompletionJudged)]
-    return judged[-1] if judged else False
+    validated = False
+    for event in events:
+        match event:
+            case FlowEnded() | CompletionJudged():
+                validated = event.validated
+            case WorkCollected() if event.uncommitted:
+                # What leaves is not what the validators saw (boundary.md "Commits").
+                validated = False
+            case _:
+                pass
+    return validated
 
 
 def _receipts(events: Iterable[Event]) -> tuple[Receipt, ...]:

@@ -19,6 +19,7 @@ from stepflow.domain.event import (
     RunFinished,
     RunStarted,
     ValidatorRan,
+    WorkCollected,
 )
 from stepflow.report.plain import first_lines, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
@@ -41,6 +42,8 @@ def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one ret
             return _judged(event)
         case FlowEnded():
             return (line(LineKind.RUN, f"The flow ended: {event.outcome}."),)
+        case WorkCollected():
+            return _work(event)
         case EffectPlanned():
             return (line(LineKind.DETAIL, f"planned: {event.kind} {one_line(event.detail)}"),)
         case EffectApplied():
@@ -83,6 +86,14 @@ def _judged(event: CompletionJudged) -> tuple[StoryLine, ...]:
         return (line(LineKind.BAD, "✗ not done, and no attempt is left"),)
     asked = (line(LineKind.WORDS, f"│ {text}") for text in first_lines(event.retry_prompt, RETRY_SHOWN))
     return (line(LineKind.WARNING, f"not done: back to {one_line(event.step_id)} with this retry prompt"), *asked)
+
+
+def _work(event: WorkCollected) -> tuple[StoryLine, ...]:
+    commits = f"commits of this run: {event.commits}"
+    if not event.uncommitted:
+        return (line(LineKind.DETAIL, commits),)
+    left = f"not committed, so it stays here: {one_line(', '.join(event.uncommitted))}"
+    return (line(LineKind.DETAIL, commits), line(LineKind.WARNING, left))
 
 
 def _receipt(event: EffectApplied) -> StoryLine:

@@ -25,6 +25,7 @@ from stepflow.domain.event import (
     RunStarted,
     StepAnswered,
     ToolCalled,
+    WorkCollected,
 )
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import AgentResult, CheckResult
@@ -52,6 +53,14 @@ def test_the_history_has_one_entry_per_iteration_with_its_sums():
     assert first.seconds == pytest.approx(0.01 + 4.2 + 0.02 + 1.3 + 3.1 + 0.1)
     assert (second.format_retries, second.usage.output_tokens) == (1, 450)
     assert (third.transition, third.target) == ("closing", None)
+
+
+@pytest.mark.parametrize(("left", "validated"), [([], True), (["notes.txt"], False)])
+def test_a_run_that_leaves_files_uncommitted_is_not_validated(left: list[str], validated: bool):
+    collected = WorkCollected(head_commit="a" * 40, commits=1, uncommitted=left)
+    ended = next(at for at, (_, event) in enumerate(TIMED) if isinstance(event, FlowEnded))
+    timed = [*TIMED[: ended + 1], (0.1, collected), *TIMED[ended + 1 :]]
+    assert collect_report(entries_of(timed), AGENT).validated is validated
 
 
 def test_the_report_holds_the_totals_and_the_closing():

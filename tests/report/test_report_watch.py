@@ -34,6 +34,7 @@ from stepflow.domain.event import (
     ToolCalled,
     UserSpoke,
     ValidatorRan,
+    WorkCollected,
 )
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Limits
@@ -207,6 +208,7 @@ def _validator(**given) -> ValidatorRan:
             FlowEnded(outcome=Outcome.ABORTED, reason="r", step_id="s", answer=None, validated=False),
             "The flow ended: aborted.",
         ),
+        (WorkCollected(head_commit="c", commits=2), "  commits of this run: 2"),
         (EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"), "  planned: close_issue issue 7"),
         (
             EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.FAILED, detail="403"),
@@ -453,6 +455,11 @@ def test_a_run_may_start_twice_in_one_story():
     assert isinstance(STARTED, RunStarted)
     lines = action_log(entries_of([(0, STARTED), (0, STARTED)]))
     assert lines[:2] == lines[2:]
+
+
+def test_what_was_not_committed_is_named():
+    lines = lines_of(WorkCollected(head_commit="c", commits=0, uncommitted=["a.py", "b.py"]))
+    assert lines == ["  commits of this run: 0", "  not committed, so it stays here: a.py, b.py"]
 
 
 def test_a_structured_answer_is_not_told_word_by_word():
