@@ -12,7 +12,7 @@ from pydantic import Field, Strict
 
 from stepflow.domain.json import JsonValue
 from stepflow.domain.words import CloseBy, ClosureAction, PermissionMode
-from stepflow.load.shapes import NEEDED, FileModel, NeededText, ShapeCodes
+from stepflow.load.shapes import NEEDED, NULL_ALLOWED, FileModel, NeededText, ShapeCodes
 
 AgentName = Annotated[str | None, NEEDED, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Mode = Annotated[PermissionMode, Strict(False)]
@@ -35,7 +35,7 @@ class ParameterEntry(FileModel):
     cli: Annotated[str | None, NEEDED, Field(pattern=r"^--[a-z][a-z0-9-]*$")] = None
     description: str | None = None
     required: bool = False
-    default: JsonValue = None
+    default: Annotated[JsonValue, NULL_ALLOWED] = None  # null is of no type, which is told as such
     validation: ParameterRules | None = None
 
 

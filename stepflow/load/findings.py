@@ -7,7 +7,7 @@ May touch: nothing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -102,11 +102,26 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f' (did you mean "{close[0]}"?)' if close else ""
 
 
+def visible(text: str) -> str:
+    """A text without control characters: what a file says must not write lines of its own into a log."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
 def listed(words: Iterable[str]) -> str:
     """Words as `"a", "b"`, or `none`."""
     return ", ".join(f'"{word}"' for word in words) or "none"
 
 
 def _place(problem: Problem, prefix: str, lines: dict[str, int] | None) -> Problem:
-    line = problem.line if lines is None else nearest_line(lines, problem.path)
-    return replace(problem, file=f"{prefix}/{problem.file}" if problem.file else prefix, line=line)
+    return Problem(
+        severity=problem.severity,
+        code=problem.code,
+        file=visible(f"{prefix}/{problem.file}"),
+        path=visible(problem.path),
+        line=problem.line if lines is None else nearest_line(lines, problem.path),
+        message=visible(problem.message),
+        fix=visible(problem.fix),
+    )

@@ -84,8 +84,6 @@ class AgentFolder:
 
     def json_files(self, base: str) -> tuple[str, ...]:
         """The names of the `*.json` files directly in a folder; none when it cannot be listed."""
-        if unsafe_reason(base) is not None:
-            return ()
         try:
             return tuple(sorted(file.name for file in (self.path / base).glob("*.json") if file.is_file()))
         except OSError:

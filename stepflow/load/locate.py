@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stepflow.domain.problem import Problem
 from stepflow.load.codes import CODES
-from stepflow.load.findings import listed, nearest
+from stepflow.load.findings import listed, nearest, visible
 
 AGENTS = ".agent"
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -40,7 +40,7 @@ def locate(path: str | Path, *, root: Path | None, bare_registry: bool) -> Locat
     text = str(path).encode(errors="replace").decode()
     if "\0" in text:
         return _problem("SF101", f"{AGENTS}/?", "the agent name contains a NUL", "Write a plain name.")
-    if isinstance(path, str) and not re.search(r"[/\\]", text) and text not in ("", ".", ".."):
+    if isinstance(path, str) and not re.search(r"[/\\]", text) and text not in (".", ".."):
         base = (root or Path.cwd()).absolute()
         return _named(text, base) if not (bare_registry and text.endswith(".json")) else _in_file(base / text, base)
     if root is not None and ".." in Path(path).parts:
@@ -59,7 +59,7 @@ def _named(name: str, root: Path) -> Located | Problem:
         message = f'the agent name "{name}" is not allowed: small letters, digits and hyphens, a letter first'
         return _problem("SF101", f"{AGENTS}/{name}", message, fix)
     folder = root / AGENTS / name
-    if not folder.is_dir():
+    if _real_folder(folder) is None:
         message = f'there is no agent "{name}"{nearest(name, known)}; the agents are {listed(known)}'
         return _problem("SF101", f"{AGENTS}/{name}", message, fix)
     return _inside(Located(folder=folder, root=root))
@@ -73,19 +73,16 @@ def _in_file(file: Path, root: Path | None) -> Located | Problem:
 
 
 def _checked(folder: Path, root: Path | None) -> Located | Problem:
-    shown = folder.name
-    try:
-        # The last part is kept as it is: where a symbolic link leads is asked for below.
-        plain = folder.resolve() if folder.name in ("", "..") else folder.parent.resolve() / folder.name
-        exists = plain.is_dir()
-    except (OSError, RuntimeError) as exc:  # RuntimeError: a loop of symbolic links, before Python 3.13
-        return _problem("SF101", shown, f'the agent folder "{folder}" cannot be read: {exc}', "Name a folder.")
-    if not exists:
-        message = f'there is no agent folder "{shown}"'
-        return _problem("SF101", shown, message, "Name a folder that holds an agent.json, or an agent by its name.")
+    # The last part is kept as it is: where a symbolic link leads is asked for in `_inside`.
+    above = _real_folder(folder if folder.name in ("", "..") else folder.parent)
+    plain = above if above is None or folder.name in ("", "..") else above / folder.name
+    if plain is None or _real_folder(plain) is None:
+        message = f'there is no agent folder "{folder.name}"'
+        fix = "Name a folder that holds an agent.json, or an agent by its name."
+        return _problem("SF101", folder.name, message, fix)
     if not _NAME.fullmatch(plain.name):
         message = f'the folder name "{plain.name}" is no agent name: small letters, digits and hyphens, a letter first'
-        return _problem("SF101", shown, message, "Rename the folder.")
+        return _problem("SF101", plain.name, message, "Rename the folder.")
     if root is None:
         root = plain.parent.parent if plain.parent.name == AGENTS else plain.parent
     return _inside(Located(folder=plain, root=root.resolve()))
@@ -94,17 +91,24 @@ def _checked(folder: Path, root: Path | None) -> Located | Problem:
 def _inside(found: Located) -> Located | Problem:
     """A symbolic link must not lead an agent out of its repository (security.md case 10)."""
     name = found.folder.name
-    try:
-        inside = found.folder.resolve().is_relative_to(found.root.resolve())
-        shown = found.folder.relative_to(found.root).as_posix() if found.folder.is_relative_to(found.root) else name
-    except (OSError, RuntimeError) as exc:  # RuntimeError: a loop of symbolic links, before Python 3.13
-        return _problem("SF101", name, f'the agent folder "{name}" cannot be read: {exc}', "Name a folder.")
-    if not inside or not found.folder.is_relative_to(found.root):
+    below = found.folder.is_relative_to(found.root)
+    if not below or not found.folder.resolve().is_relative_to(found.root.resolve()):
+        shown = found.folder.relative_to(found.root).as_posix() if below else name
         message = f'the agent folder "{name}" lies outside the repository'
         return _problem("SF109", shown, message, "Put the agent's files into the repository itself.")
     return found
 
 
+def _real_folder(path: Path) -> Path | None:
+    """The folder without symbolic links; None when there is none, or none that can be looked at."""
+    try:
+        real = path.resolve()
+        return real if real.is_dir() else None
+    except (OSError, RuntimeError):  # RuntimeError: a loop of symbolic links, before Python 3.13
+        return None
+
+
 def _problem(code: str, file: str, message: str, fix: str) -> Problem:
     severity = CODES[code].severity
-    return Problem(severity=severity, code=code, file=file, path="", line=None, message=message, fix=fix)
+    message, file = visible(message), visible(file)
+    return Problem(severity=severity, code=code, file=file, path="", line=None, message=message, fix=visible(fix))

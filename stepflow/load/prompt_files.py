@@ -13,6 +13,7 @@ from stepflow.domain.definition import SourceText
 from stepflow.load.folder import FaultKind, FileFault, unsafe_reason
 from stepflow.load.placeholders import TEMPLATE_PARTS, fill_template, template_fault
 from stepflow.load.prompt_text import read_prompt
+from stepflow.load.steps import check_part
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -112,7 +113,7 @@ def prompt_files(
         _check_base(base, found),
         _check_template("pathTemplate", template, found),
         _check_template("pathTemplateNoAdaptation", plain, found),
-        bool(registry.c1) and not found.at("/c1"),
+        bool(registry.c1) and check_part("", "c1", registry.c1, found),
     ]
     if not all(sound):
         return None

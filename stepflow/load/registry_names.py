@@ -13,7 +13,7 @@ from stepflow.load.agent_layout import OLD_VERDICT_TYPES, Renamed
 from stepflow.load.json_text import child
 
 if TYPE_CHECKING:
-    from stepflow.domain.json import JsonObject
+    from stepflow.domain.json import JsonObject, JsonValue
 
 _TOP = (("completionSteps", "validationSteps"), ("completionPatterns", "failurePatterns"))
 _CONDITIONS = ("completionConditions", "validationConditions")
@@ -26,8 +26,7 @@ def to_new_names(document: JsonObject) -> Renamed:
         _rename(renamed, renamed.document, "", old, new)
     entries = renamed.document.get("validationSteps")
     for key, entry in entries.items() if isinstance(entries, dict) else ():
-        if isinstance(entry, dict):
-            _rename(renamed, entry, child("/validationSteps", key), *_CONDITIONS)
+        _rename(renamed, entry, child("/validationSteps", key), *_CONDITIONS)
     mapping = renamed.document.get("entryStepMapping")
     for word in mapping if isinstance(mapping, dict) else ():
         if word in OLD_VERDICT_TYPES:
@@ -35,8 +34,8 @@ def to_new_names(document: JsonObject) -> Renamed:
     return renamed
 
 
-def _rename(renamed: Renamed, holder: JsonObject, at: str, old: str, new: str) -> None:
-    if old in holder and new not in holder:
+def _rename(renamed: Renamed, holder: JsonValue, at: str, old: str, new: str) -> None:
+    if isinstance(holder, dict) and old in holder and new not in holder:
         holder[new] = holder.pop(old)
         renamed.origins[child(at, new)] = child(at, old)
         renamed.old_names.append(old)

@@ -104,10 +104,10 @@ class _Expansion:
             raise SchemaFault("SF406", message, fix, file=file, pointer=child(at, "$ref"))
         schema = self.schema(target.node, target.file, target.pointer, (*path, here))
         rest = {key: value for key, value in node.items() if key != "$ref"}
-        if self.draft == DRAFT_07 or not rest or not isinstance(schema, dict):
+        if self.draft == DRAFT_07 or not rest or schema is False:
             return schema
         own = self.schema(rest, file, at, path)
-        return merge([schema, own]) if isinstance(own, dict) else own
+        return merge([one for one in (schema, own) if isinstance(one, dict)])
 
     def target(self, ref: JsonValue, file: str, at: str) -> SchemaPlace:
         if not isinstance(ref, str):

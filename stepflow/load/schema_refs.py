@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.load.documents import take_document
-from stepflow.load.folder import FaultKind, FileFault
+from stepflow.load.folder import FaultKind, FileFault, unsafe_reason
 from stepflow.load.json_text import JsonFault, child, parse_json
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SchemaFiles:
             case str():
                 return self._by_pointer(ref)
             case {"file": str(file), "schema": str(name)} if file.strip():
-                path = self.path(file)
+                path = self._safe_path(file)
                 return self._by_name(path, self.load(path), name)
             case _:
                 raise _malformed('it needs "file" and "schema", both texts', '{"file": …, "schema": …}')
@@ -88,6 +88,12 @@ class SchemaFiles:
             self._parsed[path] = self._parse(path)
         return self._parsed[path]
 
+    def _safe_path(self, file: str) -> str:
+        if reason := unsafe_reason(file):
+            message = f'the schema file "{file}" {reason}'
+            raise SchemaFault("SF109", message, "Name a JSON file inside the schemas folder.")
+        return self.path(file)
+
     def _parse(self, path: str) -> JsonValue:
         try:
             text = self.folder.read(path)
@@ -110,7 +116,7 @@ class SchemaFiles:
 
     def _default_path(self) -> str:
         if self.default is not None:
-            return self.path(self.default)
+            return self._safe_path(self.default)
         names = self.folder.json_files(self.base)
         own = f"{self.agent_id}.schema.json"
         if len(names) == 1:

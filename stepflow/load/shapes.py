@@ -139,8 +139,8 @@ def _drop(document: JsonObject, error: ErrorDetails, at: str, found: FileFinding
     pointer = child(pointer, last)
     if isinstance(node, dict) and last in node:
         del node[str(last)]
-    elif isinstance(node, list) and isinstance(last, int) and last < len(node):
-        del node[last]
+    elif isinstance(node, list):
+        del node[int(last)]
     code = code_at(pointer, codes.wrong, "SF106")
     found.add(code, pointer, f"{owner(pointer)}{_says(last, error)}", _fix(last, error))
     return pointer

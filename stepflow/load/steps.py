@@ -60,7 +60,7 @@ def check_steps(registry: GateRegistry, raw: JsonObject, found: FileFindings) ->
     sections = {node.id: node for node in nodes if node.id.startswith("section.")}
     flow = {node.id: node for node in nodes if node.id not in sections}
     written = {node.id: _written(raw, node.id) for node in nodes}
-    gated = any("structuredGate" in keys for keys in written.values())
+    gated = any("structuredGate" in written[node_id] for node_id in flow)
     for node in nodes:
         check_key(node.id, node.entry.step_id, node.at, found)
         _check_address(node, found)
