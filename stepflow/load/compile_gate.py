@@ -177,8 +177,9 @@ class _Compiler:
         desk = PromptDesk(files=files, nodes=self.nodes, gates=gates, closure_action=action, found=self.found)
         prompts = desk.prompts()
         supply = supply_of(self.agent.parameters, gates, self.verdict, known=self.agent.known)
+        taken = {name: (self.nodes.sections[name], prompt) for name, prompt in desk.sections.items()}
         for step_id, prompt in prompts.items():
-            check_variables(self.nodes.flow[step_id], prompt, desk.sections, supply, self.found)
+            check_variables(prompt, self.nodes.flow[step_id], taken, supply, self.found)
         sections = {name: prompt.source for name, prompt in desk.sections.items()}
         return {step_id: prompt.step for step_id, prompt in prompts.items()}, sections
 

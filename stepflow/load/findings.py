@@ -98,7 +98,7 @@ def shown(value: JsonValue) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """` (did you mean "x"?)`, or nothing when no known word is like it."""
-    close = get_close_matches(word, list(known), n=1)
+    close = get_close_matches(word, sorted(known), n=1)
     return f' (did you mean "{close[0]}"?)' if close else ""
 
 

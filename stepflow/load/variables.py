@@ -54,30 +54,58 @@ def supply_of(
 
 
 def check_variables(
-    node: Node, found_prompt: FoundPrompt, sections: Mapping[str, Prompt], supply: Supply, found: FileFindings
+    prompt: FoundPrompt, node: Node, sections: Mapping[str, tuple[Node, Prompt]], supply: Supply, found: FileFindings
 ) -> None:
-    """Check the variables of one prompt and of the sections it takes in."""
-    texts = [found_prompt.prompt, *(sections[name] for name in found_prompt.sections)]
-    if found.at(child(node.at, "uvVariables")) or not all(prompt.usable for prompt in texts):
+    """Check the variables of one step's prompt and of the sections it takes in."""
+    parts = [(node, prompt.prompt), *(sections[name] for name in prompt.sections)]
+    if any(found.at(child(owner.at, "uvVariables")) or not text.usable for owner, text in parts):
         return  # what is declared, or what is used, is not known
-    used = {name: (prompt, line) for prompt in reversed(texts) for name, line in _used(prompt).items()}
-    declared = set(found_prompt.step.variables)
-    inputs = {one.name for one in found_prompt.step.inputs}
-    own = node.entry.uv_variables or []
-    for name, (prompt, line) in used.items():
-        place = found.findings.of(prompt.source.file)
-        if name not in declared and name not in inputs and name not in supply.handoff:
-            message = f'step "{node.id}": the variable "{name}" is used but not declared{nearest(name, declared)}'
-            place.add("SF505", "", message, 'Add it to "uvVariables" of the step.', line=line)
-        if name not in own and name not in inputs:
-            _check_supply(node, name, supply, place, line=line)
-    for index, name in enumerate(own):
-        at = child(child(node.at, "uvVariables"), index)
-        if name not in used and found_prompt.prompt.source.template is None:
-            message = f'step "{node.id}": the declared variable "{name}" is not used{nearest(name, used)}'
-            found.add("SF506", at, message, f'Write "{{uv-{name}}}" in the prompt, or remove the declaration.')
-        if name not in inputs:
-            _check_supply(node, name, supply, found, at=at)
+    check = _Check(
+        node=node,
+        declared=frozenset(prompt.step.variables),
+        inputs=frozenset(one.name for one in prompt.step.inputs),
+        supply=supply,
+        found=found,
+    )
+    for _, text in parts:
+        check.used_in(text)
+    check.declared_by(node, [text for _, text in parts])
+    for owner, text in parts[1:]:
+        check.declared_by(owner, [text])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Check:
+    """What one step declares and gets, against which every text of its prompt is held."""
+
+    node: Node
+    declared: frozenset[str]
+    inputs: frozenset[str]
+    supply: Supply
+    found: FileFindings
+
+    def used_in(self, text: Prompt) -> None:
+        own = self.found.findings.of(text.source.file)
+        for name, line in _used(text).items():
+            if name in self.declared:
+                continue
+            if name not in self.inputs and name not in self.supply.handoff:
+                message = f'step "{self.node.id}": the variable "{name}" is used but not declared'
+                message += nearest(name, self.declared)
+                own.add("SF505", "", message, 'Add it to "uvVariables" of the step.', line=line)
+            if name not in self.inputs:
+                _check_supply(self.node, name, self.supply, own, line=line)
+
+    def declared_by(self, owner: Node, texts: list[Prompt]) -> None:
+        used = {name for text in texts for name in _used(text)}
+        for index, name in enumerate(owner.entry.uv_variables or ()):
+            at = child(child(owner.at, "uvVariables"), index)
+            if name not in used and texts[0].source.template is None:
+                message = f'step "{owner.id}": the declared variable "{name}" is not used{nearest(name, used)}'
+                fix = f'Write "{{uv-{name}}}" in the prompt, or remove the declaration.'
+                self.found.add("SF506", at, message, fix)
+            if name not in self.inputs:
+                _check_supply(owner, name, self.supply, self.found, at=at)
 
 
 def _used(prompt: Prompt) -> dict[str, int]:
