@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.definition import AgentVerdict
 from stepflow.domain.words import VerdictType
+from stepflow.load.agent_file import VerdictConfig
 from stepflow.load.agent_layout import OLD_VERDICT_TYPES
 from stepflow.load.findings import listed, nearest, shown
 from stepflow.load.folder import FaultKind, FileFault
 from stepflow.load.json_text import child
 
 if TYPE_CHECKING:
-    from stepflow.load.agent_file import CompositePart, VerdictConfig, VerdictSettings
+    from stepflow.load.agent_file import CompositePart, VerdictSettings
     from stepflow.load.findings import FileFindings
     from stepflow.load.folder import AgentFolder
 
@@ -114,8 +115,6 @@ def _check_part(part: CompositePart, at: str, found: FileFindings) -> None:
         message = f'the verdict type "{kind}" cannot be part of "meta:composite"'
         found.add("SF204", child(at, "type"), message, f"Use one of {listed(_PARTS_OF_COMPOSITE)}.")
         return
-    from stepflow.load.agent_file import VerdictConfig  # noqa: PLC0415  # only needed for a part without config
-
     place = child(at, "config") if part.config else at
     _check_config(kind, part.config or VerdictConfig(), place, found, demanded=True)
 
