@@ -1,0 +1,167 @@
+"""A run that did not complete tells its issue once, and touches nothing else."""
+
+import pytest
+
+from stepflow.boundary.apply import apply_effects
+from stepflow.boundary.comment import read_marker
+from stepflow.boundary.failure import FailureReport, report_failure
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.writer import WriteFailed
+from stepflow.domain.redact import Redactor
+from stepflow.domain.run import Issue
+from stepflow.domain.words import OnFailure, Outcome
+from tests.boundary.agents import ISSUE, agent, facts, result, settings
+from tests.boundary.recording_writer import RecordingPusher, RecordingWriter
+
+
+def report(
+    writer: RecordingWriter,
+    *,
+    outcome: Outcome = Outcome.VALIDATION_FAILED,
+    text: str = "It failed.",
+    pusher: RecordingPusher | None = None,
+    issue: Issue | None = ISSUE,
+    given: dict[str, object] | None = None,
+    **github: object,
+) -> FailureReport | None:
+    return report_failure(
+        agent(**github),
+        facts(issue),
+        settings(**(given or {})),
+        outcome=outcome,
+        text=text,
+        writer=writer,
+        pusher=pusher,
+        redactor=Redactor(("ghs_secretsecret",)),
+    )
+
+
+PUSHES = {"on_failure": OnFailure.PUSH_BRANCH}
+TOLD = [
+    Outcome.VALIDATION_FAILED,
+    Outcome.ROUTING_FAILED,
+    Outcome.SCHEMA_FAILED,
+    Outcome.ABORTED,
+    Outcome.LIMIT_REACHED,
+    Outcome.BUDGET_EXHAUSTED,
+    Outcome.TIMED_OUT,
+    Outcome.MODEL_FAILED,
+    Outcome.BOUNDARY_FAILED,
+    Outcome.INTERNAL_ERROR,
+]
+
+
+@pytest.mark.parametrize("outcome", TOLD)
+def test_a_failed_run_writes_its_one_comment_and_nothing_else(outcome: Outcome) -> None:
+    writer = RecordingWriter()
+    told = report(writer, outcome=outcome)
+    assert told is not None
+    assert told.url == writer.posted[0].url
+    assert writer.calls == ["create_comment"]
+    assert writer.posted[0].body.startswith("It failed.\n\n<!-- stepflow run=run-1")
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome not in TOLD])
+def test_some_outcomes_are_not_told(outcome: Outcome) -> None:
+    writer = RecordingWriter()
+    assert report(writer, outcome=outcome, pusher=RecordingPusher(), given=PUSHES) is None
+    assert writer.calls == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"given": {"report_failures": False}},
+        {"issue": None},
+        {"comment": False},
+        {"enabled": False},
+        {"allowed_effects": ("labels", "close")},
+        {"pusher": RecordingPusher(), "given": {"report_failures": False}},
+    ],
+)
+def test_a_report_can_be_switched_off(changes: dict[str, object]) -> None:
+    writer = RecordingWriter()
+    assert report(writer, **changes) is None  # type: ignore[arg-type]
+    assert writer.calls == []
+
+
+def test_the_second_failure_updates_the_first_ones_comment() -> None:
+    writer = RecordingWriter()
+    report(writer, text="First.")
+    report(writer, text="Second.")
+    assert [comment.body.splitlines()[0] for comment in writer.posted] == ["Second."]
+
+
+def test_the_text_is_filtered() -> None:
+    writer = RecordingWriter()
+    report(writer, text="@bob ghs_secretsecret")
+    assert writer.posted[0].body.startswith("@\u200bbob ***")
+
+
+def test_a_failure_of_the_boundary_is_added_to_what_the_run_has_just_written() -> None:
+    writer = RecordingWriter()
+    writer.failures["create_pull_request"] = [WriteFailed("not permitted", status=403)]
+    plan = plan_effects(agent(), facts(), result(), settings(), summary="Done.", commits=CommitsInfo(count=1))
+    apply_effects(plan, writer=writer, pusher=RecordingPusher(), record=lambda _: None)
+    report(writer, outcome=Outcome.BOUNDARY_FAILED, text="The boundary failed.")
+    assert len(writer.posted) == 1
+    body = writer.posted[0].body
+    assert body.index("Allow GitHub Actions") < body.index("The boundary failed.")
+    marker = read_marker(body)
+    assert marker is not None
+    assert (marker.commit, body.count("<!--")) == ("a" * 40, 1)
+
+
+def test_an_earlier_runs_comment_is_replaced_also_when_the_boundary_failed() -> None:
+    writer = RecordingWriter()
+    report(writer, text="Old.")
+    writer.posted[0] = type(writer.posted[0])(
+        id=100, author_id=41898282, body=writer.posted[0].body.replace("run=run-1", "run=run-0"), url="u"
+    )
+    report(writer, outcome=Outcome.BOUNDARY_FAILED, text="New.")
+    assert "Old." not in writer.posted[0].body
+
+
+def test_the_work_is_kept_on_a_branch_when_asked_for() -> None:
+    writer, pusher = RecordingWriter(), RecordingPusher("c" * 40)
+    told = report(writer, pusher=pusher, given=PUSHES)
+    assert told is not None
+    assert (told.branch, told.commit) == ("stepflow/fixer/issue-7", "c" * 40)
+    assert "kept on the branch `stepflow/fixer/issue-7`" in writer.posted[0].body
+    marker = read_marker(writer.posted[0].body)
+    assert marker is not None
+    assert marker.commit == "c" * 40
+    report(writer, pusher=pusher, given=PUSHES)
+    assert pusher.asked[1] == ("stepflow/fixer/issue-7", "c" * 40)
+
+
+def test_work_that_may_not_leave_is_said_to_stay() -> None:
+    writer = RecordingWriter()
+    told = report(writer, pusher=RecordingPusher(refusal="refused: protected path: action.yml"), given=PUSHES)
+    assert told is not None
+    assert told.branch == ""
+    assert "could not be kept on a branch: refused: protected path: action.yml" in writer.posted[0].body
+
+
+def test_without_an_issue_the_work_is_kept_all_the_same() -> None:
+    writer = RecordingWriter()
+    told = report(writer, issue=None, pusher=RecordingPusher(), given=PUSHES)
+    assert told is not None
+    assert (told.branch, told.url, writer.calls) == ("stepflow/fixer/run-run-1", "", [])
+
+
+def test_somebody_without_write_access_gets_no_comment_written_for_failing() -> None:
+    writer, pusher = RecordingWriter(), RecordingPusher()
+    told = report(writer, pusher=pusher, given={"actor": "eve", **PUSHES})
+    assert told is not None
+    assert "has the permission 'read'" in told.detail
+    assert (writer.calls, pusher.asked) == ([], [])
+
+
+def test_a_report_that_cannot_be_written_is_said_and_raises_nothing() -> None:
+    writer = RecordingWriter()
+    writer.failures["create_comment"] = [WriteFailed("it answered 500", status=500)]
+    told = report(writer)
+    assert told is not None
+    assert told.detail == "The failure could not be reported on the issue: it answered 500"
