@@ -151,6 +151,8 @@ class Git:
                 capture_output=True,
                 timeout=seconds,
                 check=False,
+                # A Ctrl-C at the terminal is the run's to handle: an effect that has begun is finished.
+                start_new_session=True,
                 **given,  # type: ignore[call-overload]
             )
         except subprocess.TimeoutExpired:

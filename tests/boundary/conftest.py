@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from stepflow.boundary.github_writer import GitHubWriter
 from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State
 from tests.servers.openapi import Contract, NotAvailable, load_contract
+
+# The same examples on every machine, however busy it is.
+settings.register_profile("boundary", derandomize=True, deadline=None)
+settings.load_profile("boundary")
 
 TOKEN = "ghs_0123456789abcdefghijABCDEFGHIJ"
 

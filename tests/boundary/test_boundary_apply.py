@@ -33,7 +33,7 @@ def plan(
 ) -> Plan:
     return plan_effects(
         agent(VerdictType.POLL_STATE, allowed_effects=ALLOWED, close_by=close_by),
-        facts(**changes),
+        facts(**changes),  # type: ignore[arg-type]
         result(answer),
         settings(**(given or {})),
         summary="All done.",
@@ -363,3 +363,28 @@ def test_a_failure_before_the_first_effect_is_a_failure_too() -> None:
     applied, recorded = apply(plan(), writer)
     assert (applied.outcome, applied.reason) == (Outcome.BOUNDARY_FAILED, "it answered 401 Check the token.")
     assert recorded == []
+
+
+def test_a_plan_with_commits_needs_somebody_to_push_them() -> None:
+    applied = apply_effects(plan(), writer=RecordingWriter(), pusher=None, record=lambda _: None)
+    assert applied.outcome is Outcome.BOUNDARY_FAILED
+    assert "no commits were handed over" in applied.reason
+
+
+def test_without_a_base_branch_the_repositorys_default_is_meant() -> None:
+    writer = RecordingWriter()
+    apply(plan(base_branch=""), writer)
+    assert [pull.base for pull in writer.pulls] == ["main"]
+
+
+def test_without_an_issue_the_branch_and_the_pull_request_are_all() -> None:
+    writer, pusher = RecordingWriter(), RecordingPusher()
+    applied, _ = apply(plan({}, issue=None), writer, pusher)
+    assert applied.outcome is Outcome.COMPLETED
+    assert (writer.calls, pusher.asked) == (["create_pull_request"], [("stepflow/fixer/run-run-1", None)])
+
+
+def test_a_label_that_vanished_between_look_and_removal_is_no_failure() -> None:
+    writer = RecordingWriter()
+    writer.failures["remove_label"] = [WriteFailed("Label does not exist", status=404)]
+    assert apply(plan(), writer)[0].outcome is Outcome.COMPLETED

@@ -135,7 +135,7 @@ def _text(tokens: list[Token]) -> str:
     return "\x00".join(token.content for token in _inline(tokens) if token.type == "text")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(PIECES, max_size=24).map("".join))
 @example("  ```\n```\n![x](https://evil.com)\n")
 @example("- a\n  <details>\n```\ncode\n\n```\n![x](https://evil.com)")
@@ -157,7 +157,7 @@ def test_a_commonmark_parser_finds_nothing_that_acts(text: str) -> None:
     assert not re.search(r"@\w", shown)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(PIECES, max_size=24).map("".join))
 def test_what_the_engine_writes_below_stays_visible(text: str) -> None:
     """Nothing left open swallows the engine's own lines."""

@@ -16,6 +16,7 @@ from stepflow.domain.effect import (
     PostComment,
     PushBranch,
     RemoveLabels,
+    describe_effect,
 )
 from stepflow.domain.json import JsonObject
 from stepflow.domain.redact import Redactor
@@ -312,3 +313,21 @@ def test_a_release_needs_leave_and_a_proper_tag() -> None:
 
 def test_close_is_planned_once_and_last() -> None:
     assert plan().effects[-1] == CloseIssue()
+
+
+def test_every_effect_is_described_in_one_line() -> None:
+    planned = plan(
+        {"closure_action": "label-and-close", **LABELS, "release": {"tag": "v1"}, "comment": "\nFirst.\nSecond."},
+        commits=COMMITS,
+        close_by=CloseBy.NOW,
+        allowed_effects=("comment", "labels", "close", "pull_request", "release"),
+    )
+    assert [describe_effect(effect) for effect in planned.effects] == [
+        "stepflow/fixer/issue-7",
+        "Fix the parser → main (draft)",
+        "First.",
+        "done",
+        "agent:fixer, todo",
+        "v1",
+        "",
+    ]
