@@ -6,7 +6,6 @@ May touch: a private folder, the server. Checks, rewrites and pushes as boundary
 
 from __future__ import annotations
 
-import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +15,10 @@ from urllib.parse import urlsplit
 from stepflow.boundary.bundle import read_bundle
 from stepflow.boundary.commit_message import clean_message
 from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, judge_changes
-from stepflow.boundary.git import Git, GitFailed, Remote
+from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
 from stepflow.boundary.outlet import Outlet
 from stepflow.boundary.remote_branch import push_commit
+from stepflow.boundary.tree_diff import REMOVED, changed_entries
 from stepflow.boundary.writer import Pushed, Refused
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.redact import Redactor
@@ -67,12 +67,19 @@ class BundlePush:
                 network_env=self.network_env,
             )
             git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", remote.url, self.base_commit)
-            tip = self._unbundle(git)
-            commits = self._commits(git, tip)
-            if refusal := judge_changes(_changes(git, self.base_commit, commits), self.protected_paths):
-                raise Refused(f"refused: {refusal}")
+            try:
+                commits = self._checked(git)
+            except TooMuch as exc:
+                raise Refused(f"refused: the commits are too large to be looked at ({exc})") from exc
             commit = self._rewrite(git, commits, author)
             return push_commit(git, remote.url, branch, commit, replaces=replaces)
+
+    def _checked(self, git: Git) -> tuple[_Commit, ...]:
+        """The commits of the bundle, parents first, when they may leave."""
+        commits = self._commits(git, self._unbundle(git))
+        if refusal := judge_changes(_changes(git, self.base_commit, commits), self.protected_paths):
+            raise Refused(f"refused: {refusal}")
+        return commits
 
     def _unbundle(self, git: Git) -> str:
         if self.bundle.stat().st_size > MOST_BUNDLE_BYTES:
@@ -150,30 +157,23 @@ def _identity(author: Account, host: str, time: str) -> dict[str, str]:
 
 def _changes(git: Git, base: str, commits: tuple[_Commit, ...]) -> tuple[Change, ...]:
     """What every single commit has that the base has not."""
-    raw = dict.fromkeys(change for commit in commits for change in _raw_changes(git, base, commit.oid))
-    blobs = dict.fromkeys(oid for _, mode, oid in raw if mode not in (SUBMODULE, "000000"))
-    sizes = _sizes(git, tuple(blobs))
+    base_tree = _line(git, "rev-parse", "--verify", f"{base}^{{tree}}")
+    entries = changed_entries(git, base_tree, {commit.tree for commit in commits})
+    sizes = _sizes(git, {entry.oid for entry in entries if entry.mode not in (SUBMODULE, REMOVED)})
     return tuple(
         Change(
-            path=path,
-            mode=mode,
-            oid=oid,
-            size=sizes.get(oid, 0),
-            target=_target(git, oid, sizes[oid]) if mode == SYMLINK else None,
+            path=entry.path,
+            mode=entry.mode,
+            oid=entry.oid,
+            size=sizes.get(entry.oid, 0),
+            target=_target(git, entry.oid, sizes[entry.oid]) if entry.mode == SYMLINK else None,
         )
-        for path, mode, oid in raw
+        for entry in entries
     )
 
 
-def _raw_changes(git: Git, base: str, commit: str) -> list[tuple[str, str, str]]:
-    words = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", base, commit).split(b"\0")
-    heads = [re.split(rb" ", head) for head in words[0:-1:2]]
-    paths = [path.decode(errors="surrogateescape") for path in words[1::2]]
-    return [(path, head[1].decode(), head[3].decode()) for head, path in zip(heads, paths, strict=True)]
-
-
-def _sizes(git: Git, blobs: tuple[str, ...]) -> dict[str, int]:
-    lines = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin="\n".join(blobs).encode())
+def _sizes(git: Git, blobs: set[str]) -> dict[str, int]:
+    lines = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin="\n".join(sorted(blobs)).encode())
     return {oid: int(size) for oid, size in (line.split() for line in lines.decode().splitlines())}
 
 

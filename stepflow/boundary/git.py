@@ -11,6 +11,8 @@ import base64
 import os
 import shutil
 import subprocess
+import tempfile
+import threading
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
 FIXED_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_SECONDS, NETWORK_SECONDS = 120, 300
-LONGEST_DETAIL = 600
+LONGEST_DETAIL, LONGEST_STDERR = 600, 100_000
+#: Commits within the policy's limits stay far below this.
+MOST_OUTPUT = 32 * 1024 * 1024
 #: What to change when the server says this.
 _HINTS = {
     "verified signature": "A branch rule demands signed commits: exempt the run's branches from it.",
@@ -40,6 +44,8 @@ _CONFIG = {
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
     "core.askPass": "",
+    # Larger blobs are streamed, not held in memory; the policy refuses them afterwards.
+    "core.bigFileThreshold": "16m",
     "credential.helper": "",
     "gc.auto": "0",
     "maintenance.auto": "false",
@@ -50,6 +56,10 @@ _CONFIG = {
     # What the server already holds is not ours to judge: old history may have oddities that fsck rejects.
     "fetch.fsckObjects": "false",
 }
+
+
+class TooMuch(BoundaryError):
+    """A git command wrote more than any honest commits make it write."""
 
 
 class GitFailed(BoundaryError):
@@ -92,8 +102,11 @@ class Git:
         object_format: str = "sha1",
         redactor: Redactor | None = None,
         network_env: Mapping[str, str] | None = None,
+        local_seconds: float = LOCAL_SECONDS,
+        most_output: int = MOST_OUTPUT,
     ) -> None:
         self._folder, self._remote = folder, remote
+        self._local_seconds, self._most_output = local_seconds, most_output
         self._redactor = (redactor or Redactor()).knowing(remote.token, remote.header)
         self._network_env = dict(network_env or {})
         folder.mkdir(mode=0o700)
@@ -102,12 +115,12 @@ class Git:
     def run(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
         """Run git without the credential and without a way to the network."""
         environment = {**self._environment(_CONFIG), **(env or {}), "GIT_ALLOW_PROTOCOL": "none"}
-        return self._run(args, environment, LOCAL_SECONDS, stdin=stdin)
+        return self._run(args, environment, self._local_seconds, stdin=stdin)
 
     def run_on_file(self, *args: str, file: IO[bytes]) -> bytes:
         """Run git on an open file, from where it stands."""
         environment = {**self._environment(_CONFIG), "GIT_ALLOW_PROTOCOL": "none"}
-        return self._run(args, environment, LOCAL_SECONDS, file=file)
+        return self._run(args, environment, self._local_seconds, file=file)
 
     def run_remote(self, *args: str) -> bytes:
         """Run one git command that talks to the server; this process alone holds the credential."""
@@ -137,31 +150,54 @@ class Git:
         self,
         args: tuple[str, ...],
         environment: Mapping[str, str],
-        seconds: int,
+        seconds: float,
         *,
         stdin: bytes = b"",
         file: IO[bytes] | None = None,
     ) -> bytes:
-        given: dict[str, IO[bytes] | bytes] = {"stdin": file} if file else {"input": stdin}
-        try:
-            done = subprocess.run(  # noqa: S603 - an absolute path, fixed options, no shell
+        with tempfile.TemporaryFile(dir=self._folder) as given, tempfile.TemporaryFile(dir=self._folder) as errors:
+            given.write(stdin)
+            given.seek(0)
+            with subprocess.Popen(  # noqa: S603 - an absolute path, fixed options, no shell
                 (_git_path(), *args),
                 cwd=self._folder,
                 env=dict(environment),
-                capture_output=True,
-                timeout=seconds,
-                check=False,
+                stdin=file or given,
+                stdout=subprocess.PIPE,
+                stderr=errors,
                 # A Ctrl-C at the terminal is the run's to handle: an effect that has begun is finished.
                 start_new_session=True,
-                **given,  # type: ignore[call-overload]
-            )
-        except subprocess.TimeoutExpired:
-            raise GitFailed(f"`git {args[0]}` took longer than {seconds} seconds and was stopped.") from None
-        if done.returncode:
-            said = self._redactor(done.stderr.decode(errors="replace")).strip()[-LONGEST_DETAIL:]
+            ) as process:
+                output = _read(process, args[0], seconds, self._most_output)
+            errors.seek(0)
+            said = self._redactor(errors.read(LONGEST_STDERR).decode(errors="replace")).strip()[-LONGEST_DETAIL:]
+        if process.returncode:
             hint = next((hint for sign, hint in _HINTS.items() if sign in said), "")
-            raise GitFailed(f"`git {args[0]}` failed: {said or f'exit {done.returncode}'}.", said=said, hint=hint)
-        return bytes(done.stdout)
+            raise GitFailed(f"`git {args[0]}` failed: {said or f'exit {process.returncode}'}.", said=said, hint=hint)
+        return output
+
+
+def _read(process: subprocess.Popen[bytes], command: str, seconds: float, most: int) -> bytes:
+    """What the process writes until it ends; it is killed when that takes too long or is too much."""
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        process.kill()
+
+    timer = threading.Timer(seconds, expire)
+    timer.start()
+    try:
+        output = process.stdout.read(most + 1) if process.stdout else b""
+        if len(output) > most:
+            process.kill()
+            raise TooMuch(f"`git {command}` wrote more than {most} bytes")
+        process.wait()
+    finally:
+        timer.cancel()
+    if expired.is_set():
+        raise GitFailed(f"`git {command}` took longer than {seconds:g} seconds and was stopped.")
+    return output
 
 
 def _git_path() -> str:

@@ -390,6 +390,20 @@ def test_a_tree_that_git_would_not_make_is_refused(push: Pushing, checkout: Chec
         push()
 
 
+def test_a_tree_that_names_itself_over_and_over_is_refused_in_time(push: Pushing, checkout: Checkout) -> None:
+    """Ten levels of ten names each are a few hundred bytes, and ten thousand million files: `git diff-tree` would
+    take all memory before it says the first word."""
+    inner = checkout.git("hash-object", "-w", "--stdin", stdin=b"x")
+    kind = "100644 blob"
+    for _ in range(10):
+        entries = "".join(f"{kind} {inner}\tf{number}\n" for number in range(10))
+        inner, kind = checkout.git("mktree", stdin=entries.encode()), "040000 tree"
+    bomb = checkout.git("commit-tree", inner, "-p", checkout.base, "-m", "bomb")
+    checkout.git("update-ref", "HEAD", bomb)
+    with pytest.raises(Refused, match="too large to be looked at"):
+        push()
+
+
 @pytest.mark.parametrize(
     "content",
     [
