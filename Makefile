@@ -27,6 +27,7 @@ demo: $(VENV)/.run ## run the main job on the scripted model: no key, no network
 
 test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the engine rooms
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=
+	$(BIN)/python -m coverage report
 
 e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow
 	$(BIN)/python -m pytest -m e2e tests/e2e
