@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stepflow.action import act
+from stepflow.ports import Clock
 
 DEMO = Path(__file__).parents[1] / "stepflow" / "cli" / "demo"
 
@@ -80,15 +81,23 @@ class Runner:
     folder: Path
     inputs: dict[str, str] = field(default_factory=dict)
     environ: dict[str, str] = field(default_factory=dict)
+    clock: Clock | None = None
 
     def run(self, event: dict[str, Any], *, name: str = "issues", **inputs: str) -> Invocation:
         """Call the action on an event; an input `a_b` is the input `a-b`."""
+        environ = self.prepare(event, name=name, **inputs)
+        stdout = io.StringIO()
+        code = act(environ, stdout, clock=self.clock)
+        return self.collect(environ, code, stdout.getvalue())
+
+    def prepare(self, event: dict[str, Any], *, name: str = "issues", **inputs: str) -> dict[str, str]:
+        """The environment of a call, with its event file."""
         number = len(list(self.folder.glob("event-*.json")))
         path = self.folder / f"event-{number}.json"
         path.write_text(json.dumps(event))
         output, summary = self.folder / f"output-{number}", self.folder / f"summary-{number}"
         given = {**self.inputs, **{key.replace("_", "-"): value for key, value in inputs.items()}}
-        environ = {
+        return {
             "GITHUB_EVENT_NAME": name,
             "GITHUB_EVENT_PATH": str(path),
             "GITHUB_REPOSITORY": "o/r",
@@ -102,12 +111,14 @@ class Runner:
             **self.environ,
             **{f"INPUT_{key.upper()}": value for key, value in given.items()},
         }
-        stdout = io.StringIO()
-        code = act(environ, stdout)
+
+    def collect(self, environ: dict[str, str], exit_code: int, log: str) -> Invocation:
+        """What a job sees of a call that ended."""
+        summary = Path(environ["GITHUB_STEP_SUMMARY"])
         return Invocation(
-            exit_code=code,
-            log=stdout.getvalue(),
-            outputs=read_outputs(output),
+            exit_code=exit_code,
+            log=log,
+            outputs=read_outputs(Path(environ["GITHUB_OUTPUT"])),
             summary=summary.read_text() if summary.exists() else "",
             environ=environ,
         )

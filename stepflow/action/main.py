@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from stepflow.domain.problem import Problem
+    from stepflow.ports import Clock
 
 #: action.md "Outcomes and exit codes": these exits mean that nothing was begun because something was asked wrongly.
 BAD_INPUT = 2
@@ -34,12 +35,15 @@ def main() -> int:
     return act(os.environ, sys.stdout)
 
 
-def act(environ: MutableMapping[str, str], stdout: TextIO) -> int:
-    """Do what the inputs ask for; outputs, summary and annotations are written whatever happened."""
+def act(environ: MutableMapping[str, str], stdout: TextIO, *, clock: Clock | None = None) -> int:
+    """Do what the inputs ask for; outputs, summary and annotations are written whatever happened.
+
+    Without a clock the run takes the one that fits its model.
+    """
     job = Job(environ, stdout)
     cancellation = Cancellation()
     with cancellation.listening():
-        performed = _performed(environ, job, cancellation)
+        performed = _performed(environ, job, cancellation, clock)
         cancellation.hold()
         report = performed.report
         job.say(*problem_annotations(performed.problems), *outcome_annotation(report))
@@ -48,10 +52,12 @@ def act(environ: MutableMapping[str, str], stdout: TextIO) -> int:
     return exit_code(report.outcome, neutral_on_limit=performed.neutral_on_limit)
 
 
-def _performed(environ: MutableMapping[str, str], job: Job, cancellation: Cancellation) -> Performed:
+def _performed(
+    environ: MutableMapping[str, str], job: Job, cancellation: Cancellation, clock: Clock | None
+) -> Performed:
     """The top handler: what goes wrong before a run has its own report ends here, as one clear message."""
     try:
-        return perform(read_runner(environ), job, cancellation)
+        return perform(read_runner(environ), job, cancellation, clock)
     except RunCancelled as cancelled:
         return _not_begun(Outcome.CANCELLED, str(cancelled))
     except DefinitionError as error:

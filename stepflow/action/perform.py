@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.problem import Problem
     from stepflow.domain.report import RunReport
+    from stepflow.ports import Clock
     from stepflow.run.cancel import Cancellation
     from stepflow.run.trigger import Trigger
 
@@ -42,28 +43,27 @@ class Performed:
     neutral_on_limit: bool = False
 
 
-def perform(runner: Runner, job: Job, cancellation: Cancellation) -> Performed:
+def perform(runner: Runner, job: Job, cancellation: Cancellation, clock: Clock | None = None) -> Performed:
     """Do what the input `mode` says."""
     job.mask(runner.inputs.secrets())
     for name in runner.unknown:
         job.say(annotation("warning", f'The action has no input "{name}"; it is ignored.'))
     match runner.inputs.mode:
         case Mode.RUN:
-            return run_mode(runner, job, cancellation)
+            return run_mode(runner, job, cancellation, clock or clock_for(runner.inputs))
         case Mode.VALIDATE:
             return validate_mode(runner, job)
         case mode:
             raise InputError(f"this version has no mode {mode}.", hint="Use `mode: run` or `mode: validate`.")
 
 
-def run_mode(runner: Runner, job: Job, cancellation: Cancellation) -> Performed:
+def run_mode(runner: Runner, job: Job, cancellation: Cancellation, clock: Clock) -> Performed:
     """One run, if the event asks for one."""
     inputs = runner.inputs
     trigger = find_trigger(runner.event_name, read_event(runner.event), inputs, actor=runner.actor)
     if isinstance(trigger, Skip):
         facts = ReportFacts(outcome=Outcome.SKIPPED, reason=f"Before the run: {trigger.reason}")
         return Performed(report=collect_report((), facts=facts))
-    clock = clock_for(inputs)
     prepared = prepare_run(_request(runner, trigger), now=clock.now())
     log = ActionLog(prepared.limits)
     result = drive_run(
