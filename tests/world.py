@@ -1,0 +1,206 @@
+"""Everything around the action: a runner with a checkout, and on loopback the model's API, GitHub's API and git server.
+
+Takes: a folder, what the model shall say. Gives: calls of the action in this process, and what the servers saw of them.
+May touch: the folder, loopback ports.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.checkout import Invocation, Runner, git, labeled
+from tests.servers.git_http import GitServer
+from tests.servers.github_api import GitHubServer, State
+from tests.servers.messages_api import Answer, Failure, MessagesApi, Reply, answers, calls
+from tests.servers.openapi import Contract, NotAvailable, load_contract
+
+SOURCE = Path(__file__).parent / "action" / "checkout"
+BRANCH = "stepflow/fixer/issue-7"
+MODEL_KEY = "sk-ant-key-of-a-test-0123456789"
+TOKEN = "ghs_tokenofatest0123456789"
+ISSUE = {"number": 7, "title": "Greet the world", "body": "`greeting.txt` says only `hello`."}
+
+
+@dataclass
+class FastClock:
+    """The machine's time, in which nobody really waits: what was slept is added to it."""
+
+    slept: list[float] = field(default_factory=list)
+
+    def now(self) -> float:
+        return time.time() + sum(self.slept)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+@dataclass(kw_only=True)
+class World:
+    """A repository on both sides. `requests_before_turn` counts GitHub's requests until each turn of the model."""
+
+    runner: Runner
+    served: Path
+    model: MessagesApi
+    github: GitHubServer
+    git_server: GitServer
+    clock: FastClock
+    requests_before_turn: list[int] = field(default_factory=list)
+    script: Iterator[Reply] | Callable[[dict[str, Any]], Reply] = field(default_factory=lambda: iter(()))
+
+    @property
+    def checkout(self) -> Path:
+        return self.runner.checkout
+
+    def run(
+        self,
+        replies: Iterable[Reply] | Callable[[dict[str, Any]], Reply],
+        event: dict[str, Any] | None = None,
+        **inputs: str,
+    ) -> Invocation:
+        """Call the action on the labeled event, or on another one; the model answers by script."""
+        self.play(replies)
+        return self.runner.run(event or label_event(), **inputs)
+
+    def play(self, replies: Iterable[Reply] | Callable[[dict[str, Any]], Reply]) -> None:
+        """What the model says from now on."""
+        self.script = replies if callable(replies) else iter(replies)
+
+    def next_reply(self, body: dict[str, Any]) -> Reply:
+        self.requests_before_turn.append(self.requests_made())
+        if callable(self.script):
+            return self.script(body)
+        return next(self.script, Failure(status=400, message="the script has no more turns"))
+
+    def requests_made(self) -> int:
+        """Requests to GitHub's API and to its git server."""
+        return len(self.github.requests) + len(self.git_server.requests)
+
+    def comments(self) -> list[str]:
+        """The bodies of the issue's comments."""
+        return [str(comment["body"]) for comment in self.github.state.comments]
+
+    def pulls(self) -> list[dict[str, Any]]:
+        """All pull requests."""
+        return self.github.state.pulls
+
+    def labels(self) -> set[str]:
+        """The labels of the issue."""
+        return set(self.github.state.issues[7]["labels"])
+
+    def branches(self) -> dict[str, str]:
+        """Branch → commit on the git server."""
+        text = git("for-each-ref", "--format=%(refname:short) %(objectname)", "refs/heads", cwd=self.served)
+        return dict(line.split() for line in text.splitlines())
+
+    def edit(self, file: str, change: Callable[[Any], object]) -> None:
+        """Change a JSON file of the agent, committed on both sides."""
+        path = self.checkout / ".agent" / "fixer" / file
+        document = json.loads(path.read_text())
+        change(document)
+        path.write_text(json.dumps(document, indent=2))
+        git("commit", "--quiet", "--all", "--message", "Change the agent", cwd=self.checkout)
+        git("push", "--quiet", str(self.served), "main", cwd=self.checkout)
+
+    def wrote_nothing(self, *, but_comments: int = 0) -> bool:
+        """True when GitHub is as it was, but for so many comments."""
+        return (
+            len(self.comments()) == but_comments
+            and self.pulls() == []
+            and self.labels() == {"agent:fixer", "bug"}
+            and self.branches().keys() == {"main"}
+            and self.github.state.issues[7]["state"] == "open"
+        )
+
+    def events(self, done: Invocation) -> list[dict[str, Any]]:
+        """The journal of a call."""
+        lines = (Path(done.outputs["run-folder"]) / "journal.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@contextmanager
+def open_world(root: Path) -> Iterator[World]:
+    """The servers are up until the block ends; then every exchange must have been one that GitHub describes."""
+    with ExitStack() as stack:
+        clock, folder = FastClock(), root / "runner"
+        folder.mkdir()
+        worlds: list[World] = []
+        model = stack.enter_context(MessagesApi(lambda body: worlds[0].next_reply(body), api_key=MODEL_KEY))
+        git_server = stack.enter_context(GitServer(root / "served", TOKEN))
+        served = git_server.create("o/r")
+        state = State("o/r", git_dir=served)
+        state.add_issue(**ISSUE, labels=["agent:fixer", "bug"])
+        state.permissions["bob"] = "write"
+        github = stack.enter_context(GitHubServer(state, TOKEN, contract=_contract(), web_url=git_server.url))
+        inputs = {
+            "anthropic-api-key": MODEL_KEY,
+            "anthropic-base-url": model.url,
+            "github-token": TOKEN,
+            "github-api-url": github.plain_url,
+            "github-server-url": git_server.url,
+            "isolation": "best-effort",
+        }
+        runner = Runner(checkout=_checkout(root / "checkout", served), folder=folder, inputs=inputs, clock=clock)
+        world = World(runner=runner, served=served, model=model, github=github, git_server=git_server, clock=clock)
+        worlds.append(world)
+        yield world
+        assert github.violations == []
+
+
+def label_event(**issue: Any) -> dict[str, Any]:
+    """bob puts the label on ann's issue."""
+    return labeled("agent:fixer", **{**ISSUE, "user": {"login": "ann", "type": "User"}, **issue})
+
+
+def answer(step: str, intent: str, **more: object) -> Answer:
+    """A step's structured answer."""
+    return answers({"stepId": step, "next_action": {"action": intent, "reason": f"{step} is through"}, **more})
+
+
+def understood() -> Answer:
+    """The first step, done."""
+    return answer("initial.issue", "next", understanding="the greeting leaves the world out")
+
+
+def bash(command: str) -> Answer:
+    """A turn that runs one command."""
+    return calls(("bash", {"command": command}))
+
+
+COMMIT = "git -c user.name=Model -c user.email=model@example.invalid commit --quiet --all --message 'Greet the world'"
+CLOSING = {
+    "comment": "The world is greeted now.",
+    "pull_request": {"title": "Greet the world", "body": "The greeting left the world out."},
+}
+
+
+def solve() -> list[Reply]:
+    """The shortest way to a pull request."""
+    return [
+        understood(),
+        bash(f"echo 'hello, world' > greeting.txt && {COMMIT}"),
+        answer("continuation.issue", "handoff", summary="the world is greeted"),
+        answer("closure.issue", "closing", **CLOSING),
+    ]
+
+
+def _checkout(folder: Path, served: Path) -> Path:
+    shutil.copytree(SOURCE, folder)
+    git("init", "--quiet", cwd=folder)
+    git("add", "--all", cwd=folder)
+    git("commit", "--quiet", "--message", "Begin", cwd=folder)
+    git("push", "--quiet", str(served), "main", cwd=folder)
+    return folder
+
+
+def _contract() -> Contract | None:
+    try:
+        return load_contract()
+    except NotAvailable:
+        return None
