@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact
+from stepflow.report import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +47,9 @@ OUTPUTS = (
 #: An effect that was already as planned has its result too.
 DONE = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
 
-#: A job's outputs may hold 1 MiB in all; a longer structured output is left in the report.
+#: A job's outputs may hold 1 MiB in all: longer words of the model are cut, in characters; a longer structured output
+#: is left in the report.
+TEXT_CAP = 4000
 STRUCTURED_OUTPUT_CAP = 64 * 1024
 
 
@@ -59,18 +62,18 @@ def outputs_of(report: RunReport) -> dict[str, str]:
     return {
         "outcome": report.outcome,
         "success": _flag(report.success),
-        "reason": report.reason,
+        "reason": cut(report.reason, TEXT_CAP),
         "iterations": str(report.iterations),
         "validated": _flag(report.validated),
         "agent": report.agent,
         "issue": str(report.issue or ""),
         "final-step": report.final_step_id,
-        "verdict": report.verdict or "",
+        "verdict": cut(report.verdict or "", TEXT_CAP),
         "branch": push.detail if push else "",
         "commit": push.commit if push else "",
         "pull-request": str(pull.number or "") if pull else "",
         "pull-request-url": pull.url if pull else "",
-        "comment-url": comment.url if comment else report.failure_report or "",
+        "comment-url": comment.url if comment else _address(report.failure_report),
         "tokens-in": str(report.usage.tokens_in),
         "tokens-out": str(report.usage.output_tokens),
         "cost-usd": "" if report.cost_usd is None else f"{report.cost_usd:.6f}",
@@ -96,6 +99,11 @@ def _heredoc(name: str, value: str) -> str:
 def _applied(report: RunReport, kind: EffectKind) -> Receipt | None:
     done = (receipt for receipt in report.effects if receipt.kind is kind and receipt.status in DONE)
     return next(done, None)
+
+
+def _address(failure_report: str | None) -> str:
+    """A failure that could not be told on the issue has a sentence in the place of the comment's address."""
+    return failure_report if failure_report and failure_report.startswith("http") else ""
 
 
 def _structured(report: RunReport) -> str:

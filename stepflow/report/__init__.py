@@ -10,6 +10,7 @@ from stepflow.report.graph import FlowGraph, GraphEdge, GraphNode, PathEdge, flo
 from stepflow.report.history import RESUMED
 from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.mermaid import mermaid_graph
+from stepflow.report.plain import cut
 from stepflow.report.story_line import LineKind
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import ActionLog, TerminalLog
@@ -31,6 +32,7 @@ __all__ = [
     "annotation",
     "collect_report",
     "comment_summary",
+    "cut",
     "final_words",
     "flow_graph",
     "graph_json",

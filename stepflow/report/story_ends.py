@@ -49,7 +49,7 @@ def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one ret
         case EffectApplied():
             return (_receipt(event),)
         case FailureReported():
-            return (line(LineKind.DETAIL, f"the issue's comment says so: {one_line(event.url or event.detail)}"),)
+            return (_told(event),)
         case Noted():
             return _note(event)
         case RunFinished():
@@ -106,6 +106,12 @@ def _receipt(event: EffectApplied) -> StoryLine:
             return line(LineKind.BAD, f"✗ {what}")
         case _:
             return line(LineKind.DETAIL, what)
+
+
+def _told(event: FailureReported) -> StoryLine:
+    if event.url:
+        return line(LineKind.DETAIL, f"the issue's comment tells what happened: {one_line(event.url)}")
+    return line(LineKind.WARNING, one_line(event.detail, 300))
 
 
 def _note(event: Noted) -> tuple[StoryLine, ...]:

@@ -13,7 +13,7 @@ from stepflow.domain.problem import Severity
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
 from stepflow.report.graph import flow_graph, walked_path
-from stepflow.report.markdown import code, details, fence, html_text, plain, reveal
+from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import count, seconds_text, usd
 from stepflow.report.tables import effect_table, step_table, validator_table
@@ -84,6 +84,12 @@ def figures(report: RunReport) -> list[str]:
     ]
 
 
+def failure_told(report: RunReport) -> str:
+    """Where the issue was told of a failure; or, where it was not, why."""
+    told = report.failure_report or ""
+    return link("The issue's comment tells what happened", told) if told.startswith("http") else plain(told, 600)
+
+
 def mark(outcome: Outcome) -> str:
     """A sign that can be read from afar."""
     if outcome is Outcome.COMPLETED:
@@ -125,9 +131,8 @@ def _validators(report: RunReport) -> str:
 
 
 def _effects(report: RunReport) -> str:
-    reported = (
-        f"\n\nThe issue's comment tells about it: {plain(report.failure_report)}" if report.failure_report else ""
-    )
+    told = failure_told(report)
+    reported = f"\n\n{told}" if told else ""
     if report.effects:
         return f"### Effects on GitHub\n\n{effect_table(report)}{reported}"
     return f"### Effects on GitHub\n\nNone: nothing was planned or written.{reported}"

@@ -108,7 +108,7 @@ def test_what_else_a_person_must_know_is_in_the_notes():
     )
     summary = job_summary(report, AGENT)
     assert "- `failFast: false` chose an intent 2 times" in summary
-    assert "The issue's comment tells about it" in summary
+    assert "[The issue's comment tells what happened](https://github.com/o/r/issues/7)" in summary
     assert "code <code>SF341</code>" in summary
     assert "- and 10 more: `stepflow validate` lists them all" in summary
     assert "run folder <code>/home/runner/x</code>" in summary
