@@ -6,7 +6,8 @@ May touch: nothing. The message is redacted and shortened; headers and requests 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 import github
 import requests
@@ -14,8 +15,13 @@ import requests
 from stepflow.boundary.writer import WriteFailed
 
 if TYPE_CHECKING:
-    from stepflow.domain.redact import Redactor
+    from collections.abc import Callable
 
+    from stepflow.domain.redact import Redactor
+    from stepflow.errors import StepflowError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 TOO_MANY = 429
 LONGEST_DETAIL = 300
 VENDOR_ERRORS = (
@@ -34,6 +40,31 @@ _HINTS = {
     404: "The repository or issue does not exist, or the token may not see it: check `permissions` of the job.",
     TOO_MANY: "The rate limit is used up: resume the run later, it continues where it stopped.",
 }
+
+
+class Adapter(Protocol):
+    """What speaks to GitHub and tells its failures in our words."""
+
+    def failure(self, action: str, exc: Exception) -> StepflowError:
+        """The vendor's exception at this method, in our words."""
+        ...
+
+
+A = TypeVar("A", bound=Adapter)
+
+
+def translated(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, P], R]:
+    """Raise the adapter's `failure` instead of anything of the vendor's; the vendor's exception holds the request with
+    its token, so it is not kept as the cause."""
+
+    @functools.wraps(method)
+    def call(self: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self, *args, **kwargs)
+        except VENDOR_ERRORS as exc:
+            raise self.failure(method.__name__, exc) from None
+
+    return call
 
 
 def write_failed(method: str, repository: str, exc: Exception, redactor: Redactor) -> WriteFailed:

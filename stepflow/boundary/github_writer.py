@@ -6,50 +6,27 @@ May touch: the GitHub API. The token stays in here: no error that leaves holds a
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import github
 from github.Auth import Token
 
-from stepflow.boundary.github_errors import VENDOR_ERRORS, write_failed
+from stepflow.boundary.github_errors import translated, write_failed
+from stepflow.boundary.github_reader import TIMEOUT_SECONDS, permission_of
 from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release, WriteFailed
 from stepflow.domain.redact import Redactor
-from stepflow.domain.words import Permission
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from github.IssueComment import IssueComment
     from github.NamedUser import NamedUser
     from github.Organization import Organization
     from github.Repository import Repository
 
-P = ParamSpec("P")
-R = TypeVar("R")
-NOT_FOUND = 404
-TIMEOUT_SECONDS = 30
 #: The author of what a deleted account wrote.
 NOBODY = 0
 #: `GET /user` answers 403 to the tokens of jobs and Apps.
 _WHO_AM_I = "query { viewer { databaseId login } }"
-
-
-def translated(
-    method: Callable[Concatenate[GitHubWriter, P], R],
-) -> Callable[Concatenate[GitHubWriter, P], R]:
-    """Raise `WriteFailed` instead of anything of the vendor's; the vendor's exception holds the request with its token,
-    so it is not kept as the cause."""
-
-    @functools.wraps(method)
-    def call(self: GitHubWriter, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return method(self, *args, **kwargs)
-        except VENDOR_ERRORS as exc:
-            raise self.failure(method.__name__, exc) from None
-
-    return call
 
 
 class GitHubWriter:
@@ -86,16 +63,7 @@ class GitHubWriter:
     @translated
     def permission(self, login: str) -> str:
         """The role where it is one of GitHub's own, else the permission that a custom role stands for."""
-        try:
-            _, data = self._api.requester.requestJsonAndCheck(
-                "GET", f"{self._repository.url}/collaborators/{quote(login, safe='')}/permission"
-            )
-        except github.GithubException as exc:
-            if exc.status != NOT_FOUND:
-                raise
-            return Permission.NONE
-        role, permission = str(data.get("role_name", "")), str(data["permission"])
-        return role if role in set(Permission) else permission if permission in set(Permission) else Permission.NONE
+        return permission_of(self._api, self._repository.url, login)
 
     @translated
     def default_branch(self) -> str:

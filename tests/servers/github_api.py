@@ -32,13 +32,14 @@ JOB_ACCOUNT = ("github-actions[bot]", 41898282)
 
 @dataclass(frozen=True)
 class Request:
-    """One request to the API; `token`: the right token came along."""
+    """One request to the API; `token`: the right token came along; `credential` is write, read, wrong or none."""
 
     method: str
     path: str
     token: bool
     time: float
     body: Any = None
+    credential: str = "none"
 
 
 @dataclass
@@ -69,7 +70,8 @@ class Answer(Exception):
 
 @dataclass
 class State:
-    """The repository. `issues` and `comments` hold plain facts; JSON is made when it is asked for."""
+    """The repository. `issues` and `comments` hold plain facts; JSON is made when it is asked for. Of a `public` one
+    everybody may read issues, without any token."""
 
     repository: str
     default_branch: str = "main"
@@ -83,6 +85,7 @@ class State:
     custom_roles: dict[str, str] = field(default_factory=dict)
     accounts: dict[str, int] = field(default_factory=lambda: {"octocat": 1})
     faults: list[Fault] = field(default_factory=list)
+    public: bool = False
 
     def add_issue(self, number: int, title: str, body: str, *, labels: list[str] | None = None) -> None:
         """An open issue by octocat."""
@@ -100,12 +103,20 @@ class GitHubServer:
 
     With a `contract` every exchange is held against GitHub's description; `violations` names what differs.
     `web_url` is where people would see the repository: give the git server's URL to have one server URL for both.
+    `read_token` may only read.
     """
 
     def __init__(
-        self, state: State, token: str, *, contract: Contract | None = None, web_url: str | None = None, port: int = 0
+        self,
+        state: State,
+        token: str,
+        *,
+        contract: Contract | None = None,
+        web_url: str | None = None,
+        port: int = 0,
+        read_token: str = "",
     ) -> None:
-        self.state, self.token, self.contract = state, token, contract
+        self.state, self.token, self.contract, self.read_token = state, token, contract, read_token
         self.requests: list[Request] = []
         self.violations: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
@@ -158,10 +169,11 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/_state":
             self._answer(200, json.dumps(asdict(github.state), default=str).encode())
             return
-        token = self.headers.get("Authorization", "") in {f"token {github.token}", f"Bearer {github.token}"}
+        credential = self._credential(github)
         with github.lock:
             body = json.loads(raw) if raw else None
-            github.requests.append(Request(self.command, self.path, token, time.time(), body))
+            token = credential == "write"
+            github.requests.append(Request(self.command, self.path, token, time.time(), body, credential))
             fault = next((fault for fault in github.state.faults if fault.fits(self.command, path)), None)
             if fault:
                 fault.times -= 1
@@ -169,22 +181,33 @@ class _Handler(BaseHTTPRequestHandler):
                 self._fail(fault)
                 return
             query = parse_qsl(parts.query)
-            status, data = _Api(github, path, dict(query), body, token).answer(self.command)
+            api = _Api(github, path, dict(query), body, credential)
+            status, data = api.answer(self.command)
             if fault:
                 self._fail(fault)
                 return
             content = b"" if data is None else json.dumps(data).encode()
             if github.contract and path != "/graphql":
                 github.violations += github.contract.violations(self.command, path, query, raw, status, content)
-        self._answer(status, content, self._links(parts.path, dict(query), data))
+        self._answer(status, content, self._links(parts.path, dict(query), api.listed))
 
-    def _links(self, path: str, query: dict[str, str], data: Any) -> dict[str, str]:
-        """The link to the next page of a full page."""
-        if not (isinstance(data, list) and "per_page" in query and len(data) == int(query["per_page"])):
-            return {}
+    def _credential(self, github: GitHubServer) -> str:
+        given = self.headers.get("Authorization", "").removeprefix("token ").removeprefix("Bearer ")
+        known = {github.token: "write", **({github.read_token: "read"} if github.read_token else {})}
+        return known.get(given, "wrong") if given else "none"
+
+    def _links(self, path: str, query: dict[str, str], listed: int) -> dict[str, str]:
+        """The links to the pages before and after this one, and to the last."""
+        size, page = int(query.get("per_page", 30)), int(query.get("page", 1))
+        last = -(-listed // size)
+        pages = {"prev": page - 1, "next": page + 1, "last": last} if page < last else {"prev": page - 1}
         base = f"http://{self.headers['Host']}{path}"
-        following = urlencode({**query, "page": int(query.get("page", 1)) + 1})
-        return {"Link": f'<{base}?{following}>; rel="next"'}
+        links = [
+            f'<{base}?{urlencode({**query, "page": number})}>; rel="{name}"'
+            for name, number in pages.items()
+            if number > 0
+        ]
+        return {"Link": ", ".join(links)} if links and last > 1 else {}
 
     def _fail(self, fault: Fault) -> None:
         if fault.status == 0:
@@ -206,14 +229,15 @@ class _Handler(BaseHTTPRequestHandler):
 class _Api:
     """One request being answered."""
 
-    def __init__(self, github: GitHubServer, path: str, query: dict[str, str], body: Any, token: bool) -> None:
+    def __init__(self, github: GitHubServer, path: str, query: dict[str, str], body: Any, credential: str) -> None:
         self._github, self._state, self._path, self._query = github, github.state, path, query
-        self._body, self._token = body, token
+        self._body, self._credential = body, credential
+        #: How many things there are in the list that was asked for, on all pages.
+        self.listed = 0
 
     def answer(self, method: str) -> tuple[int, Any]:
         try:
-            if not self._token:
-                raise Answer(401, "Bad credentials")
+            self._check_credential(method)
             if self._path == "/graphql":
                 return 200, self._graphql()
             if self._path == "/user":
@@ -227,6 +251,15 @@ class _Api:
             raise Answer(404, "Not Found")
         except Answer as answer:
             return answer.status, answer.data
+
+    def _check_credential(self, method: str) -> None:
+        reads = method == "GET" or self._path == "/graphql"
+        if self._credential == "wrong" or (self._credential == "none" and self._path == "/graphql"):
+            raise Answer(401, "Bad credentials")
+        if self._credential == "none" and not (reads and self._state.public):
+            raise Answer(404, "Not Found")
+        if self._credential == "read" and not reads:
+            raise Answer(403, "Resource not accessible by integration")
 
     def repository(self) -> tuple[int, Any]:
         return 200, self._repo()
@@ -358,7 +391,11 @@ class _Api:
         facts = self._issue(number)
         author = self._user(facts.get("login", "octocat"))
         given = {key: facts[key] for key in ("title", "body", "state", "labels")}
-        return github_json.issue(self._repo(), number, user=author, **given)
+        whole = github_json.issue(self._repo(), number, user=author, **given)
+        if facts.get("pull_request"):
+            links = {"url": f"{whole['url']}", "html_url": whole["html_url"], "diff_url": None, "patch_url": None}
+            whole["pull_request"] = links
+        return whole
 
     def _comment_json(self, comment: Json) -> Json:
         role = self._state.permissions.get(comment["login"], "none")
@@ -413,6 +450,7 @@ class _Api:
 
     def _page(self, items: list[Json]) -> list[Json]:
         size, page = int(self._query.get("per_page", 30)), int(self._query.get("page", 1))
+        self.listed = len(items)
         return items[(page - 1) * size : page * size]
 
     @property

@@ -1,0 +1,134 @@
+"""Reads GitHub before a run: an issue, what was said about it, what somebody may do.
+
+Takes: the API's address, the repository, a token that can read, or none for a public repository. Gives: typed answers.
+May touch: the GitHub API, with GET requests alone. The workflow's own token never comes here (boundary.md).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import github
+from github.Auth import Token
+
+from stepflow.boundary.comment import read_marker
+from stepflow.boundary.github_errors import translated, write_failed
+from stepflow.domain.redact import Redactor
+from stepflow.domain.run import Issue
+from stepflow.domain.words import Permission
+from stepflow.errors import BoundaryError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from github.IssueComment import IssueComment
+    from github.Repository import Repository
+
+NOT_FOUND = 404
+TIMEOUT_SECONDS = 30
+_HINTS = {
+    401: "The token is not accepted: check `read-token`.",
+    403: "The token lacks a permission: to read it needs `issues: read` (and `metadata: read`).",
+    NOT_FOUND: "There is no such issue, or it cannot be seen with this token: check the number and `read-token`.",
+}
+
+
+class ReadFailed(BoundaryError):
+    """GitHub did not tell what was asked. `status` is the HTTP status, None when no answer came."""
+
+    def __init__(self, message: str, *, status: int | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remark:
+    """A comment that a person wrote."""
+
+    author: str
+    at: datetime
+    body: str
+
+
+class GitHubReader:
+    """One repository, read with one token, or anonymously. Close it at the end."""
+
+    def __init__(self, *, api_url: str, repository: str, token: str | None, redactor: Redactor | None = None) -> None:
+        self._redactor = (redactor or Redactor()).knowing(*([token] if token else []))
+        self._repository_name = repository
+        self._api = github.Github(
+            auth=Token(token) if token else None,
+            base_url=api_url.rstrip("/"),
+            timeout=TIMEOUT_SECONDS,
+            retry=None,
+            per_page=100,
+            lazy=True,
+            seconds_between_requests=None,
+            seconds_between_writes=None,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._api.close()
+
+    @translated
+    def permission(self, login: str) -> str:
+        """What this account may do: a word of `Permission`, `none` for a stranger."""
+        return permission_of(self._api, self._repository.url, login)
+
+    @translated
+    def issue(self, number: int) -> Issue | None:
+        """The issue now; None when the number is a pull request's."""
+        _, data = self._api.requester.requestJsonAndCheck("GET", f"{self._repository.url}/issues/{number}")
+        if data.get("pull_request"):
+            return None
+        return Issue(
+            number=number,
+            title=str(data["title"]),
+            body=str(data.get("body") or ""),
+            author=str((data.get("user") or {}).get("login", "")),
+            url=str(data["html_url"]),
+            labels=tuple(str(label if isinstance(label, str) else label["name"]) for label in data["labels"]),
+        )
+
+    @translated
+    def remarks(self, number: int, *, most: int) -> tuple[Remark, ...]:
+        """What people said on the issue, newest first, out of its `most` newest comments; no bot's and none of ours."""
+        listed = self._repository.get_issue(number).get_comments().reversed
+        newest = tuple(itertools.islice(listed, most))
+        return tuple(_remark(comment) for comment in newest if _is_a_persons(comment))
+
+    def failure(self, action: str, exc: Exception) -> ReadFailed:
+        """The vendor's exception in our words."""
+        failed = write_failed(action, self._repository_name, exc, self._redactor)
+        hint = _HINTS.get(failed.status or 0, failed.hint)
+        return ReadFailed(failed.message, status=failed.status, hint=hint)
+
+    @property
+    def _repository(self) -> Repository:
+        return self._api.get_repo(self._repository_name)
+
+
+def permission_of(api: github.Github, repository_url: str, login: str) -> str:
+    """The role where it is one of GitHub's own, else the permission that a custom role stands for."""
+    try:
+        _, data = api.requester.requestJsonAndCheck(
+            "GET", f"{repository_url}/collaborators/{quote(login, safe='')}/permission"
+        )
+    except github.GithubException as exc:
+        if exc.status != NOT_FOUND:
+            raise
+        return Permission.NONE
+    role, permission = str(data.get("role_name", "")), str(data["permission"])
+    return role if role in set(Permission) else permission if permission in set(Permission) else Permission.NONE
+
+
+def _is_a_persons(comment: IssueComment) -> bool:
+    return comment.user is not None and comment.user.type != "Bot" and read_marker(comment.body or "") is None
+
+
+def _remark(comment: IssueComment) -> Remark:
+    return Remark(author=comment.user.login, at=comment.created_at, body=comment.body or "")

@@ -1,0 +1,111 @@
+"""What is asked of GitHub before a run: only reading, with a token that can only read, or with none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stepflow.boundary.comment import Marker
+from stepflow.boundary.github_reader import GitHubReader, ReadFailed
+from tests.boundary.conftest import TOKEN
+from tests.servers.github_api import GitHubServer, State
+from tests.servers.openapi import Contract
+
+READ_TOKEN = "github_pat_0123456789readonly"
+
+
+@pytest.fixture
+def github(state: State, contract: Contract) -> Iterator[GitHubServer]:
+    with GitHubServer(state, TOKEN, contract=contract, read_token=READ_TOKEN) as server:
+        yield server
+    assert server.violations == []
+
+
+@pytest.fixture
+def reader(github: GitHubServer) -> Iterator[GitHubReader]:
+    reader = GitHubReader(api_url=github.api_url, repository="o/r", token=READ_TOKEN)
+    yield reader
+    reader.close()
+
+
+def anonymous(github: GitHubServer) -> GitHubReader:
+    return GitHubReader(api_url=github.api_url, repository="o/r", token=None)
+
+
+def test_an_issue_is_read_with_its_author_and_labels(reader: GitHubReader, github: GitHubServer) -> None:
+    issue = reader.issue(7)
+    assert issue is not None
+    assert (issue.number, issue.title, issue.body, issue.author) == (7, "Fix the parser", "It breaks.", "octocat")
+    assert issue.labels == ("agent:fixer", "bug")
+    assert issue.url.endswith("/o/r/issues/7")
+    assert [request.credential for request in github.requests] == ["read"]
+
+
+def test_a_public_repositorys_issue_is_read_without_any_credential(github: GitHubServer) -> None:
+    github.state.public = True
+    reader = anonymous(github)
+    issue = reader.issue(7)
+    reader.close()
+    assert issue is not None
+    assert issue.title == "Fix the parser"
+    assert [request.credential for request in github.requests] == ["none"]
+
+
+def test_a_private_repository_is_not_there_for_the_anonymous(github: GitHubServer) -> None:
+    reader = anonymous(github)
+    with pytest.raises(ReadFailed) as caught:
+        reader.issue(7)
+    reader.close()
+    assert caught.value.status == 404
+
+
+def test_the_number_of_a_pull_request_is_no_issue(reader: GitHubReader, github: GitHubServer) -> None:
+    github.state.issues[7]["pull_request"] = True
+    assert reader.issue(7) is None
+
+
+@pytest.mark.parametrize(("login", "role"), [("mia", "maintain"), ("tom", "triage"), ("nobody", "none")])
+def test_a_permission_is_the_exact_role(reader: GitHubReader, login: str, role: str) -> None:
+    assert reader.permission(login) == role
+
+
+def test_what_people_said_comes_newest_first_without_bots_and_without_ourselves(
+    reader: GitHubReader, github: GitHubServer
+) -> None:
+    ours = str(Marker(run="r", agent="fixer", issue=7))
+    for body, login in [("one", "ann"), ("beep", "helper[bot]"), (f"report {ours}", "mia"), ("two", "eve")]:
+        github.state.add_comment(7, body, login)
+    remarks = reader.remarks(7, most=50)
+    assert [(remark.author, remark.body) for remark in remarks] == [("eve", "two"), ("ann", "one")]
+    assert remarks[0].at.year == 2026
+
+
+def test_of_very_many_comments_only_the_newest_are_fetched(reader: GitHubReader, github: GitHubServer) -> None:
+    for number in range(430):
+        github.state.add_comment(7, str(number), "ann")
+    assert [remark.body for remark in reader.remarks(7, most=60)] == [str(number) for number in range(429, 369, -1)]
+    assert len(github.requests) <= 3
+
+
+def test_a_reader_only_ever_gets(reader: GitHubReader, github: GitHubServer) -> None:
+    reader.issue(7)
+    reader.remarks(7, most=10)
+    reader.permission("ann")
+    assert {request.method for request in github.requests} == {"GET"}
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(401, "check `read-token`"), (403, "`issues: read`"), (404, "no such issue"), (500, "")]
+)
+def test_a_failure_names_the_input_to_check_and_no_secret(
+    reader: GitHubReader, github: GitHubServer, status: int, words: str
+) -> None:
+    github.fail("GET", ".*", status, f"no, {READ_TOKEN} may not")
+    with pytest.raises(ReadFailed, match="`issue` in o/r") as caught:
+        reader.issue(7)
+    assert caught.value.status == status
+    assert words in caught.value.hint
+    assert READ_TOKEN not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert len(github.requests) == 1
