@@ -31,6 +31,7 @@ STYLES = {
     LineKind.BAD: Style(color="red"),
     LineKind.WARNING: Style(color="yellow"),
     LineKind.PROGRESS: Style(dim=True),
+    LineKind.FOLDED: Style(dim=True),
 }
 
 
@@ -40,9 +41,9 @@ def make_console(out: TextIO) -> Console:
 
 
 @contextmanager
-def watch_run(console: Console, limits: Limits | None) -> Iterator[Callable[[Entry], None]]:
+def watch_run(console: Console, limits: Limits | None, *, debug: bool = False) -> Iterator[Callable[[Entry], None]]:
     """A listener that shows each entry at once; on a terminal the last line tells how far the run is."""
-    log = TerminalLog(limits, style=_styled)
+    log = TerminalLog(limits, style=_styled, debug=debug)
     if not console.is_terminal:
         yield lambda entry: _show(console, log, entry)
         return

@@ -13,7 +13,7 @@ from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import cut
 from stepflow.report.story_line import LineKind
 from stepflow.report.summary import job_summary
-from stepflow.report.watch import ActionLog, TerminalLog
+from stepflow.report.watch import ActionLog, TerminalLog, folded_traceback
 from stepflow.report.words import final_words
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "cut",
     "final_words",
     "flow_graph",
+    "folded_traceback",
     "graph_json",
     "job_summary",
     "log_entries",

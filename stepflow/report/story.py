@@ -12,6 +12,7 @@ from stepflow.domain.event import CompletionJudged, FlowEnded, IterationStarted,
 from stepflow.domain.state import RunState, advance
 from stepflow.report.plain import one_line, usd
 from stepflow.report.story_ends import end_lines
+from stepflow.report.story_full import full_lines
 from stepflow.report.story_line import LineKind, StoryLine, line
 from stepflow.report.story_steps import step_lines
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class Story:
-    """Tells a run. `limits` are the caller's, so that a watcher sees how far the run is."""
+    """Tells a run. `limits` are the caller's, so that a watcher sees how far the run is; with `debug` prompts and
+    answers are told in full."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits | None = None, *, debug: bool = False) -> None:
+        self._limits, self._debug = limits, debug
         self._iterations = limits.iterations if limits else 0
         self._state = RunState()
         self._began = self._now = 0.0
@@ -40,7 +42,8 @@ class Story:
         closing = self._close_step() if ends and self._step else ()
         self._follow(event)
         opening = self._open_step(event) if isinstance(event, IterationStarted) else ()
-        return (*closing, *opening, *step_lines(event), *end_lines(event))
+        full = full_lines(event) if self._debug else ()
+        return (*closing, *opening, *step_lines(event), *full, *end_lines(event))
 
     def progress(self, now: float | None = None) -> str:
         """Iterations, money, tokens and minutes so far, each against its limit if it has one."""

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 TAIL_SHOWN = 6
 RETRY_SHOWN = 12
+#: What a log entry may bring along that most readers need not see: the output of a set-up, the trace of a bug.
+FOLDED_DATA = ("output", "traceback")
+FOLDED_SHOWN = 400
 
 
 def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one return per event is the table
@@ -117,4 +120,8 @@ def _told(event: FailureReported) -> StoryLine:
 def _note(event: Noted) -> tuple[StoryLine, ...]:
     kinds = {"warning": LineKind.WARNING, "error": LineKind.BAD, "info": LineKind.DETAIL}
     kind = kinds.get(event.level)
-    return (line(kind, one_line(event.message, 300)),) if kind else ()
+    if kind is None:
+        return ()
+    folded = "\n".join(str(event.data[name]) for name in FOLDED_DATA if event.data.get(name))
+    inside = tuple(line(LineKind.FOLDED, text) for text in last_lines(folded, FOLDED_SHOWN))
+    return (line(LineKind.FOLD if inside else kind, one_line(event.message, 300)), *inside)

@@ -15,7 +15,8 @@ WIDTH = 400
 
 
 class LineKind(StrEnum):
-    """What a line is, for whoever colours or folds it."""
+    """What a line is, for whoever colours or folds it. A `FOLD` is the title of the `FOLDED` lines after it, which
+    belong to the same entry."""
 
     RUN = "run"
     STEP = "step"
@@ -27,6 +28,8 @@ class LineKind(StrEnum):
     BAD = "bad"
     WARNING = "warning"
     PROGRESS = "progress"
+    FOLD = "fold"
+    FOLDED = "folded"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stepflow.domain.event import Entry, Noted
 from stepflow.report.story import Story
 from stepflow.report.story_line import LineKind, StoryLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stepflow.domain.event import Entry
     from stepflow.domain.run import Limits
 
 #: Kinds that stand at the left edge: they are not inside a step.
@@ -24,13 +24,16 @@ OUTSIDE = (LineKind.RUN, LineKind.STEP, LineKind.STEP_END)
 class ActionLog:
     """The job log: one `::group::` per step attempt. No other line of it is a workflow command (security.md case 6)."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.story = Story(limits)
+    def __init__(self, limits: Limits | None = None, *, debug: bool = False) -> None:
+        self.story = Story(limits, debug=debug)
         self._open = False
 
     def render(self, entry: Entry) -> tuple[str, ...]:
         """The lines of one entry."""
-        return tuple(text for told in self.story.tell(entry) for text in self._lines(told))
+        told = self.story.tell(entry)
+        lines = tuple(text for each in told for text in self._lines(each))
+        # A fold ends with its entry. Groups do not nest: one inside a step ends the step's own.
+        return (*lines, *self.close()) if told and told[-1].kind is LineKind.FOLDED else lines
 
     def close(self) -> tuple[str, ...]:
         """Closes a group that a crash left open."""
@@ -40,20 +43,33 @@ class ActionLog:
 
     def _lines(self, told: StoryLine) -> tuple[str, ...]:
         match told.kind:
-            case LineKind.STEP:
+            case LineKind.STEP | LineKind.FOLD:
+                before = self.close()
                 self._open = True
-                return (f"::group::{told.text.replace('%', '%25')}",)
+                return (*before, f"::group::{told.text.replace('%', '%25')}")
             case LineKind.STEP_END:
                 return (*self.close(), told.text)
             case _:
                 return (f"  {told.text}" if self._open else told.text,)
 
 
+def folded_traceback(trace: str) -> tuple[str, ...]:
+    """A bug that no run could write down, folded for the job log."""
+    noted = Noted(level="error", message="internal error", data={"traceback": trace})
+    return ActionLog().render(Entry(seq=1, time=0.0, event=noted))
+
+
 class TerminalLog:
     """The same for a terminal. `style` gets a line's kind and text and gives the text to print, coloured or not."""
 
-    def __init__(self, limits: Limits | None = None, *, style: Callable[[LineKind, str], str] | None = None) -> None:
-        self.story = Story(limits)
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        style: Callable[[LineKind, str], str] | None = None,
+        debug: bool = False,
+    ) -> None:
+        self.story = Story(limits, debug=debug)
         self._style = style or _plain
 
     def render(self, entry: Entry) -> tuple[str, ...]:
