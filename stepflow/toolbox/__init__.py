@@ -5,6 +5,17 @@ May touch: processes, the checkout.
 """
 
 from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.environment import SYSTEM_PATH, check_pass_env
 from stepflow.toolbox.options import ProcessLimits, ToolboxOptions, UserPolicy
+from stepflow.toolbox.packages import check_packages, install_packages
 
-__all__ = ["ProcessLimits", "Toolbox", "ToolboxOptions", "UserPolicy"]
+__all__ = [
+    "SYSTEM_PATH",
+    "ProcessLimits",
+    "Toolbox",
+    "ToolboxOptions",
+    "UserPolicy",
+    "check_packages",
+    "check_pass_env",
+    "install_packages",
+]

@@ -7,19 +7,20 @@ May touch: nothing.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Inputs, runtime tokens and the files that later steps of the job read; what decides which program or library runs.
 _NEVER = re.compile(
     r"INPUT_.*|ACTIONS_.*|GIT_CONFIG_.*|LD_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS"
+    r"|ANTHROPIC_(?:API_KEY|AUTH_TOKEN)|GH_TOKEN|STEPFLOW_READ_TOKEN"
     r"|GITHUB_(?:TOKEN|ENV|PATH|OUTPUT|STATE|STEP_SUMMARY)"
 )
 _GIT_CONFIG = (
@@ -52,6 +53,11 @@ def build_environment(
     }
     _check_names(pass_env, fixed)
     return {**fixed, **pass_env}
+
+
+def check_pass_env(pass_env: Mapping[str, str]) -> None:
+    """Raises `InputError` for a variable that tools must not be given, before anything is started."""
+    build_environment(checkout=Path("/"), private=Path("/"), programs=None, pass_env=pass_env)
 
 
 def _git_config(*settings: tuple[str, str]) -> dict[str, str]:
