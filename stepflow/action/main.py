@@ -13,21 +13,26 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from stepflow.action.job import Job
 from stepflow.action.outputs import outputs_of
-from stepflow.action.perform import Performed, perform
-from stepflow.action.runner import read_runner
+from stepflow.action.perform import Asked, Performed, perform
+from stepflow.action.runner import read_runner, secrets_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import DefinitionError, RunCancelled, StepflowError
-from stepflow.report import ReportFacts, collect_report, job_summary, outcome_annotation, problem_annotations
+from stepflow.report import (
+    ReportFacts,
+    collect_report,
+    folded_traceback,
+    job_summary,
+    outcome_annotation,
+    problem_annotations,
+)
 from stepflow.run.cancel import Cancellation
+from stepflow.run.ending import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from stepflow.domain.problem import Problem
     from stepflow.ports import Clock
-
-#: action.md "Outcomes and exit codes": these exits mean that nothing was begun because something was asked wrongly.
-BAD_INPUT = 2
 
 
 def main() -> int:
@@ -41,6 +46,7 @@ def act(environ: MutableMapping[str, str], stdout: TextIO, *, clock: Clock | Non
     Without a clock the run takes the one that fits its model.
     """
     job = Job(environ, stdout)
+    job.mask(secrets_in(environ))
     cancellation = Cancellation()
     with cancellation.listening():
         performed = _performed(environ, job, cancellation, clock)
@@ -56,22 +62,24 @@ def _performed(
     environ: MutableMapping[str, str], job: Job, cancellation: Cancellation, clock: Clock | None
 ) -> Performed:
     """The top handler: what goes wrong before a run has its own report ends here, as one clear message."""
+    asked = Asked()
     try:
-        return perform(read_runner(environ), job, cancellation, clock)
+        return perform(read_runner(environ), job, cancellation, asked, clock=clock)
     except RunCancelled as cancelled:
-        return _not_begun(Outcome.CANCELLED, str(cancelled))
+        return _not_begun(asked, Outcome.CANCELLED, str(cancelled))
     except DefinitionError as error:
         # `errors` stands below `domain` on the map and cannot name the type of its problems.
         problems = cast("tuple[Problem, ...]", error.problems)
-        return _not_begun(Outcome.INVALID_DEFINITION, error.message, problems)
+        return _not_begun(asked, Outcome.INVALID_DEFINITION, error.message, problems)
     except StepflowError as error:
-        outcome = Outcome.INVALID_DEFINITION if error.exit_code == BAD_INPUT else Outcome.REFUSED
-        return _not_begun(outcome, str(error))
+        return _not_begun(asked, outcome_of(error), str(error))
     except Exception as bug:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome (house.md)
-        job.say("::group::Traceback", *traceback.format_exc().splitlines(), "::endgroup::")
-        return _not_begun(Outcome.INTERNAL_ERROR, f"an error of stepflow itself: {type(bug).__name__}: {bug}")
+        job.say(*folded_traceback(traceback.format_exc()))
+        return _not_begun(asked, Outcome.INTERNAL_ERROR, f"an error of stepflow itself: {type(bug).__name__}: {bug}")
 
 
-def _not_begun(outcome: Outcome, reason: str, problems: tuple[Problem, ...] = ()) -> Performed:
-    facts = ReportFacts(outcome=outcome, reason=f"Before the run: {reason}", problems=problems)
+def _not_begun(asked: Asked, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = ()) -> Performed:
+    facts = ReportFacts(
+        agent=asked.agent, issue=asked.issue, outcome=outcome, reason=f"Before the run: {reason}", problems=problems
+    )
     return Performed(report=collect_report((), facts=facts), problems=problems)

@@ -43,29 +43,41 @@ class Performed:
     neutral_on_limit: bool = False
 
 
-def perform(runner: Runner, job: Job, cancellation: Cancellation, clock: Clock | None = None) -> Performed:
-    """Do what the input `mode` says."""
-    job.mask(runner.inputs.secrets())
+@dataclass(kw_only=True)
+class Asked:
+    """What is known of a run before there is one: its agent and its issue, for the outputs of one that never begins."""
+
+    agent: str = ""
+    issue: int | None = None
+
+
+def perform(
+    runner: Runner, job: Job, cancellation: Cancellation, asked: Asked, *, clock: Clock | None = None
+) -> Performed:
+    """Do what the input `mode` says; `asked` is filled on the way."""
     for name in runner.unknown:
         job.say(annotation("warning", f'The action has no input "{name}"; it is ignored.'))
     match runner.inputs.mode:
         case Mode.RUN:
-            return run_mode(runner, job, cancellation, clock or clock_for(runner.inputs))
+            return run_mode(runner, job, cancellation, asked, clock=clock or clock_for(runner.inputs))
         case Mode.VALIDATE:
             return validate_mode(runner, job)
         case mode:
             raise InputError(f"this version has no mode {mode}.", hint="Use `mode: run` or `mode: validate`.")
 
 
-def run_mode(runner: Runner, job: Job, cancellation: Cancellation, clock: Clock) -> Performed:
+def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked, *, clock: Clock) -> Performed:
     """One run, if the event asks for one."""
     inputs = runner.inputs
-    trigger = find_trigger(runner.event_name, read_event(runner.event), inputs, actor=runner.actor)
+    agents = () if inputs.label_prefix else find_agents(_root(runner))
+    event = read_event(runner.event)
+    trigger = find_trigger(runner.event_name, event, inputs, actor=runner.actor, agents=agents)
     if isinstance(trigger, Skip):
         facts = ReportFacts(outcome=Outcome.SKIPPED, reason=f"Before the run: {trigger.reason}")
         return Performed(report=collect_report((), facts=facts))
+    asked.agent, asked.issue = trigger.agent, trigger.issue_number
     prepared = prepare_run(_request(runner, trigger), now=clock.now())
-    log = ActionLog(prepared.limits)
+    log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)
     result = drive_run(
         prepared,
         clock=clock,
@@ -108,7 +120,13 @@ def validate_mode(runner: Runner, job: Job) -> Performed:
 
 
 def _root(runner: Runner) -> Path:
-    root = (runner.workspace / runner.inputs.working_directory).resolve()
+    workspace = runner.workspace.resolve()
+    root = (workspace / runner.inputs.working_directory).resolve()
+    if not root.is_relative_to(workspace):
+        raise InputError(
+            f"the working directory {root} lies outside the workspace {workspace}.",
+            hint="Give working-directory relative to the workspace, without leaving it.",
+        )
     if not root.is_dir():
         raise InputError(
             f"the working directory {root} does not exist.",
@@ -130,6 +148,8 @@ def _request(runner: Runner, trigger: Trigger) -> RunRequest:
         host_folder=_on_host(folder, runner),
         repository=runner.repository,
         job_url=runner.job_url,
+        environment=runner.environment,
+        withheld=runner.withheld,
     )
 
 

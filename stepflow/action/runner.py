@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.errors import InputError
 from stepflow.run import Inputs, read_inputs
+from stepflow.run.inputs import SECRET_INPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -36,7 +37,8 @@ CREDENTIALS = (
 class Runner:
     """The runner's side of the contract. Paths are as this process sees them; empty files mean that there is none.
 
-    `unknown` are inputs that the action does not declare.
+    `unknown` are inputs that the action does not declare. `environment` is what is left of it without the inputs and
+    without the variables `withheld`, which hold secrets.
     """
 
     inputs: Inputs
@@ -49,20 +51,20 @@ class Runner:
     run_id: str
     workspace: Path
     temp: Path
-    output_file: Path | None
-    summary_file: Path | None
     debug: bool
+    environment: Mapping[str, str]
+    withheld: frozenset[str]
 
 
 def read_runner(environ: MutableMapping[str, str]) -> Runner:
     """Read everything once, and leave no secret behind in `environ`."""
+    secrets = set(secrets_in(environ))
     given, unknown = _take_inputs(environ)
-    inputs = read_inputs(given)
     # Runners set more than they promise: one of them repeats every input under its bare name.
-    secrets = set(inputs.secrets())
-    for name in tuple(environ):
-        if name in CREDENTIALS or environ[name] in secrets:
-            del environ[name]
+    withheld = frozenset(name for name in environ if name in CREDENTIALS or environ[name] in secrets)
+    for name in withheld:
+        del environ[name]
+    inputs = read_inputs(given)
     return Runner(
         inputs=inputs,
         unknown=unknown,
@@ -74,10 +76,16 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
         run_id="-".join((environ.get("GITHUB_RUN_ID") or "local", environ.get("GITHUB_RUN_ATTEMPT") or "1")),
         workspace=Path(environ.get("GITHUB_WORKSPACE") or "."),
         temp=Path(environ.get("RUNNER_TEMP") or "/tmp"),  # noqa: S108 - only where no runner names a place
-        output_file=_path(environ.get("GITHUB_OUTPUT")),
-        summary_file=_path(environ.get("GITHUB_STEP_SUMMARY")),
         debug=environ.get("RUNNER_DEBUG") == "1",
+        environment=dict(environ),
+        withheld=withheld,
     )
+
+
+def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Every value that nobody may see: the inputs that are secrets, and the job's own credentials."""
+    named = (f"{PREFIX}{name.upper()}" for name in SECRET_INPUTS)
+    return tuple(environ[name] for name in (*named, *CREDENTIALS) if environ.get(name))
 
 
 def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -110,7 +118,3 @@ def _read_event(path: str) -> JsonObject:
 def _job_url(environ: Mapping[str, str]) -> str:
     parts = tuple(environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"))
     return "{}/{}/actions/runs/{}".format(*parts) if all(parts) else ""
-
-
-def _path(value: str | None) -> Path | None:
-    return Path(value) if value else None

@@ -1,28 +1,35 @@
 """Asks whether the one who started the run may have it write.
 
-Takes: a `Writer`, the settings. Gives: None, or the refusal as text.
-May touch: what the writer touches; it only reads (boundary.md "Before anything is written", security.md 19 and 20).
+Takes: who can tell permissions, the settings. Gives: None, or the refusal as text.
+May touch: GitHub, only to read (boundary.md "Before anything is written", security.md 19 and 20).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stepflow.domain.words import Permission
 
 if TYPE_CHECKING:
     from stepflow.boundary.settings import BoundarySettings
-    from stepflow.boundary.writer import Writer
 
 
-def check_actor(writer: Writer, settings: BoundarySettings) -> str | None:
+class Permissions(Protocol):
+    """Knows what accounts may do: a `Writer`, or the reader that asks before a run."""
+
+    def permission(self, login: str) -> str:
+        """A word of `Permission`, `none` for a stranger."""
+        ...
+
+
+def check_actor(known: Permissions, settings: BoundarySettings) -> str | None:
     """Why nothing may be written, or None. A bot that `allow-bots` names needs no permission of its own."""
     actor = settings.actor
     if not actor:
         return "Nothing was written: the event does not say who triggered the run, so nobody's permission can be asked."
     if settings.actor_is_bot or actor.endswith("[bot]"):
         return None if _named(actor, settings.allow_bots) else _bot_refusal(actor)
-    permission = Permission(writer.permission(actor))
+    permission = Permission(known.permission(actor))
     if permission.rank < settings.min_permission.rank:
         return (
             f"Nothing was written: {actor}, who triggered the run, has the permission '{permission}' on "

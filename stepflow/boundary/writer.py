@@ -21,7 +21,7 @@ class WriteFailed(BoundaryError):
 
 
 class Refused(BoundaryError):
-    """The trust rules forbid writing; nothing was written. The message begins with `refused: `."""
+    """The trust rules forbid writing; nothing was written. About commits the message begins with `refused: `."""
 
 
 @dataclass(frozen=True, kw_only=True)

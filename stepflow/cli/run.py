@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.options import add_input_flags, read_flags
+from stepflow.cli.options import SECRETS, add_input_flags, read_flags
 from stepflow.cli.terminal import make_console, watch_run
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
@@ -71,6 +71,8 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
         root=root,
         folder=folder,
         repository=os.environ.get("GITHUB_REPOSITORY", ""),
+        environment=dict(os.environ),
+        withheld=frozenset(SECRETS.values()),
     )
 
 
@@ -80,7 +82,7 @@ def run_request(request: RunRequest, console: Console) -> tuple[AgentResult, Age
     clock = clock_for(request.inputs)
     with cancellation.listening():
         prepared = prepare_run(request, now=clock.now())
-        with watch_run(console, prepared.limits) as listener:
+        with watch_run(console, prepared.limits, debug=request.inputs.debug) as listener:
             result = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,))
     console.print(*final_words(result.report), sep="\n")
     return result, prepared.agent

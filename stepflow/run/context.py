@@ -1,6 +1,6 @@
 """What the model is told about the issue.
 
-Takes: the issue as the event carried it. Gives: the context text of every iteration (prompts.md §7).
+Takes: the issue, and what was said about it. Gives: the context text of every iteration (prompts.md §7).
 May touch: nothing.
 """
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from stepflow.domain.run import Issue
 
 
-def issue_text(issue: Issue | None) -> str:
-    """Number, title and body; empty without an issue. The prompt room frames it as data."""
+def issue_text(issue: Issue | None, discussion: str = "", *, otherwise: str = "") -> str:
+    """Number, title, body and discussion; without an issue what else was given. The prompt room frames it as data."""
     if issue is None:
-        return ""
+        return otherwise.strip()
     heading = f"Issue #{issue.number}{': ' + issue.title if issue.title else ''}"
     by = f"\nWritten by {issue.author}" if issue.author else ""
-    return f"{heading}{by}\n\n{issue.body}".strip()
+    return f"{heading}{by}\n\n{issue.body}\n\n{discussion}".strip()

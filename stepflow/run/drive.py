@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import json
 import traceback
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from stepflow.domain.event import FlowEnded, IterationStarted, Noted, RunFinished
 from stepflow.domain.redact import Redactor
 from stepflow.domain.report import AgentResult
 from stepflow.domain.words import Outcome
-from stepflow.errors import (
-    BoundaryError,
-    DefinitionError,
-    InputError,
-    IsolationError,
-    ModelError,
-    RunCancelled,
-    StepflowError,
-)
+from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal import Fanout, JournalFile
 from stepflow.llm import Expect
 from stepflow.report import report_json
 from stepflow.run.collect import collect_run, journal_path
-from stepflow.run.ending import Ending
+from stepflow.run.ending import Ending, outcome_of
 from stepflow.run.log import LogFile
 from stepflow.run.stages import run_stages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from stepflow.domain.event import Entry
@@ -51,10 +44,13 @@ def drive_run(
     """Run the stages, write every event down, and give the result, whatever happened."""
     request = prepared.request
     folder = request.folder
-    folder.mkdir(parents=True, exist_ok=True)
     redact = Redactor(request.inputs.secrets())
-    log = LogFile(folder / "log.jsonl", prepared.agent.log_format)
-    with prepared.resources, JournalFile(journal_path(prepared), clock, redact=redact) as file, log:
+    with (
+        prepared.resources,
+        _opened(folder),
+        JournalFile(journal_path(prepared), clock, redact=redact) as file,
+        LogFile(folder / "log.jsonl", prepared.agent.log_format) as log,
+    ):
         place = Place()
         journal = Fanout(file, place, log, *listeners)
         ending = _guarded(prepared, journal, clock, cancellation, place)
@@ -66,7 +62,9 @@ def drive_run(
     _write(folder / "effects.json", {"effects": report_json(report)["effects"]})
     if prepared.recording is not None and request.inputs.record:
         recorded = prepared.recording.to_yaml(Expect(outcome=report.outcome))
-        (request.folder / request.inputs.record).write_text(redact(recorded), encoding="utf-8")
+        path = folder / request.inputs.record
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(redact(recorded), encoding="utf-8")
     return AgentResult.of(report)
 
 
@@ -93,25 +91,24 @@ def _guarded(prepared: Prepared, journal: Journal, clock: Clock, cancellation: C
     except RunCancelled as cancelled:
         return Ending(outcome=Outcome.CANCELLED, reason=f"{place.words}: {cancelled}")
     except StepflowError as error:
-        return Ending(outcome=_outcome_of(error), reason=f"{place.words}: {error}")
+        return Ending(outcome=outcome_of(error), reason=f"{place.words}: {error}")
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
         journal.append(Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
         told = f"{place.words}: an error of stepflow itself: {type(bug).__name__}: {bug}"
         return Ending(outcome=Outcome.INTERNAL_ERROR, reason=told)
 
 
-def _outcome_of(error: StepflowError) -> Outcome:
-    match error:
-        case ModelError():
-            return Outcome.MODEL_FAILED
-        case BoundaryError():
-            return Outcome.BOUNDARY_FAILED
-        case IsolationError():
-            return Outcome.REFUSED
-        case InputError() | DefinitionError():
-            return Outcome.INVALID_DEFINITION
-        case _:
-            return Outcome.INTERNAL_ERROR
+@contextmanager
+def _opened(folder: Path) -> Iterator[None]:
+    """The run folder, made with its parents."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise InputError(
+            f"the run folder {folder} cannot be made: {exc.strerror}.",
+            hint="Set the input run-folder, or RUNNER_TEMP, to a place where this process may write.",
+        ) from exc
+    yield
 
 
 def _write(path: Path, document: object) -> None:

@@ -1,16 +1,16 @@
 """How a run ended.
 
-Takes: nothing. Gives: `Ending`.
+Takes: an error, if one ended it. Gives: `Ending` and outcomes.
 May touch: nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stepflow.domain.words import Outcome
+from stepflow.boundary import Refused
+from stepflow.domain.words import Outcome
+from stepflow.errors import BoundaryError, DefinitionError, InputError, IsolationError, ModelError, StepflowError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,3 +19,18 @@ class Ending:
 
     outcome: Outcome
     reason: str
+
+
+def outcome_of(error: StepflowError) -> Outcome:
+    """What an error that people can act on comes to, before a run or in it (house.md "Errors")."""
+    match error:
+        case ModelError():
+            return Outcome.MODEL_FAILED
+        case IsolationError() | Refused():
+            return Outcome.REFUSED
+        case BoundaryError():
+            return Outcome.BOUNDARY_FAILED
+        case InputError() | DefinitionError():
+            return Outcome.INVALID_DEFINITION
+        case _:
+            return Outcome.INTERNAL_ERROR

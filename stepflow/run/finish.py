@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary import CommitsInfo, apply_effects, plan_effects, report_failure
 from stepflow.boundary.bundle_push import BundlePush
-from stepflow.boundary.github_writer import GitHubWriter
 from stepflow.domain.effect import describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
 from stepflow.domain.redact import Redactor
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stepflow.boundary import Plan
+    from stepflow.boundary.github_writer import GitHubWriter
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.effect import Receipt
     from stepflow.domain.run import RunFacts
@@ -134,6 +134,8 @@ def _report_failure(finish: Finish, ending: Ending) -> None:
 
 
 def _writer(finish: Finish) -> GitHubWriter:
+    from stepflow.boundary.github_writer import GitHubWriter  # noqa: PLC0415 - costs time that a dry run need not pay
+
     return GitHubWriter(
         api_url=finish.prepared.request.inputs.github_api_url,
         repository=finish.facts.repository,

@@ -6,7 +6,7 @@ May touch: nothing. `action.yml` and the README's table are held to this class b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -172,6 +172,12 @@ class Inputs(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """The values that no text may ever hold."""
         return tuple(value.get_secret_value() for _name, value in self if isinstance(value, SecretStr))
+
+
+#: Inputs whose values no log may show.
+SECRET_INPUTS = tuple(
+    name.replace("_", "-") for name, field in Inputs.model_fields.items() if SecretStr in get_args(field.annotation)
+)
 
 
 def read_inputs(given: Mapping[str, Any]) -> Inputs:

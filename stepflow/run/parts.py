@@ -1,12 +1,11 @@
 """The real parts that a run is made of.
 
 Takes: inputs and facts. Gives: options for the toolbox, settings for the boundary, the resolver of loaded schemas.
-May touch: the environment, for the variables that `pass-env` names.
+May touch: nothing.
 """
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from stepflow.boundary import BoundarySettings
@@ -15,7 +14,6 @@ from stepflow.toolbox import ToolboxOptions
 if TYPE_CHECKING:
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
-    from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
 
 
@@ -27,9 +25,10 @@ class LoadedSchemas:
         return step.schema
 
 
-def toolbox_options(inputs: Inputs) -> ToolboxOptions:
+def toolbox_options(request: RunRequest) -> ToolboxOptions:
     """What the inputs say about the sandbox."""
-    passed = {name: os.environ[name] for name in inputs.pass_env if name in os.environ}
+    inputs, environment = request.inputs, request.environment
+    passed = {name: environment[name] for name in inputs.pass_env if name in environment}
     return ToolboxOptions(isolation=inputs.isolation, pass_env=passed)
 
 

@@ -1,37 +1,36 @@
 """Everything that can be known to be wrong before a token is spent.
 
 Takes: a run request. Gives: `Prepared`, or an `InputError`/`DefinitionError` that says what to change.
-May touch: the agent folder, once, through `load/`; the scenario file.
+May touch: the agent folder, once, through `load/`; the scenario file; GitHub, to read, where the inputs allow it.
 """
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
-from stepflow.domain.run import Issue, Limits
+from stepflow.domain.run import Limits
 from stepflow.domain.words import Dialect
 from stepflow.errors import DefinitionError, InputError
-from stepflow.llm import AnthropicModel, RecordingModel, ScriptedModel, is_priced, load_scenario
-from stepflow.load import check_arguments, find_agents, load_agent
+from stepflow.llm import AnthropicModel, RecordingModel, ScriptedModel, load_scenario
+from stepflow.load import check_arguments, load_agent
+from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock
-from stepflow.run.input_types import BoundaryMode, Network, Provider
+from stepflow.run.input_types import Provider
+from stepflow.run.subject import issue_number, read_subject
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject
-    from stepflow.llm import Scenario
+    from stepflow.domain.run import Issue
     from stepflow.ports import Clock, Model
     from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
-
-#: registry.md §1.
-AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
+    from stepflow.run.subject import Subject
 
 #: registry.md §6.3: more steps than this are never executed in the check dialect.
 CHECK_DIALECT_LIMIT = 100
@@ -40,7 +39,8 @@ CHECK_DIALECT_LIMIT = 100
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
-    the `limits` counts from now; `resources` are given back when the run is over."""
+    the `limits` counts from now; `discussion` is what people with write access said on the issue; `notes` are warnings
+    for the log; `resources` are given back when the run is over."""
 
     request: RunRequest
     agent: AgentDefinition
@@ -50,13 +50,15 @@ class Prepared:
     recording: RecordingModel | None
     limits: Limits
     resources: ExitStack
+    discussion: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
-    """Load the agent, check arguments, inputs and model. Nothing has been started and nothing written after this."""
+    """Load the agent, check arguments, inputs, model and actor. Nothing has been started and nothing written after
+    this."""
     inputs = request.inputs
-    _check_supported(inputs)
-    _check_name(request)
+    check_request(request)
     agent = load_agent(
         request.trigger.agent,
         root=request.root,
@@ -64,26 +66,28 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
         allow_custom_verdict=inputs.allow_custom_verdict,
     )
     scenario = load_scenario(_scenario_path(request)) if inputs.provider is Provider.SCRIPTED else None
-    issue = _issue(request, scenario)
     given = {**(scenario.params if scenario else {}), **inputs.parameters}
-    args, problems = check_arguments(agent, given, issue=issue.number if issue else None)
+    args, problems = check_arguments(agent, given, issue=issue_number(request, scenario))
     if any(problem.severity is Severity.ERROR for problem in problems):
         raise DefinitionError(f'the run arguments do not fit agent "{agent.name}".', problems=problems)
-    _check_boundary(request)
-    _check_budget(agent, inputs)
-    resources = ExitStack()
-    model = ScriptedModel(scenario) if scenario else _anthropic_model(inputs, resources)
-    recording = RecordingModel(model, params=args, issue=issue) if inputs.record else None
-    return Prepared(
-        request=request,
-        agent=replace(agent, problems=(*agent.problems, *problems)),
-        args=args,
-        issue=issue,
-        model=recording or model,
-        recording=recording,
-        limits=limits_of(agent, inputs, now=now),
-        resources=resources,
-    )
+    check_boundary(request)
+    check_budget(agent, inputs)
+    with ExitStack() as opened:
+        model = ScriptedModel(scenario) if scenario else _anthropic_model(inputs, opened)
+        subject = read_subject(request, scenario)
+        recording = RecordingModel(model, params=args, issue=subject.issue) if inputs.record else None
+        return Prepared(
+            request=_with_fetched_issue(request, subject),
+            agent=replace(agent, problems=(*agent.problems, *problems)),
+            args=args,
+            issue=subject.issue,
+            discussion=subject.discussion,
+            notes=(*unset_variables(request), *subject.notes),
+            model=recording or model,
+            recording=recording,
+            limits=limits_of(agent, inputs, now=now),
+            resources=opened.pop_all(),
+        )
 
 
 def clock_for(inputs: Inputs) -> Clock:
@@ -106,66 +110,9 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float) -> Limits:
     )
 
 
-def _check_name(request: RunRequest) -> None:
-    """A label or a comment names an agent, never a path to one (security.md case 10)."""
-    name = request.trigger.agent
-    if not AGENT_NAME.fullmatch(name):
-        known = ", ".join(find_agents(request.root)) or "none"
-        raise InputError(
-            f'"{name[:100]}" is no agent name (SF101).',
-            hint=f"A name has lower-case letters, digits and dashes. The agents of this repository: {known}.",
-        )
-
-
-def _check_supported(inputs: Inputs) -> None:
-    """Refuse what this version cannot do, instead of doing something else."""
-    wants = {
-        "network: none": inputs.network is Network.NONE,
-        f"provider: {inputs.provider}": inputs.provider in (Provider.BEDROCK, Provider.VERTEX, Provider.FOUNDRY),
-        "anthropic-federation-rule-id": inputs.anthropic_federation_rule_id is not None,
-        f"resume: {inputs.resume}": inputs.resume not in ("auto", "never"),
-        "budget-usd-per-issue": inputs.budget_usd_per_issue is not None,
-    }
-    if asked := [name for name, wanted in wants.items() if wanted]:
-        raise InputError(f"this version does not support {', '.join(asked)}.", hint="Leave that input out.")
-
-
-def _check_boundary(request: RunRequest) -> None:
-    if request.inputs.boundary is BoundaryMode.DRY_RUN:
-        return
-    if request.inputs.github_token is None:
-        raise InputError(
-            "the input github-token is empty.",
-            hint="Pass `github-token: ${{ github.token }}`, or set `boundary: dry-run` to plan without writing.",
-        )
-    if not request.repository:
-        raise InputError(
-            "it is not known which repository to write to.",
-            hint="Set GITHUB_REPOSITORY to owner/name, or set `boundary: dry-run` to plan without writing.",
-        )
-
-
-def _check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
-    """A budget in dollars holds only where the price is known (action.md "Inputs")."""
-    if inputs.provider is not Provider.ANTHROPIC or inputs.budget_tokens is not None:
-        return
-    default = inputs.model or agent.default_model
-    models = {step.model or default for step in agent.steps.values() if step.command is None}
-    if unpriced := sorted(model for model in models if not is_priced(model)):
-        raise InputError(
-            f"the price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be kept.",
-            hint="Set budget-tokens as well, or choose a model with a known price.",
-        )
-
-
-def _issue(request: RunRequest, scenario: Scenario | None) -> Issue | None:
-    """The issue of the event, else of the inputs, else of the scenario."""
-    trigger = request.trigger
-    if trigger.issue is not None:
-        return trigger.issue
-    if trigger.issue_number is not None:
-        return Issue(number=trigger.issue_number, body=request.inputs.issue_text or "")
-    return scenario.issue.to_issue() if scenario and scenario.issue else None
+def _with_fetched_issue(request: RunRequest, subject: Subject) -> RunRequest:
+    """From here on an issue that was read counts like one that the event brought: later edits of it are noticed."""
+    return replace(request, trigger=replace(request.trigger, issue=subject.issue)) if subject.fetched else request
 
 
 def _anthropic_model(inputs: Inputs, resources: ExitStack) -> Model:

@@ -6,10 +6,13 @@ May touch: nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stepflow.toolbox import SYSTEM_PATH
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from stepflow.run.inputs import Inputs
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 class RunRequest:
     """One run. `root` is the repository's root, `folder` the run folder on this machine and `host_folder` the same
     place as the workflow's next step sees it; `repository` is `owner/name` and `job_url` leads to the job,
-    both empty when unknown."""
+    both empty when unknown. Of the `environment` the input `pass-env` may name variables; those `withheld` were taken
+    out of it because they hold secrets. `program_path` is where the system's own programs are looked for."""
 
     run_id: str
     inputs: Inputs
@@ -30,3 +34,6 @@ class RunRequest:
     host_folder: str = ""
     repository: str = ""
     job_url: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    withheld: frozenset[str] = frozenset()
+    program_path: tuple[str, ...] = SYSTEM_PATH

@@ -20,27 +20,37 @@ from stepflow.ports import Ports
 from stepflow.run.context import issue_text
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.parts import LoadedSchemas, toolbox_options
-from stepflow.toolbox import Toolbox
+from stepflow.toolbox import Toolbox, install_packages
 
 if TYPE_CHECKING:
+    from stepflow.domain.command import CommandResult
+    from stepflow.domain.json import JsonObject
     from stepflow.ports import Clock, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.ending import Ending
     from stepflow.run.prepare import Prepared
+    from stepflow.run.request import RunRequest
 
 #: A larger bundle is cut off; the boundary refuses changes above 8 MiB anyway (boundary.md "Commits").
 MAX_BUNDLE = 64 * 1024 * 1024
 #: Seconds that all of `setup` may take.
 SETUP_TIMEOUT = 1800.0
+#: Characters of a failed command's output that its message shows; the log has all.
+SHOWN_TAIL = 1000
 
 
 def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation) -> Ending:
     """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub."""
     request = prepared.request
-    with Toolbox.start(request.root, options=toolbox_options(request.inputs)) as toolbox:
+    _install(request, journal)
+    with Toolbox.start(request.root, options=toolbox_options(request)) as toolbox:
         facts = _facts(prepared, base_commit=toolbox.tree().commit)
         started = _started(prepared, facts, toolbox)
         journal.append(started)
+        for note in prepared.notes:
+            journal.append(Noted(level="warning", message=note))
+        for warning in toolbox.warnings:
+            journal.append(Noted(level="warning", message=f"[Isolation] {warning}"))
         _set_up(toolbox, request.inputs.setup, journal)
         ports = Ports(
             model=prepared.model,
@@ -70,7 +80,7 @@ def _facts(prepared: Prepared, *, base_commit: str) -> RunFacts:
         repository=request.repository,
         issue=prepared.issue,
         args=prepared.args,
-        context_text=issue_text(prepared.issue),
+        context_text=issue_text(prepared.issue, prepared.discussion, otherwise=inputs.issue_text or ""),
         base_commit=base_commit,
         base_branch=inputs.base_branch or settings.base or request.trigger.default_branch,
     )
@@ -94,15 +104,37 @@ def _started(prepared: Prepared, facts: RunFacts, toolbox: Toolbox) -> RunStarte
     )
 
 
+def _install(request: RunRequest, journal: Journal) -> None:
+    """Install the packages that the workflow's author asks for, while nothing of the run is alive yet."""
+    names = request.inputs.apt_packages
+    if not names:
+        return
+    journal.append(Noted(level="info", message=f"[Packages] installing {', '.join(names)}"))
+    result = install_packages(names, path=request.program_path)
+    journal.append(
+        Noted(level="info", message=f"[Packages] apt-get ended with exit code {result.exit_code}", data=_said(result))
+    )
+    if result.exit_code != 0:
+        raise InputError(
+            f"apt-get failed with exit code {result.exit_code}: {result.stdout.strip()[-SHOWN_TAIL:]}",
+            hint="Check the names in the input apt-packages, and that the container reaches a package mirror.",
+        )
+
+
+def _said(result: CommandResult) -> JsonObject:
+    """What a command printed, as data that logs fold away."""
+    return {"output": "\n".join(text.strip() for text in (result.stdout, result.stderr) if text.strip())}
+
+
 def _set_up(toolbox: Toolbox, commands: tuple[str, ...], journal: Journal) -> None:
     """Run the workflow author's own commands once, where the tools will run (action.md, input `setup`)."""
     if not commands:
         return
     script = "\n".join(("set -e", *commands))
     result = toolbox.run_command(CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT))
-    journal.append(Noted(level="info", message=f"setup ended with exit code {result.exit_code}"))
+    journal.append(Noted(level="info", message=f"setup ended with exit code {result.exit_code}", data=_said(result)))
     if result.exit_code != 0:
-        said = (result.error or result.stderr or result.stdout).strip()[-1000:]
+        said = (result.error or result.stderr or result.stdout).strip()[-SHOWN_TAIL:]
         raise InputError(
             f"the setup commands failed with exit code {result.exit_code}: {said}",
             hint="Correct the input setup; it runs in the sandbox, as the tools do.",

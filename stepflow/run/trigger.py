@@ -62,7 +62,7 @@ class _Comment(_Shape):
 class _Repository(_Shape):
     full_name: str = ""
     default_branch: str = ""
-    private: bool = True
+    private: bool | None = None
 
 
 class EventPayload(_Shape):
@@ -81,7 +81,8 @@ class EventPayload(_Shape):
 class Trigger:
     """A run that somebody asked for. `issue` is None when the event carries none; `issue_number` is then the input's.
 
-    `label` is the label that started the run, if one did; the boundary takes it off at completion.
+    `label` is the label that started the run, if one did; the boundary takes it off at completion. `private` is None
+    when the event does not say whether the repository is.
     """
 
     agent: str
@@ -91,6 +92,7 @@ class Trigger:
     issue_number: int | None = None
     label: str | None = None
     default_branch: str = ""
+    private: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +115,17 @@ def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
         ) from None
 
 
-def find_trigger(event_name: str, event: EventPayload, inputs: Inputs, *, actor: str = "") -> Trigger | Skip:
-    """The run that this event asks for. `actor` is who started a workflow whose event names no sender."""
+def find_trigger(
+    event_name: str, event: EventPayload, inputs: Inputs, *, actor: str = "", agents: tuple[str, ...] = ()
+) -> Trigger | Skip:
+    """The run that this event asks for. `actor` is who started a workflow whose event names no sender; with an empty
+    `label-prefix` a label is the bare name of one of the `agents`."""
     sender = event.sender or User(login=actor, type="Bot" if actor.endswith("[bot]") else "User")
     if sender.type == "Bot" and not _is_named(sender.login, inputs.allow_bots):
         return Skip(reason=f"{sender.login} is a bot that the input allow-bots does not name")
     match event_name, event.action:
         case "issues", "labeled":
-            return _labeled(event, inputs, sender)
+            return _labeled(event, inputs, sender, agents)
         case "issue_comment", "created":
             return _commented(event, sender)
         case "issues" | "issue_comment", action:
@@ -133,7 +138,7 @@ def _is_named(login: str, names: tuple[str, ...]) -> bool:
     return login.removesuffix("[bot]") in {name.removesuffix("[bot]") for name in names}
 
 
-def _labeled(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
+def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
     issue, label = event.issue, event.label.name if event.label else ""
     if issue is None:
         raise InputError("the labeled event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
@@ -141,8 +146,11 @@ def _labeled(event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Ski
         agent = inputs.agent
     elif inputs.label_prefix and label.startswith(inputs.label_prefix):
         agent = label.removeprefix(inputs.label_prefix)
+    elif not inputs.label_prefix and label in agents:
+        agent = label
     else:
-        return Skip(reason=f'the label "{label}" does not begin with "{inputs.label_prefix}"')
+        named = f'does not begin with "{inputs.label_prefix}"' if inputs.label_prefix else "is no agent's name"
+        return Skip(reason=f'the label "{label}" {named}')
     if not agent:
         return Skip(reason=f'the label "{label}" names no agent and the input agent is empty')
     own_issue = issue.user is not None and issue.user.login == sender.login
@@ -174,6 +182,7 @@ def _dispatched(event_name: str, event: EventPayload, inputs: Inputs, sender: Us
         actor_is_bot=sender.type == "Bot",
         issue_number=inputs.issue or _asked_issue(event),
         default_branch=event.repository.default_branch,
+        private=event.repository.private,
     )
 
 
@@ -194,6 +203,7 @@ def _trigger(
         issue_number=issue.number,
         label=label,
         default_branch=event.repository.default_branch,
+        private=event.repository.private,
     )
 
 

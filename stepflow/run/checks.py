@@ -1,0 +1,144 @@
+"""What inputs and request say that cannot work, without looking at the agent or at anything outside.
+
+Takes: a run request. Gives: nothing, or an `InputError` that says what to change.
+May touch: it looks whether folders and programs exist.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from stepflow.domain.redact import SHORTEST_SECRET
+from stepflow.errors import InputError
+from stepflow.llm import is_priced
+from stepflow.load import find_agents
+from stepflow.run.input_types import BoundaryMode, Network, Provider
+from stepflow.toolbox import check_packages, check_pass_env
+
+if TYPE_CHECKING:
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.run.inputs import Inputs
+    from stepflow.run.request import RunRequest
+
+#: registry.md §1.
+AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
+JOURNAL = "journal.jsonl"
+#: What the run itself writes into its folder.
+OWN_FILES = frozenset({JOURNAL, "log.jsonl", "report.json", "report.html", "effects.json", "work.bundle", "snapshots"})
+
+
+def check_request(request: RunRequest) -> None:
+    """Everything that is known to be wrong before the agent is loaded."""
+    _check_supported(request.inputs)
+    _check_name(request)
+    _check_run_folder(request)
+    _check_record(request.inputs.record)
+    _check_pass_env(request)
+    check_packages(request.inputs.apt_packages, path=request.program_path)
+
+
+def check_boundary(request: RunRequest) -> None:
+    """A run that shall write must know where to, as whom and for whom."""
+    if request.inputs.boundary is BoundaryMode.DRY_RUN:
+        return
+    if request.inputs.github_token is None:
+        raise InputError(
+            "the input github-token is empty.",
+            hint="Pass `github-token: ${{ github.token }}`, or set `boundary: dry-run` to plan without writing.",
+        )
+    if not request.repository:
+        raise InputError(
+            "it is not known which repository to write to.",
+            hint="Set GITHUB_REPOSITORY to owner/name, or set `boundary: dry-run` to plan without writing.",
+        )
+    if not request.trigger.actor:
+        raise InputError(
+            "it is not known who started this run, and whoever did needs write access.",
+            hint="Set GITHUB_ACTOR to your GitHub login, or set `boundary: dry-run` to plan without writing.",
+        )
+
+
+def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
+    """A budget in dollars holds only where the price is known (action.md "Inputs")."""
+    if inputs.provider is not Provider.ANTHROPIC or inputs.budget_tokens is not None:
+        return
+    default = inputs.model or agent.default_model
+    models = {step.model or default for step in agent.steps.values() if step.command is None}
+    if unpriced := sorted(model for model in models if not is_priced(model)):
+        raise InputError(
+            f"the price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be kept.",
+            hint="Set budget-tokens as well, or choose a model with a known price.",
+        )
+
+
+def unset_variables(request: RunRequest) -> tuple[str, ...]:
+    """Warnings about names in `pass-env` that nothing stands behind."""
+    unset = (name for name in request.inputs.pass_env if name not in request.environment)
+    return tuple(f"pass-env: {name} is not set, so the tools will not see it." for name in unset)
+
+
+def _check_supported(inputs: Inputs) -> None:
+    """Refuse what this version cannot do, instead of doing something else."""
+    wants = {
+        "network: none": inputs.network is Network.NONE,
+        f"provider: {inputs.provider}": inputs.provider in (Provider.BEDROCK, Provider.VERTEX, Provider.FOUNDRY),
+        "anthropic-federation-rule-id": inputs.anthropic_federation_rule_id is not None,
+        "anthropic-organization-id": inputs.anthropic_organization_id is not None,
+        "anthropic-service-account-id": inputs.anthropic_service_account_id is not None,
+        f"resume: {inputs.resume}": inputs.resume not in ("auto", "never"),
+        "budget-usd-per-issue": inputs.budget_usd_per_issue is not None,
+    }
+    if asked := [name for name, wanted in wants.items() if wanted]:
+        raise InputError(f"this version does not support {', '.join(asked)}.", hint="Leave that input out.")
+
+
+def _check_name(request: RunRequest) -> None:
+    """A label or a comment names an agent, never a path to one (security.md case 10)."""
+    name = request.trigger.agent
+    if not AGENT_NAME.fullmatch(name):
+        known = ", ".join(find_agents(request.root)) or "none"
+        raise InputError(
+            f'"{name[:100]}" is no agent name (SF101).',
+            hint=f"A name has lower-case letters, digits and dashes. The agents of this repository: {known}.",
+        )
+
+
+def _check_run_folder(request: RunRequest) -> None:
+    """A folder of this run alone, where the tools cannot write and no validator finds it."""
+    folder = request.folder.resolve()
+    if folder.is_relative_to(request.root.resolve()):
+        raise InputError(
+            f"the run folder {folder} lies inside the repository, where the tools could change it.",
+            hint="Name a folder outside the repository in run-folder, for example below ${{ runner.temp }}.",
+        )
+    if (folder / JOURNAL).exists():
+        raise InputError(
+            f"the run folder {folder} already holds the journal of a run.",
+            hint="Name another folder in run-folder; this version does not continue earlier runs.",
+        )
+
+
+def _check_record(record: str | None) -> None:
+    if record is None:
+        return
+    path = PurePath(record)
+    if path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OWN_FILES:
+        raise InputError(
+            f"record: {record!r} is no place for a scenario in the run folder.",
+            hint="Give a relative path without `..` that the run does not use itself, such as `recorded.yaml`.",
+        )
+
+
+def _check_pass_env(request: RunRequest) -> None:
+    names, environment = request.inputs.pass_env, request.environment
+    check_pass_env({name: environment.get(name, "") for name in names})
+    secrets = [secret.strip() for secret in request.inputs.secrets() if len(secret.strip()) >= SHORTEST_SECRET]
+    for name in names:
+        value = environment.get(name, "")
+        if name in request.withheld or any(secret in value for secret in secrets):
+            raise InputError(
+                f"pass-env: `{name}` holds a secret of this run, which no tool may see.",
+                hint="Remove it from pass-env; tools and validators must do without that secret.",
+            )

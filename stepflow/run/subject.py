@@ -1,0 +1,146 @@
+"""What a run is about: the issue's text, what was said about it, and whether the actor may start a run at all.
+
+Takes: a run request, perhaps a scenario. Gives: `Subject`, or an error before a token is spent on the model.
+May touch: GitHub through the boundary's reader, with `read-token` or anonymously, never with the workflow token.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.boundary import Refused, check_actor
+from stepflow.domain.redact import Redactor
+from stepflow.domain.run import Issue
+from stepflow.domain.words import Permission
+from stepflow.errors import BoundaryError, InputError
+from stepflow.run.input_types import Provider
+from stepflow.run.parts import boundary_settings
+
+if TYPE_CHECKING:
+    from stepflow.boundary.github_reader import GitHubReader, Remark
+    from stepflow.llm import Scenario
+    from stepflow.run.request import RunRequest
+
+#: Of a long discussion the newest part counts: so many comments, by so many people, of so many characters in all.
+MOST_REMARKS = 100
+MOST_AUTHORS = 20
+LONGEST_DISCUSSION = 20_000
+THREE_WAYS = (
+    "Give the text with the input `issue-text`, or let it be read with `read-token: ${{ github.token }}` and the "
+    "permission `issues: read`, or start the agent by its label: that event carries the text."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """`discussion` holds the comments of people with write access, empty without `read-token`; `fetched`: the issue
+    was read from GitHub; `notes` warn about what could not be known."""
+
+    issue: Issue | None = None
+    discussion: str = ""
+    fetched: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def issue_number(request: RunRequest, scenario: Scenario | None) -> int | None:
+    """The issue that the run is about: that of the event, else of the inputs, else of the scenario."""
+    if request.trigger.issue_number is not None:
+        return request.trigger.issue_number
+    return scenario.issue.number if scenario and scenario.issue else None
+
+
+def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
+    """Everything about the issue that the inputs allow to know.
+
+    Raises `Refused` when the actor may not write, `InputError` when the issue's text cannot be had.
+    """
+    known = _known_issue(request, scenario)
+    number = issue_number(request, scenario)
+    token = request.inputs.read_token
+    if token is not None:
+        with closing(_reader(request, token.get_secret_value())) as reader:
+            return _read(reader, request, known, number)
+    if known or number is None:
+        return Subject(issue=known)
+    if request.inputs.provider is Provider.SCRIPTED:
+        # Nobody reads the text in a rehearsal, and a rehearsal needs no network.
+        return Subject(issue=Issue(number=number), notes=(f"The text of issue #{number} is not known. {THREE_WAYS}",))
+    return Subject(issue=_read_anonymously(request, number), fetched=True)
+
+
+def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None:
+    trigger, text = request.trigger, request.inputs.issue_text
+    if trigger.issue is not None:
+        return trigger.issue
+    if trigger.issue_number is not None and text:
+        return Issue(number=trigger.issue_number, body=text)
+    rehearsed = scenario.issue.to_issue() if scenario and scenario.issue else None
+    return rehearsed if rehearsed and trigger.issue_number in (None, rehearsed.number) else None
+
+
+def _reader(request: RunRequest, token: str | None) -> GitHubReader:
+    from stepflow.boundary.github_reader import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
+
+    if not request.repository:
+        raise InputError("it is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
+    return GitHubReader(
+        api_url=request.inputs.github_api_url,
+        repository=request.repository,
+        token=token,
+        redactor=Redactor(request.inputs.secrets()),
+    )
+
+
+def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number: int | None) -> Subject:
+    if refusal := check_actor(reader, boundary_settings(request)):
+        raise Refused(refusal)
+    issue = known
+    if issue is None and number is not None:
+        issue = _is_an_issue(reader.issue(number), number)
+    discussion = _discussion(reader, issue.number) if issue else ""
+    return Subject(issue=issue, discussion=discussion, fetched=known is None and issue is not None)
+
+
+def _read_anonymously(request: RunRequest, number: int) -> Issue:
+    if request.trigger.private or not request.repository:
+        raise InputError(f"the text of issue #{number} is not known.", hint=THREE_WAYS)
+    try:
+        with closing(_reader(request, None)) as reader:
+            return _is_an_issue(reader.issue(number), number)
+    except BoundaryError as exc:
+        raise InputError(
+            f"the text of issue #{number} is not known, and without a token it cannot be read: {exc.message}",
+            hint=THREE_WAYS,
+        ) from exc
+
+
+def _is_an_issue(found: Issue | None, number: int) -> Issue:
+    if found is None:
+        raise InputError(f"#{number} is a pull request; agents run on issues.", hint="Correct the input issue.")
+    return found
+
+
+def _discussion(reader: GitHubReader, number: int) -> str:
+    """The newest comments of people with write access, oldest first, each under a line that nobody can forge."""
+    mark, kept, room = secrets.token_hex(4), [], LONGEST_DISCUSSION
+    roles: dict[str, bool] = {}
+    for remark in reader.remarks(number, most=MOST_REMARKS):
+        if remark.author not in roles and len(roles) < MOST_AUTHORS:
+            roles[remark.author] = Permission(reader.permission(remark.author)).rank >= Permission.WRITE.rank
+        if not roles.get(remark.author):
+            continue
+        text = _told(remark, mark)
+        if len(text) > room:
+            kept.append(f"{text[:room]}\n[the rest of this comment, and older ones, are left out]")
+            break
+        kept.append(text)
+        room -= len(text)
+    heading = f"Comments by people with write access, oldest first; each begins with a line that holds {mark}."
+    return "\n\n".join((heading, *reversed(kept))) if kept else ""
+
+
+def _told(remark: Remark, mark: str) -> str:
+    return f"--- {mark}: {remark.author}, {remark.at:%Y-%m-%d %H:%M} UTC\n{remark.body.strip()}"
