@@ -60,7 +60,11 @@ class Toolbox:
             private = ending.enter_context(private_folder(chosen, choice.identity))
             programs = interpreter_programs(place, chosen)
             environment = build_environment(
-                checkout=place, private=private, programs=programs.folder, pass_env=chosen.pass_env
+                checkout=place,
+                private=private,
+                programs=programs.folder,
+                pass_env=chosen.pass_env,
+                home_programs=chosen.home_programs,
             )
             if choice.identity:
                 loan = Loan(place, choice.identity)

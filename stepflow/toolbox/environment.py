@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+#: Where `pip install --user`, `npm install --global --prefix ~/.local` and most installers put programs without root.
+HOME_PROGRAMS = ".local/bin"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Inputs, runtime tokens and the files that later steps of the job read; what decides which program or library runs.
 _NEVER = re.compile(
@@ -33,13 +35,16 @@ _GIT_CONFIG = (
 
 
 def build_environment(
-    *, checkout: Path, private: Path, programs: Path | None, pass_env: Mapping[str, str]
+    *, checkout: Path, private: Path, programs: Path | None, pass_env: Mapping[str, str], home_programs: bool = False
 ) -> dict[str, str]:
     """Every variable of every tool. Raises `InputError` for a name in `pass_env` that tools must not be given."""
+    home = private / "home"
+    # The interpreter's own programs (mypy, pytest) and those of the tools' home come last, in this order: nothing there
+    # can stand in for a system program.
+    last = (programs, home / HOME_PROGRAMS if home_programs else None)
     fixed = {
-        # The interpreter's own programs (mypy, pytest) come last: nothing there can stand in for a system program.
-        "PATH": ":".join((*SYSTEM_PATH, *([str(programs)] if programs else []))),
-        "HOME": str(private / "home"),
+        "PATH": ":".join((*SYSTEM_PATH, *(str(folder) for folder in last if folder))),
+        "HOME": str(home),
         "TMPDIR": str(private / "tmp"),
         "LANG": "C.UTF-8",
         "TERM": "dumb",

@@ -70,7 +70,8 @@ def _environment(found: Found) -> Layer:
 
 
 def _path(found: Found) -> Layer:
-    return Layer(name="path", state=found.path)
+    own = "; last comes ~/.local/bin for what setup installs, where tools can change it"
+    return Layer(name="path", state=f"{found.path}{own if found.options.home_programs else ''}")
 
 
 def _git(_found: Found) -> Layer:

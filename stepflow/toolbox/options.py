@@ -41,12 +41,14 @@ class ToolboxOptions:
 
     `grace` is how much longer than its own timeout a call may take before the toolbox counts as hung: killing what will
     not die, and reading what is left, on a machine under load.
+    `home_programs`: what is installed into `~/.local/bin` of the tools' own home is found, after everything else.
     `private_root` is where the tools' HOME and TMPDIR are made; None means the system's place for temporary files.
     """
 
     isolation: Isolation = Isolation.REQUIRED
     user: UserPolicy = UserPolicy.SEPARATE
     pass_env: Mapping[str, str] = field(default_factory=dict)
+    home_programs: bool = False
     limits: ProcessLimits = field(default_factory=ProcessLimits)
     bash_timeout: float = 120.0
     bash_max_timeout: float = 600.0
