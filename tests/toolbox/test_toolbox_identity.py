@@ -23,7 +23,7 @@ from stepflow.toolbox.isolation import Found, judge_layers
 from stepflow.toolbox.surroundings import interpreter_programs
 
 ENVIRONMENT = {
-    *("PATH", "HOME", "TMPDIR", "LANG", "TERM", "CI", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT"),
+    *("PATH", "HOME", "TMPDIR", "LANG", "TERM", "NO_COLOR", "CI", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT"),
     *("PYTHONDONTWRITEBYTECODE", "GIT_CONFIG_COUNT"),
     *(f"GIT_CONFIG_{part}_{number}" for part in ("KEY", "VALUE") for number in range(5)),
 }
