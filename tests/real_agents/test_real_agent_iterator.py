@@ -1,0 +1,198 @@
+"""A public agent that nobody here wrote runs through the whole action, with the type checker that it names.
+
+Its definition lies beside this repository (`../shared/real-agents/iterator`, or below STEPFLOW_SHARED).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepflow.domain.event import ToolCalled
+from stepflow.journal import read_journal
+from stepflow.llm import load_scenario
+from tests.checkout import ISSUE, Invocation, Runner, git
+from tests.servers.github_api import GitHubServer, State
+from tests.servers.openapi import NotAvailable, load_contract
+
+HERE = Path(__file__).parent
+SHARED = Path(os.environ.get("STEPFLOW_SHARED") or HERE.parents[1].parent / "shared")
+AGENT = SHARED / "real-agents" / "iterator"
+TOKEN = "ghs_0123456789abcdefghijABCDEFGHIJ"
+
+pytestmark = pytest.mark.skipif(not AGENT.exists(), reason="the shared material is not beside this repository")
+
+with_deno = [
+    pytest.mark.npm,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(not os.environ.get("STEPFLOW_NPM_TESTS"), reason="needs npm: set STEPFLOW_NPM_TESTS=1"),
+]
+
+
+def make_runner(place: Path, deno: Path | None = None) -> Runner:
+    """The agent in a small repository of the language that its type check reads.
+
+    The type checker is brought by the input `setup`, as a workflow would; the repository ignores the folder it is in.
+    """
+    checkout, folder = place / "checkout", place / "runner"
+    folder.mkdir(parents=True)
+    shutil.copytree(HERE / "repository", checkout)
+    shutil.copytree(AGENT, checkout / ".agent" / "iterator")
+    (checkout / ".gitignore").write_text("/toolchain/\n")
+    git("init", "--quiet", cwd=checkout)
+    git("add", "--all", cwd=checkout)
+    git("commit", "--quiet", "--message", "Begin", cwd=checkout)
+    runner = Runner(checkout=checkout, folder=folder)
+    runner.inputs |= {"provider": "scripted", "boundary": "dry-run", "isolation": "best-effort"}
+    if deno:
+        (checkout / "toolchain").mkdir()
+        shutil.copy(deno, checkout / "toolchain" / "deno")
+        runner.inputs["setup"] = "install -D toolchain/deno ~/.local/bin/deno\ndeno --version"
+    return runner
+
+
+@pytest.fixture(scope="module")
+def dry_run(places: Path, deno: Path) -> DryRun:
+    """One run of the straight way, which several tests look at."""
+    runner = make_runner(places / "dry-run", deno)
+    done, report = play(runner, "iterator.yaml")
+    return DryRun(runner=runner, done=done, report=report)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    runner: Runner
+    done: Invocation
+    report: dict[str, Any]
+
+
+@pytest.fixture
+def github() -> Iterator[GitHubServer]:
+    """GitHub, with the issue in progress and bob as somebody who may write; held against GitHub's description."""
+    try:
+        contract = load_contract()
+    except NotAvailable as exc:
+        pytest.fail(f"STEPFLOW_NPM_TESTS is set, but GitHub's description is not at hand: {exc}")
+    state = State("o/r", permissions={"bob": "write"})
+    state.add_issue(7, "Blank lines are counted", "They should not be.", labels=["in-progress", "bug"])
+    with GitHubServer(state, TOKEN, contract=contract) as server:
+        yield server
+    assert server.violations == []
+
+
+def commented() -> dict[str, Any]:
+    """The event of bob asking for the agent in a comment; no label starts it, so none of ours is taken off."""
+    body = "They should not be counted."
+    return {
+        "action": "created",
+        "issue": {**ISSUE, "title": "Blank lines are counted", "body": body, "labels": [{"name": "in-progress"}]},
+        "comment": {"id": 1, "body": "/stepflow run iterator", "author_association": "MEMBER"},
+        "sender": {"login": "bob", "type": "User"},
+        "repository": {"full_name": "o/r", "default_branch": "main"},
+    }
+
+
+def play(runner: Runner, scenario: str, **inputs: str) -> tuple[Invocation, dict[str, Any]]:
+    """One run of the scenario: what the job saw, and its report."""
+    done = runner.run(commented(), name="issue_comment", scenario=str(HERE / scenario), **inputs)
+    assert "report" in done.outputs, done.log
+    return done, json.loads(Path(done.outputs["report"]).read_text())
+
+
+def assert_as_expected(report: dict[str, Any], scenario: str) -> None:
+    """The report tells what the scenario says it should."""
+    expect = load_scenario(HERE / scenario).expect
+    assert expect is not None
+    assert report["outcome"] == expect.outcome, report["reason"]
+    assert tuple(line["step"] for line in report["history"]) == expect.steps
+    assert tuple(effect["kind"] for effect in report["effects"]) == expect.effects
+    ran: dict[str, list[str]] = {}
+    for each in report["validators"]:
+        ran.setdefault(each["name"], []).append("pass" if each["passed"] else "fail")
+    assert {name: tuple(results) for name, results in ran.items()} == expect.validators
+
+
+def assert_untouched(runner: Runner) -> None:
+    """Nothing of the type checker or the run is left in the checkout."""
+    assert git("status", "--porcelain", "--ignored", cwd=runner.checkout).split("\n") == ["!! toolchain/", ""]
+    assert [path.name for path in (runner.checkout / "toolchain").iterdir()] == ["deno"]
+
+
+def effects_of(report: dict[str, Any], status: str) -> dict[str, str]:
+    """Kind and detail of every effect, all of which have this status."""
+    assert {effect["status"] for effect in report["effects"]} == {status}
+    return {effect["kind"]: effect["detail"] for effect in report["effects"]}
+
+
+class TestWithItsTypeChecker:
+    pytestmark = with_deno
+
+    def test_a_dry_run_completes_in_three_iterations_and_plans_comment_and_labels_only(self, dry_run: DryRun) -> None:
+        done, report = dry_run.done, dry_run.report
+        assert_as_expected(report, "iterator.yaml")
+        assert (done.exit_code, done.outputs["outcome"], done.outputs["iterations"]) == (0, "completed", "3")
+        assert (report["verdict_type"], report["validated"], report["verdict"]) == ("poll:state", True, "already-done")
+        effects = effects_of(report, "planned")
+        assert (effects["add_labels"], effects["remove_labels"]) == ("done", "in-progress")
+        assert_untouched(dry_run.runner)
+
+    def test_it_loads_with_warnings_and_notes_only(self, dry_run: DryRun) -> None:
+        assert {problem["severity"] for problem in dry_run.report["problems"]} <= {"warning", "note"}
+        assert not [line for line in dry_run.done.annotations if line.startswith("::error")]
+
+    def test_the_real_program_ran_for_the_model_too(self, dry_run: DryRun) -> None:
+        entries = read_journal(Path(dry_run.report["run_folder"]) / "journal.jsonl")
+        calls = [entry.event for entry in entries if isinstance(entry.event, ToolCalled)]
+        assert [call.output for call in calls if call.name == "bash"] == ["2 lines\n", "0 lines\n"]
+
+    def test_with_a_token_the_labels_change_one_comment_is_written_and_the_issue_stays_open(
+        self, places: Path, deno: Path, github: GitHubServer
+    ) -> None:
+        runner = make_runner(places / "github", deno)
+        done, report = play(
+            runner,
+            "iterator.yaml",
+            boundary="github",
+            github_token=TOKEN,
+            github_api_url=github.api_url,
+            github_server_url=github.plain_url,
+        )
+        assert_as_expected(report, "iterator.yaml")
+        effects = effects_of(report, "applied")
+        assert (effects["add_labels"], effects["remove_labels"]) == ("done", "in-progress")
+        issue = github.state.issues[7]
+        assert (issue["state"], sorted(issue["labels"])) == ("open", ["bug", "done"])
+        assert len(github.state.comments) == 1
+        assert (github.state.pulls, github.state.releases) == ([], [])
+        assert github.writes() == [
+            "POST /api/v3/repos/o/r/issues/7/comments",
+            "POST /api/v3/repos/o/r/issues/7/labels",
+            "DELETE /api/v3/repos/o/r/issues/7/labels/in-progress",
+        ]
+        assert done.outputs["comment-url"]
+        assert_untouched(runner)
+
+    def test_a_type_error_comes_back_in_the_agents_own_retry_prompt(self, places: Path, deno: Path) -> None:
+        runner = make_runner(places / "type-error", deno)
+        _, report = play(runner, "iterator-type-error.yaml")
+        assert_as_expected(report, "iterator-type-error.yaml")
+        refused = next(each for each in report["validators"] if not each["passed"])
+        assert (refused["pattern"], refused["action"]) == ("type-error", "retry")
+        assert "\x1b" not in refused["output_tail"]
+        assert_untouched(runner)
+
+
+@pytest.mark.skipif(shutil.which("deno") is not None, reason="this machine has the program that must be missing")
+def test_without_its_type_checker_the_run_says_what_is_missing(places: Path) -> None:
+    done, report = play(make_runner(places / "bare"), "iterator.yaml")
+    assert (done.exit_code, report["outcome"], report["effects"]) == (1, "validation_failed", [])
+    assert 'validator "type-check" failed' in report["reason"]
+    assert re.search(r"deno: (command )?not found", report["reason"])
