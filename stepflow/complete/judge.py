@@ -170,5 +170,6 @@ def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorR
         action=action,
         recoverable=action is None or not is_unrecoverable(validator, result),
         seconds=result.seconds,
-        output_tail=f"{result.stdout}\n{result.stderr}\n{result.error}".strip()[-TAIL:],
+        # Only line breaks go: the blank that a line of `git status --porcelain` may begin with has a meaning.
+        output_tail=f"{result.stdout}\n{result.stderr}\n{result.error}".strip("\n")[-TAIL:],
     )

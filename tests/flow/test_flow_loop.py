@@ -151,6 +151,13 @@ def test_a_red_validator_sends_the_flow_back_with_a_retry_prompt() -> None:
     ]
 
 
+def test_the_tail_of_a_validators_output_keeps_the_blank_that_git_begins_a_line_with() -> None:
+    agent = issue_agent(make_validator("git-clean", "git status --porcelain", empty=True), action=FailureAction.ABORT)
+    commands = TableCommands({"git status --porcelain": [DIRTY]})
+    _, ports = play(agent, [answers("next"), answers("handoff"), answers("closing")], commands=commands)
+    assert [ran.output_tail for ran in ports.journal.of(ValidatorRan)] == [" M a.py\n?? b.py"]
+
+
 def test_a_retry_prompt_takes_the_usual_prompt_along_as_context() -> None:
     commands = TableCommands({"git status --porcelain": [DIRTY, CLEAN]})
     _result, ports = play(checked_agent(), [*HAPPY, answers("handoff"), answers("closing")], commands=commands)
