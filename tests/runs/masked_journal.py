@@ -1,0 +1,38 @@
+"""A journal without what differs from run to run and from machine to machine.
+
+Takes: the lines of a journal, the places of its run. Gives: the same lines, masked.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+#: Values that are masked whole: measured, hashed over files, or found on the machine. The system prompt's texts belong
+#: to the tests of the prompt room; the options are told by `case.yaml`.
+MASKED = ("seconds", "definition_digest", "isolation", "options", "system")
+RANDOM = ((re.compile(r"\b[0-9a-f]{40}\b"), "<commit>"), (re.compile(r"\b[0-9a-f]{24}\b"), "<nonce>"))
+
+
+def masked_lines(lines: Iterable[str], places: Mapping[str, str]) -> list[str]:
+    """Each line masked; `places` maps a text, such as a folder of this run, to the name that replaces it."""
+    return [json.dumps(_masked(json.loads(line), places), ensure_ascii=False) for line in lines]
+
+
+def _masked(value: Any, places: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: f"<{key}>" if key in MASKED else _masked(item, places) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_masked(item, places) for item in value]
+    return _text(value, places) if isinstance(value, str) else value
+
+
+def _text(text: str, places: Mapping[str, str]) -> str:
+    for place, name in places.items():
+        text = text.replace(place, name)
+    for pattern, name in RANDOM:
+        text = pattern.sub(name, text)
+    return text

@@ -1,0 +1,121 @@
+"""One case of `tests/runs`, played: the agent made real in a git repository, and a run of it.
+
+Takes: a case folder, a place. Gives: `Played`: the report, the journal, and the events as the loop saw them.
+May touch: the place; git; the toolbox.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.event import Entry
+from stepflow.domain.report import AgentResult
+from stepflow.domain.run import Issue
+from stepflow.llm import Expect, Scenario, load_scenario
+from stepflow.run import read_inputs
+from stepflow.run.cancel import Cancellation
+from stepflow.run.drive import drive_run
+from stepflow.run.prepare import prepare_run
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger import Trigger
+from tests.checkout import git
+from tests.fakes import StillClock
+from tests.load.load_cases import Case, cases
+
+RUNS = Path(__file__).parent
+GOLDEN = "journal.golden.jsonl"
+INPUTS = {"provider": "scripted", "boundary": "dry-run", "isolation": "best-effort"}
+
+
+def run_cases() -> list[Path]:
+    """Every folder with a scenario."""
+    return sorted(file.parent for file in RUNS.glob("*/scenario.yaml"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What is left of a run. `live` holds the entries as they were handed out while it went on."""
+
+    case: Path
+    scenario: Scenario
+    checkout: Path
+    folder: Path
+    agent: AgentDefinition
+    result: AgentResult
+    live: list[Entry]
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal.jsonl"
+
+    @property
+    def golden(self) -> Path:
+        return self.case / GOLDEN
+
+    @property
+    def expect(self) -> Expect:
+        assert self.scenario.expect is not None, f"{self.case / 'scenario.yaml'} has no `expect`"
+        return self.scenario.expect
+
+
+def play_case(case: Path, place: Path) -> Played:
+    """Run the case on a clock that stands still but for waiting."""
+    data = _read(case)
+    scenario = load_scenario(case / "scenario.yaml")
+    request = _request(case, data, scenario, make_checkout(case, data, place / "checkout"), place / "run")
+    live: list[Entry] = []
+    clock = StillClock()
+    prepared = prepare_run(request, now=clock.now())
+    result = drive_run(prepared, clock=clock, cancellation=Cancellation(), listeners=(live.append,))
+    return Played(
+        case=case,
+        scenario=scenario,
+        checkout=request.root,
+        folder=request.folder,
+        agent=prepared.agent,
+        result=result,
+        live=live,
+    )
+
+
+def make_checkout(case: Path, data: dict, root: Path) -> Path:
+    """The case's agent and files in a git repository with one commit."""
+    root.mkdir(parents=True)
+    bases = {one.name: one for one in cases("valid")}
+    bases[data.get("base", "issue-flow")].build(root)
+    Case(folder=case, data={key: data[key] for key in ("edits", "write", "delete") if key in data}).build(root)
+    for path, text in {"hello.txt": "hello\n", **data.get("files", {})}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+    git("init", "--quiet", cwd=root)
+    git("add", "--all", cwd=root)
+    git("commit", "--quiet", "--message", "Begin", cwd=root)
+    return root
+
+
+def _request(case: Path, data: dict, scenario: Scenario, root: Path, folder: Path) -> RunRequest:
+    issue = scenario.issue.to_issue() if scenario.issue else Issue(number=7, title="Say hello properly")
+    return RunRequest(
+        run_id="run-1",
+        inputs=read_inputs({**INPUTS, "scenario": str(case / "scenario.yaml"), **data.get("inputs", {})}),
+        trigger=Trigger(
+            agent="demo",
+            actor="bob",
+            actor_is_bot=False,
+            issue=replace(issue, author=issue.author or "ann"),
+            issue_number=issue.number,
+            default_branch="main",
+        ),
+        root=root,
+        folder=folder,
+        repository="o/r",
+    )
+
+
+def _read(case: Path) -> dict:
+    file = case / "case.yaml"
+    return yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
