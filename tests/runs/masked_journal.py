@@ -19,7 +19,14 @@ RANDOM = ((re.compile(r"\b[0-9a-f]{40}\b"), "<commit>"), (re.compile(r"\b[0-9a-f
 
 def masked_lines(lines: Iterable[str], places: Mapping[str, str]) -> list[str]:
     """Each line masked; `places` maps a text, such as a folder of this run, to the name that replaces it."""
-    return [json.dumps(_masked(json.loads(line), places), ensure_ascii=False) for line in lines]
+    entries = [entry for entry in map(json.loads, lines) if not _tells_of_the_machine(entry)]
+    numbered = ({**entry, "seq": number} for number, entry in enumerate(entries, 1))
+    return [json.dumps(_masked(entry, places), ensure_ascii=False) for entry in numbered]
+
+
+def _tells_of_the_machine(entry: dict[str, Any]) -> bool:
+    """Which sandbox layers hold is the machine's matter, not the run's."""
+    return entry["event"] == "noted" and entry["message"].startswith("[Isolation]")
 
 
 def _masked(value: Any, places: Mapping[str, str]) -> Any:
