@@ -23,7 +23,8 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.run
 	@touch $@
 
 demo: $(VENV)/.run ## run the main job on the scripted model: no key, no network
-	@$(BIN)/stepflow demo
+	@rm -rf build/demo
+	@$(BIN)/stepflow demo --keep build/demo
 
 test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the engine rooms
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=

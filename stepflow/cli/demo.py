@@ -6,6 +6,8 @@ May touch: a new temporary folder, where the repository and the run folder are; 
 
 from __future__ import annotations
 
+import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from stepflow.cli.terminal import make_console
 from stepflow.domain.command import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
+from stepflow.llm import load_scenario
 from stepflow.report import mermaid_graph, walked_path
 from stepflow.run.inputs import read_inputs
 from stepflow.run.trigger import Trigger
@@ -26,8 +29,13 @@ from stepflow.toolbox import Toolbox, ToolboxOptions
 if TYPE_CHECKING:
     import argparse
 
+    from rich.console import Console
+
 #: Python files of the demo are stored under this name, so that no tool takes the buggy program for ours.
 STORED_SUFFIX = ".txt"
+
+#: The same repository once more, for a run with a real model.
+UNTOUCHED = "again"
 
 FIRST_COMMIT = "git init -q -b main && git add -A && git commit -q -m 'Add the duration parser'"
 
@@ -46,7 +54,9 @@ def execute(arguments: argparse.Namespace) -> int:
     root = place / "repository"
     with as_file(files("stepflow.cli") / "demo") as source:
         make_repository(source / "repository", root)
+        make_repository(source / "repository", place / UNTOUCHED)
         shutil.copy(source / "scenario.yaml", place)
+    write_event(place / "scenario.yaml", place / "issue.json")
     inputs = read_inputs(
         {
             "agent": "fixer",
@@ -64,6 +74,7 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     console.print("\nThe graph that was walked (Mermaid; GitHub draws it in the job summary):\n")
     console.print(mermaid_graph(agent, walked_path(result.report)))
+    show_next_command(console, place)
     return exit_code(result.report.outcome)
 
 
@@ -81,3 +92,19 @@ def make_repository(source: Path, root: Path) -> None:
         raise InputError(
             f"git could not make the demo's repository: {result.stderr or result.error}", hint="Is git installed?"
         )
+
+
+def write_event(scenario: Path, target: Path) -> None:
+    """Write the scenario's issue as the payload that `stepflow run --event` reads."""
+    issue = load_scenario(scenario).issue
+    if issue is not None:
+        payload = {"issue": {"number": issue.number, "title": issue.title, "body": issue.body}}
+        target.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
+
+
+def show_next_command(console: Console, place: Path) -> None:
+    """The way from the scripted model to a real one."""
+    program = sys.argv[0] if Path(sys.argv[0]).name == "stepflow" else "stepflow"
+    words = (program, "run", "fixer", "--repo", str(place / UNTOUCHED), "--event", str(place / "issue.json"))
+    console.print("The same agent and issue on the real API (set ANTHROPIC_API_KEY; it plans and writes nothing):\n")
+    console.print(f"  {shlex.join(words)} --boundary dry-run")
