@@ -98,7 +98,7 @@ def validate_mode(runner: Runner, job: Job) -> Performed:
     inputs, root = runner.inputs, _root(runner)
     agents = (inputs.agent,) if inputs.agent else find_agents(root)
     if not agents:
-        raise InputError(f"there is no agent under {root}/.agent.", hint="`stepflow init NAME` writes one.")
+        raise InputError(f"there is no agent under {root}/.agent.", hint="The README has one to paste.")
     found = {
         name: validate_agent(
             name,

@@ -115,5 +115,5 @@ def _unwritable(path: Path, exc: OSError) -> StepflowError:
         return InputError(f"The journal {path} cannot be opened: {exc.strerror}.", hint="Choose another run folder.")
     return StepflowError(
         f"The journal {path} cannot be written: {exc.strerror}.",
-        hint="Free space on the disk of the run folder; `stepflow resume` continues from the last line.",
+        hint="Free space on the disk of the run folder; what was written until then can be read.",
     )

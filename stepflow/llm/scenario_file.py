@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
-_HINT = "`stepflow schema scenario` prints every key and its shape."
+_HINT = (
+    "A scenario has `turns` or `steps`, and may have `params`, `issue` and `expect`; a turn has `tools`, `output`, "
+    "`text`, `error` or `repeat`, and may have `expect_step` and `expect_prompt`."
+)
 
 
 def load_scenario(path: Path) -> Scenario:

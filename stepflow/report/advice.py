@@ -34,25 +34,27 @@ ADVICE: dict[Outcome, str] = {
     ),
     Outcome.LIMIT_REACHED: (
         "See in the step table where the run went round in circles. Split the issue or sharpen that step's prompt; "
-        "or raise `max-iterations`, `max-turns-per-step` or `max-visits-per-step`. `resume` continues this run folder."
+        "or raise `max-iterations`, `max-turns-per-step` or `max-visits-per-step`. Then put the label on again."
     ),
     Outcome.BUDGET_EXHAUSTED: (
         "Raise `budget-usd` or `budget-tokens`, choose a cheaper `model`, or split the issue. "
-        "`resume` continues this run folder without paying for finished turns again."
+        "Then put the label on again."
     ),
     Outcome.TIMED_OUT: (
         "Raise `timeout-minutes`, and the job's own `timeout-minutes` above it, or split the issue. "
-        "`resume` continues this run folder."
+        "Then put the label on again."
     ),
-    Outcome.CANCELLED: "Nothing was lost but the turn in flight: `resume` continues this run folder.",
+    Outcome.CANCELLED: (
+        "The run was stopped from outside; the journal in its run folder tells how far it was. "
+        "Put the label on again to start anew."
+    ),
     Outcome.MODEL_FAILED: (
-        "Check the API key, the model's name and the service's status. When it answers again, `resume` continues "
-        "this run folder; `stepflow preflight` tells whether the model can be reached."
+        "Check the API key, the model's name and the service's status. Put the label on again when the model answers."
     ),
     Outcome.BOUNDARY_FAILED: (
         "The work is done, writing it to GitHub was not: the effects above say what was written and what was not. "
         "Grant what is missing (the job's `permissions`, or 'Allow GitHub Actions to create and approve pull "
-        "requests'), then resume this run folder: what was applied is not repeated."
+        "requests'), then put the label on again: comment, branch and pull request are updated, not written twice."
     ),
     Outcome.REFUSED: (
         "Nothing was written. The reason names the rule that stood against it: write access of whoever started the "

@@ -120,7 +120,7 @@ def _anthropic_model(inputs: Inputs, resources: ExitStack) -> Model:
         raise InputError(
             "there is no API key: the input anthropic-api-key is empty.",
             hint="Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}` (on the command line: set "
-            "ANTHROPIC_API_KEY), or rehearse without a key with `provider: scripted`.",
+            "ANTHROPIC_API_KEY), or run without a key with `provider: scripted`.",
         )
     key = inputs.anthropic_api_key.get_secret_value()
     return resources.enter_context(AnthropicModel(key, inputs.anthropic_base_url))

@@ -114,7 +114,7 @@ def test_a_mistake_is_named_with_file_line_and_place(tmp_path, case):
         load_scenario(path)
     assert words in caught.value.message
     assert caught.value.message.startswith(f"{path}:{line}:" if line else str(path))
-    assert "stepflow schema scenario" in caught.value.hint
+    assert "A scenario has `turns`" in caught.value.hint
     assert "Value error" not in caught.value.message
 
 
