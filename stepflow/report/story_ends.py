@@ -65,8 +65,10 @@ def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one ret
 def _start(event: RunStarted) -> tuple[StoryLine, ...]:
     issue = f"#{event.issue}" if event.issue is not None else ""
     place = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
-    layers = "; ".join(f"{one_line(layer)} {one_line(state, 60)}" for layer, state in event.isolation.items())
-    sandbox = (line(LineKind.DETAIL, f"sandbox: {layers}"),) if layers else ()
+    sandbox = (
+        line(LineKind.DETAIL, f"sandbox, {one_line(layer)}: {one_line(state, 200)}")
+        for layer, state in event.isolation.items()
+    )
     return (line(LineKind.RUN, f"Agent {one_line(event.agent)}{place}, run {one_line(event.run_id)}"), *sandbox)
 
 

@@ -57,6 +57,7 @@ def job_summary(
         _notes(report, notes),
         _removed(removed),
         _answer(report),
+        _sandbox(report),
         _facts(report),
     )
     return _fit([section for section in sections if section], limit)
@@ -70,8 +71,10 @@ def headline(report: RunReport) -> str:
     verdict = [f"**Verdict:** {plain(report.verdict, 300)}"] if report.verdict else []
     known = [f"code {code(report.code)}"] if report.code else []
     validated = "validated" if report.validated else "not validated"
-    lines.append(" · ".join([*verdict, *known, validated, *figures(report)]))
-    return "\n\n".join(lines)
+    # What never began has no figures: a skipped event, definitions that were only checked.
+    told = [validated, *figures(report)] if report.run_id or report.history else []
+    facts = [*verdict, *known, *told]
+    return "\n\n".join([*lines, " · ".join(facts)] if facts else lines)
 
 
 def figures(report: RunReport) -> list[str]:
@@ -135,6 +138,8 @@ def _effects(report: RunReport) -> str:
     reported = f"\n\n{told}" if told else ""
     if report.effects:
         return f"### Effects on GitHub\n\n{effect_table(report)}{reported}"
+    if not report.run_id and report.outcome in (Outcome.COMPLETED, Outcome.SKIPPED):
+        return ""
     return f"### Effects on GitHub\n\nNone: nothing was planned or written.{reported}"
 
 
@@ -171,6 +176,14 @@ def _answer(report: RunReport) -> str:
     return details("The closing answer", fence(json.dumps(report.structured_output, indent=1), lines=60))
 
 
+def _sandbox(report: RunReport) -> str:
+    """What kept the tools apart from the rest, layer by layer."""
+    if not report.isolation:
+        return ""
+    rows = (f"| {plain(layer)} | {plain(state, 300)} |" for layer, state in report.isolation.items())
+    return details("The sandbox of tools and validators", "\n".join(("| Layer | State |", "| --- | --- |", *rows)))
+
+
 def _facts(report: RunReport) -> str:
     return f"<sub>{' · '.join(_fact_texts(report))}</sub>" if report.run_id else ""
 
@@ -180,9 +193,6 @@ def _fact_texts(report: RunReport) -> Iterator[str]:
     yield f"definition {code(report.definition_digest[:12])}"
     if report.base_commit:
         yield f"base commit {code(report.base_commit[:12])}"
-    if report.isolation:
-        layers = ", ".join(f"{layer} {state}" for layer, state in report.isolation.items())
-        yield f"sandbox: {plain(layers, 400)}"
     if report.host_run_folder or report.run_folder:
         yield f"run folder {code(report.host_run_folder or report.run_folder, 200)}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from stepflow.domain.problem import Severity
 from stepflow.report.advice import next_step
 from stepflow.report.plain import defuse, one_line
 from stepflow.report.summary import figures
@@ -26,7 +27,8 @@ PROBLEMS_SHOWN = 20
 def final_words(report: RunReport) -> list[str]:
     """Outcome, reason, way, validators, effects, cost, run folder, and what to do next."""
     lines = [f"{'✓' if report.success else '✗'} {report.outcome}: {one_line(report.reason, 500)}"]
-    lines += [f"  {one_line(str(problem), 400)}" for problem in report.problems[:PROBLEMS_SHOWN]]
+    shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
+    lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:PROBLEMS_SHOWN]]
     facts = [*_facts(report)]
     width = max(len(name) for name, _ in facts)
     lines += [f"  {name:<{width}}  {text}".rstrip() for name, text in facts]

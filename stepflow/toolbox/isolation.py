@@ -80,7 +80,8 @@ def _git(_found: Found) -> Layer:
 
 def _limits(found: Found) -> Layer:
     bound = found.options.limits
-    state = f"{bound.processes} more processes, files of {bound.file_bytes} bytes, {bound.open_files} open files"
+    size = f"{bound.file_bytes / 2**30:g} GiB"
+    state = f"{bound.processes} more processes, files up to {size}, {bound.open_files} open files"
     if not found.facts["no_new_privileges"]:
         return Layer(name="limits", state=f"{state}; no_new_privs is not to be had here", missing=True)
     return Layer(name="limits", state=f"no_new_privs, {state}")

@@ -326,3 +326,22 @@ def test_pieces_of_markdown():
     assert link("x", "") == "x"
     assert fence("a\n````\nb", lines=9).split("\n")[0] == "`````text"
     assert reveal("a\u200b\tb\u00a0", 99) == "a<U+200B>    b<U+00A0>"
+
+
+def test_what_was_only_checked_or_skipped_shows_no_figures_and_no_effects():
+    for outcome in (Outcome.COMPLETED, Outcome.SKIPPED):
+        summary = job_summary(collect_report((), facts=ReportFacts(outcome=outcome, reason="Before the run: so it is")))
+        assert "Before the run: so it is" in summary
+        assert [words for words in ("validated", "iterations", "tokens", "Effects") if words in summary] == []
+
+
+def test_what_was_refused_before_a_run_says_that_nothing_was_written():
+    facts = ReportFacts(outcome=Outcome.INVALID_DEFINITION, reason="Before the run: no such agent")
+    assert "nothing was planned or written" in job_summary(collect_report((), facts=facts))
+
+
+def test_the_final_words_leave_notes_to_validate():
+    note = replace(PROBLEM, severity=Severity.NOTE, message="a note")
+    words = "\n".join(final_words(replace(REPORT, problems=(PROBLEM, note))))
+    assert "not reachable" in words
+    assert "a note" not in words

@@ -102,7 +102,7 @@ def test_a_group_that_a_crash_left_open_can_be_closed():
 def test_the_terminals_style_gets_kind_and_text():
     log = TerminalLog(style=lambda kind, text: f"<{kind}>{text}")
     lines = [line for entry in ENTRIES for line in log.render(entry)]
-    assert lines[2] == "<step>Iteration 1 of 10 · initial.issue (work)"
+    assert lines[3] == "<step>Iteration 1 of 10 · initial.issue (work)"
     assert any(line.startswith(f"<{LineKind.BAD}>  ✗ git-clean") for line in lines)
 
 
@@ -455,7 +455,7 @@ def test_small_words():
 def test_a_run_may_start_twice_in_one_story():
     assert isinstance(STARTED, RunStarted)
     lines = action_log(entries_of([(0, STARTED), (0, STARTED)]))
-    assert lines[:2] == lines[2:]
+    assert lines[:3] == lines[3:]
 
 
 def test_what_was_not_committed_is_named():
