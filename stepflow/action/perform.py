@@ -15,7 +15,7 @@ from stepflow.domain.problem import Severity, count_problems
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.load import find_agents, validate_agent
-from stepflow.report import ActionLog, ReportFacts, annotation, collect_report
+from stepflow.report import ActionLog, ReportFacts, annotation, collect_report, final_words
 from stepflow.run.drive import drive_run
 from stepflow.run.input_types import Mode
 from stepflow.run.prepare import clock_for, prepare_run
@@ -84,7 +84,8 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
         cancellation=cancellation,
         listeners=(lambda entry: job.say(*log.render(entry)),),
     )
-    job.say(*log.close())
+    # The log has just said how the run ended, and why.
+    job.say(*log.close(), *final_words(result.report)[1:])
     return Performed(
         report=result.report,
         agent=prepared.agent,
@@ -113,7 +114,7 @@ def validate_mode(runner: Runner, job: Job) -> Performed:
         job.say(f"{name}: {count_problems(each)}", *(f"  {problem}" for problem in each))
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
     outcome = Outcome.INVALID_DEFINITION if errors else Outcome.COMPLETED
-    reason = f"Before the run: {len(agents)} agents checked, {errors} errors"
+    reason = f"Before the run: checked {', '.join(found)}: {count_problems(problems)}"
     facts = ReportFacts(agent=inputs.agent or "", outcome=outcome, reason=reason, problems=problems)
     report = replace(collect_report((), facts=facts), success=not errors)
     return Performed(report=report, problems=problems)
