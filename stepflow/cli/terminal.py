@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from stepflow.domain.event import RunFinished
 from stepflow.report import LineKind, TerminalLog
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def make_console(out: TextIO) -> Console:
 def watch_run(console: Console, limits: Limits | None, *, debug: bool = False) -> Iterator[Callable[[Entry], None]]:
     """A listener that shows each entry at once; on a terminal the last line tells how far the run is."""
     log = TerminalLog(limits, style=_styled, debug=debug)
-    if not console.is_terminal:
+    # Not `console.is_terminal`: FORCE_COLOR wants colours in a file too, but no line that moves.
+    if not console.file.isatty():
         yield lambda entry: _show(console, log, entry)
         return
     with console.status("starting") as status:
@@ -57,6 +59,9 @@ def watch_run(console: Console, limits: Limits | None, *, debug: bool = False) -
 
 
 def _show(console: Console, log: TerminalLog, entry: Entry) -> None:
+    # The final words, which follow at once, begin with how the run ended.
+    if isinstance(entry.event, RunFinished):
+        return
     for line in log.render(entry):
         console.print(Text.from_ansi(line))
 
