@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,12 +25,21 @@ COMMANDS = {
     "graph": "draw an agent's step graph",
 }
 
+#: What a shell reports for a program that SIGPIPE ended.
+READER_GONE = 141
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what the user can act on is one message and an exit code."""
     arguments = _parse(sys.argv[1:] if argv is None else list(argv))
     try:
-        return int(importlib.import_module(f"stepflow.cli.{arguments.command}").execute(arguments))
+        code = int(importlib.import_module(f"stepflow.cli.{arguments.command}").execute(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our output, such as `head`, has seen enough; Python must not try to write the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
     except StepflowError as error:
         print(f"stepflow: {error}", file=sys.stderr)
         return error.exit_code

@@ -7,6 +7,7 @@ May touch: the environment, where secrets stand so that no command line shows th
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from typing import TYPE_CHECKING, get_args
 
 from stepflow.errors import InputError
@@ -19,6 +20,40 @@ if TYPE_CHECKING:
 
 #: Inputs that the command line gives in its own way, or not at all.
 OWN_FORM = frozenset({"agent", "mode", "working-directory", "host", "issue", "parameters", "label-prefix"})
+
+#: The first input of each group, as in action.yml, and what the help calls the group.
+GROUPS = {
+    "trigger-label": "what runs",
+    "provider": "the model",
+    "max-iterations": "limits, asked before each turn",
+    "github-token": "GitHub",
+    "isolation": "the sandbox of tools and validators",
+    "resume": "the run",
+}
+
+#: How a value is called in the help; the others are the type's own: a choice, N, BOOL, TEXT.
+METAVARS = {
+    "trigger-label": "LABEL",
+    "anthropic-api-key": "KEY",
+    "github-token": "TOKEN",
+    "read-token": "TOKEN",
+    "base-branch": "BRANCH",
+    "anthropic-base-url": "URL",
+    "github-api-url": "URL",
+    "github-server-url": "URL",
+    "scenario": "FILE",
+    "record": "FILE",
+    "run-folder": "DIR",
+    "budget-usd": "USD",
+    "budget-usd-per-issue": "USD",
+    "timeout-minutes": "MINUTES",
+    "allow-bots": "LOGINS",
+    "allowed-link-hosts": "HOSTS",
+    "apt-packages": "PACKAGES",
+    "pass-env": "NAMES",
+    "setup": "COMMANDS",
+    "model": "MODEL",
+}
 
 #: Where a secret is looked for when no flag gives it.
 SECRETS = {
@@ -33,19 +68,36 @@ LOCAL_DEFAULTS = {"boundary": "dry-run", "isolation": "best-effort"}
 
 def add_input_flags(parser: argparse.ArgumentParser) -> None:
     """One flag per input, with the input's own description."""
-    group = parser.add_argument_group("inputs of the action")
-    for name, field in _flags():
-        default = LOCAL_DEFAULTS.get(name)
-        text = (field.description or "").replace("\n", " ").replace("%", "%%")
-        told = f"{text} (here: {default})" if default else text
-        if _is_switch(field.annotation):
-            group.add_argument(f"--{name}", nargs="?", const="true", metavar="BOOL", help=told)
-        else:
-            group.add_argument(f"--{name}", metavar=name.rpartition("-")[2].upper(), help=told)
-    parser.add_argument("--issue", metavar="N", help=Inputs.model_fields["issue"].description)
+    parser.add_argument("--issue", metavar="N", help="number of the issue; its text comes from --issue-text")
     parser.add_argument(
         "--param", action="append", default=[], metavar="KEY=VALUE", help="a value for a parameter of the agent"
     )
+    group = parser.add_argument_group(GROUPS["trigger-label"])
+    for name, field in _flags():
+        group = parser.add_argument_group(GROUPS[name]) if name in list(GROUPS)[1:] else group
+        flag, metavar, told = f"--{name}", _metavar(name, field), _help(name, field)
+        if _is_switch(field.annotation):
+            group.add_argument(flag, nargs="?", const="true", metavar=metavar, help=told)
+        else:
+            group.add_argument(flag, metavar=metavar, help=told)
+
+
+def _help(name: str, field: FieldInfo) -> str:
+    """The input's own words, with its default and the variable that may hold it."""
+    text = " ".join((field.description or "").split())
+    default = LOCAL_DEFAULTS.get(name, field.default)
+    notes = [f"default: {str(default).lower() if isinstance(default, bool) else default}"] if default else []
+    notes += [f"or set {SECRETS[name]}"] if name in SECRETS else []
+    return (f"{text} ({'; '.join(notes)})" if notes else text).replace("%", "%%")
+
+
+def _metavar(name: str, field: FieldInfo) -> str:
+    kinds = (field.annotation, *get_args(field.annotation))
+    if choices := next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)), None):
+        return f"{{{','.join(choices)}}}"
+    if name in METAVARS:
+        return METAVARS[name]
+    return "BOOL" if bool in kinds else "N" if int in kinds else "TEXT"
 
 
 def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:
