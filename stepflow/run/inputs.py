@@ -71,8 +71,8 @@ class Inputs(BaseModel):
     anthropic_base_url: Text = None
     """Address of a server that speaks the Anthropic API, https or loopback; empty means Anthropic's own."""
     anthropic_federation_rule_id: Text = None
-    """Federation rule of the workload identity that replaces the key; the job then needs the permission `id-
-    token:write`."""
+    """Federation rule of the workload identity that replaces the key; the job then needs the permission
+    `id-token:write`."""
     anthropic_organization_id: Text = None
     """Anthropic organization of the workload identity."""
     anthropic_service_account_id: Text = None
