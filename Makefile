@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo e2e bounds lint lock cover clean
+.PHONY: help test demo e2e bounds lint docs lock cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -47,6 +47,10 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/stepflow.yml
 	$(BIN)/zizmor --offline --quiet . tests/e2e/stepflow.yml
+
+docs: $(VENV)/.dev ## the README's tables and picture, made again
+	$(BIN)/python -m tests.docs.tables --write
+	$(BIN)/python -m tests.docs.picture
 
 lock: $(VENV)/.dev ## write the hash-locked requirements again
 	$(BIN)/uv pip compile pyproject.toml --extra demo --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements.txt

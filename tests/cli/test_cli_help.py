@@ -29,7 +29,9 @@ def test_every_input_of_the_action_is_a_flag_of_run_with_its_description(capsys:
         if flag not in OWN_FORM:
             assert f" --{flag} " in told
             # argparse may break a line after a dash.
-            assert " ".join((field.description or "").split()).replace("-", "") in told.replace("- ", "").replace("-", "")
+            assert " ".join((field.description or "").split()).replace("-", "") in told.replace("- ", "").replace(
+                "-", ""
+            )
 
 
 def test_the_help_of_run_stands_in_groups_with_defaults_and_choices(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,56 @@
+"""The README's fenced blocks and generated parts, as data.
+
+Takes: README.md. Gives: blocks with language and name, the text between markers.
+May touch: README.md, to read it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+
+_BLOCK = re.compile(r"(?:<!-- (?P<name>[^\n]+?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A fenced block; `name` is what the HTML comment right above it says."""
+
+    language: str
+    name: str
+    text: str
+
+
+def readme_blocks() -> list[Block]:
+    """Every fenced block, in order."""
+    found = _BLOCK.finditer(README.read_text(encoding="utf-8"))
+    return [Block(language=match["language"], name=match["name"] or "", text=match["text"]) for match in found]
+
+
+def named_block(name: str) -> str:
+    """The text of the one block of this name."""
+    (text,) = [block.text for block in readme_blocks() if block.name == name]
+    return text
+
+
+def agent_files() -> dict[str, str]:
+    """The agent's files by their path in its folder."""
+    return {
+        block.name.removeprefix("file: "): block.text for block in readme_blocks() if block.name.startswith("file: ")
+    }
+
+
+def part_pattern(name: str) -> re.Pattern[str]:
+    """Finds what stands between the markers of a part; groups: begin, text, end."""
+    return re.compile(rf"(<!-- {name}: begin[^\n]*-->\n)(.*?)(<!-- {name}: end -->)", re.S)
+
+
+def part(name: str) -> str:
+    """What stands between the markers of a part."""
+    match = part_pattern(name).search(README.read_text(encoding="utf-8"))
+    assert match is not None, f"README.md has no part {name}"
+    return match[2]

@@ -1,0 +1,280 @@
+"""The README says what is so: its tables, its files to paste, its commands and its picture are held here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stepflow.action.outputs import OUTPUTS
+from stepflow.cli import COMMANDS
+from stepflow.load import load_agent
+from stepflow.run.inputs import Inputs, read_inputs
+from tests.checkout import Runner, git, labeled, make_checkout
+from tests.docs.picture import PICTURE, draw, run_demo, shown
+from tests.docs.readme import README, ROOT, agent_files, named_block, part, readme_blocks
+from tests.docs.tables import written
+from tests.servers.messages_api import MessagesApi, answers, calls
+
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+BIN = Path(sys.executable).parent
+MAKE_TARGETS = set(re.findall(r"^([a-z0-9]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+
+
+def plain(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+# action.yml and the code
+
+
+def test_action_yml_has_the_inputs_that_the_code_reads_in_the_same_words() -> None:
+    declared = {name: plain(described["description"]) for name, described in ACTION["inputs"].items()}
+    read = {name.replace("_", "-"): plain(field.description) for name, field in Inputs.model_fields.items()}
+    assert declared == read
+    assert list(declared) == list(read)
+
+
+def test_the_defaults_of_action_yml_are_those_of_the_code() -> None:
+    given = {name: described["default"] for name, described in ACTION["inputs"].items()}
+    # What the runner fills in is GitHub's own here, and the host's folder has no default without a runner.
+    assert given.pop("host") == "host=${{ runner.temp }}"
+    assert given.pop("github-api-url") == "${{ github.api_url }}"
+    assert given.pop("github-server-url") == "${{ github.server_url }}"
+    assert {type(default) for default in given.values()} == {str}
+    assert read_inputs(given) == Inputs()
+
+
+def test_action_yml_has_the_outputs_that_the_code_sets() -> None:
+    assert tuple(ACTION["outputs"]) == OUTPUTS
+    assert all(described["description"] for described in ACTION["outputs"].values())
+
+
+# Tables
+
+
+def test_the_readmes_tables_are_up_to_date() -> None:
+    assert written(README.read_text(encoding="utf-8")) == README.read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_every_message_in_the_readme_is_one_of_the_code() -> None:
+    _, _, table = README.read_text(encoding="utf-8").partition("| message | what to do |\n| --- | --- |\n")
+    messages = re.findall(r"^\| `([^`]+)`", table.partition("\n\n")[0], re.M)
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "stepflow").rglob("*.py")]
+    assert len(messages) >= 5
+    assert [message for message in messages if not any(message in source for source in sources)] == []
+
+
+def _refused() -> list[tuple[str, str]]:
+    return re.findall(r"`([a-z-]+): ([^`]+)`", part("refused"))
+
+
+@pytest.mark.parametrize(("name", "value"), _refused(), ids=lambda word: word.replace("/", "-"))
+def test_what_the_readme_calls_not_in_this_version_is_refused(runner: Runner, name: str, value: str) -> None:
+    done = runner.run(labeled(), **{name.replace("-", "_"): value})
+    assert done.exit_code == 2
+    assert "this version" in done.outputs["reason"]
+
+
+# Workflows to paste
+
+
+def test_the_workflow_to_paste_is_the_one_that_the_end_to_end_tests_run() -> None:
+    assert named_block("workflow") == (ROOT / "tests/e2e/stepflow.yml").read_text(encoding="utf-8")
+
+
+def _with_reaction() -> str:
+    return named_block("workflow").replace("    steps:\n", f"    steps:\n{named_block('reaction')}")
+
+
+WORKFLOWS = {
+    "workflow": lambda: named_block("workflow"),
+    "workflow with reaction": _with_reaction,
+    "validate workflow": lambda: named_block("validate workflow"),
+}
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_to_paste_is_clean_and_gives_inputs_that_exist(name: str, tmp_path: Path) -> None:
+    file = tmp_path / ".github" / "workflows" / "stepflow.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(WORKFLOWS[name](), encoding="utf-8")
+    for words in (("actionlint",), ("zizmor", "--offline", "--quiet", "--no-progress")):
+        checked = subprocess.run([BIN / words[0], *words[1:], file], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+    jobs = yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"]
+    steps = [step for job in jobs.values() for step in job["steps"]]
+    given = [set(step["with"]) for step in steps if step.get("uses") == "org/stepflow-action@v1"]
+    assert given
+    assert all(names <= set(ACTION["inputs"]) for names in given)
+
+
+def test_every_yaml_block_of_the_readme_is_checked() -> None:
+    names = [block.name for block in readme_blocks() if block.language in ("yaml", "yml")]
+    assert names == ["workflow", "reaction", "validate workflow"]
+
+
+# The agent to paste
+
+SCENARIO = """
+turns:
+  - expect_step: initial.issue
+    expect_prompt: ["Find the cause", "1h30m"]
+    output: { intent: next, plan: write the note }
+  - expect_step: continuation.issue
+    expect_prompt: ["The plan: write the note"]
+    tools:
+      - bash: { command: "echo solved > NOTE && git add NOTE && git commit -qm 'Add the note'" }
+  - output: { intent: handoff, changes: the note is written }
+  - expect_step: closure.issue
+    expect_prompt: ["What was done: the note is written"]
+    output: { intent: closing, comment: The note is there. }
+"""
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    """A runner on a repository whose agent is the README's, and whose tests are `make test`."""
+    root = make_checkout(tmp_path / "checkout")
+    write_agent(root)
+    (root / "Makefile").write_text("test:\n\tgrep -q solved NOTE\n")
+    (root / "scenario.yaml").write_text(SCENARIO)
+    git("add", "-A", cwd=root)
+    git("commit", "-qm", "Take the agent of the README", cwd=root)
+    folder = tmp_path / "runner"
+    folder.mkdir()
+    inputs = {"provider": "scripted", "scenario": "scenario.yaml", "boundary": "dry-run", "isolation": "best-effort"}
+    return Runner(checkout=root, folder=folder, inputs=inputs)
+
+
+def write_agent(root: Path) -> Path:
+    folder = root / ".agent" / "fixer"
+    subprocess.run(["rm", "-rf", folder], check=True)
+    for name, text in agent_files().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_the_agent_to_paste_loads_without_any_problem(tmp_path: Path) -> None:
+    assert f"{_number(len(agent_files()))} files under `.agent/fixer/`" in README.read_text(encoding="utf-8")
+    assert load_agent(write_agent(tmp_path)).problems == ()
+
+
+def _number(count: int) -> str:
+    return {6: "Six", 7: "Seven", 8: "Eight", 9: "Nine"}[count]
+
+
+def test_the_agent_to_paste_walks_its_three_steps_and_opens_a_pull_request(runner: Runner) -> None:
+    done = runner.run(labeled())
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["validated"]) == (0, "completed", "true"), done.log
+    report = json.loads(Path(done.outputs["report"]).read_text())
+    assert [line["step"] for line in report["history"]] == ["initial.issue", "continuation.issue", "closure.issue"]
+    kinds = [effect["kind"] for effect in report["effects"]]
+    assert kinds[:3] == ["push_branch", "open_pull_request", "post_comment"]
+    assert "close_issue" not in kinds
+
+
+def test_the_agent_to_paste_is_sent_back_by_the_retry_prompt_to_paste(runner: Runner) -> None:
+    dirty = SCENARIO.replace(" && git add NOTE && git commit -qm 'Add the note'", "")
+    again = """  - expect_step: continuation.issue
+    expect_prompt: ["The closing was refused: `git-clean` is red (2 attempts left).", "NOTE"]
+    tools:
+      - bash: { command: "git add NOTE && git commit -qm 'Add the note'" }
+"""
+    tail = SCENARIO[SCENARIO.index("  - output: { intent: handoff") :]
+    (runner.checkout / "scenario.yaml").write_text(dirty + again + tail)
+    git("commit", "-qam", "Forget to commit", cwd=runner.checkout)
+    done = runner.run(labeled())
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["iterations"]) == (0, "completed", "5"), done.log
+
+
+def test_every_json_block_of_the_readme_is_a_file_of_the_agent() -> None:
+    blocks = [block for block in readme_blocks() if block.language in ("json", "markdown")]
+    assert {block.name.removeprefix("file: ") for block in blocks} == set(agent_files())
+    assert all(json.loads(block.text) for block in blocks if block.language == "json")
+
+
+# Commands
+
+
+def _commands() -> list[list[str]]:
+    lines = [line for block in readme_blocks() if block.language in ("sh", "bash") for line in block.text.splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    commands = _commands()
+    assert {words[0] for words in commands} == {"make", "export", ".venv/bin/stepflow"}
+    for words in commands:
+        match words:
+            case ["make", target]:
+                assert target in MAKE_TARGETS
+            case ["export", assignment]:
+                assert assignment.startswith("ANTHROPIC_API_KEY=")
+            case [_, command, *_]:
+                assert command in COMMANDS
+
+
+def test_blocks_of_other_languages_are_pictures() -> None:
+    languages = {block.language for block in readme_blocks()}
+    assert languages == {"mermaid", "sh", "yaml", "json", "markdown"}
+
+
+def test_the_demo_leaves_what_the_readmes_next_command_needs(tmp_path: Path) -> None:
+    """The command is run as it stands, with a folder of the test and a loopback server in place of the API."""
+    place = tmp_path / "kept"
+    demo = _stepflow("demo", "--keep", str(place))
+    assert demo.returncode == 0, demo.stderr
+    (command,) = [words for words in _commands() if words[1:2] == ["run"]]
+    words = [word.replace("build/demo", str(place)) for word in command[1:]]
+    assert shlex.join(words) in demo.stdout
+    aborts = answers(
+        {"next_action": {"action": "abort", "reason": "enough seen"}, "cause": "none", "plan": "none"},
+    )
+    with MessagesApi([calls(("read", {"file_path": "durations.py"})), aborts], api_key="sk-ant-readme") as api:
+        folder = str(tmp_path / "run")
+        done = _stepflow(*words, "--anthropic-base-url", api.url, "--run-folder", folder, key="sk-ant-readme")
+        asked = [json.dumps(request.body) for request in api.requests]
+    assert done.returncode == 1
+    assert "aborted" in done.stdout
+    assert "A duration such as 1h30m is not understood" in asked[0]
+    assert "How many seconds are `90s`, `25m` or `2h`?" in asked[1], "the copy is not untouched"
+
+
+def _stepflow(*words: str, key: str = "") -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "GITHUB"))}
+    environ |= {"ANTHROPIC_API_KEY": key} if key else {}
+    command = [sys.executable, "-m", "stepflow", *words]
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+
+
+# The picture and the rest
+
+
+def test_the_picture_is_what_a_run_of_the_demo_shows() -> None:
+    assert draw(shown(run_demo())) == PICTURE.read_text(encoding="utf-8"), "run `make docs` and look at the picture"
+    assert PICTURE.stat().st_size < 50_000
+
+
+def test_every_file_and_place_that_the_documents_name_exists() -> None:
+    for document in ("README.md", "CHANGELOG.md", "SECURITY.md"):
+        text = (ROOT / document).read_text(encoding="utf-8")
+        links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+        assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
+
+
+def test_the_changelog_begins_with_what_is_not_released_and_names_the_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert re.findall(r"^## \[([^\]]+)\]", changelog, re.M)[0] == "Unreleased"
+    assert version in changelog
