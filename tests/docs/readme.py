@@ -13,12 +13,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 
-_BLOCK = re.compile(r"(?:<!-- (?P<name>[^\n]+?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+_NAME = r"(?:<!-- (?P<name>[^\n]+?) -->|\*\*`(?P<file>[^\n`]+)`\*\*)\n"
+_BLOCK = re.compile(rf"(?:{_NAME})?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+AGENT = ".agent/fixer/"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A fenced block; `name` is what the HTML comment right above it says."""
+    """A fenced block; `name` is the comment or the bold file name right above it."""
 
     language: str
     name: str
@@ -28,7 +30,10 @@ class Block:
 def readme_blocks() -> list[Block]:
     """Every fenced block, in order."""
     found = _BLOCK.finditer(README.read_text(encoding="utf-8"))
-    return [Block(language=match["language"], name=match["name"] or "", text=match["text"]) for match in found]
+    return [
+        Block(language=match["language"], name=match["name"] or match["file"] or "", text=match["text"])
+        for match in found
+    ]
 
 
 def named_block(name: str) -> str:
@@ -39,9 +44,7 @@ def named_block(name: str) -> str:
 
 def agent_files() -> dict[str, str]:
     """The agent's files by their path in its folder."""
-    return {
-        block.name.removeprefix("file: "): block.text for block in readme_blocks() if block.name.startswith("file: ")
-    }
+    return {block.name.removeprefix(AGENT): block.text for block in readme_blocks() if block.name.startswith(AGENT)}
 
 
 def part_pattern(name: str) -> re.Pattern[str]:

@@ -28,7 +28,7 @@ def tables() -> dict[str, str]:
     return {
         "inputs": _table(("input", "default", "what it does"), _inputs(action["inputs"])),
         "outputs": _table(("output", "what it holds"), _outputs(action["outputs"])),
-        "outcomes": _table(("outcome", "exit code", "what to do"), _outcomes()),
+        "outcomes": _table(("outcome", "exit code", "what the summary tells you to do"), _outcomes()),
     }
 
 

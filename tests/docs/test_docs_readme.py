@@ -20,7 +20,7 @@ from stepflow.load import load_agent
 from stepflow.run.inputs import Inputs, read_inputs
 from tests.checkout import Runner, git, labeled, make_checkout
 from tests.docs.picture import PICTURE, draw, run_demo, shown
-from tests.docs.readme import README, ROOT, agent_files, named_block, part, readme_blocks
+from tests.docs.readme import AGENT, README, ROOT, agent_files, named_block, part, readme_blocks
 from tests.docs.tables import written
 from tests.servers.messages_api import MessagesApi, answers, calls
 
@@ -166,12 +166,9 @@ def write_agent(root: Path) -> Path:
 
 
 def test_the_agent_to_paste_loads_without_any_problem(tmp_path: Path) -> None:
-    assert f"{_number(len(agent_files()))} files under `.agent/fixer/`" in README.read_text(encoding="utf-8")
+    assert "Seven files make an agent." in README.read_text(encoding="utf-8")
+    assert len(agent_files()) == 7
     assert load_agent(write_agent(tmp_path)).problems == ()
-
-
-def _number(count: int) -> str:
-    return {6: "Six", 7: "Seven", 8: "Eight", 9: "Nine"}[count]
 
 
 def test_the_agent_to_paste_walks_its_three_steps_and_opens_a_pull_request(runner: Runner) -> None:
@@ -200,7 +197,7 @@ def test_the_agent_to_paste_is_sent_back_by_the_retry_prompt_to_paste(runner: Ru
 
 def test_every_json_block_of_the_readme_is_a_file_of_the_agent() -> None:
     blocks = [block for block in readme_blocks() if block.language in ("json", "markdown")]
-    assert {block.name.removeprefix("file: ") for block in blocks} == set(agent_files())
+    assert {block.name.removeprefix(AGENT) for block in blocks} == set(agent_files())
     assert all(json.loads(block.text) for block in blocks if block.language == "json")
 
 
