@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: The user of GitHub's own runners; the group of its files is one that may use the engine.
-RUNNER_UID, DOCKER_GID = 1001, 118
+RUNNER_UID, DOCKER_GID = RUNNER = (1001, 118)
 ACTION = Path(__file__).parents[2] / "action.yml"
 
 
@@ -49,8 +49,8 @@ class HostedRunner:
     name: str = field(default_factory=lambda: f"stepflow-e2e-{uuid.uuid4().hex[:12]}")
 
     @classmethod
-    def prepare(cls, root: Path, *, image: str, checkout: Path, event: dict[str, Any]) -> Self:
-        """Lay the folders out and give them to the runner's user."""
+    def prepare(cls, root: Path, *, image: str, checkout: Path, event: dict[str, Any], owner: tuple[int, int]) -> Self:
+        """Lay the folders out and give them to their owner, a user and a group."""
         for folder in ("temp/_github_home", "temp/_github_workflow", "temp/_runner_file_commands"):
             (root / folder).mkdir(parents=True)
         (root / "temp/_github_workflow/event.json").write_text(json.dumps(event))
@@ -59,7 +59,7 @@ class HostedRunner:
         shutil.copytree(checkout, root / "workspace")
         _persist_credential(root)
         for path in (root, *root.rglob("*")):
-            os.chown(path, RUNNER_UID, DOCKER_GID, follow_symlinks=False)
+            os.chown(path, *owner, follow_symlinks=False)
         return cls(root=root, image=image, configuration_at_start=(root / "workspace/.git/config").read_bytes())
 
     @contextmanager
@@ -81,6 +81,11 @@ class HostedRunner:
     def configuration(self) -> bytes:
         """What git is configured with in the checkout."""
         return (self.root / "workspace/.git/config").read_bytes()
+
+    def owners(self) -> set[tuple[int, int]]:
+        """To which users and groups the checkout belongs."""
+        found = [path.lstat() for path in (self.root / "workspace", *(self.root / "workspace").rglob("*"))]
+        return {(info.st_uid, info.st_gid) for info in found}
 
     def signal(self, name: str) -> None:
         """Send a signal to the container's first process, as the runner does when a job is cancelled."""

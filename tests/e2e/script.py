@@ -13,7 +13,9 @@ WORKFLOW_TOKEN = "ghs_canaryworkflowtoken"
 RUNTIME_TOKEN = "canary-runtime-token"
 EVENT_CANARY = "canary-in-the-event-file"
 CHECKOUT_CREDENTIAL = "eC1hY2Nlc3MtdG9rZW46Z2hzX2NhbmFyeQ=="
-SECRETS = (MODEL_KEY, WORKFLOW_TOKEN, RUNTIME_TOKEN, EVENT_CANARY, CHECKOUT_CREDENTIAL)
+#: What the action is handed, and with it what else lies about on a runner.
+SECRETS = (MODEL_KEY, WORKFLOW_TOKEN, RUNTIME_TOKEN)
+ALL_SECRETS = (*SECRETS, EVENT_CANARY, CHECKOUT_CREDENTIAL)
 
 # All that a tool could try for a secret or for a say in the job, on a runner and under act.
 HUNT = r"""
@@ -33,6 +35,25 @@ with socket.socket(socket.AF_UNIX) as client:
 PY
 echo '::set-output name=outcome::hijacked'
 echo "hunted as uid $(id -u)"
+"""
+
+LEFT_RUNNING = "sleep 4711000"
+
+# Who the tools are and what they can do, one `name=value` a line; new files and a process are left behind.
+LOOK = rf"""
+fact() {{ echo "$1=$2"; }}
+status() {{ sed -n "s/^$1:[[:space:]]*//p" /proc/self/status; }}
+fact uid "$(id -u)"; fact gid "$(id -g)"; fact groups "$(id -G)"
+fact capabilities "$(status CapEff)"; fact no-new-privileges "$(status NoNewPrivs)"
+fact processes "$(ulimit -u)"
+fact commits "$(git rev-list --count HEAD)"; fact dirty "$(git status --porcelain)"
+fact home "$(echo written | tee "$HOME/note")"; fact tmp "$(echo written | tee "$TMPDIR/note")"
+echo 'size: int = 1' > "$TMPDIR/size.py"; mypy --strict --cache-dir="$TMPDIR/types" "$TMPDIR/size.py" > "$TMPDIR/said"
+fact types "$?"
+fact ours "$(touch /opt/stepflow/note 2> "$TMPDIR/said" || echo kept)"
+fact signal "$(kill -0 1 2> "$TMPDIR/said" || echo refused)"
+mkdir -p made/inside; echo new > made/inside/file; chmod -R o+w made
+setsid {LEFT_RUNNING} < /dev/null > /dev/null 2>&1 &
 """
 
 _COMMIT = "git -c user.name=Model -c user.email=model@example.invalid commit --quiet --all --message 'Fix the size'"
@@ -66,6 +87,17 @@ def claim_success_without_a_commit() -> list[Answer]:
     edit = calls(("bash", {"command": "date >> sizes.py"}))
     claim = [_answer("continuation.issue", "handoff", summary="done"), _answer("closure.issue", "closing", **_CLOSING)]
     return [_answer("initial.issue", "next", understanding="something"), *([edit, *claim] * 3)]
+
+
+def look_around_and_answer() -> list[Answer]:
+    """The closer's three steps; it tells what its tools are, and in the next step what is left of the first."""
+    count = f"echo '{LEFT_RUNNING}:' $(ps -eo args | grep -cxF '{LEFT_RUNNING}')"
+    return [
+        calls(("bash", {"command": LOOK})),
+        _answer("initial.question", "next"),
+        calls(("bash", {"command": count})),
+        *answer_the_question()[2:],
+    ]
 
 
 def answer_the_question() -> list[Answer]:

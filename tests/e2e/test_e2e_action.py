@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.repository import BRANCH, commented, git, labeled
 from tests.e2e.script import (
+    ALL_SECRETS,
     EVENT_CANARY,
     SECRETS,
     answer_the_question,
@@ -108,7 +109,13 @@ def test_nothing_is_asked_of_github_before_the_last_turn_of_the_model(fixed: tup
     assert world.requests_before_each_turn == [0] * len(fix_with_one_forgotten_commit())
 
 
-def test_no_secret_comes_into_the_reach_of_the_model(fixed: tuple[World, Job]) -> None:
+def test_every_request_is_one_that_github_describes(fixed: tuple[World, Job]) -> None:
+    world, _ = fixed
+    assert {"POST", "DELETE", "GET"} <= {request.method for request in world.github.requests}
+    assert world.github.violations == []
+
+
+def test_no_secret_of_the_action_comes_into_the_reach_of_the_model(fixed: tuple[World, Job]) -> None:
     world, job = fixed
     transcript = json.dumps(world.model_bodies())
     assert "hunted as uid" in transcript
@@ -121,7 +128,12 @@ def test_no_secret_comes_into_the_reach_of_the_model(fixed: tuple[World, Job]) -
 def test_no_secret_is_in_what_people_see(fixed: tuple[World, Job]) -> None:
     world, job = fixed
     seen = job.log + job.summary + json.dumps([job.outputs, world.comments(), world.pulls()])
-    assert [secret for secret in SECRETS if secret in seen] == []
+    assert [secret for secret in ALL_SECRETS if secret in seen] == []
+
+
+def test_a_run_that_went_well_annotates_nothing(fixed: tuple[World, Job]) -> None:
+    _, job = fixed
+    assert job.annotations == ()
 
 
 def test_the_summary_draws_the_walked_path(fixed: tuple[World, Job]) -> None:
@@ -138,6 +150,8 @@ def test_the_same_event_again_replaces_the_branch_and_writes_nothing_twice(new_w
     assert (len(world.pulls()), len(world.comments()), world.labels()) == (1, 1, {"ready-for-review"})
     assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads").split() == ["main", BRANCH]
     assert git(world.server, "rev-parse", BRANCH) == second.outputs["commit"]
+    assert f"commit={second.outputs['commit']}" in world.comments()[0]["body"]
+    assert world.github.violations == []
 
 
 def test_an_agent_that_polls_the_state_closes_the_issue_itself(new_world: Callable[[], World]) -> None:
@@ -149,20 +163,22 @@ def test_an_agent_that_polls_the_state_closes_the_issue_itself(new_world: Callab
     assert (world.issue()["state"], len(world.comments()), world.pulls()) == ("closed", 1, [])
     assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
     assert (job.outputs["branch"], job.outputs["pull-request"]) == ("", "")
+    assert world.requests_before_each_turn == [0] * len(answer_the_question())
+    assert world.github.violations == []
 
 
 def test_a_claim_of_success_that_no_validator_bears_out_changes_nothing_but_the_comment(
     new_world: Callable[[], World],
 ) -> None:
     world = new_world()
-    before = world.labels()
     job = world.run(claim_success_without_a_commit(), labeled("agent:fixer", secret=EVENT_CANARY))
     assert (job.exit_code, job.outputs["outcome"]) == (1, "validation_failed"), job.everything
-    assert (world.issue()["state"], world.labels(), world.pulls()) == ("open", before, [])
+    assert (world.issue()["state"], world.labels(), world.pulls()) == ("open", {"bug", "agent:fixer"}, [])
     assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
     (comment,) = world.comments()
     assert "validation_failed" in comment["body"]
     assert "sizes.py" in comment["body"]
+    assert world.github.violations == []
 
 
 def test_a_comment_that_is_no_command_is_skipped_without_a_single_request(new_world: Callable[[], World]) -> None:

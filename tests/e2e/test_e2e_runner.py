@@ -1,4 +1,4 @@
-"""The container under the mounts, owners and credentials of a hosted runner, which act does not have.
+"""The container under the mounts and owners of a hosted runner, which act does not have.
 
 Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
 """
@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.hosted_runner import RUNNER_UID
+from tests.e2e.hosted_runner import RUNNER, RUNNER_UID
 from tests.e2e.repository import BRANCH, git, labeled
-from tests.e2e.script import EVENT_CANARY, SECRETS, fix_with_one_forgotten_commit
+from tests.e2e.script import (
+    ALL_SECRETS,
+    EVENT_CANARY,
+    LEFT_RUNNING,
+    SECRETS,
+    fix_with_one_forgotten_commit,
+    look_around_and_answer,
+)
 from tests.servers.messages_api import Drop, calls
 
 if TYPE_CHECKING:
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 EVENT = labeled("agent:fixer", secret=EVENT_CANARY)
+ROOT = (0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -45,45 +53,65 @@ def test_the_run_completes_and_its_branch_arrives(fixed: tuple[World, HostedRunn
     world, _, ended = fixed
     assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log
     assert git(world.server, "rev-parse", BRANCH) == ended.outputs["commit"]
+    assert world.github.violations == []
 
 
 def test_the_run_folder_is_named_as_the_host_knows_it(fixed: tuple[World, HostedRunner, Ended]) -> None:
     _, runner, ended = fixed
     folder = Path(ended.outputs["run-folder"])
     assert folder.is_relative_to(runner.root / "temp")
-    assert {"journal.jsonl", "report.json", "report.html", "effects.json"} <= {path.name for path in folder.iterdir()}
+    assert {"journal.jsonl", "log.jsonl", "report.json", "effects.json"} <= {path.name for path in folder.iterdir()}
     assert json.loads((folder / "report.json").read_text())["outcome"] == "completed"
 
 
-def test_no_secret_and_no_credential_of_the_checkout_comes_into_the_reach_of_the_model(
-    fixed: tuple[World, HostedRunner, Ended],
-) -> None:
+def test_the_token_is_used_only_after_the_last_validator_was_green(fixed: tuple[World, HostedRunner, Ended]) -> None:
+    world, _, ended = fixed
+    lines = (Path(ended.outputs["run-folder"]) / "journal.jsonl").read_text().splitlines()
+    accepted = max(entry["t"] for entry in map(json.loads, lines) if entry["event"] == "validator_ran")
+    sent = [*world.github.requests, *world.git_server.requests]
+    assert all(request.time > accepted for request in sent)
+    assert {request.token for request in world.github.requests} == {True}
+
+
+def test_no_secret_of_the_action_comes_into_the_reach_of_the_model(fixed: tuple[World, HostedRunner, Ended]) -> None:
     world, _, ended = fixed
     transcript = json.dumps(world.model_bodies())
     assert f"hunted as uid {RUNNER_UID}" in transcript
     assert "the engine's socket refused: PermissionError" in transcript
     assert [secret for secret in SECRETS if secret in transcript] == []
     seen = "\n".join(line for line in ended.log.splitlines() if not line.startswith("::add-mask::"))
-    assert [secret for secret in SECRETS if secret in seen + ended.summary + json.dumps(ended.outputs)] == []
+    assert [secret for secret in ALL_SECRETS if secret in seen + ended.summary + json.dumps(ended.outputs)] == []
 
 
-def test_the_tools_wrote_into_none_of_the_runners_files(fixed: tuple[World, HostedRunner, Ended]) -> None:
-    _, runner, ended = fixed
-    files = runner.root / "temp/_runner_file_commands"
-    assert {name: (files / name).read_text() for name in ("env", "path", "state")} == {
-        "env": "",
-        "path": "",
-        "state": "",
-    }
-    assert "hijacked" not in json.dumps(ended.outputs)
-
-
-def test_the_credential_comes_back_byte_for_byte_and_the_files_belong_to_the_runner_again(
+def test_the_checkout_is_the_runners_again_and_its_configuration_untouched(
     fixed: tuple[World, HostedRunner, Ended],
 ) -> None:
     _, runner, _ = fixed
     assert runner.configuration() == runner.configuration_at_start
-    assert {path.lstat().st_uid for path in (runner.root / "workspace").rglob("*")} == {RUNNER_UID}
+    assert runner.owners() == {RUNNER}
+
+
+@pytest.mark.parametrize("owner", [RUNNER, ROOT], ids=["a user's checkout", "root's checkout"])
+def test_tools_run_as_an_unprivileged_user_who_can_work_in_the_checkout(
+    new_world: Callable[[], World], owner: tuple[int, int]
+) -> None:
+    world = new_world()
+    runner = world.hosted_runner(look_around_and_answer(), labeled("agent:closer", secret=EVENT_CANARY), owner=owner)
+    with runner.started(world.inputs(), event_name="issues") as process:
+        ended = runner.finish(process, timeout=200)
+    assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log
+    seen, later = world.tool_results()
+    facts = dict(line.split("=", 1) for line in seen.splitlines())
+    wanted = {"no-new-privileges": "1", "capabilities": "0000000000000000", "commits": "1", "dirty": "", "types": "0"}
+    assert {name: facts[name] for name in wanted} == wanted, seen
+    assert facts["uid"] == str(RUNNER_UID) if owner == RUNNER else int(facts["uid"]) > RUNNER_UID, seen
+    # No group of the runner's, one of its own.
+    assert facts["groups"] == facts["gid"], seen
+    assert int(facts["gid"]) not in {0, *RUNNER}, seen
+    assert (facts["home"], facts["tmp"], facts["ours"]) == ("written", "written", "kept"), seen
+    assert (facts["signal"], facts["processes"].isdigit()) == ("refused", True), seen
+    assert later == f"{LEFT_RUNNING}: 0\n"
+    assert runner.owners() == {owner}
 
 
 def test_a_cancelled_job_ends_within_five_seconds_and_says_so(new_world: Callable[[], World]) -> None:
@@ -97,12 +125,13 @@ def test_a_cancelled_job_ends_within_five_seconds_and_says_so(new_world: Callabl
     assert time.monotonic() - begun < 5
     assert (ended.exit_code, ended.outputs["outcome"]) == (130, "cancelled"), ended.log
     assert ended.summary
+    assert runner.owners() == {RUNNER}
     assert world.requests_made() == 0
 
 
 def test_a_cancelled_job_does_not_wait_for_a_tool(new_world: Callable[[], World]) -> None:
     world = new_world()
-    runner = world.hosted_runner([calls(("bash", {"command": "touch begun; sleep 300"}))], EVENT)
+    runner = world.hosted_runner([calls(("bash", {"command": "touch begun; sleep 300"}))], EVENT, owner=ROOT)
     with runner.started(world.inputs(), event_name="issues") as process:
         _wait_for((runner.root / "workspace/begun").exists, process)
         begun = time.monotonic()
@@ -111,6 +140,8 @@ def test_a_cancelled_job_does_not_wait_for_a_tool(new_world: Callable[[], World]
     assert time.monotonic() - begun < 5
     assert (ended.exit_code, ended.outputs["outcome"]) == (130, "cancelled"), ended.log
     assert runner.configuration() == runner.configuration_at_start
+    assert runner.owners() == {ROOT}
+    assert world.requests_made() == 0
 
 
 def _wait_for(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.e2e.act_job import Job, run_job
-from tests.e2e.hosted_runner import ACTION, HostedRunner
+from tests.e2e.hosted_runner import ACTION, RUNNER, HostedRunner
 from tests.e2e.repository import ISSUE, NAME, git, make_checkout
 from tests.e2e.script import MODEL_KEY, WORKFLOW_TOKEN
 from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State
 from tests.servers.messages_api import Failure, MessagesApi, Reply
+from tests.servers.openapi import load_contract
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,7 +37,7 @@ def open_world(root: Path, *, release: Path, image: str, stack: ExitStack) -> Wo
     state = State(NAME, git_dir=world.git_server.create(NAME))
     state.add_issue(**ISSUE, labels=["bug"])
     state.permissions["bob"] = "write"
-    github = GitHubServer(state, WORKFLOW_TOKEN, web_url=world.git_server.url)
+    github = GitHubServer(state, WORKFLOW_TOKEN, contract=load_contract(), web_url=world.git_server.url)
     world.github = stack.enter_context(github)
     make_checkout(checkout, urls=world.urls())
     git(checkout, "push", "--quiet", str(server), "main")
@@ -71,11 +72,13 @@ class World:
             scratch=self.root / f"act-{self._runs}",
         )
 
-    def hosted_runner(self, replies: Iterable[Reply], event: dict[str, Any]) -> HostedRunner:
+    def hosted_runner(
+        self, replies: Iterable[Reply], event: dict[str, Any], *, owner: tuple[int, int] = RUNNER
+    ) -> HostedRunner:
         """A hosted runner with a checkout of its own, not started yet."""
         self._begin(replies, event)
         root = self.root / f"runner-{self._runs}"
-        return HostedRunner.prepare(root, image=self.image, checkout=self.checkout, event=event)
+        return HostedRunner.prepare(root, image=self.image, checkout=self.checkout, event=event, owner=owner)
 
     def inputs(self) -> dict[str, str]:
         """The inputs of the README's workflow, and those that lead here."""
@@ -106,6 +109,12 @@ class World:
         """The opening message of each conversation."""
         opened = [body["messages"][0]["content"] for body in self.model.bodies if len(body["messages"]) == 1]
         return [said if isinstance(said, str) else "\n".join(block["text"] for block in said) for said in opened]
+
+    def tool_results(self) -> list[str]:
+        """What the tools answered, in order."""
+        last = [body["messages"][-1]["content"] for body in self.model.bodies]
+        blocks = [block for said in last if not isinstance(said, str) for block in said]
+        return [block["content"] for block in blocks if block["type"] == "tool_result"]
 
     def issue(self) -> dict[str, Any]:
         """The issue as it is now."""
