@@ -63,6 +63,16 @@ def image(engine: None, release: Path) -> str:
     tag = "stepflow-action:e2e"
     built = subprocess.run(["docker", "build", "-t", tag, release], capture_output=True, text=True, check=False)
     assert built.returncode == 0, f"{built.stdout[-4000:]}\n{built.stderr[-4000:]}"
+    # What this build replaced has no name any more.
+    unnamed = [
+        "docker",
+        "image",
+        "prune",
+        "--force",
+        "--filter",
+        "label=org.opencontainers.image.title=stepflow-action",
+    ]
+    subprocess.run(unnamed, check=True, capture_output=True)
     return tag
 
 

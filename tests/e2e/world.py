@@ -7,6 +7,7 @@ May touch: loopback ports, the folders, the Docker engine.
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ def open_world(root: Path, *, release: Path, image: str, stack: ExitStack) -> Wo
     """Make the repository on both sides and start the servers; `stack` ends them."""
     server, checkout = root / "served" / f"{NAME}.git", root / "checkout"
     world = World(root=root, release=release, image=image, checkout=checkout, server=server)
+    stack.callback(world.take_back)
     world.model = stack.enter_context(MessagesApi(world.next_reply, api_key=MODEL_KEY))
     world.git_server = stack.enter_context(GitServer(root / "served", WORKFLOW_TOKEN))
     state = State(NAME, git_dir=world.git_server.create(NAME))
@@ -59,6 +61,7 @@ class World:
     requests_before_each_turn: list[int] = field(default_factory=list)
     _replies: Iterator[Reply] = field(default_factory=lambda: iter(()))
     _runs: int = 0
+    _runners: list[HostedRunner] = field(default_factory=list)
 
     def run(self, replies: Iterable[Reply], event: dict[str, Any], *, event_name: str = "issues") -> Job:
         """A job of the README's workflow, under act."""
@@ -78,7 +81,14 @@ class World:
         """A hosted runner with a checkout of its own, not started yet."""
         self._begin(replies, event)
         root = self.root / f"runner-{self._runs}"
-        return HostedRunner.prepare(root, image=self.image, checkout=self.checkout, event=event, owner=owner)
+        runner = HostedRunner.prepare(root, image=self.image, checkout=self.checkout, event=event, owner=owner)
+        self._runners.append(runner)
+        return runner
+
+    def take_back(self) -> None:
+        """Make the folders of hosted runners the tests' own again, who remove them later."""
+        for runner in self._runners:
+            runner.give_to((os.getuid(), os.getgid()))
 
     def inputs(self) -> dict[str, str]:
         """The inputs of the README's workflow, and those that lead here."""
