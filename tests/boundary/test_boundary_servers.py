@@ -39,7 +39,7 @@ def status(url: str, token: str | None = TOKEN, **headers: str) -> int:
 
 def test_the_api_knows_its_token_and_hides_the_user(github: GitHubServer) -> None:
     issue = f"{github.api_url}/repos/o/r/issues/7"
-    assert [status(issue), status(issue, "other"), status(issue, None)] == [200, 401, 401]
+    assert [status(issue), status(issue, "other"), status(issue, None)] == [200, 401, 404]
     assert status(f"{github.api_url}/user") == 403
     assert status(f"{github.api_url}/repos/other/r/issues/7") == 404
     assert [request.token for request in github.requests] == [True, False, False, True, True]
