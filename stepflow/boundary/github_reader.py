@@ -19,7 +19,7 @@ from stepflow.boundary.github_errors import translated, write_failed
 from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Permission
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, InputError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,14 +36,6 @@ _HINTS = {
 }
 
 
-class ReadFailed(BoundaryError):
-    """GitHub did not tell what was asked. `status` is the HTTP status, None when no answer came."""
-
-    def __init__(self, message: str, *, status: int | None = None, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
-
-
 @dataclass(frozen=True, kw_only=True)
 class Remark:
     """A comment that a person wrote."""
@@ -54,7 +46,10 @@ class Remark:
 
 
 class GitHubReader:
-    """One repository, read with one token, or anonymously. Close it at the end."""
+    """One repository, read with one token, or anonymously. Close it at the end.
+
+    Every method raises `InputError` where token or number are wrong, and `BoundaryError` where GitHub fails.
+    """
 
     def __init__(self, *, api_url: str, repository: str, token: str | None, redactor: Redactor | None = None) -> None:
         self._redactor = (redactor or Redactor()).knowing(*([token] if token else []))
@@ -101,11 +96,12 @@ class GitHubReader:
         newest = tuple(itertools.islice(listed, most))
         return tuple(_remark(comment) for comment in newest if _is_a_persons(comment))
 
-    def failure(self, action: str, exc: Exception) -> ReadFailed:
+    def failure(self, action: str, exc: Exception) -> InputError | BoundaryError:
         """The vendor's exception in our words."""
         failed = write_failed(action, self._repository_name, exc, self._redactor)
-        hint = _HINTS.get(failed.status or 0, failed.hint)
-        return ReadFailed(failed.message, status=failed.status, hint=hint)
+        if failed.status in _HINTS:
+            return InputError(failed.message, hint=_HINTS[failed.status])
+        return BoundaryError(failed.message, hint=failed.hint)
 
     @property
     def _repository(self) -> Repository:

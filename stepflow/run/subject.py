@@ -62,7 +62,7 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     token = request.inputs.read_token
     if token is not None:
         with closing(_reader(request, token.get_secret_value())) as reader:
-            return _read(reader, request, known, number)
+            return _asked(reader, request, known, number)
     if known or number is None:
         return Subject(issue=known)
     if request.inputs.provider is Provider.SCRIPTED:
@@ -94,6 +94,16 @@ def _reader(request: RunRequest, token: str | None) -> GitHubReader:
     )
 
 
+def _asked(reader: GitHubReader, request: RunRequest, known: Issue | None, number: int | None) -> Subject:
+    try:
+        return _read(reader, request, known, number)
+    except Refused:
+        raise
+    except BoundaryError as exc:
+        # Whoever cannot be asked about may not start a run.
+        raise Refused(f"Nothing was begun: {exc.message}", hint=exc.hint or "Start the run again later.") from exc
+
+
 def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number: int | None) -> Subject:
     if refusal := check_actor(reader, boundary_settings(request)):
         raise Refused(refusal)
@@ -109,12 +119,13 @@ def _read_anonymously(request: RunRequest, number: int) -> Issue:
         raise InputError(f"the text of issue #{number} is not known.", hint=THREE_WAYS)
     try:
         with closing(_reader(request, None)) as reader:
-            return _is_an_issue(reader.issue(number), number)
-    except BoundaryError as exc:
+            found = reader.issue(number)
+    except (BoundaryError, InputError) as exc:
         raise InputError(
             f"the text of issue #{number} is not known, and without a token it cannot be read: {exc.message}",
             hint=THREE_WAYS,
         ) from exc
+    return _is_an_issue(found, number)
 
 
 def _is_an_issue(found: Issue | None, number: int) -> Issue:
