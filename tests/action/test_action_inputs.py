@@ -1,0 +1,359 @@
+"""Every input of the action does what it says, seen from outside: environ in, exit code, outputs and servers out."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stepflow.action import act
+from tests.checkout import Invocation, git
+from tests.world import BRANCH, COMMIT, MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
+
+
+def journal(done: Invocation) -> list[dict]:
+    """The events of a run."""
+    return [json.loads(line) for line in (Path(done.outputs["run-folder"]) / "journal.jsonl").read_text().splitlines()]
+
+
+def messages(done: Invocation, level: str) -> list[str]:
+    """What was noted at one level."""
+    return [event["message"] for event in journal(done) if event["event"] == "noted" and event["level"] == level]
+
+
+def refused(done: Invocation, *words: str) -> bool:
+    """Exit 2 with these words in the reason."""
+    return done.exit_code == 2 and all(word in done.outputs["reason"] for word in words)
+
+
+# limits
+
+
+def working_in_circles() -> list:
+    return [understood(), *(answer("continuation.issue", "repeat", summary="again") for _ in range(20))]
+
+
+def test_max_iterations_ends_the_run(world: World) -> None:
+    done = world.run(working_in_circles(), max_iterations="3")
+    assert (done.outputs["outcome"], done.outputs["iterations"], done.exit_code) == ("limit_reached", "3", 1)
+
+
+def test_max_visits_per_step_ends_the_run(world: World) -> None:
+    done = world.run(working_in_circles(), max_visits_per_step="2")
+    assert (done.outputs["outcome"], done.outputs["iterations"]) == ("limit_reached", "3")
+
+
+def test_max_turns_per_step_ends_the_run(world: World) -> None:
+    done = world.run([bash("true") for _ in range(9)], max_turns_per_step="2")
+    assert done.outputs["outcome"] == "limit_reached"
+    assert len(world.model.bodies) == 2
+
+
+def test_budget_usd_ends_the_run_before_the_next_turn(world: World) -> None:
+    done = world.run(solve(), budget_usd="0.000001")
+    assert (done.outputs["outcome"], done.exit_code) == ("budget_exhausted", 1)
+    assert len(world.model.bodies) == 1
+
+
+def test_budget_tokens_ends_the_run_before_the_next_turn(world: World) -> None:
+    done = world.run(solve(), budget_tokens="1")
+    assert done.outputs["outcome"] == "budget_exhausted"
+    assert len(world.model.bodies) == 1
+
+
+def test_timeout_minutes_ends_the_run_before_the_next_turn(world: World) -> None:
+    replies = iter(solve())
+
+    def slow(_body: dict):
+        world.clock.sleep(61)
+        return next(replies)
+
+    done = world.run(slow, timeout_minutes="1")
+    assert (done.outputs["outcome"], done.exit_code) == ("timed_out", 1)
+
+
+@pytest.mark.parametrize("limit", [{"max_iterations": "2"}, {"budget_tokens": "1"}, {"timeout_minutes": "0.000001"}])
+def test_neutral_on_limit_makes_a_limit_exit_with_zero(world: World, limit: dict) -> None:
+    done = world.run(working_in_circles(), neutral_on_limit="true", report_failures="false", **limit)
+    assert done.exit_code == 0
+    assert done.outputs["success"] == "false"
+
+
+def test_neutral_on_limit_changes_no_other_exit(world: World) -> None:
+    assert world.run(solve(), neutral_on_limit="true", agent="x").exit_code == 0
+    assert world.runner.run(label_event(), neutral_on_limit="true", budget_usd="x").exit_code == 2
+
+
+# the model
+
+
+def test_the_model_and_the_address_are_those_of_the_inputs(world: World) -> None:
+    world.run(solve(), model="haiku")
+    assert "haiku" in world.model.bodies[0]["model"]
+    world.run(solve())
+    assert "haiku" not in world.model.bodies[-1]["model"]
+
+
+def test_a_recorded_run_can_be_played_again(world: World) -> None:
+    done = world.run(solve(), record="scenarios/recorded.yaml")
+    recorded = Path(done.outputs["run-folder"]) / "scenarios" / "recorded.yaml"
+    assert yaml.safe_load(recorded.read_text())["expect"] == {"outcome": "completed"}
+    git("reset", "-q", "--hard", "HEAD~1", cwd=world.checkout)
+    again = world.runner.run(label_event(), provider="scripted", scenario=str(recorded), boundary="dry-run")
+    assert (again.outputs["outcome"], again.outputs["cost-usd"]) == ("completed", "0.000000"), again.log
+
+
+@pytest.mark.parametrize("record", ["../x.yaml", "/tmp/x.yaml", "a/../../x", "journal.jsonl", "report.json", "."])
+def test_a_recording_stays_in_the_run_folder_and_off_the_runs_own_files(world: World, record: str) -> None:
+    assert refused(world.run(solve(), record=record), "record")
+    assert world.model.bodies == []
+
+
+# GitHub
+
+
+def test_base_branch_is_where_the_pull_request_goes_and_the_commits_start_at_head(world: World) -> None:
+    git("push", "-q", str(world.served), "main:develop", cwd=world.checkout)
+    done = world.run(solve(), base_branch="develop")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert world.pulls()[0]["base"] == "develop"
+    assert journal(done)[0]["base_commit"] == world.branches()["main"]
+
+
+def test_branch_prefix_and_draft_are_those_of_the_inputs(world: World) -> None:
+    done = world.run(solve(), branch_prefix="bot/", draft="false")
+    assert done.outputs["branch"] == "bot/fixer/issue-7"
+    assert "bot/fixer/issue-7" in world.branches()
+    assert world.pulls()[0]["draft"] is False
+
+
+def test_a_pull_request_is_a_draft_unless_said_otherwise(world: World) -> None:
+    world.run(solve())
+    assert world.pulls()[0]["draft"] is True
+
+
+def test_links_lead_only_to_allowed_hosts(world: World) -> None:
+    text = "See [docs](https://docs.example.org/a) and [evil](https://evil.example.net/b)."
+    script = [*solve()[:-1], answer("closure.issue", "closing", comment=text)]
+    world.run(script, allowed_link_hosts="docs.example.org, other.example.org")
+    assert "[docs](https://docs.example.org/a)" in world.comments()[0]
+    assert "](https://evil.example.net" not in world.comments()[0]
+
+
+def test_label_prefix_names_the_labels_that_start_agents_and_that_the_boundary_never_adds(world: World) -> None:
+    event = label_event()
+    event["label"] = {"name": "bot/fixer"}
+    wishes = {"closure_action": "label-only", "issue": {"labels": {"add": ["bot/other", "done"]}}}
+    world.github.state.issues[7]["labels"].append("bot/fixer")
+    done = world.run([*solve()[:-1], answer("closure.issue", "closing", **wishes)], event, label_prefix="bot/")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "done" in world.labels()
+    assert not {"bot/other", "bot/fixer"} & world.labels()
+
+
+def test_with_an_empty_label_prefix_a_label_is_the_bare_name_of_an_agent(world: World) -> None:
+    event = label_event()
+    event["label"] = {"name": "fixer"}
+    assert world.run(solve(), event, label_prefix="").outputs["outcome"] == "completed"
+    event["label"] = {"name": "bug"}
+    done = world.run(solve(), event, label_prefix="")
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "skipped")
+
+
+def test_trigger_label_starts_the_agent_of_the_input_and_comes_off_at_the_end(world: World) -> None:
+    event = label_event()
+    event["label"] = {"name": "please-fix"}
+    world.github.state.issues[7]["labels"].append("please-fix")
+    done = world.run(solve(), event, trigger_label="please-fix", agent="fixer")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "please-fix" not in world.labels()
+
+
+def test_a_bot_starts_nothing_unless_it_is_named(world: World) -> None:
+    event = label_event()
+    event["sender"] = {"login": "helper[bot]", "type": "Bot"}
+    assert world.run(solve(), event).outputs["outcome"] == "skipped"
+    assert world.run(solve(), event, allow_bots="helper[bot]").outputs["outcome"] == "completed"
+
+
+def test_a_failure_is_reported_unless_report_failures_is_off(world: World) -> None:
+    abort = [answer("initial.issue", "abort")]
+    assert world.run(abort, report_failures="false").outputs["outcome"] == "aborted"
+    assert world.wrote_nothing()
+    done = world.run(abort)
+    assert world.wrote_nothing(but_comments=1)
+    assert done.outputs["comment-url"].endswith("issuecomment-9000")
+
+
+def test_on_failure_push_branch_keeps_the_work(world: World) -> None:
+    script = [understood(), bash(f"echo 'hello, world' > greeting.txt && {COMMIT}")]
+    done = world.run([*script, answer("continuation.issue", "abort", summary="no")], on_failure="push-branch")
+    assert done.outputs["outcome"] == "aborted", done.log
+    assert BRANCH in world.branches()
+    assert BRANCH in world.comments()[0]
+    assert world.pulls() == []
+
+
+# the sandbox
+
+
+def test_best_effort_warns_of_every_layer_that_is_missing(world: World) -> None:
+    done = world.run(solve(), isolation="best-effort")
+    found = journal(done)[0]["isolation"]
+    warned = [message for message in messages(done, "warning") if message.startswith("[Isolation] ")]
+    assert any(message.startswith("[Isolation] uid:") for message in warned) == ("root" in found["uid"])
+    assert all(message.split()[1].rstrip(":") in found for message in warned)
+
+
+def test_setup_runs_before_the_flow_and_its_output_is_folded(world: World) -> None:
+    done = world.run(solve(), setup="echo prepared > ../prepared-by-setup || true\necho setting up")
+    assert done.outputs["outcome"] == "completed", done.log
+    lines = done.log.splitlines()
+    at = lines.index("::group::setup ended with exit code 0")
+    assert lines[at + 1].strip() == "setting up"
+    assert lines[at + 2] == "::endgroup::"
+
+
+def test_a_setup_that_fails_ends_before_a_token_is_spent(world: World) -> None:
+    assert refused(world.run(solve(), setup="echo no mirror\nexit 7"), "exit code 7", "no mirror", "setup")
+    assert world.model.bodies == []
+
+
+@pytest.mark.parametrize("packages", ["-o", "--purge", "Bad", "a;b", "../x", "bash-"])
+def test_a_package_name_that_is_none_is_refused(world: World, packages: str) -> None:
+    assert refused(world.run(solve(), apt_packages=packages), "apt-packages")
+
+
+def test_pass_env_shows_tools_the_variables_it_names_and_no_others(world: World) -> None:
+    world.runner.environ = {"MY_MODE": "strict", "MY_OTHER": "hidden"}
+    done = world.run([bash("echo mode=$MY_MODE other=$MY_OTHER"), *solve()], pass_env="MY_MODE, MY_UNSET")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "mode=strict other=\\n" in json.dumps(world.model.bodies)
+    assert any("MY_UNSET is not set" in message for message in messages(done, "warning"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("INPUT_GITHUB-TOKEN", ""),
+        ("GITHUB_TOKEN", "ghs_other"),
+        ("GITHUB_OUTPUT", ""),
+        ("LD_PRELOAD", "x.so"),
+        ("PATH", "/evil"),
+        ("HARMLESS", MODEL_KEY),
+        ("URL", f"https://x:{TOKEN}@example.org"),
+        ("ACTIONS_RUNTIME_TOKEN", "t"),
+    ],
+)
+def test_a_secret_or_a_forbidden_variable_is_refused_before_the_run(world: World, name: str, value: str) -> None:
+    if value:
+        world.runner.environ = {name: value}
+    assert refused(world.run(solve(), pass_env=name), "pass-env", name)
+    assert world.model.bodies == []
+
+
+# the run
+
+
+def test_working_directory_is_a_folder_of_the_workspace(world: World) -> None:
+    workspace = world.checkout.parent
+    world.runner.environ = {"GITHUB_WORKSPACE": str(workspace)}
+    done = world.run(solve(), working_directory="checkout")
+    assert done.outputs["outcome"] == "completed", done.log
+
+
+@pytest.mark.parametrize("place", ["..", "/", "../runner", "link"])
+def test_working_directory_stays_inside_the_workspace(world: World, place: str) -> None:
+    (world.checkout / "link").symlink_to("/usr")
+    assert refused(world.run(solve(), working_directory=place), "outside the workspace", "working-directory")
+    done = world.runner.run({}, name="push", mode="validate", working_directory=place)
+    assert done.exit_code == 2
+
+
+def test_run_folder_and_host_name_the_same_place_on_both_sides(world: World) -> None:
+    temp = world.runner.folder / "temp"
+    done = world.run(solve(), run_folder=str(temp / "mine"), host="host=/home/runner/work/_temp")
+    assert done.outputs["run-folder"] == "/home/runner/work/_temp/mine"
+    assert done.outputs["report"] == "/home/runner/work/_temp/mine/report.json"
+    assert json.loads((temp / "mine" / "report.json").read_text())["outcome"] == "completed"
+
+
+def test_a_run_folder_with_a_run_in_it_is_refused(world: World) -> None:
+    folder = str(world.runner.folder / "mine")
+    assert world.run(solve(), run_folder=folder).outputs["outcome"] == "completed"
+    before = (Path(folder) / "journal.jsonl").read_bytes()
+    assert refused(world.run(solve(), run_folder=folder), "already holds the journal", "run-folder")
+    assert (Path(folder) / "journal.jsonl").read_bytes() == before
+
+
+def test_a_run_folder_inside_the_repository_is_refused(world: World) -> None:
+    done = world.run(solve(), run_folder=str(world.checkout / "run"))
+    assert refused(done, "inside the repository", "run-folder")
+    assert not (world.checkout / "run").exists()
+
+
+def test_a_place_for_the_run_folder_that_cannot_be_written_is_a_clear_error(world: World) -> None:
+    (world.runner.folder / "file").write_text("")
+    world.runner.environ = {"RUNNER_TEMP": str(world.runner.folder / "file")}
+    assert refused(world.run(solve()), "cannot be made", "RUNNER_TEMP")
+    assert world.model.bodies == []
+
+
+@pytest.mark.parametrize("switch", [{"debug": "true"}, {"environ": "1"}])
+def test_debug_shows_prompts_and_answers_in_full(world: World, switch: dict) -> None:
+    world.runner.environ = {"RUNNER_DEBUG": switch.pop("environ", "")}
+    long = f"::error::{'every word counts ' * 40}"
+    done = world.run([answer("initial.issue", "next", understanding=long), *solve()[1:]], **switch)
+    text = "".join(line.strip().removeprefix("│ ") for line in done.log.splitlines())
+    assert "system prompt, in full:" in done.log
+    assert text.count("every word counts") >= 40
+    assert not any(line.startswith("::error::") for line in done.log.splitlines())
+
+
+def test_without_debug_the_log_stays_short(world: World) -> None:
+    assert "in full:" not in world.run(solve()).log
+
+
+def test_allow_spec_violations_lets_a_gate_fall_back(world: World) -> None:
+    def lenient(found: dict) -> None:
+        found["steps"]["initial.issue"]["structuredGate"].update(failFast=False, fallbackIntent="next")
+
+    world.edit("steps_registry.json", lenient)
+    done = world.run(solve())
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert any("SF328" in line for line in done.annotations)
+    done = world.run(solve(), allow_spec_violations="true")
+    assert done.outputs["outcome"] == "completed", done.log
+
+
+def test_a_run_without_any_variable_of_github_works(world: World, tmp_path: Path) -> None:
+    """A local runner that knows only the workspace."""
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(
+        "issue: {number: 7, title: T, body: B}\nturns:\n"
+        "  - output: {stepId: initial.issue, next_action: {action: abort, reason: enough}, understanding: x}\n"
+    )
+    given = {
+        "agent": "fixer",
+        "provider": "scripted",
+        "scenario": str(scenario),
+        "boundary": "dry-run",
+        "isolation": "best-effort",
+        "run-folder": str(tmp_path / "run"),
+    }
+    environ = {f"INPUT_{name.upper()}": value for name, value in given.items()}
+    stdout = io.StringIO()
+    assert act({**environ, "GITHUB_WORKSPACE": str(world.checkout)}, stdout) == 1
+    assert "aborted" in stdout.getvalue()
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["outcome"] == "aborted"
+
+
+def test_files_of_the_runner_that_cannot_be_written_are_only_a_warning(world: World) -> None:
+    world.runner.environ = {"GITHUB_OUTPUT": "/nowhere/output", "GITHUB_STEP_SUMMARY": "/nowhere/summary"}
+    done = world.run(solve())
+    assert done.exit_code == 0
+    warnings = [line for line in done.annotations if line.startswith("::warning")]
+    assert len([line for line in warnings if "/nowhere/" in line]) == 2
