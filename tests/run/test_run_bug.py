@@ -1,0 +1,148 @@
+"""A bug of ours ends a run with a report that says how to report it, and set-up happens before the tools live."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from stepflow.domain.event import Entry, RunStarted, StepAnswered
+from stepflow.domain.report import AgentResult
+from stepflow.domain.words import Outcome, exit_code
+from stepflow.errors import InputError
+from stepflow.report import ActionLog, final_words
+from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import RehearsalClock
+from stepflow.run.drive import drive_run
+from stepflow.run.inputs import read_inputs
+from stepflow.run.prepare import prepare_run
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger import Trigger
+from tests.checkout import DEMO, make_checkout
+
+SECRET = "ghs_secretofatest0123456789"
+
+
+@dataclass
+class Place:
+    """A checkout, a run folder, and the job log of the run in it."""
+
+    root: Path
+    folder: Path
+    log: list[str] = field(default_factory=list)
+
+    def run(self, *listeners: Callable[[Entry], None], path: tuple[str, ...] = (), **inputs: str) -> AgentResult:
+        """A dry run of the demo's scenario."""
+        given = {
+            "provider": "scripted",
+            "scenario": str(DEMO / "scenario.yaml"),
+            "boundary": "dry-run",
+            "isolation": "best-effort",
+            "github-token": SECRET,
+            **{name.replace("_", "-"): value for name, value in inputs.items()},
+        }
+        request = RunRequest(
+            run_id="r-1",
+            inputs=read_inputs(given),
+            trigger=Trigger(agent="fixer", actor="bob", actor_is_bot=False),
+            root=self.root,
+            folder=self.folder,
+            **({"program_path": path} if path else {}),
+        )
+        clock, log = RehearsalClock(), ActionLog()
+        return drive_run(
+            prepare_run(request, now=clock.now()),
+            clock=clock,
+            cancellation=Cancellation(),
+            listeners=(lambda entry: self.log.extend(log.render(entry)), *listeners),
+        )
+
+    def events(self) -> list[dict]:
+        return [json.loads(line) for line in (self.folder / "journal.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(root=make_checkout(tmp_path / "checkout"), folder=tmp_path / "run")
+
+
+def breaks_at(kind: type) -> Callable[[Entry], None]:
+    """A listener with a bug that shows once."""
+    broken: list[Entry] = []
+
+    def listen(entry: Entry) -> None:
+        if isinstance(entry.event, kind) and not broken:
+            broken.append(entry)
+            raise ZeroDivisionError(f"a bug beside {SECRET}")
+
+    return listen
+
+
+@pytest.mark.parametrize(("kind", "where"), [(RunStarted, "Before the run"), (StepAnswered, "Flow loop")])
+def test_a_bug_in_a_run_is_an_internal_error_with_a_report(place: Place, kind: type, where: str) -> None:
+    result = place.run(breaks_at(kind))
+    assert result.report.outcome is Outcome.INTERNAL_ERROR
+    assert exit_code(result.report.outcome) == 3
+    assert result.reason.startswith(f"{where}: an error of stepflow itself: ZeroDivisionError")
+    assert json.loads((place.folder / "report.json").read_text())["outcome"] == "internal_error"
+
+
+def test_the_traceback_is_folded_in_the_job_log_and_redacted_everywhere(place: Place) -> None:
+    place.run(breaks_at(StepAnswered))
+    at = place.log.index("::group::internal error")
+    folded = place.log[at : place.log.index("::endgroup::", at)]
+    assert any("Traceback (most recent call last)" in line for line in folded)
+    assert any("ZeroDivisionError: a bug beside ***" in line for line in folded)
+    kept = [path.read_bytes() for path in place.folder.rglob("*") if path.is_file()]
+    assert kept
+    assert all(SECRET.encode() not in data for data in (*kept, "\n".join(place.log).encode()))
+
+
+def test_the_last_words_say_how_to_report_a_bug(place: Place) -> None:
+    told = "\n".join(final_words(place.run(breaks_at(StepAnswered)).report))
+    assert "fault of stepflow" in told
+    assert "traceback" in told
+    assert "journal.jsonl" in told
+    assert str(place.folder) in told
+
+
+def fake_apt(place: Place, script: str) -> tuple[str, ...]:
+    folder = place.root.parent / "bin"
+    folder.mkdir()
+    (folder / "apt-get").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "apt-get").chmod(0o755)
+    return (str(folder), "/usr/bin", "/bin")
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="packages are installed by root alone")
+
+
+@as_root
+def test_packages_are_there_before_setup_and_before_the_flow(place: Place) -> None:
+    path = fake_apt(place, f"[ $1 = update ] || echo tool > {place.root}/installed; echo did $1")
+    place.run(path=path, apt_packages="shellcheck", setup="cat installed && rm installed")
+    notes = [event for event in place.events() if event["event"] == "noted"]
+    messages = [event["message"] for event in notes]
+    assert messages[:2] == ["[Packages] installing shellcheck", "[Packages] apt-get ended with exit code 0"]
+    assert notes[1]["data"] == {"output": "did update\ndid install"}
+    setup = next(event for event in notes if event["message"].startswith("setup"))
+    assert (setup["message"], setup["data"]) == ("setup ended with exit code 0", {"output": "tool"})
+    assert "::group::[Packages] apt-get ended with exit code 0" in place.log
+
+
+@as_root
+def test_packages_that_cannot_be_installed_end_the_run_before_anything_else(place: Place) -> None:
+    result = place.run(path=fake_apt(place, "echo E: Unable to locate package; exit 100"), apt_packages="nosuch")
+    assert result.report.outcome is Outcome.INVALID_DEFINITION
+    assert "Unable to locate package" in result.reason
+    assert [event["event"] for event in place.events()] == ["noted", "noted", "run_finished"]
+
+
+def test_a_place_without_apt_get_is_told_before_the_run(place: Place) -> None:
+    with pytest.raises(InputError, match="apt-packages"):
+        place.run(path=(str(place.root),), apt_packages="jq")
+    assert not place.folder.exists()
