@@ -139,7 +139,8 @@ class Inputs(BaseModel):
     network: Network = Network.FULL
     """`full` leaves the network open to tools and validators, `none` closes it."""
     setup: Lines = ()
-    """Shell commands that run once in the sandbox before the flow, such as installing the project's dependencies."""
+    """Shell commands that run once in the sandbox before the flow, such as installing the project's dependencies;
+    programs that they put into `~/.local/bin` are found."""
     apt_packages: Words = ()
     """Space-separated Debian packages to install into the container before the flow."""
     pass_env: Words = ()
