@@ -134,9 +134,9 @@ def _set_up(toolbox: Toolbox, commands: tuple[str, ...], journal: Journal) -> No
     result = toolbox.run_command(CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT))
     journal.append(Noted(level="info", message=f"setup ended with exit code {result.exit_code}", data=_said(result)))
     if result.exit_code != 0:
-        said = (result.error or result.stderr or result.stdout).strip()[-SHOWN_TAIL:]
+        said = (result.error or result.stderr or result.stdout).strip().rstrip(".")[-SHOWN_TAIL:]
         raise InputError(
-            f"the setup commands failed with exit code {result.exit_code}: {said}",
+            f"the setup commands failed with exit code {result.exit_code}: {said}.",
             hint="Correct the input setup; it runs in the sandbox, as the tools do.",
         )
 
