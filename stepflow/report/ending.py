@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stepflow.domain.problem import Problem
 
 E = TypeVar("E")
+PLACES = ("Before the run: ", "Flow loop: ", "Completion loop: ")
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 
 
@@ -86,6 +87,13 @@ def _standing_end(events: Iterable[Event]) -> tuple[FlowEnded | None, RunFinishe
             case _:
                 flow, finished = None, None
     return flow, finished
+
+
+def told_reason(outcome: Outcome, reason: str) -> str:
+    """The reason for people: where it arose (flow.md §11) says something only when something went wrong."""
+    if outcome not in (Outcome.COMPLETED, Outcome.SKIPPED):
+        return reason
+    return next((reason.removeprefix(place) for place in PLACES if reason.startswith(place)), reason)
 
 
 def code_of(outcome: Outcome, reason: str, known: ReportFacts, problems: Iterable[Problem]) -> str | None:

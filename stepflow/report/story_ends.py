@@ -21,6 +21,7 @@ from stepflow.domain.event import (
     ValidatorRan,
     WorkCollected,
 )
+from stepflow.report.ending import told_reason
 from stepflow.report.plain import first_lines, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
 
@@ -57,7 +58,7 @@ def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one ret
             return _note(event)
         case RunFinished():
             kind, mark = (LineKind.GOOD, "✓") if event.success else (LineKind.BAD, "✗")
-            return (line(kind, f"{mark} {event.outcome}: {one_line(event.reason, 300)}"),)
+            return (line(kind, f"{mark} {event.outcome}: {one_line(told_reason(event.outcome, event.reason), 300)}"),)
         case _:
             return ()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
+from stepflow.report.ending import told_reason
 from stepflow.report.graph import flow_graph, walked_path
 from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal
 from stepflow.report.mermaid import mermaid_graph
@@ -67,7 +68,8 @@ def headline(report: RunReport) -> str:
     """How it ended, why, and what it cost."""
     issue = f" on issue #{report.issue}" if report.issue is not None else ""
     name = plain(report.agent) or "stepflow"
-    lines = [f"## {mark(report.outcome)} {name}{issue}: {report.outcome}", f"**Reason:** {plain(report.reason, 1000)}"]
+    reason = plain(told_reason(report.outcome, report.reason), 1000)
+    lines = [f"## {mark(report.outcome)} {name}{issue}: {report.outcome}", f"**Reason:** {reason}"]
     verdict = [f"**Verdict:** {plain(report.verdict, 300)}"] if report.verdict else []
     known = [f"code {code(report.code)}"] if report.code else []
     validated = "validated" if report.validated else "not validated"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
 from stepflow.report.advice import next_step
+from stepflow.report.ending import told_reason
 from stepflow.report.plain import defuse, one_line
 from stepflow.report.summary import figures
 from stepflow.report.tables import ends_of
@@ -26,7 +27,8 @@ PROBLEMS_SHOWN = 20
 
 def final_words(report: RunReport) -> list[str]:
     """Outcome, reason, way, validators, effects, cost, run folder, and what to do next."""
-    lines = [f"{'✓' if report.success else '✗'} {report.outcome}: {one_line(report.reason, 500)}"]
+    reason = one_line(told_reason(report.outcome, report.reason), 500)
+    lines = [f"{'✓' if report.success else '✗'} {report.outcome}: {reason}"]
     shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
     lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:PROBLEMS_SHOWN]]
     facts = [*_facts(report)]
