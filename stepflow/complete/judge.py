@@ -118,12 +118,32 @@ def _action(run: Run) -> FailureAction:
 
 def _reason(run: Run) -> str:
     validator, result = run.validator, run.result
-    what = f'validator "{validator.name}" failed ({validator.pattern.description}; exit code {result.exit_code})'
+    why = f"{validator.pattern.description.rstrip('.')}; {_why_red(validator, result)}"
+    what = f'validator "{validator.name}" failed ({why})'
     if is_unrecoverable(validator, result):
         return f"{what}, and trying again cannot help: {_first_line(_error_text(result))}"
     if run.entry.action is FailureAction.RETRY:
         return f"{what} in attempt {run.attempt} of {run.entry.max_attempts}"
     return what
+
+
+def _why_red(validator: Validator, result: CommandResult) -> str:
+    """What did not fit `successWhen`, in a few words."""
+    if result.timed_out:
+        return f"it took longer than {validator.timeout:g} s"
+    if not result.started:
+        return "it could not be started"
+    match validator.success:
+        case OutputEmpty() if result.exit_code == 0:
+            return "its output is not empty"
+        case OutputContains(text=text):
+            return f'its output lacks "{text[:100]}"'
+        case OutputMatches(pattern=pattern):
+            return f'its output has no match for "{pattern[:100]}"'
+        case OutputEmpty() | ExitCode():
+            return f"exit code {result.exit_code}"
+        case _:
+            assert_never(validator.success)
 
 
 def _error_text(result: CommandResult) -> str:

@@ -75,7 +75,9 @@ def _start(event: RunStarted) -> tuple[StoryLine, ...]:
 
 def _validator(event: ValidatorRan) -> tuple[StoryLine, ...]:
     name = one_line(event.name)
-    ended = f"(exit {event.exit_code}, {seconds_text(event.seconds)})"
+    # A red validator that exited with 0 failed by its output: the figure would only puzzle.
+    exited = f"exit {event.exit_code}, " if event.passed or event.exit_code else ""
+    ended = f"({exited}{seconds_text(event.seconds)})"
     if event.passed:
         return (line(LineKind.GOOD, f"✓ {name} {ended}"),)
     what = f"failed, attempt {event.attempt} of {event.max_attempts}" if event.recoverable else "failed for good"

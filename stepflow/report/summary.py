@@ -149,7 +149,7 @@ def _problems(report: RunReport) -> str:
     shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
     if not shown:
         return ""
-    items = [f"- {problem.severity} {code(problem.code)} {plain(str(problem), 600)}" for problem in shown[:PROBLEMS]]
+    items = [f"- {plain(str(problem), 600)}" for problem in shown[:PROBLEMS]]
     more = [f"- and {len(shown) - PROBLEMS} more: `stepflow validate` lists them all"] if shown[PROBLEMS:] else []
     return "### Problems of the definition\n\n" + "\n".join([*items, *more])
 

@@ -82,7 +82,9 @@ def _validator_row(run: ValidatorRun) -> Sequence[str]:
     else:
         pattern = f" {code(run.pattern)}" if run.pattern else ""
         result = f"❌ failed{pattern}, attempt {run.attempt}, then {plain(run.action or 'stop')}"
-    return (str(run.iteration), code(run.name), result, str(run.exit_code), f"{run.seconds:.1f}")
+    # Red in spite of exit 0 means that the output was not as demanded.
+    exited = str(run.exit_code) if run.passed or run.exit_code else ""
+    return (str(run.iteration), code(run.name), result, exited, f"{run.seconds:.1f}")
 
 
 def _effect_row(receipt: Receipt) -> Sequence[str]:

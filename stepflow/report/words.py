@@ -19,7 +19,7 @@ from stepflow.report.tables import ends_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stepflow.domain.report import RunReport
+    from stepflow.domain.report import RunReport, ValidatorRun
 
 STEPS_SHOWN = 12
 PROBLEMS_SHOWN = 20
@@ -69,12 +69,17 @@ def _validators(report: RunReport) -> tuple[str, ...]:
             (
                 f"{'✓' if run.passed else '✗'} {one_line(run.name, 40)}",
                 f"iteration {run.iteration}",
-                "" if run.passed else f"exit {run.exit_code}, then {one_line(run.action or 'stop', 40)}",
+                "" if run.passed else f"{_exited(run)}then {one_line(run.action or 'stop', 40)}",
             )
             for run in shown
         ]
     )
     return (*lines, f"… {left_out:,} more …") if left_out else lines
+
+
+def _exited(run: ValidatorRun) -> str:
+    """A red validator that exited with 0 failed by its output."""
+    return f"exit {run.exit_code}, " if run.exit_code else ""
 
 
 def _effects(report: RunReport) -> tuple[str, ...]:

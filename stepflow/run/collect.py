@@ -49,4 +49,4 @@ def comment_text(prepared: Prepared, ending: Ending) -> str:
         success=ending.outcome is Outcome.COMPLETED,
         code=CODE_OF_OUTCOME.get(ending.outcome),
     )
-    return comment_summary(report, prepared.agent, run_url=prepared.request.job_url)
+    return comment_summary(report, run_url=prepared.request.job_url)

@@ -52,7 +52,7 @@ def test_the_summary_of_a_plausible_run_is_the_golden_one():
 
 
 def test_the_comment_of_a_plausible_run_is_the_golden_one():
-    comment = comment_summary(REPORT, AGENT, run_url="https://github.com/octo/parser/actions/runs/1")
+    comment = comment_summary(REPORT, run_url="https://github.com/octo/parser/actions/runs/1")
     assert comment == (GOLDEN / "comment.md").read_text()
 
 
@@ -63,16 +63,16 @@ def test_the_final_words_of_a_plausible_run_are_the_golden_ones():
 def test_the_comment_that_is_written_before_the_effects_tells_of_a_success():
     planned = [entry for entry in ENTRIES if entry.event.event not in ("effect_applied", "run_finished")]
     report = collect_report(planned, AGENT, facts=ReportFacts(outcome=Outcome.COMPLETED))
-    comment = comment_summary(report, AGENT)
+    comment = comment_summary(report)
     assert comment.startswith("### ✅ fixer on issue #7: completed\n\n**Reason:** The parser accepts")
     assert "dry run" not in comment
 
 
 def test_a_failed_run_tells_what_to_do_and_shows_the_red_output():
-    comment = comment_summary(RED, AGENT, notes=["kept on branch x"])
+    comment = comment_summary(RED, notes=["kept on branch x"])
     assert comment.startswith("### ❌ fixer on issue #7: validation_failed")
     assert "**What to do next:** Read the failing validator's output" in comment
-    assert "❌ <code>git-clean</code>" in comment
+    assert "❌ git-clean" in comment
     assert "?? notes.txt" in comment
     assert "- kept on branch x" in comment
     summary = job_summary(RED, AGENT)
@@ -82,7 +82,7 @@ def test_a_failed_run_tells_what_to_do_and_shows_the_red_output():
 
 def test_a_red_validator_without_output_has_no_output_section():
     silent = replace(RED, validators=(replace(RED.validators[0], output_tail=" \n"),))
-    assert "Output of" not in comment_summary(silent, AGENT) + job_summary(silent, AGENT)
+    assert "Output of" not in comment_summary(silent) + job_summary(silent, AGENT)
 
 
 def test_a_report_without_a_run_is_short_and_whole():
@@ -90,7 +90,7 @@ def test_a_report_without_a_run_is_short_and_whole():
     report = collect_report((), facts=facts)
     summary = job_summary(report)
     assert summary.startswith("## ❌ stepflow: invalid_definition\n\n**Reason:** Before the run: 1 problem")
-    assert "- warning <code>SF346</code> r.json:4: warning SF346 not reachable" in summary
+    assert "- r.json:4: warning SF346 not reachable" in summary
     assert "### Steps" not in summary
     assert "```" not in summary
     assert "The way it took" not in comment_summary(report)
@@ -170,7 +170,7 @@ def test_long_runs_keep_their_ends():
     assert "*800 iterations left out; the run folder's report has them*" in summary
     assert "| 901 |" in summary
     assert "*200 earlier runs left out*" in summary
-    assert "… 988 more …" in comment_summary(report, AGENT)
+    assert "… 988 more …" in comment_summary(report)
     words = "\n".join(final_words(report))
     assert "… 988 more …" in words
     assert "… 288 more …" in words
@@ -247,9 +247,9 @@ def test_no_text_forges_rows_html_links_or_sections_in_the_summary(text):
 @settings(max_examples=60, deadline=None)
 @given(TEXT)
 def test_no_text_forges_anything_in_the_comment(text):
-    hostile = comment_summary(filled(f"x{text}"), AGENT, notes=[f"x{text}"], run_url=f"https://x.test/{text}x")
-    calm = comment_summary(filled(CALM), AGENT, notes=[CALM], run_url="https://x.test/ not a plain address")
-    plain_address = comment_summary(filled(CALM), AGENT, notes=[CALM], run_url="https://x.test/a")
+    hostile = comment_summary(filled(f"x{text}"), notes=[f"x{text}"], run_url=f"https://x.test/{text}x")
+    calm = comment_summary(filled(CALM), notes=[CALM], run_url="https://x.test/ not a plain address")
+    plain_address = comment_summary(filled(CALM), notes=[CALM], run_url="https://x.test/a")
     assert structure(hostile) in (structure(calm), structure(plain_address))
 
 
@@ -284,7 +284,7 @@ def test_the_summary_stays_under_one_mebibyte_whatever_the_text(character):
     summary = job_summary(report, AGENT, removed=[long] * 500, notes=[long] * 500)
     assert len(summary.encode()) < 1_000_000
     assert "### Notes" in summary
-    assert len(comment_summary(report, AGENT, notes=[long] * 500)) < 120_000
+    assert len(comment_summary(report, notes=[long] * 500)) < 120_000
 
 
 def test_a_summary_over_the_limit_is_cut_between_sections():

@@ -1,0 +1,264 @@
+"""Every way in which a run can end, as a job sees it: exit code, outputs, annotation, summary, journal, GitHub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkout import Invocation, git
+from tests.servers.messages_api import Failure, Reply
+from tests.world import BRANCH, COMMIT, FastClock, World, answer, bash, label_event, solve, understood
+
+WORK_ON = answer("continuation.issue", "repeat", summary="still at it")
+HANDED_OVER = answer("continuation.issue", "handoff", summary="done")
+CLAIM = answer("closure.issue", "closing", comment="done")
+
+
+def assert_ended(world: World, done: Invocation, outcome: str, exit_code: int = 1) -> None:
+    """The same everywhere: exit code, outputs, one annotation, summary, and a journal that is whole."""
+    assert (done.outputs["outcome"], done.exit_code) == (outcome, exit_code), done.log
+    assert done.outputs["success"] == "false"
+    assert done.outputs["reason"].startswith(("Before the run: ", "Flow loop: ", "Completion loop: "))
+    (annotation,) = done.annotations
+    assert annotation.startswith(f"::error title=fixer%3A {outcome}::{done.outputs['reason'][:30]}")
+    sign = "⏹️" if outcome == "cancelled" else "❌"
+    assert f"## {sign} fixer on issue #7: {outcome}" in done.summary
+    assert "**What to do next:**" in done.summary
+    assert ".." not in done.annotations[0].replace("...", "")
+    last = world.events(done)[-1]
+    assert (last["event"], last["outcome"], last["reason"]) == ("run_finished", outcome, done.outputs["reason"])
+    report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+    assert (report["outcome"], report["reason"]) == (outcome, done.outputs["reason"])
+
+
+def test_attempts_that_are_used_up_are_told_with_the_validators_output(world: World) -> None:
+    claim = [HANDED_OVER, CLAIM]
+    done = world.run([understood(), bash("echo draft > notes.txt"), *claim, *claim, *claim])
+    assert_ended(world, done, "validation_failed")
+    assert 'validator "git-clean" failed' in done.outputs["reason"]
+    assert "attempt 3 of 3" in done.outputs["reason"]
+    assert world.wrote_nothing(but_comments=1)
+    (comment,) = world.comments()
+    assert "?? notes.txt" in comment
+    assert "❌ <code>git-clean</code>" in comment
+    assert "Put the label on again" in comment
+    assert (done.outputs["validated"], done.outputs["comment-url"]) == (
+        "false",
+        f"{world.git_server.url}/o/r/issues/7#issuecomment-9000",
+    )
+
+
+def test_a_validator_that_cannot_run_ends_it_at_once(world: World) -> None:
+    world.edit("steps_registry.json", lambda found: found["validators"]["greeting"].update(command="greeter --check"))
+    done = world.run(solve())
+    assert_ended(world, done, "validation_failed")
+    assert "trying again cannot help" in done.outputs["reason"]
+    assert "greeter" in world.comments()[0]
+    assert world.wrote_nothing(but_comments=1)
+
+
+def test_a_validator_whose_failure_aborts_ends_it_at_once(world: World) -> None:
+    def abort(found: Any) -> None:
+        found["validationSteps"]["closure.issue"]["onFailure"] = {"action": "abort"}
+
+    world.edit("steps_registry.json", abort)
+    done = world.run([understood(), HANDED_OVER, CLAIM])
+    assert_ended(world, done, "validation_failed")
+    assert "greeting.txt says: hello" in world.comments()[0]
+
+
+def test_a_model_that_gives_up_is_quoted(world: World) -> None:
+    done = world.run([answer("initial.issue", "abort", reason="The issue does not say which world.")])
+    assert_ended(world, done, "aborted")
+    assert "initial.issue is through" in done.outputs["reason"]
+    assert "Add what it is missing to the issue" in world.comments()[0]
+    assert world.wrote_nothing(but_comments=1)
+
+
+def test_the_iteration_limit_is_named_with_the_input_that_raises_it(world: World) -> None:
+    done = world.run([understood(), *[WORK_ON] * 9], max_iterations="3")
+    assert_ended(world, done, "limit_reached")
+    assert (done.outputs["iterations"], len(world.model.bodies)) == ("3", 3)
+    assert "max-iterations" in world.comments()[0]
+    assert world.wrote_nothing(but_comments=1)
+
+
+def test_a_limit_can_leave_the_job_green(world: World) -> None:
+    done = world.run([understood(), *[WORK_ON] * 9], max_iterations="2", neutral_on_limit="true")
+    assert_ended(world, done, "limit_reached", exit_code=0)
+
+
+def test_visits_of_one_step_are_limited(world: World) -> None:
+    done = world.run([understood(), *[WORK_ON] * 9], max_visits_per_step="2")
+    assert_ended(world, done, "limit_reached")
+    assert "max-visits-per-step" in done.outputs["reason"]
+    assert len(world.model.bodies) == 3
+
+
+@pytest.mark.parametrize("budget", [{"budget_tokens": "2000"}, {"budget_usd": "0.01"}])
+def test_a_budget_stops_the_run_before_the_next_turn(world: World, budget: dict[str, str]) -> None:
+    done = world.run([understood(), *[WORK_ON] * 9], **budget)
+    assert_ended(world, done, "budget_exhausted")
+    assert next(iter(budget)).replace("_", "-") in done.outputs["reason"]
+    assert len(world.model.bodies) == 2
+    assert world.wrote_nothing(but_comments=1)
+
+
+def test_the_deadline_ends_even_a_wait_for_the_model(world: World) -> None:
+    slow = Failure(status=429, error="rate_limit_error", headers={"retry-after": "6000"})
+    done = world.run([understood(), slow, slow], timeout_minutes="30")
+    assert_ended(world, done, "timed_out")
+    assert "timeout-minutes" in done.outputs["reason"]
+    assert sum(world.clock.slept) <= 30 * 60
+    assert world.wrote_nothing(but_comments=1)
+
+
+def test_a_bug_of_ours_is_told_with_a_folded_traceback_and_exit_3(world: World) -> None:
+    class BrokenClock(FastClock):
+        def sleep(self, seconds: float) -> None:
+            raise ZeroDivisionError("the clock stands still")
+
+    world.runner.clock = BrokenClock()
+    done = world.run([Failure(status=500)])
+    assert_ended(world, done, "internal_error", exit_code=3)
+    assert "ZeroDivisionError: the clock stands still" in done.outputs["reason"]
+    lines = done.log.splitlines()
+    traceback = lines.index("Traceback (most recent call last):")
+    assert "::group::" in lines[traceback - 1]
+    assert "::endgroup::" in lines[traceback:]
+    assert world.wrote_nothing(but_comments=1)
+
+
+def test_a_comment_that_github_cannot_take_fails_the_boundary_and_leaves_the_rest(world: World) -> None:
+    world.github.fail("POST", r"/issues/7/comments$", 500, times=2)
+    done = world.run(solve())
+    assert_ended(world, done, "boundary_failed")
+    assert done.outputs["validated"] == "true"
+    assert (done.outputs["branch"], done.outputs["pull-request"], done.outputs["comment-url"]) == (BRANCH, "8", "")
+    assert effects(done) == {
+        "push_branch": "applied",
+        "open_pull_request": "applied",
+        "post_comment": "failed",
+        "add_labels": "planned",
+        "remove_labels": "planned",
+    }
+    assert "The failure could not be reported on the issue" in done.summary
+    assert (world.comments(), world.labels()) == ([], {"agent:fixer", "bug"})
+    assert "500" in done.outputs["reason"]
+
+
+def test_a_passing_fault_at_the_comment_is_reported_in_the_comment(world: World) -> None:
+    world.github.fail("POST", r"/issues/7/comments$", 500)
+    done = world.run(solve())
+    assert_ended(world, done, "boundary_failed")
+    (comment,) = world.comments()
+    assert "boundary_failed" in comment
+    assert "post\\_comment" in comment
+    assert done.outputs["comment-url"]
+
+
+def test_a_forbidden_pull_request_is_told_with_the_setting_to_change(world: World) -> None:
+    said = "GitHub Actions is not permitted to create or approve pull requests."
+    world.github.fail("POST", r"/pulls$", 403, said)
+    done = world.run(solve())
+    assert_ended(world, done, "boundary_failed")
+    assert effects(done) == {
+        "push_branch": "applied",
+        "open_pull_request": "forbidden",
+        "post_comment": "applied",
+        "add_labels": "applied",
+        "remove_labels": "applied",
+    }
+    (comment,) = world.comments()
+    assert "Allow GitHub Actions to create and approve pull requests" in comment
+    assert f"/compare/main...{BRANCH.replace('/', '/')}?expand=1" in comment
+    assert (done.outputs["branch"], done.outputs["pull-request"]) == (BRANCH, "")
+    assert world.github.state.issues[7]["state"] == "open"
+
+
+def test_a_git_server_that_refuses_the_token_fails_the_boundary(world: World) -> None:
+    world.git_server.token = "another"
+    done = world.run(solve())
+    assert_ended(world, done, "boundary_failed")
+    assert effects(done)["push_branch"] == "failed"
+    assert (done.outputs["branch"], world.pulls()) == ("", [])
+    assert world.wrote_nothing(but_comments=1)
+    assert "push_branch" in world.comments()[0].replace("\\", "")
+
+
+def test_somebody_who_may_only_read_is_refused_and_nothing_is_written(world: World) -> None:
+    world.github.state.permissions["bob"] = "read"
+    done = world.run(solve())
+    assert_ended(world, done, "refused")
+    assert "bob" in done.outputs["reason"]
+    assert "min-permission" in done.outputs["reason"]
+    assert world.wrote_nothing()
+    assert world.github.writes() == []
+    assert set(effects(done).values()) == {"planned"}
+
+
+def test_a_protected_path_in_the_commits_stops_the_push(world: World) -> None:
+    evil = "mkdir -p .github/workflows && echo 'on: push' > .github/workflows/x.yml && git add --all"
+    done = world.run([understood(), bash(f"echo 'hello, world' > greeting.txt && {evil} && {COMMIT}"), *solve()[2:]])
+    assert_ended(world, done, "refused")
+    assert "refused: protected path: .github/workflows/x.yml" in done.outputs["reason"]
+    assert world.wrote_nothing()
+    assert world.github.writes() == []
+    assert ".github/workflows/x.yml" in done.summary
+
+
+def test_a_repository_that_the_model_destroyed_ends_without_a_traceback(world: World) -> None:
+    done = world.run([understood(), bash("rm -rf .git"), *solve()[2:], *[HANDED_OVER, CLAIM] * 3])
+    assert done.outputs["outcome"] in ("validation_failed", "boundary_failed"), done.log
+    assert_ended(world, done, done.outputs["outcome"])
+    assert world.wrote_nothing(but_comments=1)
+
+
+def test_unfinished_work_can_be_kept_on_a_branch(world: World) -> None:
+    script = [understood(), bash(f"echo hullo > greeting.txt && {COMMIT}"), *[WORK_ON] * 9]
+    done = world.run(script, max_iterations="2", on_failure="push-branch")
+    assert_ended(world, done, "limit_reached")
+    assert git("show", f"{BRANCH}:greeting.txt", cwd=world.served) == "hullo\n"
+    assert f"kept on the branch `{BRANCH}`" in world.comments()[0]
+    assert (world.pulls(), world.labels()) == ([], {"agent:fixer", "bug"})
+    assert (done.outputs["branch"], done.outputs["commit"]) == (BRANCH, world.branches()[BRANCH])
+
+
+def test_failures_are_not_reported_when_nobody_wants_it(world: World) -> None:
+    done = world.run([answer("initial.issue", "abort")], report_failures="false")
+    assert_ended(world, done, "aborted")
+    assert world.wrote_nothing()
+    assert world.requests_made() == 0
+
+
+def test_a_failed_run_after_a_completed_one_updates_the_same_comment(world: World) -> None:
+    world.run(solve())
+    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    done = world.run([answer("initial.issue", "abort")])
+    assert_ended(world, done, "aborted")
+    (comment,) = world.comments()
+    assert "aborted" in comment
+    assert f"commit={world.branches()[BRANCH]}" in comment
+
+
+def test_an_issue_edited_meanwhile_is_told_and_the_events_text_is_used(world: World) -> None:
+    done = world.run(solve(), label_event(body="Say hello to the world."))
+    assert done.exit_code == 0, done.log
+    assert "Say hello to the world." in json.dumps(world.model.bodies[0])
+    assert "The issue has been edited since" in world.comments()[0]
+
+
+@pytest.mark.parametrize("replies", [[Failure(status=401)], solve()])
+def test_a_dry_run_asks_github_nothing(world: World, replies: list[Reply]) -> None:
+    done = world.run(replies, boundary="dry-run", github_token="")
+    assert done.outputs["outcome"] in ("model_failed", "completed")
+    assert world.requests_made() == 0
+
+
+def effects(done: Invocation) -> dict[str, str]:
+    """Kind → status, as effects.json has them."""
+    found = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())["effects"]
+    return {effect["kind"]: effect["status"] for effect in found}
