@@ -29,6 +29,9 @@ SILENT_OUTCOMES = frozenset(
     {Outcome.COMPLETED, Outcome.SKIPPED, Outcome.REFUSED, Outcome.CANCELLED, Outcome.INVALID_DEFINITION}
 )
 
+#: Outcomes after which this run's comment may be written already.
+BROKEN_OFF = frozenset({Outcome.BOUNDARY_FAILED, Outcome.INTERNAL_ERROR})
+
 
 @dataclass(frozen=True, kw_only=True)
 class FailureReport:
@@ -54,8 +57,8 @@ def report_failure(
 ) -> FailureReport | None:
     """Update the run's one comment with `text`; None when there is nothing to do. Never raises for GitHub's sake.
 
-    After `boundary_failed` a comment that this run has already written is added to, not replaced: it may say
-    which setting to change. `pusher` is used with `on-failure: push-branch` alone.
+    When the boundary was broken off, a comment that this run has already written is added to, not replaced: it may
+    say which setting to change. `pusher` is used with `on-failure: push-branch` alone.
     """
     keeps = settings.on_failure is OnFailure.PUSH_BRANCH and pusher is not None
     tells = settings.report_failures and facts.issue is not None and _may_comment(agent)
@@ -71,7 +74,7 @@ def report_failure(
             return _reported(kept, pushed=pushed)
         outlet = Outlet(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
         body = filter_text("\n\n".join(part for part in (text, kept) if part), outlet, limit=LONGEST_TEXT // 2)
-        url = failure.write_comment(own, body, pushed, adds=outcome is Outcome.BOUNDARY_FAILED)
+        url = failure.write_comment(own, body, pushed, adds=outcome in BROKEN_OFF)
         return _reported("The run's comment says what happened.", url=url, pushed=pushed)
     except BoundaryError as exc:
         return FailureReport(detail=f"The failure could not be reported on the issue: {exc}")

@@ -21,8 +21,9 @@ from stepflow.llm import Expect
 from stepflow.report import report_json
 from stepflow.run.collect import collect_run, journal_path
 from stepflow.run.ending import Ending, outcome_of
+from stepflow.run.finish import Finish, Work, tell_failure
 from stepflow.run.log import LogFile
-from stepflow.run.stages import run_stages
+from stepflow.run.stages import facts_of, run_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,8 +54,13 @@ def drive_run(
     ):
         place = Place()
         journal = Fanout(file, place, log, *listeners)
-        ending = _guarded(prepared, journal, clock, cancellation, place)
+        ending = _guarded(lambda: run_stages(prepared, journal, clock, cancellation), journal, place)
         cancellation.hold()
+        if ending.untold:
+            finish = Finish(
+                prepared=prepared, facts=facts_of(prepared), work=Work(), journal=journal, cancellation=cancellation
+            )
+            _guarded(lambda: tell_failure(finish, ending), journal, place)
         success = ending.outcome is Outcome.COMPLETED
         journal.append(RunFinished(outcome=ending.outcome, reason=ending.reason, success=success))
     report = collect_run(prepared)
@@ -84,18 +90,18 @@ class Place:
                 pass
 
 
-def _guarded(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation, place: Place) -> Ending:
+def _guarded(work: Callable[[], Ending], journal: Journal, place: Place) -> Ending:
     """The run's own handler: what ends a run from outside its logic becomes an outcome with a reason."""
     try:
-        return run_stages(prepared, journal, clock, cancellation)
+        return work()
     except RunCancelled as cancelled:
         return Ending(outcome=Outcome.CANCELLED, reason=f"{place.words}: {cancelled}")
     except StepflowError as error:
-        return Ending(outcome=outcome_of(error), reason=f"{place.words}: {error}")
+        return Ending(outcome=outcome_of(error), reason=f"{place.words}: {error}", untold=True)
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
         journal.append(Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
         told = f"{place.words}: an error of stepflow itself: {type(bug).__name__}: {bug}"
-        return Ending(outcome=Outcome.INTERNAL_ERROR, reason=told)
+        return Ending(outcome=Outcome.INTERNAL_ERROR, reason=told, untold=True)
 
 
 @contextmanager

@@ -15,10 +15,12 @@ from stepflow.errors import BoundaryError, DefinitionError, InputError, Isolatio
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """An outcome and its complete reason, which says where the run stopped (flow.md §11)."""
+    """An outcome and its complete reason, which says where the run stopped (flow.md §11). `untold`: the run broke off
+    before it could tell the issue."""
 
     outcome: Outcome
     reason: str
+    untold: bool = False
 
 
 def outcome_of(error: StepflowError) -> Outcome:

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the run did to the checkout: commits in a bundle with their tree, and files that were left uncommitted."""
+    """What the run did to the checkout: commits in a bundle with their tree, and files that were left uncommitted;
+    or the problem because of which they cannot be taken out of it."""
 
+    problem: str = ""
     commits: int = 0
     tree: str = ""
     uncommitted: tuple[str, ...] = ()
@@ -59,11 +61,33 @@ def finish_run(finish: Finish, result: FlowResult) -> Ending:
     """Plan and apply after a completed flow; after any other, at most the report of the failure."""
     ending = Ending(outcome=result.outcome, reason=result.reason)
     writes = finish.prepared.request.inputs.boundary is BoundaryMode.GITHUB
+    if result.outcome is Outcome.COMPLETED and finish.work.problem:
+        return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: refused: {finish.work.problem}")
     if result.outcome is Outcome.COMPLETED:
         plan = _plan(finish, result, ending)
         ending = _refusal(plan) or (_apply(finish, plan, ending) if writes else ending)
-    if ending.outcome is not Outcome.COMPLETED and writes:
-        _report_failure(finish, ending)
+    return tell_failure(finish, ending)
+
+
+def tell_failure(finish: Finish, ending: Ending) -> Ending:
+    """Tell the issue that the run did not complete, where outcome and inputs want it; the ending stays as it is."""
+    if finish.prepared.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome is Outcome.COMPLETED:
+        return ending
+    with closing(_writer(finish)) as writer:
+        told = report_failure(
+            finish.prepared.agent,
+            finish.facts,
+            boundary_settings(finish.prepared.request),
+            outcome=ending.outcome,
+            text=comment_text(finish.prepared, ending),
+            writer=writer,
+            pusher=_pusher(finish),
+            redactor=_redactor(finish),
+        )
+    if told is not None:
+        if told.branch:
+            _note(finish, "info", f"the unfinished work is kept on the branch {told.branch}")
+        finish.journal.append(FailureReported(detail=told.detail, url=told.url))
     return ending
 
 
@@ -115,22 +139,6 @@ def _record(finish: Finish, receipt: Receipt) -> None:
     )
     # This effect is through and written down, and the next has not begun: the moment to obey a signal.
     finish.cancellation.check()
-
-
-def _report_failure(finish: Finish, ending: Ending) -> None:
-    with closing(_writer(finish)) as writer:
-        told = report_failure(
-            finish.prepared.agent,
-            finish.facts,
-            boundary_settings(finish.prepared.request),
-            outcome=ending.outcome,
-            text=comment_text(finish.prepared, ending),
-            writer=writer,
-            pusher=_pusher(finish),
-            redactor=_redactor(finish),
-        )
-    if told is not None:
-        finish.journal.append(FailureReported(detail=told.detail, url=told.url))
 
 
 def _writer(finish: Finish) -> GitHubWriter:

@@ -14,7 +14,7 @@ from stepflow.domain.command import CommandRequest
 from stepflow.domain.event import Noted, RunStarted, WorkCollected
 from stepflow.domain.run import RunFacts
 from stepflow.domain.state import fold
-from stepflow.errors import InputError
+from stepflow.errors import BoundaryError, InputError
 from stepflow.flow import run_flow
 from stepflow.ports import Ports
 from stepflow.run.context import issue_text
@@ -44,7 +44,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
     request = prepared.request
     _install(request, journal)
     with Toolbox.start(request.root, options=toolbox_options(request)) as toolbox:
-        facts = _facts(prepared, base_commit=toolbox.tree().commit)
+        facts = facts_of(prepared, base_commit=toolbox.tree().commit)
         started = _started(prepared, facts, toolbox)
         journal.append(started)
         for note in prepared.notes:
@@ -68,7 +68,8 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
     return finish_run(finish, result)
 
 
-def _facts(prepared: Prepared, *, base_commit: str) -> RunFacts:
+def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
+    """What the run is bound to; without a base commit as long as nobody has looked at the checkout."""
     request, agent, inputs = prepared.request, prepared.agent, prepared.request.inputs
     settings = agent.github.pull_request
     return RunFacts(
@@ -147,10 +148,16 @@ def _collect(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Jou
     tree = toolbox.tree()
     path = prepared.request.folder / "work.bundle"
     bundle = None
+    problem = ""
     if facts.base_commit and tree.commit != facts.base_commit:
-        with path.open("wb") as file:
-            bundle = toolbox.stream_bundle(facts.base_commit, file.write, max_bytes=MAX_BUNDLE)
+        try:
+            with path.open("wb") as file:
+                bundle = toolbox.stream_bundle(facts.base_commit, file.write, max_bytes=MAX_BUNDLE)
+        except BoundaryError as error:
+            # How the flow ended stands; whether that matters is for the boundary to say.
+            problem = str(error)
     work = Work(
+        problem=problem,
         commits=bundle.commits if bundle else 0,
         tree=bundle.tree if bundle else "",
         uncommitted=tree.uncommitted,
