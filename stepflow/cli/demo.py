@@ -21,7 +21,7 @@ from stepflow.domain.command import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
 from stepflow.llm import load_scenario
-from stepflow.report import mermaid_graph, walked_path
+from stepflow.report import final_words, mermaid_graph, walked_path
 from stepflow.run.inputs import read_inputs
 from stepflow.run.trigger import Trigger
 from stepflow.toolbox import Toolbox, ToolboxOptions
@@ -74,6 +74,7 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     console.print("\nThe graph that was walked (Mermaid; GitHub draws it in the job summary):\n")
     console.print(mermaid_graph(agent, walked_path(result.report)))
+    console.print(*final_words(result.report), sep="\n")
     show_next_command(console, place)
     return exit_code(result.report.outcome)
 

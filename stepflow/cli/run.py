@@ -53,7 +53,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if not root.is_dir():
         raise InputError(f"there is no folder {root}.", hint="Name the repository with --repo.")
     request = request_of(inputs, root, trigger=_trigger(arguments, inputs))
-    result, _agent = run_request(request, make_console(sys.stderr if arguments.json else sys.stdout))
+    console = make_console(sys.stderr if arguments.json else sys.stdout)
+    result, _agent = run_request(request, console)
+    console.print(*final_words(result.report), sep="\n")
     if arguments.json:
         print(json.dumps(report_json(result.report), ensure_ascii=False))
     return exit_code(result.report.outcome, neutral_on_limit=inputs.neutral_on_limit)
@@ -84,7 +86,6 @@ def run_request(request: RunRequest, console: Console) -> tuple[AgentResult, Age
         prepared = prepare_run(request, now=clock.now())
         with watch_run(console, prepared.limits, debug=request.inputs.debug) as listener:
             result = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,))
-    console.print(*final_words(result.report), sep="\n")
     return result, prepared.agent
 
 
