@@ -53,12 +53,14 @@ def report_failure(
     text: str,
     writer: Writer,
     pusher: Pusher | None = None,
+    pushed_commit: str = "",
     redactor: Redactor | None = None,
 ) -> FailureReport | None:
     """Update the run's one comment with `text`; None when there is nothing to do. Never raises for GitHub's sake.
 
     When the boundary was broken off, a comment that this run has already written is added to, not replaced: it may
-    say which setting to change. `pusher` is used with `on-failure: push-branch` alone.
+    say which setting to change. `pusher` is used with `on-failure: push-branch` alone. `pushed_commit` is
+    what this run had pushed before it failed: the marker must know our own tip.
     """
     keeps = settings.on_failure is OnFailure.PUSH_BRANCH and pusher is not None
     tells = settings.report_failures and facts.issue is not None and _may_comment(agent)
@@ -74,7 +76,8 @@ def report_failure(
             return _reported(kept, pushed=pushed)
         outlet = Outlet(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
         body = filter_text("\n\n".join(part for part in (text, kept) if part), outlet, limit=LONGEST_TEXT // 2)
-        url = failure.write_comment(own, body, pushed, adds=outcome in BROKEN_OFF)
+        commit = pushed.commit if pushed else pushed_commit
+        url = failure.write_comment(own, body, commit, adds=outcome in BROKEN_OFF)
         return _reported("The run's comment says what happened.", url=url, pushed=pushed)
     except BoundaryError as exc:
         return FailureReport(detail=f"The failure could not be reported on the issue: {exc}")
@@ -112,10 +115,10 @@ class _Failure:
             return None, f"The unfinished work could not be kept on a branch: {exc}"
         return pushed, f"The unfinished work is kept on the branch `{pushed.branch}`."
 
-    def write_comment(self, own: OwnComment | None, body: str, pushed: Pushed | None, *, adds: bool) -> str:
+    def write_comment(self, own: OwnComment | None, body: str, pushed_commit: str, *, adds: bool) -> str:
         """Write or update the one comment; its address."""
         number = self._facts.issue.number if self._facts.issue else 0
-        commit = pushed.commit if pushed else own.marker.commit if own else NO_COMMIT
+        commit = pushed_commit or (own.marker.commit if own else NO_COMMIT)
         run = marker_word(self._facts.run_id)
         marker = Marker(run=run, agent=marker_word(self._agent.name), issue=number, commit=commit)
         if own is None:

@@ -38,7 +38,7 @@ _HINTS = {
     401: "The token is not accepted: check `github-token`.",
     403: "The token lacks a permission: the job needs `contents: write`, `issues: write` and `pull-requests: write`.",
     404: "The repository or issue does not exist, or the token may not see it: check `permissions` of the job.",
-    TOO_MANY: "The rate limit is used up: resume the run later, it continues where it stopped.",
+    TOO_MANY: "The rate limit is used up: start the run again later; what was written is updated, not written twice.",
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.journal import read_journal
 from stepflow.report import ReportFacts, collect_report, comment_summary
@@ -38,6 +39,12 @@ def collect_run(prepared: Prepared) -> RunReport:
         host_run_folder=request.host_folder,
     )
     return collect_report(read_journal(journal_path(prepared)), agent, facts=facts)
+
+
+def pushed_commit(prepared: Prepared) -> str:
+    """The commit that this run has pushed so far, empty if none."""
+    pushed = (e.commit for e in collect_run(prepared).effects if e.kind is EffectKind.PUSH_BRANCH)
+    return next(pushed, "")
 
 
 def comment_text(prepared: Prepared, ending: Ending) -> str:

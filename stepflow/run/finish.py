@@ -16,7 +16,7 @@ from stepflow.domain.effect import describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
 from stepflow.domain.redact import Redactor
 from stepflow.domain.words import Outcome
-from stepflow.run.collect import comment_text
+from stepflow.run.collect import comment_text, pushed_commit
 from stepflow.run.ending import Ending
 from stepflow.run.input_types import BoundaryMode
 from stepflow.run.parts import boundary_settings
@@ -82,6 +82,7 @@ def tell_failure(finish: Finish, ending: Ending) -> Ending:
             text=comment_text(finish.prepared, ending),
             writer=writer,
             pusher=_pusher(finish),
+            pushed_commit=pushed_commit(finish.prepared),
             redactor=_redactor(finish),
         )
     if told is not None:

@@ -163,6 +163,18 @@ def test_a_passing_fault_at_the_comment_is_reported_in_the_comment(world: World)
     assert done.outputs["comment-url"]
 
 
+def test_after_a_broken_boundary_the_next_run_finds_its_own_branch_again(world: World) -> None:
+    world.github.fail("POST", r"/issues/7/comments$", 500)
+    first = world.run(solve())
+    assert f"commit={first.outputs['commit']}" in world.comments()[0]
+    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    second = world.run(solve())
+    assert second.exit_code == 0, second.log
+    assert world.branches().keys() == {"main", BRANCH}
+    assert (len(world.comments()), len(world.pulls())) == (1, 1)
+    assert world.comments()[0].startswith("The world is greeted now.")
+
+
 def test_a_forbidden_pull_request_is_told_with_the_setting_to_change(world: World) -> None:
     said = "GitHub Actions is not permitted to create or approve pull requests."
     world.github.fail("POST", r"/pulls$", 403, said)
