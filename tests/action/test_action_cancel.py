@@ -1,0 +1,124 @@
+"""A termination signal ends the action within five seconds, with everything written and nothing left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.checkout import Invocation
+from tests.servers.messages_api import Drop, Reply
+from tests.world import World, answer, bash, label_event, solve, understood
+
+ENTRYPOINT = Path(__file__).parents[2] / "entrypoint.py"
+MARK = "86399.25"
+
+
+def test_during_a_tool(world: World) -> None:
+    hanging = bash(f"(sleep {MARK} & sleep {MARK}); echo never")
+    done = signalled(world, [understood(), hanging], when=lambda: sleepers(world) >= 2)
+    assert_cancelled(world, done, where="Flow loop")
+    assert done.outputs["iterations"] == "2"
+
+
+def test_during_a_call_of_the_model(world: World) -> None:
+    silent = Drop(silent=20)
+    done = signalled(world, [understood(), silent], signal.SIGINT, when=lambda: len(world.model.bodies) == 2)
+    assert_cancelled(world, done, signal.SIGINT, where="Flow loop")
+
+
+def test_during_a_validator(world: World) -> None:
+    world.edit("steps_registry.json", lambda found: found["validators"]["greeting"].update(command=f"sleep {MARK}"))
+    done = signalled(world, solve(), when=lambda: sleepers(world) >= 1)
+    assert_cancelled(world, done, where="Flow loop")
+    assert done.outputs["final-step"] == "closure.issue"
+
+
+def test_during_a_wait_for_the_model(world: World) -> None:
+    down: list[Reply] = [Drop(), *solve()]
+    done = signalled(world, down, when=lambda: "waiting 5 s" in log_of(world))
+    assert_cancelled(world, done, where="Flow loop")
+
+
+def test_between_two_effects_nothing_is_left_half_done(world: World) -> None:
+    claim = answer("closure.issue", "closing", comment="done", pull_request={"title": "t", "body": "b"})
+    done = signalled(world, [*solve()[:-1], claim], when=lambda: world.pulls() != [])
+    assert (done.exit_code, done.outputs["outcome"]) in ((130, "cancelled"), (0, "completed")), done.log
+    effects = [line for line in world.events(done) if line["event"] == "effect_applied"]
+    assert [line["kind"] for line in effects][:2] == ["push_branch", "open_pull_request"]
+    assert all(line["status"] == "applied" for line in effects)
+    written = {"post_comment": len(world.comments()), "add_labels": "ready-for-review" in world.labels()}
+    assert {kind: bool(is_there) for kind, is_there in written.items()} == {
+        kind: kind in {line["kind"] for line in effects} for kind in written
+    }
+
+
+def assert_cancelled(world: World, done: Invocation, number: signal.Signals = signal.SIGTERM, *, where: str) -> None:
+    """Exit 130, outputs, summary and journal, GitHub as it was, and nobody left."""
+    assert (done.exit_code, done.outputs["outcome"]) == (130, "cancelled"), done.log
+    assert done.outputs["reason"] == f"{where}: the run received {number.name}"
+    assert "## ⏹️ fixer on issue #7: cancelled" in done.summary
+    assert "**What to do next:** Put the label on again" in done.summary
+    assert [line.split(" ")[0] for line in done.annotations] == ["::error"]
+    assert "Traceback" not in done.log
+    last = world.events(done)[-1]
+    assert (last["event"], last["outcome"]) == ("run_finished", "cancelled")
+    assert (world.requests_made(), world.wrote_nothing()) == (0, True)
+    assert sleepers(world) == 0
+    folder = Path(done.outputs["run-folder"])
+    assert all((folder / name).is_file() for name in ("report.json", "effects.json", "log.jsonl"))
+
+
+def signalled(
+    world: World, replies: list[Reply], number: signal.Signals = signal.SIGTERM, *, when: Callable[[], bool]
+) -> Invocation:
+    """Run the container's entry point as a process and send it a signal as soon as something is so."""
+    world.play(replies)
+    environ = world.runner.prepare(label_event())
+    with (world.runner.folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-I", str(ENTRYPOINT)],
+            env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environ},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            _wait(lambda: when() or process.poll() is not None)
+            assert process.poll() is None, log_of(world)
+            process.send_signal(number)
+            sent = time.monotonic()
+            code = process.wait(timeout=10)
+            assert time.monotonic() - sent < 5
+        finally:
+            process.kill()
+            process.wait()
+    return world.runner.collect(environ, code, log_of(world))
+
+
+def log_of(world: World) -> str:
+    """What the process has printed so far."""
+    return (world.runner.folder / "log").read_text()
+
+
+def sleepers(world: World) -> int:
+    """How many processes of the tools sleep in this world's checkout."""
+    found = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            here = (process / "cwd").readlink() == world.checkout
+        except OSError:
+            continue
+        found += words[:2] == [b"sleep", MARK.encode()] and here
+    return found
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not until():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.02)
