@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `run`."""
+    """The flags of `run`. There are too many for a usage line that anybody would read."""
+    parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
     parser.add_argument("--event", metavar="FILE", help="an event's payload (JSON) that carries the issue")

@@ -56,7 +56,8 @@ def _print(found: dict[str, tuple[Problem, ...]], form: str) -> None:
         case "github":
             from stepflow.report import problem_annotations  # noqa: PLC0415 - only this form needs it
 
-            print(*problem_annotations(problems), sep="\n")
+            for line in problem_annotations(problems):
+                print(line)
         case _:
             for agent, each in found.items():
                 print(*each, f"{agent}: {count_problems(each)}", sep="\n")

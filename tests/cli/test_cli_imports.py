@@ -1,0 +1,54 @@
+"""What answers at once must not load what takes a second."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1] / "action" / "checkout"
+HEAVY = ("anthropic", "github", "rich", "httpx2", "requests")
+PROGRAM = """
+import json, sys
+from stepflow.cli import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code
+print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["validate"], ["validate", "--format", "github"], ["graph", "fixer"]])
+def test_these_commands_load_neither_the_models_nor_githubs_library(words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PROGRAM, *words], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    code, modules = json.loads(done.stdout.splitlines()[-1])
+    assert code == 0, done.stdout + done.stderr
+    assert "stepflow" in modules
+    assert [name for name in HEAVY if name in modules] == []
+
+
+def test_help_loads_no_third_party_package_at_all() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PROGRAM, "--help"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    _, modules = json.loads(done.stdout.splitlines()[-1])
+    third_party = {"pydantic", "yaml", "jsonschema", "anthropic", "github", "rich", "genai_prices"}
+    assert sorted(third_party.intersection(modules)) == []
+
+
+def test_help_answers_within_a_quarter_of_a_second_of_processor_time() -> None:
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-m", "stepflow", "--help"], cwd=CHECKOUT, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert min(used, time.monotonic() - begun) < 0.25

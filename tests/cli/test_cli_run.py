@@ -1,0 +1,132 @@
+"""`stepflow run`: one run here, its report on stdout with `--json`, one clear message for wrong words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from stepflow.cli import main
+from stepflow.report import report_schema
+from tests.checkout import git
+from tests.servers.messages_api import MessagesApi
+from tests.world import ISSUE, MODEL_KEY, label_event, solve
+
+
+def run(checkout: Path, *words: str) -> int:
+    """`stepflow run fixer` with the scenario."""
+    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    return main(["run", "fixer", *scripted, *words])
+
+
+def test_json_prints_exactly_one_object_and_everything_else_goes_to_stderr(checkout: Path, capsys) -> None:
+    assert run(checkout, "--issue", "7", "--json") == 0
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert out.count("\n") == 1
+    jsonschema.validate(report, report_schema())
+    assert (report["outcome"], report["issue"], report["iterations"]) == ("completed", 7, 3)
+    assert {effect["status"] for effect in report["effects"]} == {"planned"}
+    assert "Iteration 3 of 9 · closure.issue (closure)" in err
+    assert "✓ completed: Completion loop: the world is greeted" in err
+
+
+def test_without_json_stdout_tells_the_run_and_says_the_end_once(checkout: Path, capsys) -> None:
+    folder = checkout.parent / "my run"
+    assert run(checkout, "--issue", "7", "--run-folder", str(folder)) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.count("✓ completed: ") == 1
+    words = out[out.index("✓ completed: ") :]
+    assert "steps       initial.issue → continuation.issue → closure.issue" in words
+    assert f"run folder  {folder}" in words
+    assert "next        This was a dry run" in words
+    assert (folder / "journal.jsonl").is_file()
+
+
+def test_an_events_file_gives_the_issue_and_its_text(checkout: Path, capsys) -> None:
+    event = checkout.parent / "event.json"
+    event.write_text(json.dumps(label_event()))
+    scenario = checkout.parent / "scenario.yaml"
+    text = scenario.read_text().replace(
+        "- expect_step: initial.issue", f'- expect_step: initial.issue\n    expect_prompt: ["{ISSUE["title"]}"]'
+    )
+    scenario.write_text(text)
+    assert run(checkout, "--event", str(event), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["issue"] == 7
+
+
+def test_a_parameter_reaches_the_prompt(checkout: Path, capsys) -> None:
+    agent = checkout / ".agent/fixer"
+    definition = json.loads((agent / "agent.json").read_text())
+    definition["parameters"]["place"] = {"type": "string", "cli": "--place", "description": "Whom to greet"}
+    (agent / "agent.json").write_text(json.dumps(definition))
+    prompt = agent / "prompts/steps/initial/issue/f_default.md"
+    prompt.write_text(f"{prompt.read_text()}\nGreet {{uv-place}}.\n")
+    git("commit", "--quiet", "--all", "--message", "Greet a place", cwd=checkout)
+    scenario = checkout.parent / "scenario.yaml"
+    scenario.write_text(scenario.read_text().replace("output:", 'expect_prompt: ["Greet Mars = red."]\n    output:', 1))
+    assert run(checkout, "--issue", "7", "--param", "place=Mars = red") == 0, capsys.readouterr().out
+
+
+def test_a_failed_run_exits_with_its_outcomes_code(checkout: Path, capsys) -> None:
+    assert run(checkout, "--issue", "7", "--max-iterations", "2", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["outcome"] == "limit_reached"
+
+
+def test_a_limit_exits_with_0_where_that_is_wished(checkout: Path) -> None:
+    assert run(checkout, "--issue", "7", "--max-iterations", "2", "--neutral-on-limit") == 0
+
+
+def test_a_real_model_is_asked_with_the_key_of_the_environment(
+    checkout: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
+    with MessagesApi(solve(), api_key=MODEL_KEY) as api:
+        assert main(["run", "fixer", "--issue", "7", "--anthropic-base-url", api.url, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["cost_usd"] > 0
+    assert MODEL_KEY not in out + err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--issue", "seven"], "input issue"),
+        (["--budget-usd", "five"], "input budget-usd: should be a valid number"),
+        (["--param", "topic"], '--param "topic" is no key=value'),
+        (["--param", "issue=8", "--issue", "7"], "SF209"),
+        (["--event", "/no/such/file"], "/no/such/file"),
+        (["--repo", "/no/such/folder"], "/no/such/folder"),
+        (["--scenario", "/no/such/scenario"], "/no/such/scenario"),
+        (["--boundary", "github", "--issue", "7"], "github-token"),
+        ([], "SF209"),
+    ],
+)
+def test_wrong_words_exit_with_2_and_one_message(checkout: Path, capsys, words: list[str], told: str) -> None:
+    assert run(checkout, *words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("stepflow: ")
+    assert err.count("stepflow: ") == 1
+    assert told in err
+    assert not (checkout.parent / "temp").exists()
+    assert git("status", "--porcelain", cwd=checkout) == ""
+
+
+@pytest.mark.parametrize("words", [["run"], ["run", "fixer", "--nope"], ["dance"], []])
+def test_flags_that_do_not_exist_exit_with_2_and_a_short_usage(capsys, words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("usage: stepflow ")
+    assert len(err.splitlines()) == 2
+
+
+def test_a_key_is_needed_and_the_message_says_where_it_goes(checkout: Path, capsys) -> None:
+    assert main(["run", "fixer", "--issue", "7"]) == 2
+    assert "ANTHROPIC_API_KEY" in capsys.readouterr().err

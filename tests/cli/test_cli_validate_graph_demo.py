@@ -1,0 +1,127 @@
+"""`stepflow validate`, `graph` and `demo`: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stepflow.cli import main
+from tests.checkout import git
+
+
+@pytest.fixture
+def broken(checkout: Path) -> Path:
+    """Two mistakes in one registry."""
+    path = checkout / ".agent/fixer/steps_registry.json"
+    found = json.loads(path.read_text())
+    found["steps"]["initial.issue"]["transitions"]["next"] = {"target": "continuation.gone"}
+    found["validationSteps"]["closure.issue"]["validationConditions"].append({"validator": "nope"})
+    path.write_text(json.dumps(found, indent=2))
+    return checkout
+
+
+def test_a_sound_agent_validates_with_exit_0(checkout: Path, capsys) -> None:
+    assert main(["validate"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "fixer: 1 note"
+
+
+def test_a_broken_agent_shows_all_its_problems_with_lines_and_exit_2(broken: Path, capsys) -> None:
+    assert main(["validate", "fixer"]) == 2
+    out, err = capsys.readouterr()
+    lines = (broken / ".agent/fixer/steps_registry.json").read_text().splitlines()
+    target = next(number for number, line in enumerate(lines, 1) if "continuation.gone" in line)
+    validator = next(number for number, line in enumerate(lines, 1) if '"nope"' in line)
+    assert f".agent/fixer/steps_registry.json:{target}: error SF343" in out
+    assert f".agent/fixer/steps_registry.json:{validator}: error SF603" in out
+    assert "fixer: 2 errors" in out
+    assert err == ""
+
+
+def test_json_is_a_list_of_problems(broken: Path, capsys) -> None:
+    assert main(["validate", "--format", "json"]) == 2
+    problems = json.loads(capsys.readouterr().out)
+    assert {"SF343", "SF603"} <= {problem["code"] for problem in problems}
+    assert all(problem["fix"] and problem["file"].startswith(".agent/fixer/") for problem in problems)
+
+
+def test_github_prints_annotations_for_the_diff(broken: Path, capsys) -> None:
+    assert main(["validate", "--format", "github"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("::error file=.agent/fixer/steps_registry.json,line=") for line in lines)
+
+
+def test_github_prints_nothing_for_a_sound_agent(checkout: Path, capsys) -> None:
+    assert main(["validate", "--format", "github"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_where_there_is_no_agent_a_message_says_so(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["validate"]) == 2
+    assert f"there is no agent under {tmp_path / '.agent'}" in capsys.readouterr().err
+
+
+def test_graph_is_mermaid_or_json(checkout: Path, capsys) -> None:
+    assert main(["graph", "fixer"]) == 0
+    picture = capsys.readouterr().out
+    assert picture.startswith("flowchart TD\n")
+    assert 's1 -->|"handoff"| s2' in picture
+    assert main(["graph", "fixer", "--format", "json"]) == 0
+    graph = json.loads(capsys.readouterr().out)
+    assert "closure.issue" in json.dumps(graph)
+
+
+def test_graph_draws_the_path_of_a_run(checkout: Path, capsys) -> None:
+    folder = checkout.parent / "run"
+    scripted = ["--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"), "--issue", "7"]
+    assert main(["run", "fixer", *scripted, "--run-folder", str(folder)]) == 0
+    capsys.readouterr()
+    assert main(["graph", "fixer", "--run", str(folder)]) == 0
+    picture = capsys.readouterr().out
+    assert 's1 ==>|"handoff"| s2' in picture
+    assert 's1 -->|"repeat"| s1' in picture
+
+
+@pytest.mark.parametrize("words", [["graph", "nobody"], ["graph", "fixer", "--run", "/no/such/run"]])
+def test_graph_names_what_it_cannot_find(checkout: Path, capsys, words: list[str]) -> None:
+    assert main(words) == 2
+    assert words[-1] in capsys.readouterr().err
+
+
+def test_the_demo_shows_the_whole_method(tmp_path: Path, capsys) -> None:
+    place = tmp_path / "demo"
+    assert main(["demo", "--keep", str(place)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    told = [
+        "A repository with a bug, an agent and an issue",
+        "Iteration 3 of 10 · closure.issue (closure)",
+        "✗ git-clean failed, attempt 1 of 3 → retry",
+        "not done: back to continuation.issue with this retry prompt",
+        "│ - `durations.py`",
+        "│ - `test_combined.py`",
+        "✗ bash mypy (exit 1",
+        "✓ git-clean (exit 0",
+        "✓ type-check (exit 0",
+        "planned: push_branch stepflow/fixer/issue-7",
+        "planned: open_pull_request",
+        "planned: post_comment",
+        "flowchart TD",
+        "✓ completed: Completion loop:",
+        f"run folder  {place / 'run'}",
+        "next        This was a dry run: nothing was written.",
+    ]
+    places = [out.find(text) for text in told]
+    assert -1 not in places, told[places.index(-1)]
+    assert places == sorted(places)
+    assert git("status", "--porcelain", cwd=place / "repository") == ""
+    assert json.loads((place / "run/report.json").read_text())["validated"] is True
+
+
+def test_the_demo_overwrites_nothing(tmp_path: Path, capsys) -> None:
+    (tmp_path / "repository").mkdir()
+    assert main(["demo", "--keep", str(tmp_path)]) == 2
+    assert "exists already" in capsys.readouterr().err
