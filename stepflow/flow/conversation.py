@@ -163,7 +163,7 @@ def _record_turn(track: Track, turn: ModelTurn, *, seconds: float) -> None:
 
 def _gave_up(fault: ModelFault, attempt: int) -> Stop:
     tries = f" ({attempt} tries)" if attempt > 1 else ""
-    return _failed(f"{fault.reason}{tries}{'. ' + fault.hint if fault.hint else ''}")
+    return _failed(f"{fault.reason.rstrip('.')}{tries}{'. ' + fault.hint if fault.hint else ''}")
 
 
 def _cut_call(use: ToolUse) -> ToolResult:

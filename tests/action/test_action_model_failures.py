@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkout import Invocation
+from tests.readable import stumbles
 from tests.servers.messages_api import Drop, Failure, Reply, answers, calls, says
 from tests.world import World, answer, bash, solve, understood
 
@@ -30,6 +31,8 @@ def assert_told(world: World, done: Invocation, outcome: str, *words: str, exit_
         assert [word for word in words if word not in readable] == [], text
     assert outcome in comment
     assert "**What to do next:**" in comment
+    assert stumbles(done.outputs["reason"]) == []
+    assert [found for line in done.log.splitlines() for found in stumbles(line) if "│" not in line] == []
     assert done.outputs["comment-url"].startswith(world.git_server.url)
     assert done.outputs["comment-url"] in done.summary
     for name in ("report.json", "effects.json", "log.jsonl"):
@@ -107,7 +110,6 @@ def test_a_model_that_misbehaves_ends_the_run(
     ("fault", "words"),
     [
         (Failure(status=500, message="sorry"), ["500", "sorry", "5 tries"]),
-        (Failure(status=502, page="<html>bad gateway</html>"), ["502", "web page", "5 tries"]),
         (Drop(), ["cannot be reached", "5 tries"]),
         (says("never finished", cut_after=4), ["broken", "5 tries"]),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.checkout import Invocation, git
+from tests.readable import stumbles
 from tests.servers.messages_api import Failure, Reply
 from tests.world import BRANCH, COMMIT, FastClock, World, answer, bash, label_event, solve, understood
 
@@ -27,7 +28,8 @@ def assert_ended(world: World, done: Invocation, outcome: str, exit_code: int = 
     sign = "⏹️" if outcome == "cancelled" else "❌"
     assert f"## {sign} fixer on issue #7: {outcome}" in done.summary
     assert "**What to do next:**" in done.summary
-    assert ".." not in done.annotations[0].replace("...", "")
+    assert stumbles(done.outputs["reason"]) == []
+    assert [found for line in done.log.splitlines() for found in stumbles(line) if "│" not in line] == []
     last = world.events(done)[-1]
     assert (last["event"], last["outcome"], last["reason"]) == ("run_finished", outcome, done.outputs["reason"])
     report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkout import DEMO, Invocation, Runner, git, labeled, make_checkout
+from tests.readable import stumbles
 
 SCRIPTED = {
     "provider": "scripted",
@@ -31,7 +32,7 @@ def assert_refused(done: Invocation, runner: Runner, *words: str) -> None:
     assert (done.outputs["outcome"], done.outputs["success"]) == ("invalid_definition", "false")
     errors = [line for line in done.annotations if line.startswith("::error")]
     assert any(all(word in line for word in words) for line in errors), done.log
-    assert "Traceback" not in done.log
+    assert [found for line in errors for found in stumbles(line)] == []
     assert not (runner.folder / "temp").exists()
     assert "❌" in done.summary
 

@@ -1,0 +1,22 @@
+"""What reads badly in a message.
+
+Takes: text for people. Gives: the places that stumble.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+STUMBLES = re.compile(
+    r"(?<!\.)\.\.(?!\.|/)"  # two full stops
+    r"|\.\s?[;:,]"  # a full stop inside a sentence
+    r"|\. \("  # a remark after the end
+    r"|[a-z0-9`\")] (?:Check|Give|Set|Put|Use|Look|Correct|Name) "  # two sentences without a stop between them
+    r"|\bNone\b|: \.?$|: \. |<[a-z]+ object"
+)
+
+
+def stumbles(text: str) -> list[str]:
+    """Each stumble with what stands around it."""
+    return [text[max(0, found.start() - 40) : found.end() + 20] for found in STUMBLES.finditer(text)]
