@@ -100,6 +100,12 @@ def look_around_and_answer() -> list[Answer]:
     ]
 
 
+def use_what_was_set_up() -> list[Answer]:
+    """The closer's three steps; it uses a program and a file that the action's inputs have put there."""
+    command = "echo $(tree -i --noreport -P '*.py' | tail -n 1) $(cat ~/state)"
+    return [calls(("bash", {"command": command})), *answer_the_question()[:1], *answer_the_question()[2:]]
+
+
 def answer_the_question() -> list[Answer]:
     """The closer's three steps."""
     return [

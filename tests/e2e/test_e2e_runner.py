@@ -22,6 +22,7 @@ from tests.e2e.script import (
     SECRETS,
     fix_with_one_forgotten_commit,
     look_around_and_answer,
+    use_what_was_set_up,
 )
 from tests.servers.messages_api import Drop, calls
 
@@ -112,6 +113,16 @@ def test_tools_run_as_an_unprivileged_user_who_can_work_in_the_checkout(
     assert (facts["signal"], facts["processes"].isdigit()) == ("refused", True), seen
     assert later == f"{LEFT_RUNNING}: 0\n"
     assert runner.owners() == {owner}
+
+
+def test_debian_packages_and_setup_commands_are_there_for_the_tools(new_world: Callable[[], World]) -> None:
+    world = new_world()
+    inputs = {**world.inputs(), "apt-packages": "tree", "setup": "tree --version\necho ready > ~/state"}
+    runner = world.hosted_runner(use_what_was_set_up(), labeled("agent:closer", secret=EVENT_CANARY))
+    with runner.started(inputs, event_name="issues") as process:
+        ended = runner.finish(process, timeout=200)
+    assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log
+    assert world.tool_results()[0] == "sizes.py ready\n", ended.log
 
 
 def test_a_cancelled_job_ends_within_five_seconds_and_says_so(new_world: Callable[[], World]) -> None:
