@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from stepflow.errors import StepflowError
+from stepflow.errors import RunCancelled, StepflowError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StepflowError as error:
         print(f"stepflow: {error}", file=sys.stderr)
         return error.exit_code
+    except (RunCancelled, KeyboardInterrupt) as cancelled:
+        print(f"stepflow: cancelled. {cancelled}".rstrip(), file=sys.stderr)
+        return 130
+    except Exception:  # noqa: BLE001 - the terminal's own top handler: a bug before or after a run (house.md "Errors")
+        print(_bug_told(), file=sys.stderr)
+        return 3
+
+
+def _bug_told() -> str:
+    """The traceback without secrets, and what to do with it."""
+    import os  # noqa: PLC0415 - these cost time that only a bug may take
+    import traceback  # noqa: PLC0415
+
+    from stepflow.cli.options import SECRETS  # noqa: PLC0415
+    from stepflow.domain.redact import Redactor  # noqa: PLC0415
+    from stepflow.domain.words import Outcome  # noqa: PLC0415
+    from stepflow.report import advice  # noqa: PLC0415
+
+    redact = Redactor(os.environ.get(name, "") for name in SECRETS.values())
+    return f"{redact(traceback.format_exc())}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
 
 
 def _parse(words: list[str]) -> argparse.Namespace:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
+    from stepflow.domain.json import JsonObject
+
 #: Inputs that the command line gives in its own way, or not at all.
-OWN_FORM = frozenset({"agent", "mode", "working-directory", "host", "issue", "parameters", "label-prefix"})
+OWN_FORM = frozenset({"agent", "mode", "host", "issue"})
 
 #: The first input of each group, as in action.yml, and what the help calls the group.
 GROUPS = {
@@ -109,7 +111,7 @@ def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:
         **{name: value for name, value in secrets.items() if value},
         **{name: value for name, value in given.items() if value is not None},
         "issue": arguments.issue or "",
-        "parameters": dict(_parameter(text) for text in arguments.param),
+        "parameters": {**_parameters(arguments.parameters), **dict(_parameter(text) for text in arguments.param)},
         **own,
     }
     return read_inputs(values)
@@ -122,6 +124,11 @@ def _flags() -> list[tuple[str, FieldInfo]]:
 
 def _is_switch(annotation: object) -> bool:
     return annotation is bool or bool in get_args(annotation)
+
+
+def _parameters(text: str | None) -> JsonObject:
+    """The YAML map of `--parameters`; one `--param` more wins over it."""
+    return read_inputs({"parameters": text or ""}).parameters
 
 
 def _parameter(text: str) -> tuple[str, str]:

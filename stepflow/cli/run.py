@@ -50,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Run the agent and say how it ended."""
     inputs = read_flags(arguments, agent=arguments.agent)
-    root = Path(arguments.repo).resolve()
-    if not root.is_dir():
-        raise InputError(f"there is no folder {root}.", hint="Name the repository with --repo.")
+    root = _root(Path(arguments.repo).resolve(), inputs)
     request = request_of(inputs, root, trigger=_trigger(arguments, inputs))
     console = make_console(sys.stderr if arguments.json else sys.stdout)
     result, _agent = run_request(request, console)
@@ -60,6 +58,15 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(report_json(result.report), ensure_ascii=False))
     return exit_code(result.report.outcome, neutral_on_limit=inputs.neutral_on_limit)
+
+
+def _root(repository: Path, inputs: Inputs) -> Path:
+    root = (repository / inputs.working_directory).resolve()
+    if not root.is_relative_to(repository):
+        raise InputError(f"the working directory {root} lies outside {repository}.", hint="See --working-directory.")
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}.", hint="Name the repository with --repo.")
+    return root
 
 
 def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
@@ -101,6 +108,7 @@ def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:
         issue=issue_of(event.issue) if event.issue else None,
         issue_number=event.issue.number if event.issue else inputs.issue,
         default_branch=event.repository.default_branch,
+        private=event.repository.private,
     )
 
 

@@ -40,7 +40,8 @@ def check_request(request: RunRequest) -> None:
 
 
 def check_boundary(request: RunRequest) -> None:
-    """A run that shall write must know where to, as whom and for whom."""
+    """A run that shall write must know where to, as whom and for whom; to ask about the actor, who that is."""
+    _check_actor(request)
     if request.inputs.boundary is BoundaryMode.DRY_RUN:
         return
     if request.inputs.github_token is None:
@@ -52,11 +53,6 @@ def check_boundary(request: RunRequest) -> None:
         raise InputError(
             "it is not known which repository to write to.",
             hint="Set GITHUB_REPOSITORY to owner/name, or set `boundary: dry-run` to plan without writing.",
-        )
-    if not request.trigger.actor:
-        raise InputError(
-            "it is not known who started this run, and whoever did needs write access.",
-            hint="Set GITHUB_ACTOR to your GitHub login, or set `boundary: dry-run` to plan without writing.",
         )
 
 
@@ -77,6 +73,15 @@ def unset_variables(request: RunRequest) -> tuple[str, ...]:
     """Warnings about names in `pass-env` that nothing stands behind."""
     unset = (name for name in request.inputs.pass_env if name not in request.environment)
     return tuple(f"pass-env: {name} is not set, so the tools will not see it." for name in unset)
+
+
+def _check_actor(request: RunRequest) -> None:
+    asks = request.inputs.boundary is BoundaryMode.GITHUB or request.inputs.read_token is not None
+    if asks and not request.trigger.actor:
+        raise InputError(
+            "it is not known who started this run, and whoever did needs write access.",
+            hint="Set GITHUB_ACTOR to your GitHub login, or set `boundary: dry-run` and leave out read-token.",
+        )
 
 
 def _check_supported(inputs: Inputs) -> None:
