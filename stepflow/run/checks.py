@@ -41,9 +41,12 @@ def check_request(request: RunRequest) -> None:
 
 def check_boundary(request: RunRequest) -> None:
     """A run that shall write must know where to, as whom and for whom; to ask about the actor, who that is."""
+    if request.inputs.boundary is BoundaryMode.GITHUB:
+        _check_writing(request)
     _check_actor(request)
-    if request.inputs.boundary is BoundaryMode.DRY_RUN:
-        return
+
+
+def _check_writing(request: RunRequest) -> None:
     if request.inputs.github_token is None:
         raise InputError(
             "the input github-token is empty.",

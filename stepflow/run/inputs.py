@@ -189,7 +189,9 @@ def read_inputs(given: Mapping[str, Any]) -> Inputs:
         )
     except ValidationError as exc:
         lines = tuple(f"input {error['loc'][0]}: {_told(error['msg'])}" for error in exc.errors(include_input=False))
-        raise InputError(f"{'; '.join(lines)}.", hint="Correct the `with:` block (or the flags) and start again.") from None
+        raise InputError(
+            f"{'; '.join(lines)}.", hint="Correct the `with:` block (or the flags) and start again."
+        ) from None
 
 
 def _takes_empty(name: str) -> bool:

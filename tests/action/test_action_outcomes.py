@@ -130,9 +130,9 @@ def test_a_bug_of_ours_is_told_with_a_folded_traceback_and_exit_3(world: World) 
     done = world.run([Failure(status=500)])
     assert_ended(world, done, "internal_error", exit_code=3)
     assert "ZeroDivisionError: the clock stands still" in done.outputs["reason"]
-    lines = done.log.splitlines()
+    lines = [line.strip() for line in done.log.splitlines()]
     traceback = lines.index("Traceback (most recent call last):")
-    assert lines[traceback - 1] == "::group::Traceback"
+    assert lines[traceback - 1].startswith("::group::")
     assert "::endgroup::" in lines[traceback:]
     assert world.wrote_nothing(but_comments=1)
 

@@ -110,7 +110,7 @@ def test_the_demo_shows_the_whole_method(tmp_path: Path, capsys) -> None:
         "planned: open_pull_request",
         "planned: post_comment",
         "flowchart TD",
-        "✓ completed: Completion loop:",
+        "✓ completed: ",
         f"run folder  {place / 'run'}",
         "next        This was a dry run: nothing was written.",
     ]
