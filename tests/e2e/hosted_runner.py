@@ -56,7 +56,10 @@ class HostedRunner:
         (root / "temp/_github_workflow/event.json").write_text(json.dumps(event))
         for name in ("output", "summary", "env", "path", "state"):
             (root / f"temp/_runner_file_commands/{name}").touch()
-        shutil.copytree(checkout, root / "workspace")
+        # As actions/checkout does: the last commit alone.
+        clone = ["git", "clone", "--quiet", "--depth=1", f"file://{checkout}", str(root / "workspace")]
+        subprocess.run(clone, check=True, capture_output=True)
+        shutil.copy2(checkout / ".git/config", root / "workspace/.git/config")
         _persist_credential(root)
         runner = cls(root=root, image=image, configuration_at_start=(root / "workspace/.git/config").read_bytes())
         runner.give_to(owner)

@@ -40,6 +40,7 @@ def make_checkout(folder: Path, *, urls: dict[str, str]) -> Path:
     git(folder, "init", "--quiet")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "Begin")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", "Go on")
     # act reads the repository's name from here; nothing is ever fetched from that address.
     git(folder, "remote", "add", "origin", f"https://github.com/{NAME}.git")
     return folder
