@@ -125,6 +125,25 @@ def test_debian_packages_and_setup_commands_are_there_for_the_tools(new_world: C
     assert world.tool_results()[0] == "sizes.py ready\n", ended.log
 
 
+def test_validation_puts_every_problem_on_its_line_and_asks_nothing_of_anybody(new_world: Callable[[], World]) -> None:
+    world = new_world()
+    registry = world.checkout / ".agent/fixer/steps_registry.json"
+    text = registry.read_text().replace(
+        '"handoff": { "target": "closure.issue" }', '"handoff": { "target": "nowhere" }'
+    )
+    registry.write_text(text.replace('"validator": "type-check"', '"validator": "types"'))
+    git(world.checkout, "commit", "--quiet", "--all", "--message", "Break the registry")
+    runner = world.hosted_runner([], EVENT)
+    with runner.started({**world.inputs(), "mode": "validate"}, event_name="pull_request") as process:
+        ended = runner.finish(process, timeout=60)
+    assert (ended.exit_code, ended.outputs["outcome"]) == (2, "invalid_definition"), ended.log
+    lines = registry.read_text().splitlines()
+    for wrong in ('"nowhere"', '"types"'):
+        at = next(number for number, line in enumerate(lines, start=1) if wrong in line)
+        assert f"::error file=.agent/fixer/steps_registry.json,line={at}," in ended.log, ended.log
+    assert (world.model_bodies(), world.requests_made()) == ([], 0)
+
+
 def test_a_cancelled_job_ends_within_five_seconds_and_says_so(new_world: Callable[[], World]) -> None:
     world = new_world()
     runner = world.hosted_runner([Drop(silent=60)], EVENT)
