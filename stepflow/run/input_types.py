@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import Annotated
 
 import yaml
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from stepflow.domain.json import JsonObject
+from stepflow.domain.words import Permission
 
 
 class Mode(StrEnum):
@@ -63,6 +64,13 @@ def read_flag(value: object) -> object:
     raise ValueError("write true or false")
 
 
+def at_least_read(value: Permission) -> Permission:
+    """A demand that everybody meets is none."""
+    if value is Permission.NONE:
+        raise ValueError("write read, triage, write, maintain or admin")
+    return value
+
+
 def split_words(value: object) -> object:
     """Words between commas or blanks."""
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
@@ -95,4 +103,5 @@ Secret = Annotated[SecretStr | None, BeforeValidator(empty_to_none)]
 OptionalFlag = Annotated[bool | None, BeforeValidator(lambda value: None if value in (None, "") else read_flag(value))]
 Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OptionalDollars = Annotated[float | None, BeforeValidator(empty_to_none), Field(gt=0, allow_inf_nan=False)]
+LeastPermission = Annotated[Permission, AfterValidator(at_least_read)]
 Map = Annotated[JsonObject, BeforeValidator(yaml_map)]

@@ -18,6 +18,7 @@ from stepflow.run.input_types import (
     Count,
     Dollars,
     Flag,
+    LeastPermission,
     Lines,
     Map,
     Mode,
@@ -115,7 +116,7 @@ class Inputs(BaseModel):
     """Address of the GitHub server, from which the push URL is made."""
     boundary: BoundaryMode = BoundaryMode.GITHUB
     """`github` writes what the run planned, `dry-run` only shows it and needs no token."""
-    min_permission: Permission = Permission.WRITE
+    min_permission: LeastPermission = Permission.WRITE
     """Least permission on the repository that the person who triggered the run must have: `read`, `triage`, `write`,
     `maintain` or `admin`."""
     allow_bots: Words = ()

@@ -50,6 +50,8 @@ def test_texts_become_what_they_mean() -> None:
         ("timeout-minutes", "0", "greater than 0"),
         ("mode", "dance", "'run', 'validate', 'rehearse' or 'preflight'"),
         ("report-failures", "maybe", "write true or false"),
+        ("min-permission", "none", "write read, triage"),
+        ("min-permission", "owner", "'maintain' or 'admin'"),
         ("parameters", "- a", "YAML map"),
         ("parameters", "a: [", "not valid YAML"),
     ],

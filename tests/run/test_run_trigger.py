@@ -149,3 +149,20 @@ def test_a_payload_that_is_not_githubs_is_one_clear_error(payload) -> None:
 def test_an_event_that_lacks_its_issue_is_one_clear_error(name, action) -> None:
     with pytest.raises(InputError, match="carries no"):
         find(name, {"action": action, "sender": BOB})
+
+
+def test_with_an_empty_prefix_only_the_names_of_agents_are_labels_of_ours() -> None:
+    inputs = read_inputs({"label-prefix": ""})
+    found = find_trigger("issues", read_event(labeled("fixer")), inputs, agents=("fixer", "writer"))
+    assert isinstance(found, Trigger)
+    assert (found.agent, found.label) == ("fixer", "fixer")
+    skipped = find_trigger("issues", read_event(labeled("bug")), inputs, agents=("fixer", "writer"))
+    assert isinstance(skipped, Skip)
+    assert "is no agent's name" in skipped.reason
+
+
+@pytest.mark.parametrize("private", [True, False, None])
+def test_a_trigger_knows_whether_the_repository_is_private_if_the_event_says_so(private) -> None:
+    found = find("workflow_dispatch", {"sender": BOB, "repository": {"private": private}}, agent="fixer")
+    assert isinstance(found, Trigger)
+    assert found.private is private
