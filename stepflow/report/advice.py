@@ -62,8 +62,8 @@ ADVICE: dict[Outcome, str] = {
     ),
     Outcome.SKIPPED: "Nothing to do: this event concerns no agent. The reason says what it would take to start one.",
     Outcome.INVALID_DEFINITION: (
-        "Correct the agent definition or the arguments at the places named; `stepflow validate` lists every problem "
-        "with file and line."
+        "Correct what the reason names: an input of the workflow, an argument, or the agent definition, whose problems "
+        "`stepflow validate` lists with file and line."
     ),
     Outcome.INTERNAL_ERROR: (
         "This is a fault of stepflow, not of your agent. Report it with the traceback in the log and `journal.jsonl` "

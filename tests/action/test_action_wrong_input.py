@@ -35,6 +35,7 @@ def assert_refused(done: Invocation, runner: Runner, *words: str) -> None:
     assert [found for line in errors for found in stumbles(line)] == []
     assert not (runner.folder / "temp").exists()
     assert "❌" in done.summary
+    assert "0 iterations" not in done.summary
 
 
 def registry(runner: Runner) -> Path:
@@ -122,11 +123,18 @@ def test_all_problems_of_a_broken_registry_appear_together_on_their_lines(runner
     assert any(f"{where}{at_validator}," in line and "SF603" in line for line in done.annotations), done.log
 
 
+def test_the_outputs_name_agent_and_issue_also_where_nothing_was_begun(runner: Runner) -> None:
+    done = runner.run(labeled(), scenario="")
+    assert (done.outputs["agent"], done.outputs["issue"]) == ("fixer", "7")
+    assert any(line.startswith("::error title=fixer%3A invalid_definition") for line in done.annotations)
+
+
 def test_validate_passes_a_sound_agent_on_any_event(runner: Runner) -> None:
     done = runner.run({}, name="push", mode="validate")
     assert done.exit_code == 0
     assert done.outputs["outcome"] == "completed"
     assert "fixer: no problems" in done.log
+    assert done.outputs["reason"] == "Before the run: checked fixer: no problems"
     assert done.annotations == []
 
 
