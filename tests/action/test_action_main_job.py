@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,6 +203,28 @@ def test_a_secret_that_the_model_knows_is_in_nothing_that_anybody_sees(world: Wo
         place: [] for place in seen
     }
     assert "***" in world.comments()[0]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only a root process can give the tools a user of their own")
+def test_with_isolation_required_the_tools_are_somebody_else_and_see_nothing_of_the_parent() -> None:
+    with tempfile.TemporaryDirectory(prefix="stepflow-test-") as place:
+        Path(place).chmod(0o755)
+        with open_world(Path(place)) as world:
+            world.runner.inputs["isolation"] = "required"
+            hunt = (
+                f"id -u; cat /proc/{os.getpid()}/environ /proc/[0-9]*/environ {world.runner.folder}/* | tr '\\0' '\\n'"
+            )
+            world.runner.folder.chmod(0o700)
+            done = world.run([bash(f"{hunt}; true"), *solve()])
+            assert done.exit_code == 0, done.log
+            report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+            said = world.model.bodies[1]["messages"][-1]["content"][0]["content"]
+            owner = (world.checkout / "greeting.txt").stat().st_uid
+        assert said.splitlines()[0] not in ("0", "")
+        assert "lent the checkout" in report["isolation"]["uid"]
+        assert owner == 0
+        transcript = json.dumps(world.model.bodies)
+        assert [secret for secret in SECRETS if secret in transcript] == []
 
 
 def test_the_same_event_twice_makes_one_comment_one_pull_request_and_one_branch(world: World) -> None:
