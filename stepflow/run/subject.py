@@ -30,7 +30,8 @@ MOST_AUTHORS = 20
 LONGEST_DISCUSSION = 20_000
 THREE_WAYS = (
     "Give the text with the input `issue-text`, or let it be read with `read-token: ${{ github.token }}` and the "
-    "permission `issues: read`, or start the agent by its label: that event carries the text."
+    "permission `issues: read`, or start the agent by its label, whose event carries the text "
+    "(in a terminal: `--event`)."
 )
 
 
