@@ -10,9 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.checkout import Invocation
 from tests.servers.messages_api import Drop, Reply
 from tests.world import World, answer, bash, label_event, solve, understood
+
+pytestmark = pytest.mark.whole
 
 ENTRYPOINT = Path(__file__).parents[2] / "entrypoint.py"
 MARK = "86399.25"

@@ -13,6 +13,8 @@ from stepflow.action import act
 from tests.checkout import Invocation, git
 from tests.world import BRANCH, COMMIT, MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
 
+pytestmark = pytest.mark.whole
+
 
 def journal(done: Invocation) -> list[dict]:
     """The events of a run."""

@@ -13,6 +13,8 @@ from tests.readable import stumbles
 from tests.servers.messages_api import Failure, Reply
 from tests.world import BRANCH, COMMIT, FastClock, World, answer, bash, label_event, solve, understood
 
+pytestmark = pytest.mark.whole
+
 WORK_ON = answer("continuation.issue", "repeat", summary="still at it")
 HANDED_OVER = answer("continuation.issue", "handoff", summary="done")
 CLAIM = answer("closure.issue", "closing", comment="done")

@@ -9,6 +9,8 @@ import pytest
 from stepflow.boundary.comment import Marker
 from tests.world import MODEL_KEY, TOKEN, World, label_event, solve
 
+pytestmark = pytest.mark.whole
+
 READ_TOKEN = "github_pat_readonly0123456789"
 DISPATCH = {"sender": {"login": "bob", "type": "User"}, "repository": {"full_name": "o/r", "default_branch": "main"}}
 

@@ -13,6 +13,8 @@ from stepflow.action import act
 from tests.checkout import Invocation
 from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
 
+pytestmark = pytest.mark.whole
+
 READ_TOKEN = "github_pat_readonly0123456789"
 KEY_LINES = ("-----BEGIN KEY-----", "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC", "qZ7kPv0x3mYtLw9sB2dFhJnRcTgUeXoA")
 
