@@ -5,9 +5,11 @@ Takes: the working tree. Gives: fixtures. May touch: the Docker engine, temporar
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,13 +26,22 @@ BUILT_IMAGE = os.environ.get("STEPFLOW_IMAGE", "")
 
 
 @pytest.fixture(scope="session")
-def engine() -> None:
-    """A Docker engine that answers. Without one these tests fail: they were asked for, and a skip looks like a pass."""
+def engine() -> Iterator[None]:
+    """A Docker engine that answers. Without one these tests fail: they were asked for, and a skip looks like a pass.
+
+    One session at a time has it: act names its containers and images after the workflow and the action, so that two at
+    once would remove each other's.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        pytest.fail("the end-to-end tests share one engine; run them without -n")
     if shutil.which("docker") is None:
         pytest.fail("no docker command on this machine; the end-to-end tests need a Docker engine")
     asked = subprocess.run(["docker", "version"], capture_output=True, text=True, check=False)
     if asked.returncode:
         pytest.fail(f"no Docker engine answers; start one or set DOCKER_HOST:\n{asked.stderr}")
+    with (Path(tempfile.gettempdir()) / f"stepflow-e2e-{os.getuid()}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")
