@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -67,10 +68,27 @@ def install_packages(
 
 def _run(words: tuple[str, ...], path: Sequence[str], timeout: float) -> tuple[int, str]:
     """One call of apt-get in a process group of its own, which ends with it, also when a signal ends the run."""
-    environment = {"PATH": os.pathsep.join(path), "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    with subprocess.Popen(  # noqa: S603 - the system's own program; the names were checked
+    # A signal that struck inside `Popen` itself would leave a process that nobody knows; only the main thread gets one.
+    with ThreadPoolExecutor(max_workers=1) as starter:
+        starting = starter.submit(_start, words, path)
+        try:
+            process = starting.result()
+            output, _ = process.communicate(timeout=max(timeout, 0))
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            output, _ = process.communicate()
+            output += f"\n{' '.join(words[:2])} took too long and was ended."
+        except BaseException:
+            if starting.exception() is None:
+                _kill(starting.result())
+            raise
+    return process.returncode, output
+
+
+def _start(words: tuple[str, ...], path: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - the system's own program; the names were checked
         words,
-        env=environment,
+        env={"PATH": os.pathsep.join(path), "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -78,19 +96,10 @@ def _run(words: tuple[str, ...], path: Sequence[str], timeout: float) -> tuple[i
         text=True,
         errors="replace",
         start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=max(timeout, 0))
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            output, _ = process.communicate()
-            output += f"\n{' '.join(words[:2])} took too long and was ended."
-        except BaseException:
-            _kill(process)
-            raise
-    return process.returncode, output
+    )
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

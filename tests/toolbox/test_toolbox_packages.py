@@ -67,7 +67,9 @@ def test_what_takes_too_long_is_ended_with_all_its_children(tmp_path: Path, log:
 
 def test_an_interrupted_installation_leaves_no_process_behind(tmp_path: Path, log: Path) -> None:
     path = fake_apt(tmp_path / "bin", f"sleep 60 & echo $! > {log}; wait")
-    program = f"from stepflow.toolbox import install_packages; install_packages(('a',), path={path!r})"
+    # A shell may have started these tests deaf to SIGINT.
+    listens = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{listens}; from stepflow.toolbox import install_packages; install_packages(('a',), path={path!r})"
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as parent:
         until = time.monotonic() + 20
         while not (log.exists() and log.read_text().strip()) and time.monotonic() < until:
