@@ -32,7 +32,7 @@ class AnthropicModel:
     the process environment, and redirects by the service, are not followed, because the environment of a job is
     written by whatever ran before. Use it as a context manager, or call `close`.
 
-    `max_tokens` caps one answer; 32,000 is what every model that the SDK lists can give. The timeouts are in seconds;
+    `max_tokens` caps one answer; a model that allows less refuses the request and says so. The timeouts are in seconds;
     `read_timeout` is the longest silence between two pieces of an answer.
     """
 
