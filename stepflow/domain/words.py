@@ -89,6 +89,13 @@ class Isolation(StrEnum):
     BEST_EFFORT = "best-effort"
 
 
+class Network(StrEnum):
+    """Whether tools and validators may use the network (action.md, input `network`)."""
+
+    FULL = "full"
+    NONE = "none"
+
+
 class Permission(StrEnum):
     """What somebody may do in a repository, in GitHub's words, from least to most."""
 

@@ -11,10 +11,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from stepflow.domain.redact import SHORTEST_SECRET
+from stepflow.domain.words import Network
 from stepflow.errors import InputError
 from stepflow.llm import is_priced
 from stepflow.load import find_agents
-from stepflow.run.input_types import BoundaryMode, Network, Provider
+from stepflow.run.input_types import BoundaryMode, Provider
 from stepflow.toolbox import check_packages, check_pass_env
 
 if TYPE_CHECKING:

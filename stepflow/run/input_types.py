@@ -42,13 +42,6 @@ class BoundaryMode(StrEnum):
     DRY_RUN = "dry-run"
 
 
-class Network(StrEnum):
-    """Whether tools may use the network."""
-
-    FULL = "full"
-    NONE = "none"
-
-
 def empty_to_none(value: object) -> object:
     """An empty text is an input that was not given."""
     return None if isinstance(value, str) and not value.strip() else value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import Isolation, OnFailure, Permission
+from stepflow.domain.words import Isolation, Network, OnFailure, Permission
 from stepflow.errors import InputError
 from stepflow.run.input_types import (
     BoundaryMode,
@@ -22,7 +22,6 @@ from stepflow.run.input_types import (
     Lines,
     Map,
     Mode,
-    Network,
     OptionalDollars,
     OptionalFlag,
     Provider,

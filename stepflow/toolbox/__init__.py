@@ -6,10 +6,11 @@ May touch: processes, the checkout.
 
 from stepflow.toolbox.box import Toolbox
 from stepflow.toolbox.environment import SYSTEM_PATH, check_pass_env
-from stepflow.toolbox.options import ProcessLimits, ToolboxOptions, UserPolicy
+from stepflow.toolbox.options import LAYERS, ProcessLimits, ToolboxOptions, UserPolicy
 from stepflow.toolbox.packages import check_packages, install_packages
 
 __all__ = [
+    "LAYERS",
     "SYSTEM_PATH",
     "ProcessLimits",
     "Toolbox",

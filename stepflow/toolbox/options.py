@@ -10,13 +10,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from stepflow.domain.words import Isolation
+from stepflow.domain.words import Isolation, Network
+from stepflow.errors import IsolationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 _MIB = 1024 * 1024
+#: The layers that keep the tools away from the rest, as the report names them, in the order of security.md's table.
+LAYERS = (
+    *("uid", "gid", "environment", "path", "limits", "no_new_privs"),
+    *("life", "memory", "landlock", "seccomp", "network"),
+)
 
 
 class UserPolicy(StrEnum):
@@ -43,9 +49,12 @@ class ToolboxOptions:
     not die, and reading what is left, on a machine under load.
     `home_programs`: what is installed into `~/.local/bin` of the tools' own home is found, after everything else.
     `private_root` is where the tools' HOME and TMPDIR are made; None means the system's place for temporary files.
+    `without` names layers of `LAYERS` to leave out, for tests that show what each layer stops and to stand for a kernel
+    that lacks one; no input sets it.
     """
 
     isolation: Isolation = Isolation.REQUIRED
+    network: Network = Network.FULL
     user: UserPolicy = UserPolicy.SEPARATE
     pass_env: Mapping[str, str] = field(default_factory=dict)
     home_programs: bool = False
@@ -55,3 +64,11 @@ class ToolboxOptions:
     file_timeout: float = 30.0
     grace: float = 30.0
     private_root: Path | None = None
+    without: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(self.without - set(LAYERS)):
+            raise IsolationError(
+                f"There is no layer {', '.join(map(repr, unknown))} to leave out.",
+                hint=f"The layers are {', '.join(LAYERS)}.",
+            )
