@@ -1,0 +1,156 @@
+"""System call filters: kernel doors that no tool needs and that lead around the other layers (security.md "network").
+
+Takes: which doors to shut. Gives: why a filter could not be put on, empty when it is on.
+May touch: the rights of the calling process and everything below it, for good.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from dataclasses import dataclass
+
+# No library: this side is started with -I -S and sees the standard library alone. Numbers of calls and machines stand
+# in asm/unistd_64.h, linux/audit.h and linux/elf-em.h of linux-libc-dev 6.12, the filter language in
+# linux/bpf_common.h and linux/seccomp.h, address families in glibc's bits/socket.h.
+_SET_SECCOMP = 22
+_MODE_FILTER = 2
+_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+_LOAD_WORD, _EQUAL, _AT_LEAST, _HAS_BIT, _MASK, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+#: struct seccomp_data: where the call's number, the machine and the low word of the first argument stand.
+_CALL, _MACHINE, _FIRST_ARGUMENT, _WORD_OF_ARGUMENT = 0, 4, 16, 8
+#: Calls of the x32 convention, which the kernel takes from any x86_64 process, carry this bit.
+_X32_BIT = 0x40000000
+
+_CLONE_NEWUSER = 0x10000000
+_AF_UNIX, _AF_ALG, _AF_VSOCK = 1, 38, 40
+#: Types of sockets, and what of socket's second argument is no flag: SOCK_NONBLOCK and SOCK_CLOEXEC are higher bits.
+_SOCK_STREAM, _SOCK_SEQPACKET, _TYPE_BITS = 1, 5, 0xF
+
+NUMBERS = {
+    "x86_64": {
+        **{"socket": 41, "socketpair": 53, "clone": 56, "unshare": 272, "clone3": 435},
+        **{"add_key": 248, "request_key": 249, "keyctl": 250},
+        **{"perf_event_open": 298, "bpf": 321, "userfaultfd": 323},
+        **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
+    },
+    "aarch64": {
+        **{"socket": 198, "socketpair": 199, "clone": 220, "unshare": 97, "clone3": 435},
+        **{"add_key": 217, "request_key": 218, "keyctl": 219},
+        **{"perf_event_open": 241, "bpf": 280, "userfaultfd": 282},
+        **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
+    },
+}
+_AUDIT_MACHINES = {"x86_64": 62 | 0xC0000000, "aarch64": 183 | 0xC0000000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Refuse a call with `error`: always, or when one of its arguments, masked, fits.
+
+    `bit`: only when that bit is set. `is_one_of`: only for these values. `is_none_of`: for all but these values.
+    """
+
+    call: str
+    error: int = errno.EPERM
+    argument: int = 0
+    mask: int = 0xFFFFFFFF
+    bit: int = 0
+    is_one_of: tuple[int, ...] = ()
+    is_none_of: tuple[int, ...] = ()
+
+
+#: Opens sockets and files in the kernel's own threads, past a filter on calls. Programs take ENOSYS for an old kernel.
+_IO_URING = tuple(
+    Rule(call=call, error=errno.ENOSYS) for call in ("io_uring_setup", "io_uring_enter", "io_uring_register")
+)
+#: What no tool needs. Not here: mount and its family, which Landlock refuses and which need a capability; ptrace and
+#: process_vm_readv, which Landlock bounds to what the tools have started, so that they can be debugged.
+BASE = (
+    *_IO_URING,
+    # A user namespace gives all capabilities over a part of the kernel that is otherwise out of reach.
+    Rule(call="unshare", bit=_CLONE_NEWUSER),
+    Rule(call="clone", bit=_CLONE_NEWUSER),
+    # Its flags lie in memory, where no filter can look; the C library falls back to clone.
+    Rule(call="clone3", error=errno.ENOSYS),
+    # Key rings belong to the user and the login session, whatever sandbox a process is in, and outlive the run.
+    *(Rule(call=call) for call in ("add_key", "request_key", "keyctl")),
+    # They serve attacks on the kernel more often than any build.
+    *(Rule(call=call) for call in ("bpf", "perf_event_open", "userfaultfd")),
+    # The first is kernel surface only; the second reaches the host of a virtual machine around every network rule.
+    Rule(call="socket", error=errno.EAFNOSUPPORT, is_one_of=(_AF_ALG, _AF_VSOCK)),
+)
+#: `network: none`: of all families of sockets, present and future, the one that stays on the machine.
+NO_NETWORK = (
+    *_IO_URING,
+    *(Rule(call=call, error=errno.EACCES, is_none_of=(_AF_UNIX,)) for call in ("socket", "socketpair")),
+)
+#: For uid 0: a socket file of root's opens to it, and neither Landlock nor the loss of capabilities hinders that. A
+#: pair is tied to its other end; only one of datagrams can be pointed elsewhere.
+NO_UNIX_SOCKETS = (
+    Rule(call="socket", error=errno.EACCES, is_one_of=(_AF_UNIX,)),
+    Rule(
+        call="socketpair", error=errno.EACCES, argument=1, mask=_TYPE_BITS, is_none_of=(_SOCK_STREAM, _SOCK_SEQPACKET)
+    ),
+)
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_INSTRUCTION = struct.Struct("=HBBI")
+
+
+def refuse(rules: tuple[Rule, ...]) -> str:
+    """Put a filter on this process for good; gives the problem, empty when it is in force."""
+    machine = os.uname().machine
+    if machine not in NUMBERS or struct.calcsize("P") != 8 or not hasattr(_LIBC, "prctl"):
+        return f"this version has no filter for {os.uname().sysname} {machine}"
+    code = b"".join(_program(rules, machine))
+    buffer = ctypes.create_string_buffer(code, len(code))
+    # struct sock_fprog: the number of instructions and, after padding, a pointer to them.
+    program = struct.pack("HP", len(code) // _INSTRUCTION.size, ctypes.addressof(buffer))
+    if _LIBC.prctl(_SET_SECCOMP, ctypes.c_ulong(_MODE_FILTER), program, ctypes.c_ulong(0), ctypes.c_ulong(0)) == 0:
+        return ""
+    return os.strerror(ctypes.get_errno())
+
+
+def _program(rules: tuple[Rule, ...], machine: str) -> list[bytes]:
+    """Refuse calls of another convention, whose numbers mean something else, then what the rules say."""
+    code = [
+        _word(_LOAD_WORD, _MACHINE),
+        _word(_EQUAL, _AUDIT_MACHINES[machine], yes=1, no=0),
+        _give(errno.EPERM),
+        _word(_LOAD_WORD, _CALL),
+        _word(_AT_LEAST, _X32_BIT, yes=0, no=1),
+        _give(errno.ENOSYS),
+    ]
+    for rule in rules:
+        block = [*_condition(rule), _give(rule.error)]
+        code += [_word(_LOAD_WORD, _CALL), _word(_EQUAL, NUMBERS[machine][rule.call], yes=0, no=len(block)), *block]
+    return [*code, _word(_RETURN, _ALLOW)]
+
+
+def _condition(rule: Rule) -> list[bytes]:
+    """Instructions after which the next one refuses, and the one after that goes on."""
+    if not (rule.bit or rule.is_one_of or rule.is_none_of):
+        return []
+    load = [
+        _word(_LOAD_WORD, _FIRST_ARGUMENT + rule.argument * _WORD_OF_ARGUMENT),
+        _word(_MASK, rule.mask),
+    ]
+    if rule.bit:
+        return [*load, _word(_HAS_BIT, rule.bit, yes=0, no=1)]
+    values = rule.is_one_of or rule.is_none_of
+    left = range(len(values) - 1, -1, -1)
+    if rule.is_none_of:
+        return [*load, *(_word(_EQUAL, value, yes=after + 1, no=0) for value, after in zip(values, left, strict=True))]
+    tests = [_word(_EQUAL, value, yes=after, no=0 if after else 1) for value, after in zip(values, left, strict=True)]
+    return [*load, *tests]
+
+
+def _give(error: int) -> bytes:
+    return _word(_RETURN, _ERROR | error)
+
+
+def _word(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
+    return _INSTRUCTION.pack(code, yes, no, value)
