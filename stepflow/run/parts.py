@@ -29,7 +29,9 @@ def toolbox_options(request: RunRequest) -> ToolboxOptions:
     """What the inputs say about the sandbox."""
     inputs, environment = request.inputs, request.environment
     passed = {name: environment[name] for name in inputs.pass_env if name in environment}
-    return ToolboxOptions(isolation=inputs.isolation, pass_env=passed, home_programs=bool(inputs.setup))
+    return ToolboxOptions(
+        isolation=inputs.isolation, network=inputs.network, pass_env=passed, home_programs=bool(inputs.setup)
+    )
 
 
 def boundary_settings(request: RunRequest) -> BoundarySettings:

@@ -22,6 +22,8 @@ from stepflow.toolbox.identity import choose_identity
 from stepflow.toolbox.isolation import Found, judge_layers
 from stepflow.toolbox.lending import Loan
 from stepflow.toolbox.options import ToolboxOptions
+from stepflow.toolbox.reach import reach
+from stepflow.toolbox.settling import settle_request
 from stepflow.toolbox.surroundings import interpreter_programs, private_folder
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from stepflow.domain.conversation import ToolUse
     from stepflow.domain.json import JsonObject
     from stepflow.ports import Commands, Tools
-    from stepflow.toolbox.identity import Identity
     from stepflow.toolbox.isolation import Layer
 
 _START_TIMEOUT = 30.0
@@ -59,23 +60,20 @@ class Toolbox:
         with contextlib.ExitStack() as ending:
             private = ending.enter_context(private_folder(chosen, choice.identity))
             programs = interpreter_programs(place, chosen)
-            environment = build_environment(
-                checkout=place,
-                private=private,
-                programs=programs.folder,
-                pass_env=chosen.pass_env,
-                home_programs=chosen.home_programs,
-            )
+            environment = build_environment(checkout=place, private=private, programs=programs.folder, options=chosen)
+            open_places = reach(checkout=place, private=private, path=environment["PATH"])
             if choice.identity:
                 loan = Loan(place, choice.identity)
                 ending.callback(loan.take_back)
                 loan.begin()
             connection = Connection(checkout=place, environment=environment)
             ending.callback(connection.close)
-            facts = connection.ask(_settings(place, choice.identity, chosen), timeout=_START_TIMEOUT)
+            first = settle_request(place, choice.identity, chosen, open_places)
+            facts = connection.ask(first, timeout=_START_TIMEOUT)
             if "problem" in facts:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
-            found = Found(facts=facts, choice=choice, options=chosen, path=programs.state(choice.identity))
+            path = programs.state(choice.identity)
+            found = Found(facts=facts, choice=choice, options=chosen, path=path, git_outside=open_places.git)
             box = cls(connection=connection, layers=judge_layers(found), options=chosen)
             box._ending = ending.pop_all()
         return box
@@ -199,19 +197,3 @@ def _existing(checkout: Path) -> Path:
     if not place.is_dir():
         raise IsolationError(f"There is no folder {place} to run tools in.", hint="Check the repository out first.")
     return place
-
-
-def _settings(checkout: Path, identity: Identity | None, options: ToolboxOptions) -> JsonObject:
-    return {
-        "op": "settle",
-        "checkout": str(checkout),
-        "uid": identity.uid if identity else None,
-        "gid": identity.gid if identity else None,
-        "guard_uid": identity.guard_uid if identity else None,
-        "processes": options.limits.processes,
-        "file_bytes": options.limits.file_bytes,
-        "open_files": options.limits.open_files,
-        "bash_timeout": options.bash_timeout,
-        "bash_max_timeout": options.bash_max_timeout,
-        "file_timeout": options.file_timeout,
-    }

@@ -1,16 +1,18 @@
 """The tools' environment, built from nothing (security.md cases 1 and 15).
 
 Takes: paths and the variables that the workflow's author passes on. Gives: all that a tool will see.
-May touch: nothing.
+May touch: nothing; the parent's own variables only for a toolbox that goes without the layer.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.errors import InputError
+from stepflow.toolbox.options import ToolboxOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,15 +37,12 @@ _GIT_CONFIG = (
 
 
 def build_environment(
-    *, checkout: Path, private: Path, programs: Path | None, pass_env: Mapping[str, str], home_programs: bool = False
+    *, checkout: Path, private: Path, programs: Path | None, options: ToolboxOptions
 ) -> dict[str, str]:
     """Every variable of every tool. Raises `InputError` for a name in `pass_env` that tools must not be given."""
     home = private / "home"
-    # The interpreter's own programs (mypy, pytest) and those of the tools' home come last, in this order: nothing there
-    # can stand in for a system program.
-    last = (programs, home / HOME_PROGRAMS if home_programs else None)
     fixed = {
-        "PATH": ":".join((*SYSTEM_PATH, *(str(folder) for folder in last if folder))),
+        "PATH": _path(home, programs, options),
         "HOME": str(home),
         "TMPDIR": str(private / "tmp"),
         "LANG": "C.UTF-8",
@@ -58,13 +57,25 @@ def build_environment(
         "PYTHONDONTWRITEBYTECODE": "1",
         **_git_config(("safe.directory", str(checkout)), *_GIT_CONFIG),
     }
-    _check_names(pass_env, fixed)
-    return {**fixed, **pass_env}
+    _check_names(options.pass_env, fixed)
+    inherited = os.environ if "environment" in options.without else {}
+    return {**inherited, **fixed, **options.pass_env}
 
 
 def check_pass_env(pass_env: Mapping[str, str]) -> None:
     """Raises `InputError` for a variable that tools must not be given, before anything is started."""
-    build_environment(checkout=Path("/"), private=Path("/"), programs=None, pass_env=pass_env)
+    build_environment(checkout=Path("/"), private=Path("/"), programs=None, options=ToolboxOptions(pass_env=pass_env))
+
+
+def _path(home: Path, programs: Path | None, options: ToolboxOptions) -> str:
+    """The interpreter's own programs (mypy, pytest) and those of the tools' home come last, in this order.
+
+    So nothing there can stand in for a system program.
+    """
+    if "path" in options.without:
+        return os.environ["PATH"]
+    last = (programs, home / HOME_PROGRAMS if options.home_programs else None)
+    return ":".join((*SYSTEM_PATH, *(str(folder) for folder in last if folder)))
 
 
 def _git_config(*settings: tuple[str, str]) -> dict[str, str]:

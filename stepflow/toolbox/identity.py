@@ -57,12 +57,14 @@ def choose_identity(checkout: Path, options: ToolboxOptions) -> Choice:
     """A root parent gets an unprivileged user; raises `IsolationError` where that is impossible and required."""
     if os.getuid() != 0:
         return Choice(identity=None, reason="the parent is no root process and keeps its user")
+    if "uid" in options.without:
+        return Choice(identity=None, reason="switched off")
     if options.user is UserPolicy.STAY:
         return Choice(identity=None, reason="the caller asked to stay root")
     owner = checkout.stat().st_uid
     obstacle = _missing_rights() or _unreachable(checkout, owner, options)
     if not obstacle:
-        return Choice(identity=_identity(owner))
+        return Choice(identity=_identity(checkout.stat(), options))
     if options.isolation is Isolation.REQUIRED or owner != 0:
         raise IsolationError(
             f"The tools cannot get a user of their own: {obstacle}.",
@@ -88,13 +90,14 @@ def closed_interpreter(uid: int) -> Path | None:
     return closed_folder(interpreter.parent, uid) or closed_folder(interpreter, uid)
 
 
-def _identity(owner: int) -> Identity:
+def _identity(checkout: os.stat_result, options: ToolboxOptions) -> Identity:
+    owner = checkout.st_uid
     users = {user.pw_uid for user in pwd.getpwall()} | {process.uid for process in process_table()}
     uid = owner or _unused(users)
     groups = {group.gr_gid for group in grp.getgrall()} | {user.pw_gid for user in pwd.getpwall()}
     return Identity(
         uid=uid,
-        gid=_unused(groups, "/proc/self/gid_map"),
+        gid=checkout.st_gid if "gid" in options.without else _unused(groups, "/proc/self/gid_map"),
         guard_uid=_unused(users | {uid}),
         given=owner == 0,
     )
@@ -136,5 +139,7 @@ def _unreachable(checkout: Path, owner: int, options: ToolboxOptions) -> str:
     above = closed_folder(checkout.parent, owner or -1)
     if above:
         return f"{above}, above the checkout {checkout}, can be entered only by its owner"
-    above = closed_interpreter(owner or -1) if options.isolation is Isolation.BEST_EFFORT else None
+    # A toolbox that leaves layers out shows what the others stop, so it keeps its user all the same.
+    wants_programs = options.isolation is Isolation.BEST_EFFORT and not options.without
+    above = closed_interpreter(owner or -1) if wants_programs else None
     return f"{above}, above the Python interpreter, can be entered only by its owner" if above else ""

@@ -1,19 +1,21 @@
 """What keeps the tools away from the rest, layer by layer (security.md "The toolbox process").
 
 Takes: what the program found when it settled. Gives: one state per layer; refuses when a demanded one is missing.
-May touch: nothing. A further layer is one more function in `_LAYERS`.
+May touch: nothing. A further layer is one more function in `_STATES` and one more name in `options.LAYERS`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from stepflow.domain.words import Isolation
+from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
+from stepflow.toolbox.inner import landlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from stepflow.toolbox.identity import Choice
     from stepflow.toolbox.options import ToolboxOptions
@@ -30,24 +32,49 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What is known once the program runs: its own facts, and what was decided before."""
+    """What is known once the program runs: its own facts, and what was decided before.
+
+    `git_outside`: folders that the checkout's git needs and that do not lie in it.
+    """
 
     facts: Mapping[str, object]
     choice: Choice
     options: ToolboxOptions
     path: str
+    git_outside: tuple[Path, ...] = ()
 
 
 def judge_layers(found: Found) -> tuple[Layer, ...]:
     """Every layer's state; raises `IsolationError` when `isolation: required` and one is missing."""
-    layers = tuple(layer(found) for layer in _LAYERS)
+    layers = tuple(_state_of(name, found) for name in _STATES)
     missing = [f"{layer.name}: {layer.state}" for layer in layers if layer.missing]
     if missing and found.options.isolation is Isolation.REQUIRED:
         raise IsolationError(
             f"The tools cannot be kept apart as `isolation: required` demands. {'; '.join(missing)}.",
             hint="Use the action's container on Linux, or set `isolation: best-effort` where you trust what runs.",
         )
+    _check_root(found, {layer.name for layer in layers if layer.missing})
     return layers
+
+
+def _state_of(name: str, found: Found) -> Layer:
+    if name in found.options.without:
+        return Layer(name=name, state="switched off", missing=True)
+    return _STATES[name](found)
+
+
+def _check_root(found: Found, missing: set[str]) -> None:
+    """Root's files and sockets open to uid 0 without any capability, so it stays only where two layers hold it."""
+    if found.facts["uid"] != 0 or "uid" in found.options.without:
+        return
+    lacking = [*sorted({"landlock", "seccomp"} & missing)]
+    if not found.facts.get("capabilities_dropped"):
+        lacking.append("empty capability sets")
+    if lacking:
+        raise IsolationError(
+            f"The tools would stay root ({found.choice.reason}), and that needs {', '.join(lacking)} as well.",
+            hint="Run as an ordinary user, or put the checkout where a user of the tools' own can be given it.",
+        )
 
 
 def _uid(found: Found) -> Layer:
@@ -82,9 +109,13 @@ def _limits(found: Found) -> Layer:
     bound = found.options.limits
     size = f"{bound.file_bytes / 2**30:g} GiB"
     state = f"{bound.processes} more processes, files up to {size}, {bound.open_files} open files"
-    if not found.facts["no_new_privileges"]:
-        return Layer(name="limits", state=f"{state}; no_new_privs is not to be had here", missing=True)
-    return Layer(name="limits", state=f"no_new_privs, {state}")
+    return Layer(name="limits", state=state)
+
+
+def _no_new_privs(found: Found) -> Layer:
+    if found.facts["no_new_privs"]:
+        return Layer(name="no_new_privs", state="no program gains rights by being started")
+    return Layer(name="no_new_privs", state="not to be had here", missing=True)
 
 
 def _life(found: Found) -> Layer:
@@ -100,23 +131,52 @@ def _memory(found: Found) -> Layer:
     return Layer(name="memory", state="the supervisor's memory is open to its own user")
 
 
-def _landlock(_found: Found) -> Layer:
-    return Layer(name="landlock", state="not in this version")
+def _landlock(found: Found) -> Layer:
+    fact = cast("Mapping[str, object]", found.facts["landlock"])
+    abi = int(str(fact["abi"]))
+    if not abi:
+        state = f"not to be had here ({fact['problem']}): the tools reach every file that their user may"
+        return Layer(name="landlock", state=state, missing=True)
+    notes = [f"ABI {abi}", *(gap for since, gap in _GAPS if abi < since)]
+    if found.git_outside:
+        folders = ", ".join(map(str, found.git_outside))
+        notes.append(f"open as well, because the checkout's git needs it: {folders}, which others may share")
+    return Layer(name="landlock", state="; ".join(notes), missing=abi < landlock.ABI_REFER or bool(found.git_outside))
 
 
-def _network(_found: Found) -> Layer:
-    return Layer(name="network", state="open; closing it is not in this version")
+def _seccomp(found: Found) -> Layer:
+    if problem := found.facts["seccomp"]:
+        return Layer(name="seccomp", state=f"not to be had here: {problem}", missing=True)
+    sockets = ", no unix sockets" if found.facts["uid"] == 0 else ""
+    return Layer(name="seccomp", state=f"no io_uring, key rings, new user namespaces, kernel programs{sockets}")
 
 
-_LAYERS: tuple[Callable[[Found], Layer], ...] = (
-    _uid,
-    _gid,
-    _environment,
-    _path,
-    _git,
-    _limits,
-    _life,
-    _memory,
-    _landlock,
-    _network,
+def _network(found: Found) -> Layer:
+    if found.options.network is Network.FULL:
+        return Layer(name="network", state="open")
+    if problem := found.facts["network"]:
+        return Layer(name="network", state=f"cannot be closed here: {problem}", missing=True)
+    return Layer(name="network", state="closed: no sockets but those between processes of this machine")
+
+
+#: What a kernel before that ABI does not know of.
+_GAPS = (
+    (landlock.ABI_REFER, "files cannot be moved between folders"),
+    (landlock.ABI_TRUNCATE, "truncating files is not covered"),
+    (landlock.ABI_IOCTL, "ioctl on devices is not covered"),
+    (landlock.ABI_SCOPES, "signals and abstract sockets are not covered"),
 )
+_STATES: Mapping[str, Callable[[Found], Layer]] = {
+    "uid": _uid,
+    "gid": _gid,
+    "environment": _environment,
+    "path": _path,
+    "git": _git,
+    "limits": _limits,
+    "no_new_privs": _no_new_privs,
+    "life": _life,
+    "memory": _memory,
+    "landlock": _landlock,
+    "seccomp": _seccomp,
+    "network": _network,
+}

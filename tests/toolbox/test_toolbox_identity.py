@@ -81,7 +81,7 @@ class TestEnvironment:
         place = Path("/nowhere")
         system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         for programs, path in ((Path("/venv/bin"), f"{system}:/venv/bin"), (None, system)):
-            environment = build_environment(checkout=place, private=place, programs=programs, pass_env={})
+            environment = build_environment(checkout=place, private=place, programs=programs, options=ToolboxOptions())
             assert environment["PATH"] == path
 
     def test_an_interpreter_inside_the_checkout_is_left_out_or_named(self):
@@ -109,9 +109,9 @@ class TestEnvironment:
 class TestStates:
     def test_each_layer_has_a_state(self, box):
         assert list(box.toolbox.isolation) == [
-            *("uid", "gid", "environment", "path", "git", "limits", "life", "memory", "landlock", "network")
+            *("uid", "gid", "environment", "path", "git", "limits", "no_new_privs"),
+            *("life", "memory", "landlock", "seccomp", "network"),
         ]
-        assert box.toolbox.isolation["landlock"] == "not in this version"
         assert box.toolbox.warnings == ()
 
     @root_only
@@ -130,10 +130,18 @@ class TestStates:
         assert {int(bits, 16) for bits in capabilities} == {0}
         assert [warning.partition(":")[0] for warning in box.toolbox.warnings] == ["uid"]
 
-    @pytest.mark.parametrize("fact", ["no_new_privileges", "subreaper", "dies_with_parent"])
+    @pytest.mark.parametrize(
+        "fact",
+        [
+            *({"no_new_privs": False}, {"subreaper": False}, {"dies_with_parent": False}),
+            *({"landlock": {"abi": 0, "problem": "no_new_privs"}}, {"seccomp": "no_new_privs"}),
+        ],
+        ids=lambda fact: next(iter(fact)),
+    )
     def test_where_the_kernel_lacks_a_layer_it_is_refused_or_warned_about(self, fact):
-        names = ("no_new_privileges", "undumpable", "subreaper", "dies_with_parent")
-        facts = {**dict.fromkeys(names, True), fact: False, "platform": "darwin", "uid": 501, "gid": 20}
+        facts = dict.fromkeys(("no_new_privs", "undumpable", "subreaper", "dies_with_parent"), True)
+        facts |= {"landlock": {"abi": 7, "problem": ""}, "seccomp": "", "platform": "darwin", "uid": 501, "gid": 20}
+        facts |= fact
         choice = Choice(identity=None, reason="kept")
         with pytest.raises(IsolationError, match=r"darwin|no_new_privs"):
             judge_layers(Found(facts=facts, choice=choice, options=ToolboxOptions(), path="fixed"))

@@ -51,9 +51,10 @@ class Limits:
 class Family:
     """Starts children and knows when they end."""
 
-    def __init__(self, *, request_fd: int, limits: Limits) -> None:
+    def __init__(self, *, request_fd: int, limits: Limits, without: frozenset[str] = frozenset()) -> None:
         self._request_fd = request_fd
         self._limits = limits
+        self._without = without
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         # A second user that only the supervisor has: what it starts drops to the tools' user and cannot signal it.
         self._user = os.geteuid() if os.getuid() != os.geteuid() else None
@@ -87,10 +88,17 @@ class Family:
             user=self._user,
             umask=0o022,
             start_new_session=True,
-            preexec_fn=lambda: limit_self(self._limits, allowed),  # noqa: PLW1509 - this program has one thread
+            preexec_fn=lambda: self.limit_child(allowed),  # noqa: PLW1509 - this program has one thread
         )
         self._children[child.pid] = child
         return child
+
+    def limit_child(self, allowed_processes: int) -> None:
+        """Put the limits on the calling process, which is a fresh child, and tie its life to the supervisor's."""
+        if "life" not in self._without:
+            kernel.die_with_parent(signal.SIGKILL)
+        if "limits" not in self._without:
+            _limit_self(self._limits, allowed_processes)
 
     def reap(self) -> None:
         """Take note of everything that has ended, orphans too."""
@@ -107,10 +115,12 @@ class Family:
                     os.waitpid(ended.si_pid, 0)
 
     def end(self) -> tuple[int, ...]:
-        """Kill every descendant; gives the ids of what would not die."""
+        """Kill every descendant (without the layer `life` only process groups); gives the ids of what would not die."""
         for pid in self._children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
+        if "life" in self._without:
+            return ()
         return kill_descendants(os.getpid(), reap=self.reap)
 
     def pump(self, sinks: Mapping[int, Sink], *, until: Callable[[], bool] | None = None, deadline: float) -> bool:
@@ -153,9 +163,7 @@ class Family:
         return tasks_of(os.geteuid()) + self._limits.processes
 
 
-def limit_self(limits: Limits, allowed_processes: int) -> None:
-    """Put the limits on the calling process, which is a fresh child, and tie its life to the supervisor's."""
-    kernel.die_with_parent(signal.SIGKILL)
+def _limit_self(limits: Limits, allowed_processes: int) -> None:
     _lower(resource.RLIMIT_NPROC, allowed_processes)
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     _lower(resource.RLIMIT_NOFILE, limits.open_files)

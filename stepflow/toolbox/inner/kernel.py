@@ -27,9 +27,12 @@ def die_with_parent(signal_number: int) -> bool:
     return _prctl(_SET_PDEATHSIG, signal_number)
 
 
-def become_undumpable() -> bool:
-    """Close this process's memory, environment and descriptors to others of the same user."""
-    return _prctl(_SET_DUMPABLE, 0)
+def become_undumpable(*, wanted: bool = True) -> bool:
+    """Close this process's memory, environment and descriptors to others of the same user.
+
+    When it is not wanted it is undone: the kernel does it by itself with a change of user.
+    """
+    return _prctl(_SET_DUMPABLE, 0 if wanted else 1)
 
 
 def become_subreaper() -> bool:

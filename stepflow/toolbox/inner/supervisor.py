@@ -78,7 +78,7 @@ class _Requests:
 class _Supervisor:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._family = Family(request_fd=_REQUESTS, limits=settings.limits)
+        self._family = Family(request_fd=_REQUESTS, limits=settings.limits, without=settings.without)
         self._shell: Shell | None = None
 
     def serve(self, requests: _Requests) -> int:
@@ -123,7 +123,7 @@ class _Supervisor:
             if name == "bash":
                 return self._bash(inputs)
             work = partial(_FILE_TOOLS[name], self._settings.checkout, inputs)
-            return {"text": run_worker(self._family, self._settings.limits, work, self._settings.file_timeout)}
+            return {"text": run_worker(self._family, work, self._settings.file_timeout)}
         except (Refusal, ShellRefusal) as exc:
             return {"text": f"{name}: {exc}", "is_error": True}
 

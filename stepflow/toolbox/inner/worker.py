@@ -13,14 +13,13 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from .family import limit_self
 from .output import HeadTail
 from .places import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .family import Family, Limits
+    from .family import Family
 
 #: What one file tool may hold in memory, beside the program itself.
 MEMORY = 1024 * 1024 * 1024
@@ -28,12 +27,12 @@ MEMORY = 1024 * 1024 * 1024
 _ANSWER_LIMIT = 16 * 1024 * 1024
 
 
-def run_worker(family: Family, limits: Limits, work: Callable[[], str], timeout: float) -> str:
+def run_worker(family: Family, work: Callable[[], str], timeout: float) -> str:
     """The text that `work` gives. Raises `Refusal` with the reason when it gives none in time."""
     answer_fd, answer_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _work_and_exit(work, limits, answer_end)
+        _work_and_exit(family, work, answer_end)
     os.close(answer_end)
     answer = HeadTail(_ANSWER_LIMIT)
     try:
@@ -46,13 +45,13 @@ def run_worker(family: Family, limits: Limits, work: Callable[[], str], timeout:
     return _read_answer(answer.text())
 
 
-def _work_and_exit(work: Callable[[], str], limits: Limits, answer_end: int) -> None:
+def _work_and_exit(family: Family, work: Callable[[], str], answer_end: int) -> None:
     """The child's whole life; it never returns, so that no error of ours makes a second supervisor of it."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        limit_self(limits, resource.getrlimit(resource.RLIMIT_NPROC)[1])
+        family.limit_child(resource.getrlimit(resource.RLIMIT_NPROC)[1])
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         answer = json.dumps(_answer(work)).encode()
         with os.fdopen(answer_end, "wb") as pipe:

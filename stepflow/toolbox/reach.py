@@ -1,0 +1,69 @@
+"""What Landlock leaves open to the tools (security.md "The toolbox process", row Landlock).
+
+Takes: the checkout, the tools' own folders, their PATH. Gives: `Reach`.
+May touch: reads where links and a linked checkout's `.git` file point to.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepflow.errors import IsolationError
+
+_SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
+#: Without these git, terminals and shared memory do not work.
+_DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts"))
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - named as a place to leave open, nothing is made there
+#: Where names of hosts are looked up; systemd makes it a link out of /etc.
+_RESOLVER = Path("/etc/resolv.conf")
+_GITDIR = "gitdir:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """Paths by what tools may do there. `git` are the checkout's own git folders that lie outside it."""
+
+    write: tuple[Path, ...]
+    read: tuple[Path, ...]
+    devices: tuple[Path, ...]
+    git: tuple[Path, ...]
+
+
+def reach(*, checkout: Path, private: Path, path: str) -> Reach:
+    """`private` holds HOME and TMPDIR, `path` is the tools' PATH."""
+    git = _git_outside(checkout)
+    interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    named = (*_SYSTEM, *interpreter, *path.split(":"))
+    read = dict.fromkeys((*(Path(place) for place in named), _RESOLVER.resolve()))
+    return Reach(
+        write=(checkout, private / "home", private / "tmp", Path(_SHARED_MEMORY), *git),
+        # An interpreter in the root would open everything.
+        read=tuple(place for place in read if place.is_absolute() and place != Path("/")),
+        devices=tuple(Path(device) for device in _DEVICES),
+        git=git,
+    )
+
+
+def _git_outside(checkout: Path) -> tuple[Path, ...]:
+    """A linked worktree or a submodule keeps its git folder elsewhere, and a worktree shares the rest with others."""
+    entry = checkout / ".git"
+    try:
+        folder = _pointed_to(entry, _GITDIR) if entry.is_file() else entry.resolve()
+        shared = folder / "commondir"
+        folders = (folder, _pointed_to(shared) if shared.is_file() else folder)
+        return tuple(dict.fromkeys(place for place in folders if _is_outside(place, checkout)))
+    except (OSError, ValueError) as exc:
+        raise IsolationError(
+            f"It cannot be read where the git folder of {checkout} is: {exc}.", hint="Check the repository out again."
+        ) from exc
+
+
+def _pointed_to(file: Path, prefix: str = "") -> Path:
+    return (file.parent / file.read_text(encoding="utf-8").removeprefix(prefix).strip()).resolve()
+
+
+def _is_outside(folder: Path, checkout: Path) -> bool:
+    """Only what git itself would take for one: the file must not be able to name just any folder."""
+    return (folder / "HEAD").is_file() and not folder.is_relative_to(checkout)
