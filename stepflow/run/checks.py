@@ -11,7 +11,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from stepflow.domain.redact import SHORTEST_SECRET
-from stepflow.domain.words import Network
 from stepflow.errors import InputError
 from stepflow.llm import is_priced
 from stepflow.load import find_agents
@@ -91,7 +90,6 @@ def _check_actor(request: RunRequest) -> None:
 def _check_supported(inputs: Inputs) -> None:
     """Refuse what this version cannot do, instead of doing something else."""
     wants = {
-        "network: none": inputs.network is Network.NONE,
         f"provider: {inputs.provider}": inputs.provider in (Provider.BEDROCK, Provider.VERTEX, Provider.FOUNDRY),
         "anthropic-federation-rule-id": inputs.anthropic_federation_rule_id is not None,
         "anthropic-organization-id": inputs.anthropic_organization_id is not None,

@@ -137,7 +137,8 @@ class Inputs(BaseModel):
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run where a layer of the sandbox is missing, `best-effort` warns and goes on."""
     network: Network = Network.FULL
-    """`full` leaves the network open to tools and validators, `none` closes it."""
+    """`full` leaves the network open to tools and validators, `none` closes it, to `setup` as well; install what they
+    need with `apt-packages` or in an earlier step."""
     setup: Lines = ()
     """Shell commands that run once in the sandbox before the flow, such as installing the project's dependencies;
     programs that they put into `~/.local/bin` are found."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,6 +133,21 @@ def test_packages_are_there_before_setup_and_before_the_flow(place: Place) -> No
     setup = next(event for event in notes if event["message"].startswith("setup"))
     assert (setup["message"], setup["data"]) == ("setup ended with exit code 0", {"output": "tool"})
     assert "::group::[Packages] apt-get ended with exit code 0" in place.log
+
+
+@as_root
+@pytest.mark.parametrize(("network", "met"), [("full", "open"), ("none", "closed")])
+def test_a_closed_network_is_closed_to_setup_and_never_to_packages(place: Place, network: str, met: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reach = f"exec 3<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}"
+        path = fake_apt(place, f"bash -c '{reach}' && echo reached")
+        place.run(
+            path=path, apt_packages="jq", network=network, setup=f"({reach}) 2> /dev/null && echo open || echo closed"
+        )
+    notes = [event for event in place.events() if event["event"] == "noted" and event["data"]]
+    assert [note["data"]["output"] for note in notes[:2]] == ["reached\nreached", met]
+    started = next(event for event in place.events() if event["event"] == "run_started")
+    assert started["isolation"]["network"].startswith(met)
 
 
 @as_root
