@@ -40,6 +40,16 @@ class Cancellation:
         """From here on a signal only counts where `check` asks: what has begun is never left half done."""
         self._held = True
 
+    @contextmanager
+    def obeyed(self) -> Iterator[None]:
+        """In a held section: inside the block a signal interrupts at once again, one that came before it too."""
+        self._held = False
+        try:
+            self.check()
+            yield
+        finally:
+            self._held = True
+
     def check(self) -> None:
         """Raise what came while signals were held."""
         if self._asked is not None:

@@ -38,6 +38,39 @@ def test_a_held_signal_counts_only_where_it_is_asked_for() -> None:
             cancellation.check()
 
 
+def test_a_held_signal_strikes_where_it_is_obeyed_again() -> None:
+    cancellation = Cancellation()
+    begun = []
+    with cancellation.listening():
+        cancellation.hold()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(RunCancelled, match="SIGTERM"), cancellation.obeyed():
+            begun.append(True)
+    assert begun == []
+
+
+def test_after_a_section_that_obeys_signals_are_held_again() -> None:
+    cancellation = Cancellation()
+    with cancellation.listening():
+        cancellation.hold()
+        with pytest.raises(ZeroDivisionError), cancellation.obeyed():
+            raise ZeroDivisionError
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(RunCancelled):
+            cancellation.check()
+
+
+def test_a_signal_in_a_section_that_obeys_interrupts_it() -> None:
+    cancellation = Cancellation()
+    started = time.monotonic()
+    with cancellation.listening():
+        cancellation.hold()
+        with pytest.raises(RunCancelled), cancellation.obeyed():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+    assert time.monotonic() - started < 5
+
+
 def test_without_a_signal_there_is_nothing_to_ask_for() -> None:
     Cancellation().check()
 
