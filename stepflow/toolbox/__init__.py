@@ -5,6 +5,7 @@ May touch: processes, the checkout.
 """
 
 from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.credentials import Away, Findings, credentials_away, find_credentials
 from stepflow.toolbox.environment import SYSTEM_PATH, check_pass_env
 from stepflow.toolbox.options import LAYERS, ProcessLimits, ToolboxOptions, UserPolicy
 from stepflow.toolbox.packages import check_packages, install_packages
@@ -12,11 +13,15 @@ from stepflow.toolbox.packages import check_packages, install_packages
 __all__ = [
     "LAYERS",
     "SYSTEM_PATH",
+    "Away",
+    "Findings",
     "ProcessLimits",
     "Toolbox",
     "ToolboxOptions",
     "UserPolicy",
     "check_packages",
     "check_pass_env",
+    "credentials_away",
+    "find_credentials",
     "install_packages",
 ]

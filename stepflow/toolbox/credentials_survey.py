@@ -1,0 +1,250 @@
+"""Every credential that a checkout left behind, and what each file looks like without it (security.md "Start-up").
+
+Takes: the checkout, the runner's temporary folder. Gives: a `Survey`.
+May touch: reads git's files in the checkout, the files that these include, and the runner's `git-credentials-*`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import quote
+
+from stepflow.domain.redact import SHORTEST_SECRET
+from stepflow.errors import IsolationError
+from stepflow.toolbox.credentials_config import Setting, read_settings, write_settings
+from stepflow.toolbox.credentials_files import File, Room, opened_folder, take_node
+from stepflow.toolbox.credentials_places import files_of, git_folders
+from stepflow.toolbox.credentials_rules import Judged, judge_setting, secrets_in
+
+#: What stands in a file for a secret. It may stand in the name of a ref, so no other character than letters.
+HIDDEN = "hidden"
+_CONFIGS = ("config", "config.worktree")
+#: actions/checkout writes such a file since its version 6 (security.md "What a Docker action is handed").
+_LEFT_BY_CHECKOUT = "git-credentials-*.config"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A file that holds a credential, as it is and as the tools may see it."""
+
+    original: File
+    clean: File
+
+
+@dataclass(kw_only=True)
+class _Source:
+    """A configuration on its way through the survey. `folders` are the git folders that lead to it."""
+
+    file: File
+    settings: tuple[Setting, ...]
+    judged: tuple[Judged, ...] = ()
+    folders: set[Path] = field(default_factory=set)
+
+
+class Survey:
+    """What was found. `runner_temp` None: a person's own machine, where files outside the checkout stay as they are."""
+
+    def __init__(self, checkout: Path, runner_temp: Path | None) -> None:
+        self.checkout = checkout.resolve()
+        self.folders = git_folders(self.checkout)
+        self.secrets: set[str] = set()
+        self.changes: dict[Path, Change] = {}
+        #: File → the git folders whose configuration leads to it.
+        self.led_from: dict[Path, set[Path]] = {}
+        self._temp = runner_temp.resolve() if runner_temp else None
+        self._room = Room()
+        self._sources: dict[Path, _Source] = {}
+        self._visited: set[tuple[Path, Path | None]] = set()
+        self._found: dict[Path, int] = {}
+        self._blank: dict[Path, File] = {}
+        self._read_all()
+        self._judge_files()
+
+    @property
+    def state(self) -> str:
+        """For people: how many credentials stand where."""
+        if not self._found:
+            return "none found"
+        names = dict.fromkeys(self._name(path) for path in self._found)
+        shown = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
+        return f"{sum(self._found.values())} taken out of {shown}"
+
+    def is_inside(self, path: Path) -> bool:
+        """Whether the path lies in the checkout or in a git folder that belongs to it."""
+        return any(path.is_relative_to(place) for place in (self.checkout, *self.folders))
+
+    def _name(self, path: Path) -> str:
+        if path.is_relative_to(self.checkout):
+            return str(path.relative_to(self.checkout))
+        return "runner_temp" if self._temp and path.is_relative_to(self._temp) else str(path)
+
+    def _read_all(self) -> None:
+        for folder in self.folders:
+            for path in sorted(folder.glob("config*")):
+                self._read(path, folder, must=path.name in _CONFIGS)
+        left = sorted(self._temp.glob(_LEFT_BY_CHECKOUT)) if self._temp else []
+        for path in left:
+            self._read(path, self.folders[0] if self.folders else None, must=False)
+
+    def _read(self, path: Path, folder: Path | None, *, must: bool) -> None:
+        """Read a configuration and everything that it leads to, each file once."""
+        real = _real(path)
+        if (real, folder) in self._visited or not _is_file(real):
+            return
+        self._visited.add((real, folder))
+        source = self._sources.get(real) or self._new_source(real, must=must)
+        if source:
+            source.folders |= {folder} if folder else set()
+            source.judged = tuple(self._judged(setting, real, folder) for setting in source.settings)
+
+    def _new_source(self, real: Path, *, must: bool) -> _Source | None:
+        file = self._file(real)
+        try:
+            settings = read_settings(file.data, str(real))
+        except IsolationError:
+            if must:
+                raise
+            return None
+        self._sources[real] = _Source(file=file, settings=settings)
+        return self._sources[real]
+
+    def _file(self, path: Path) -> File:
+        try:
+            with opened_folder(path.parent) as parent:
+                node = take_node(parent, path.name, path, self._room)
+        except OSError as exc:
+            raise _unread(path, str(exc.strerror)) from exc
+        if not isinstance(node, File):
+            raise _unread(path, "it was replaced meanwhile")
+        return node
+
+    def _judged(self, setting: Setting, source: Path, folder: Path | None) -> Judged:
+        if setting.section in ("include", "includeif") and setting.name == "path":
+            return self._judged_include(setting, source, folder)
+        judged = judge_setting(setting)
+        self.secrets |= judged.secrets
+        for named in judged.paths:
+            self._note_pointed(_absolute(named, self.checkout), folder)
+        return judged
+
+    def _judged_include(self, setting: Setting, source: Path, folder: Path | None) -> Judged:
+        """What lies outside is nothing that the tools may read, and git dies on an include that it may not read."""
+        target = _absolute(setting.value or "", source.parent)
+        if setting.value:
+            self._read(target, folder, must=False)
+        return Judged(kept=setting if self.is_inside(_real(target)) else None)
+
+    def _note_pointed(self, path: Path, folder: Path | None) -> None:
+        """A file of cookies, passwords or keys is nothing but a credential."""
+        real = _real(path)
+        if not _is_file(real) or not self._may_change(real):
+            return
+        if real not in self._blank:
+            self._blank[real] = self._file(real)
+            self.secrets |= secrets_in(self._blank[real].data.decode("utf-8", "surrogateescape"))
+        self.led_from.setdefault(real, set()).update({folder} if folder else ())
+
+    def _may_change(self, path: Path) -> bool:
+        return self._temp is not None or self.is_inside(path)
+
+    def _judge_files(self) -> None:
+        """Now that all secrets are known: the configurations without them, and every other file that repeats one."""
+        forms = secret_forms(self.secrets)
+        for path, source in self._sources.items():
+            if self._may_change(path):
+                self.led_from.setdefault(path, set()).update(source.folders)
+                self._change(path, source.file, _clean_config(source, self.secrets, forms))
+            self._count(path, source)
+        for path, file in self._blank.items():
+            self._found[path] = self._found.get(path, 0) + 1
+            self._change(path, file, b"")
+        for folder in self.folders if forms else ():
+            for path in files_of(folder):
+                if path not in self._sources and path not in self._blank and _holds(path, forms):
+                    file = self._file(path)
+                    self._found[path] = 1
+                    self._change(path, file, _hide(file.data, forms))
+
+    def _count(self, path: Path, source: _Source) -> None:
+        changed = sum(
+            judged.kept != setting and not setting.section.startswith("include")
+            for judged, setting in zip(source.judged, source.settings, strict=True)
+        )
+        if changed:
+            self._found[path] = changed
+
+    def _change(self, path: Path, file: File, data: bytes) -> None:
+        if data != file.data:
+            self.changes[path] = Change(original=file, clean=replace(file, data=data, names=1))
+
+
+def secret_forms(secrets: set[str]) -> tuple[bytes, ...]:
+    """How the secrets may stand in a file, the longest first. What is too short to be masked is no secret."""
+    long = (secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
+    forms = {form for secret in long for data in [_bytes(secret)] for form in (data, quote(data, safe="").encode())}
+    return tuple(sorted(forms, key=lambda form: (-len(form), form)))
+
+
+def _clean_config(source: _Source, secrets: set[str], forms: tuple[bytes, ...]) -> bytes:
+    kept = tuple(_without(judged.kept, secrets) for judged in source.judged if judged.kept)
+    if kept == source.settings and _hide(source.file.data, forms) == source.file.data:
+        return source.file.data
+    return _hide(write_settings(kept), forms)
+
+
+def _without(setting: Setting, secrets: set[str]) -> Setting:
+    """Before it is written: quoting may tear a secret apart that git would put together again."""
+    value, subsection = setting.value, setting.subsection
+    for secret in sorted((s for s in secrets if len(s) >= SHORTEST_SECRET), key=len, reverse=True):
+        value = None if value is None else value.replace(secret, HIDDEN)
+        subsection = None if subsection is None else subsection.replace(secret, HIDDEN)
+    return replace(setting, value=value, subsection=subsection)
+
+
+def _hide(data: bytes, forms: tuple[bytes, ...]) -> bytes:
+    for form in forms:
+        data = data.replace(form, HIDDEN.encode())
+    return data
+
+
+def _holds(path: Path, forms: tuple[bytes, ...]) -> bool:
+    with path.open("rb") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return any(content.find(form) >= 0 for form in forms)
+    return False
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _absolute(named: str, folder: Path) -> Path:
+    """A path as git reads it in a configuration: `~/` is HOME, everything else begins at the folder."""
+    try:
+        return folder / Path(named).expanduser()
+    except RuntimeError:
+        return folder / named
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        # The way to it is closed to this process, and to the tools then too.
+        return False
+
+
+def _unread(path: Path, reason: str) -> IsolationError:
+    return IsolationError(
+        f"It cannot be known whether {path} holds a credential: {reason}.",
+        hint="Correct the file's rights, or check the repository out anew.",
+    )
