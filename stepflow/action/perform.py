@@ -21,6 +21,7 @@ from stepflow.run.input_types import Mode
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Skip, find_trigger, read_event
+from stepflow.toolbox import find_credentials
 
 if TYPE_CHECKING:
     from stepflow.action.job import Job
@@ -76,7 +77,7 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
         facts = ReportFacts(outcome=Outcome.SKIPPED, reason=f"Before the run: {trigger.reason}")
         return Performed(report=collect_report((), facts=facts))
     asked.agent, asked.issue = trigger.agent, trigger.issue_number
-    prepared = prepare_run(_request(runner, trigger), now=clock.now())
+    prepared = prepare_run(_request(runner, trigger, job), now=clock.now())
     log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)
     result = drive_run(
         prepared,
@@ -136,21 +137,26 @@ def _root(runner: Runner) -> Path:
     return root
 
 
-def _request(runner: Runner, trigger: Trigger) -> RunRequest:
+def _request(runner: Runner, trigger: Trigger, job: Job) -> RunRequest:
     run_id = f"{runner.run_id}-{secrets.token_hex(3)}"
     given = runner.inputs.run_folder
     folder = Path(given) if given else runner.temp / "stepflow" / run_id
+    root = _root(runner)
+    left = find_credentials(root, runner.temp).secrets
+    job.mask(left)
     return RunRequest(
         run_id=run_id,
         inputs=runner.inputs,
         trigger=trigger,
-        root=_root(runner),
+        root=root,
         folder=folder.resolve(),
         host_folder=_on_host(folder, runner),
         repository=runner.repository,
         job_url=runner.job_url,
         environment=runner.environment,
         withheld=runner.withheld,
+        credentials=(*runner.secrets, *left),
+        runner_temp=runner.temp,
     )
 
 

@@ -7,10 +7,11 @@ May touch: the environment, the event file.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.domain.redact import SHORTEST_SECRET
 from stepflow.errors import InputError
 from stepflow.run import Inputs, read_inputs
 from stepflow.run.inputs import SECRET_INPUTS
@@ -38,7 +39,7 @@ class Runner:
     """The runner's side of the contract. Paths are as this process sees them; empty files mean that there is none.
 
     `unknown` are inputs that the action does not declare. `environment` is what is left of it without the inputs and
-    without the variables `withheld`, which hold secrets.
+    without the variables `withheld`, which hold one of the `secrets`.
     """
 
     inputs: Inputs
@@ -54,14 +55,15 @@ class Runner:
     debug: bool
     environment: Mapping[str, str]
     withheld: frozenset[str]
+    secrets: tuple[str, ...] = field(repr=False)
 
 
 def read_runner(environ: MutableMapping[str, str]) -> Runner:
     """Read everything once, and leave no secret behind in `environ`."""
-    secrets = set(secrets_in(environ))
+    secrets = secrets_in(environ)
     given, unknown = _take_inputs(environ)
     # Runners set more than they promise: one of them repeats every input under its bare name.
-    withheld = frozenset(name for name in environ if name in CREDENTIALS or environ[name] in secrets)
+    withheld = frozenset(name for name, value in environ.items() if name in CREDENTIALS or _holds(value, secrets))
     for name in withheld:
         del environ[name]
     inputs = read_inputs(given)
@@ -79,6 +81,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
         debug=environ.get("RUNNER_DEBUG") == "1",
         environment=dict(environ),
         withheld=withheld,
+        secrets=secrets,
     )
 
 
@@ -86,6 +89,10 @@ def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Every value that nobody may see: the inputs that are secrets, and the job's own credentials."""
     named = (f"{PREFIX}{name.upper()}" for name in SECRET_INPUTS)
     return tuple(environ[name] for name in (*named, *CREDENTIALS) if environ.get(name))
+
+
+def _holds(value: str, secrets: tuple[str, ...]) -> bool:
+    return any(value == secret or (len(secret) >= SHORTEST_SECRET and secret in value) for secret in secrets)
 
 
 def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -25,6 +25,7 @@ from stepflow.run.drive import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger, issue_of, read_event
+from stepflow.toolbox import find_credentials
 
 if TYPE_CHECKING:
     import argparse
@@ -72,8 +73,10 @@ def _root(repository: Path, inputs: Inputs) -> Path:
 def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
     """A run of this machine, with a run folder of its own unless one is named."""
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    default = Path(os.environ.get("RUNNER_TEMP") or tempfile.gettempdir()) / "stepflow" / run_id
+    temp = os.environ.get("RUNNER_TEMP")
+    default = Path(temp or tempfile.gettempdir()) / "stepflow" / run_id
     folder = Path(inputs.run_folder).resolve() if inputs.run_folder else default
+    left = find_credentials(root, Path(temp) if temp else None)
     return RunRequest(
         run_id=run_id,
         inputs=inputs,
@@ -83,6 +86,8 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
         repository=os.environ.get("GITHUB_REPOSITORY", ""),
         environment=dict(os.environ),
         withheld=frozenset(SECRETS.values()),
+        credentials=(*(os.environ[name] for name in SECRETS.values() if os.environ.get(name)), *left.secrets),
+        runner_temp=Path(temp) if temp else None,
     )
 
 

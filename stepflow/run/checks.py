@@ -141,7 +141,7 @@ def _check_record(record: str | None) -> None:
 def _check_pass_env(request: RunRequest) -> None:
     names, environment = request.inputs.pass_env, request.environment
     check_pass_env({name: environment.get(name, "") for name in names})
-    secrets = [secret.strip() for secret in request.inputs.secrets() if len(secret.strip()) >= SHORTEST_SECRET]
+    secrets = [secret.strip() for secret in request.secrets() if len(secret.strip()) >= SHORTEST_SECRET]
     for name in names:
         value = environment.get(name, "")
         if name in request.withheld or any(secret in value for secret in secrets):

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from stepflow.domain.event import FlowEnded, IterationStarted, Noted, RunFinished
-from stepflow.domain.redact import Redactor
 from stepflow.domain.report import AgentResult
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError, RunCancelled, StepflowError
@@ -45,7 +44,7 @@ def drive_run(
     """Run the stages, write every event down, and give the result, whatever happened."""
     request = prepared.request
     folder = request.folder
-    redact = Redactor(request.inputs.secrets())
+    redact = request.redactor
     with (
         prepared.resources,
         _opened(folder),

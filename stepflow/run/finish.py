@@ -14,7 +14,6 @@ from stepflow.boundary import CommitsInfo, apply_effects, plan_effects, report_f
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.domain.effect import describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
-from stepflow.domain.redact import Redactor
 from stepflow.domain.words import Outcome
 from stepflow.run.collect import comment_text, pushed_commit
 from stepflow.run.ending import Ending
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from stepflow.boundary.github_writer import GitHubWriter
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.effect import Receipt
+    from stepflow.domain.redact import Redactor
     from stepflow.domain.run import RunFacts
     from stepflow.ports import Journal
     from stepflow.run.cancel import Cancellation
@@ -178,7 +178,7 @@ def _token(finish: Finish) -> str:
 
 
 def _redactor(finish: Finish) -> Redactor:
-    return Redactor(finish.prepared.request.inputs.secrets())
+    return finish.prepared.request.redactor
 
 
 def _note(finish: Finish, level: str, message: str) -> None:

@@ -7,6 +7,7 @@ May touch: nothing itself; it starts the toolbox, hands the flow its ports, and 
 from __future__ import annotations
 
 import secrets
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,11 @@ from stepflow.ports import Ports
 from stepflow.run.context import issue_text
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.parts import LoadedSchemas, toolbox_options
-from stepflow.toolbox import Toolbox, install_packages
+from stepflow.toolbox import Toolbox, credentials_away, install_packages
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from stepflow.domain.command import CommandResult
     from stepflow.domain.json import JsonObject
     from stepflow.ports import Clock, Journal
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from stepflow.run.ending import Ending
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
+    from stepflow.toolbox import Away
 
 #: A larger bundle is cut off; the boundary refuses changes above 8 MiB anyway (boundary.md "Commits").
 MAX_BUNDLE = 64 * 1024 * 1024
@@ -43,9 +47,15 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
     """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub."""
     request = prepared.request
     _install(request, journal)
-    with Toolbox.start(request.root, options=toolbox_options(request)) as toolbox:
+    # What is lent and taken away is given back: no signal may strike in the middle of either.
+    cancellation.hold()
+    with (
+        _without_credentials(request, journal) as away,
+        Toolbox.start(request.root, options=toolbox_options(request)) as toolbox,
+        cancellation.obeyed(),
+    ):
         facts = facts_of(prepared, base_commit=toolbox.tree().commit)
-        started = _started(prepared, facts, toolbox)
+        started = _started(prepared, facts, {**toolbox.isolation, "credentials": away.state})
         journal.append(started)
         for note in prepared.notes:
             journal.append(Noted(level="warning", message=note))
@@ -62,7 +72,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         )
         result = run_flow(prepared.agent, facts, ports, fold([started]))
         work = _collect(prepared, facts, toolbox, journal)
-    cancellation.hold()
+    cancellation.check()
     result = replace(result, validated=result.validated and not work.uncommitted)
     finish = Finish(prepared=prepared, facts=facts, work=work, journal=journal, cancellation=cancellation)
     return finish_run(finish, result)
@@ -87,7 +97,19 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
     )
 
 
-def _started(prepared: Prepared, facts: RunFacts, toolbox: Toolbox) -> RunStarted:
+@contextmanager
+def _without_credentials(request: RunRequest, journal: Journal) -> Iterator[Away]:
+    """What the checkout left behind is away while the toolbox lives; what does not come back is said."""
+    away = None
+    try:
+        with credentials_away(request.root, request.runner_temp) as away:
+            yield away
+    finally:
+        for note in away.notes if away else ():
+            journal.append(Noted(level="warning", message=note))
+
+
+def _started(prepared: Prepared, facts: RunFacts, isolation: dict[str, str]) -> RunStarted:
     agent = prepared.agent
     return RunStarted(
         run_id=facts.run_id,
@@ -100,7 +122,7 @@ def _started(prepared: Prepared, facts: RunFacts, toolbox: Toolbox) -> RunStarte
         repository=facts.repository,
         issue=facts.issue.number if facts.issue else None,
         base_commit=facts.base_commit,
-        isolation=dict(toolbox.isolation),
+        isolation=isolation,
         options=prepared.request.inputs.options(),
     )
 

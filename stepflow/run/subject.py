@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.boundary import Refused, check_actor
-from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Permission
 from stepflow.errors import BoundaryError, InputError
@@ -91,7 +90,7 @@ def _reader(request: RunRequest, token: str | None) -> GitHubReader:
         api_url=request.inputs.github_api_url,
         repository=request.repository,
         token=token,
-        redactor=Redactor(request.inputs.secrets()),
+        redactor=request.redactor,
     )
 
 
