@@ -35,6 +35,15 @@ class RunStarted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CanariesTried:
+    """The sandbox was tried from inside before anything else ran in it. `canaries` tells of each place whether it was
+    `kept`, `reached` (and how), or is `not here`."""
+
+    canaries: dict[str, str]
+    event: Literal["canaries_tried"] = "canaries_tried"
+
+
+@dataclass(frozen=True, kw_only=True)
 class IterationStarted:
     """A step attempt begins. `model` is empty for a command step."""
 
@@ -252,6 +261,7 @@ class RunFinished:
 
 Event = (
     RunStarted
+    | CanariesTried
     | IterationStarted
     | SchemaFailed
     | PromptRendered

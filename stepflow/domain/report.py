@@ -97,6 +97,7 @@ class RunReport:
     issue: int | None = None
     base_commit: str = ""
     isolation: Mapping[str, str] = field(default_factory=dict)
+    canaries: Mapping[str, str] = field(default_factory=dict)
     failure_report: str | None = None
     run_folder: str = ""
     host_run_folder: str = ""

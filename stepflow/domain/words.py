@@ -96,6 +96,15 @@ class Network(StrEnum):
     NONE = "none"
 
 
+class CanaryState(StrEnum):
+    """What became of a place that the self-test tried. `not here`: this machine has no such place, or nothing can be
+    planted in it."""
+
+    KEPT = "kept"
+    REACHED = "reached"
+    NOT_HERE = "not here"
+
+
 class Permission(StrEnum):
     """What somebody may do in a repository, in GitHub's words, from least to most."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
+    CanariesTried,
     CompletionJudged,
     EffectApplied,
     EffectPlanned,
@@ -64,6 +65,7 @@ def collect_report(
         cost_usd=None if state.unpriced else state.cost_usd,
         seconds=round(sum(seconds_between(entries)), 3),
         spec_violations=state.violations,
+        canaries=_canaries(last_of(events, CanariesTried)),
         failure_report=_failure_report(last_of(events, FailureReported)),
     )
 
@@ -99,6 +101,10 @@ def _final_step(events: Sequence[Event], entry_step: str) -> str:
 def _closing_answer(events: Sequence[Event]) -> JsonObject | None:
     flow = last_of(events, FlowEnded)
     return flow.answer if flow else None
+
+
+def _canaries(tried: CanariesTried | None) -> dict[str, str]:
+    return dict(tried.canaries) if tried else {}
 
 
 def _verdict_text(answer: JsonObject | None) -> str | None:

@@ -124,6 +124,7 @@ class ReportDocument(_Part):
     issue: int | None
     base_commit: str
     isolation: dict[str, str]
+    canaries: dict[str, str]
     failure_report: str | None
     run_folder: str
     host_run_folder: str

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from stepflow.domain.event import (
+    CanariesTried,
     IterationStarted,
     ModelWaited,
     Noted,
@@ -25,6 +26,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.words import FailureAction
+from stepflow.report.canaries import canaries_told, reached_places
 from stepflow.report.plain import clean, cut, defuse
 
 if TYPE_CHECKING:
@@ -69,6 +71,9 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911 - one return per 
     match event:
         case RunStarted():
             return (("info", f"Starting agent: {event.agent}", _start_data(event)),)
+        case CanariesTried():
+            level = "warning" if reached_places(event.canaries) else "info"
+            return ((level, f"[Isolation] self-test: {canaries_told(event.canaries)}", dict(event.canaries)),)
         case IterationStarted():
             data: JsonObject = {"step": event.step_id, "kind": event.kind, "model": event.model}
             return (("info", f"=== Iteration {event.iteration} ===", data),)

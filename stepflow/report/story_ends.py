@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.event import (
+    CanariesTried,
     CompletionJudged,
     EffectApplied,
     EffectPlanned,
@@ -21,6 +22,7 @@ from stepflow.domain.event import (
     ValidatorRan,
     WorkCollected,
 )
+from stepflow.report.canaries import canaries_told, reached_places
 from stepflow.report.ending import told_reason
 from stepflow.report.plain import first_lines, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
@@ -40,6 +42,8 @@ def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one ret
     match event:
         case RunStarted():
             return _start(event)
+        case CanariesTried():
+            return (_tried(event),)
         case ValidatorRan():
             return _validator(event)
         case CompletionJudged():
@@ -71,6 +75,11 @@ def _start(event: RunStarted) -> tuple[StoryLine, ...]:
         for layer, state in event.isolation.items()
     )
     return (line(LineKind.RUN, f"Agent {one_line(event.agent)}{place}, run {one_line(event.run_id)}"), *sandbox)
+
+
+def _tried(event: CanariesTried) -> StoryLine:
+    kind = LineKind.WARNING if reached_places(event.canaries) else LineKind.DETAIL
+    return line(kind, f"[Isolation] self-test: {one_line(canaries_told(event.canaries), 300)}")
 
 
 def _validator(event: ValidatorRan) -> tuple[StoryLine, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
+from stepflow.report.canaries import canaries_counted, reached_places
 from stepflow.report.ending import told_reason
 from stepflow.report.graph import flow_graph, walked_path
 from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal
@@ -182,8 +183,12 @@ def _sandbox(report: RunReport) -> str:
     """What kept the tools apart from the rest, layer by layer."""
     if not report.isolation:
         return ""
-    rows = (f"| {plain(layer)} | {plain(state, 300)} |" for layer, state in report.isolation.items())
-    return details("The sandbox of tools and validators", "\n".join(("| Layer | State |", "| --- | --- |", *rows)))
+    rows = [*report.isolation.items()]
+    if report.canaries:
+        rows.append(("canaries", canaries_counted(report.canaries)))
+        rows += ((place, report.canaries[place]) for place in reached_places(report.canaries))
+    table = "\n".join(f"| {plain(layer)} | {plain(state, 300)} |" for layer, state in rows)
+    return details("The sandbox of tools and validators", f"| Layer | State |\n| --- | --- |\n{table}")
 
 
 def _facts(report: RunReport) -> str:

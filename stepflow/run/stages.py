@@ -21,6 +21,7 @@ from stepflow.ports import Ports
 from stepflow.run.context import issue_text
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.parts import LoadedSchemas, toolbox_options
+from stepflow.run.selftest import demand_nothing_in_reach
 from stepflow.toolbox import Toolbox, credentials_away, install_packages
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
             journal.append(Noted(level="warning", message=note))
         for warning in toolbox.warnings:
             journal.append(Noted(level="warning", message=f"[Isolation] {warning}"))
+        demand_nothing_in_reach(toolbox, request, journal)
         _set_up(toolbox, request.inputs.setup, journal)
         ports = Ports(
             model=prepared.model,

@@ -5,16 +5,22 @@ May touch: processes, the checkout.
 """
 
 from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.canaries import Canary, CanaryReport
 from stepflow.toolbox.credentials import Away, Findings, credentials_away, find_credentials
 from stepflow.toolbox.environment import SYSTEM_PATH, check_pass_env
 from stepflow.toolbox.options import LAYERS, ProcessLimits, ToolboxOptions, UserPolicy
+from stepflow.toolbox.outside import Outside
 from stepflow.toolbox.packages import check_packages, install_packages
+from stepflow.toolbox.selftest import try_canaries
 
 __all__ = [
     "LAYERS",
     "SYSTEM_PATH",
     "Away",
+    "Canary",
+    "CanaryReport",
     "Findings",
+    "Outside",
     "ProcessLimits",
     "Toolbox",
     "ToolboxOptions",
@@ -24,4 +30,5 @@ __all__ = [
     "credentials_away",
     "find_credentials",
     "install_packages",
+    "try_canaries",
 ]

@@ -45,10 +45,12 @@ _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 class Toolbox:
     """A running toolbox. Made by `start`, ended by `close` or by leaving the `with` block."""
 
-    def __init__(self, *, connection: Connection, layers: tuple[Layer, ...], options: ToolboxOptions) -> None:
+    def __init__(self, *, connection: Connection, layers: tuple[Layer, ...], found: Found, checkout: Path) -> None:
         self._connection = connection
         self._layers = layers
-        self._options = options
+        self._options = found.options
+        self._found = found
+        self.checkout = checkout
         self._ending = contextlib.ExitStack()
 
     @classmethod
@@ -74,7 +76,7 @@ class Toolbox:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
             path = programs.state(choice.identity)
             found = Found(facts=facts, choice=choice, options=chosen, path=path, git_outside=open_places.git)
-            box = cls(connection=connection, layers=judge_layers(found), options=chosen)
+            box = cls(connection=connection, layers=judge_layers(found), found=found, checkout=place)
             box._ending = ending.pop_all()
         return box
 
@@ -150,6 +152,21 @@ class Toolbox:
             tree=str(answer["tree"]),
             size=int(str(answer["bytes"])),
         )
+
+    @property
+    def options(self) -> ToolboxOptions:
+        """What the caller decided."""
+        return self._options
+
+    @property
+    def uid(self) -> int:
+        """The tools' user."""
+        return int(str(self._found.facts["uid"]))
+
+    @property
+    def gid(self) -> int:
+        """The tools' group."""
+        return int(str(self._found.facts["gid"]))
 
     @property
     def isolation(self) -> Mapping[str, str]:

@@ -78,6 +78,11 @@ def _path(home: Path, programs: Path | None, options: ToolboxOptions) -> str:
     return ":".join((*SYSTEM_PATH, *(str(folder) for folder in last if folder)))
 
 
+def is_never_given(name: str) -> bool:
+    """Whether a variable of this name would be a way out; git's settings are given by the toolbox itself."""
+    return bool(_NEVER.fullmatch(name)) and not name.startswith("GIT_CONFIG_")
+
+
 def _git_config(*settings: tuple[str, str]) -> dict[str, str]:
     variables = {"GIT_CONFIG_COUNT": str(len(settings))}
     for number, (key, value) in enumerate(settings):

@@ -25,8 +25,10 @@ def masked_lines(lines: Iterable[str], places: Mapping[str, str]) -> list[str]:
 
 
 def _tells_of_the_machine(entry: dict[str, Any]) -> bool:
-    """Which sandbox layers hold is the machine's matter, not the run's."""
-    return entry["event"] == "noted" and entry["message"].startswith("[Isolation]")
+    """Which sandbox layers hold, and what is out of reach, is the machine's matter, not the run's."""
+    return entry["event"] == "canaries_tried" or (
+        entry["event"] == "noted" and entry["message"].startswith("[Isolation]")
+    )
 
 
 def _masked(value: Any, places: Mapping[str, str]) -> Any:

@@ -1,0 +1,197 @@
+"""Tries, as a tool would, to reach what no tool may reach (security.md "self-test with planted canaries").
+
+Takes: JSON in the first argument, a list of attempts `[kind, target]`. Gives: JSON on standard output: per attempt an
+empty text when it got through, `:` and bytes as hex when the parent shall judge them, else the error; and what this
+process itself was started with.
+May touch: what it is told to try. It writes only into what was planted for that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: linux/ptrace.h. Seizing asks for the same right as attaching, but does not stop the process.
+_PTRACE_SEIZE = 0x4206
+_PATIENCE = 0.5
+_MOST_BYTES = 128 * 1024
+_HIGHEST_DESCRIPTOR = 256
+_MARK = b"reached\n"
+#: Found on the tools' PATH, as a tool would.
+_GIT = ("git", "config", "--list", "--show-origin", "--includes")
+
+
+def main() -> int:
+    """Try everything, tell everything."""
+    attempts = json.loads(sys.argv[1])
+    answer = {
+        "descriptors": _descriptors(),
+        "environment": {os.fsencode(name).hex(): os.fsencode(value).hex() for name, value in os.environ.items()},
+        "results": [_tried(kind, target) for kind, target in attempts],
+    }
+    sys.stdout.write(json.dumps(answer))
+    return 0
+
+
+def _tried(kind: str, target: object) -> str:
+    try:
+        return _KINDS[kind](target) or ""
+    except OSError as exc:
+        return errno.errorcode.get(exc.errno or 0, "") or str(exc) or type(exc).__name__
+    except subprocess.SubprocessError as exc:
+        return str(exc)
+
+
+def _read(path: object) -> None:
+    # Opened is reached: some of these must not be read from, such as another process's memory.
+    _open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+
+def _append(path: object) -> None:
+    _open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+
+
+def _open(path: object, flags: int) -> None:
+    os.close(os.open(str(path), flags | os.O_CLOEXEC))
+
+
+def _write(path: object) -> None:
+    fd = os.open(str(path), os.O_WRONLY | os.O_APPEND)
+    os.write(fd, _MARK)
+    os.close(fd)
+
+
+def _make(path: object) -> None:
+    os.close(os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    os.unlink(str(path))
+
+
+def _list(folder: object) -> None:
+    os.listdir(str(folder))
+
+
+def _follow(path: object) -> None:
+    os.readlink(str(path))
+
+
+def _connect(path: object) -> None:
+    """To the socket at a path, or with `@name` in the abstract namespace, of whatever type it is."""
+    name = str(path)
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+        with socket.socket(socket.AF_UNIX, kind) as end:
+            end.setblocking(False)
+            code = end.connect_ex("\0" + name[1:] if name.startswith("@") else name)
+        if code in (0, errno.EAGAIN, errno.EINPROGRESS):
+            # A full queue, too, lies behind the check of rights.
+            return
+        if code != errno.EPROTOTYPE:
+            raise OSError(code, os.strerror(code))
+
+
+def _tcp(target: object) -> None:
+    family, host, port = _address(target)
+    with socket.socket(family, socket.SOCK_STREAM) as end:
+        end.setblocking(False)
+        code = end.connect_ex((host, port))
+        if code == errno.EINPROGRESS:
+            ready = select.select([], [end], [], _PATIENCE)[1]
+            code = end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if ready else errno.ETIMEDOUT
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+def _udp(target: object) -> None:
+    family, host, port = _address(target)
+    with socket.socket(family, socket.SOCK_DGRAM) as end:
+        end.sendto(_MARK, (host, port))
+
+
+def _address(target: object) -> tuple[int, str, int]:
+    host, _, port = str(target).rpartition(":")
+    return (socket.AF_INET6 if ":" in host else socket.AF_INET), host, int(port)
+
+
+def _signal(pid: object) -> None:
+    os.kill(int(str(pid)), 0)
+
+
+def _trace(pid: object) -> None:
+    """Seize the process; the kernel lets go of it when this program ends, a moment later."""
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    ptrace.restype = ctypes.c_long
+    if ptrace(_PTRACE_SEIZE, int(str(pid)), None, None) == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _peek(pid: object) -> None:
+    """Ask for the process's memory at address 0, where none is: who may not ask at all is told that first."""
+    peek = ctypes.CDLL(None, use_errno=True).process_vm_readv
+    vector, count = ctypes.c_void_p, ctypes.c_ulong
+    peek.argtypes = (ctypes.c_int, vector, count, vector, count, count)
+    peek.restype = ctypes.c_ssize_t
+    buffer = ctypes.create_string_buffer(8)
+    here, there = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8), (ctypes.c_size_t * 2)(0, 8)
+    peek(int(str(pid)), ctypes.addressof(here), 1, ctypes.addressof(there), 1, 0)
+    if ctypes.get_errno() != errno.EFAULT:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _bytes(path: object) -> str:
+    with open(str(path), "rb") as file:
+        return ":" + file.read(_MOST_BYTES).hex()
+
+
+def _git_config(_target: object) -> str:
+    done = subprocess.run(_GIT, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)  # noqa: S603
+    return ":" + done.stdout[:_MOST_BYTES].hex()
+
+
+def _descriptors() -> list[str]:
+    """What this process has open beyond the standard three."""
+    found = []
+    for fd in range(3, _HIGHEST_DESCRIPTOR):
+        try:
+            os.fstat(fd)
+        except OSError:
+            continue
+        found.append(_leads_to(fd))
+    return found
+
+
+def _leads_to(fd: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return f"descriptor {fd}"
+
+
+_KINDS: Mapping[str, Callable[[object], str | None]] = {
+    "read": _read,
+    "append": _append,
+    "write": _write,
+    "make": _make,
+    "list": _list,
+    "follow": _follow,
+    "connect": _connect,
+    "tcp": _tcp,
+    "udp": _udp,
+    "signal": _signal,
+    "trace": _trace,
+    "peek": _peek,
+    "bytes": _bytes,
+    "git-config": _git_config,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
