@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
-from toolbox_world import Box, git
+from toolbox_world import Box, git, reachable_folder
 
 from stepflow.toolbox import Toolbox, ToolboxOptions
-
-
-@contextlib.contextmanager
-def reachable_folder():
-    """A folder that every user can reach: pytest's own are closed to all but their owner."""
-    folder = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
-    folder.chmod(0o755)
-    yield folder
-    subprocess.run(["rm", "-rf", "--", str(folder)], check=True)
 
 
 @pytest.fixture

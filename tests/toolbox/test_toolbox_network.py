@@ -10,7 +10,7 @@ import sys
 import threading
 
 import pytest
-from toolbox_world import Box
+from toolbox_world import Box, reachable_folder
 
 from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
@@ -85,8 +85,6 @@ def listening():
 
 @pytest.fixture(scope="module")
 def closed(template):
-    from conftest import reachable_folder
-
     with reachable_folder() as folder:
         place = shutil.copytree(template, folder / "checkout", symlinks=True)
         with Toolbox.start(place, options=ToolboxOptions(network=Network.NONE)) as toolbox:

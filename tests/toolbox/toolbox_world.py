@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -65,3 +67,12 @@ def gone_within(seconds: float, *pids: int) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+@contextlib.contextmanager
+def reachable_folder():
+    """A folder that every user can reach: pytest's own are closed to all but their owner."""
+    folder = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
+    folder.chmod(0o755)
+    yield folder
+    subprocess.run(["rm", "-rf", "--", str(folder)], check=True)
