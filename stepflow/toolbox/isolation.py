@@ -147,7 +147,7 @@ def _landlock(found: Found) -> Layer:
 def _seccomp(found: Found) -> Layer:
     if problem := found.facts["seccomp"]:
         return Layer(name="seccomp", state=f"not to be had here: {problem}", missing=True)
-    sockets = ", no unix sockets" if found.facts["uid"] == 0 else ""
+    sockets = "" if found.choice.identity else ", unix sockets"
     return Layer(name="seccomp", state=f"no io_uring, key rings, new user namespaces, kernel programs{sockets}")
 
 

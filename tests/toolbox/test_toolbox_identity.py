@@ -182,14 +182,15 @@ from pathlib import Path
 from stepflow.domain.command import CommandRequest
 from stepflow.toolbox import Toolbox
 with Toolbox.start(Path(sys.argv[1])) as box:
-    argv = ("sh", "-c", "id -u; git commit -q --allow-empty -m x && echo ok")
+    connect = "import socket; socket.socket(1).connect('../agent.sock')"
+    argv = ("sh", "-c", f'id -u; git commit -q --allow-empty -m x && echo ok; python3 -c "{connect}" 2>&1 | tail -n 1')
     result = box.run_command(CommandRequest(argv=argv, timeout=9))
-    print(os.getuid(), result.stdout.split(), box.isolation["uid"])
+    print(os.getuid(), result.stdout.splitlines(), box.isolation["uid"])
 """
 
 
 @root_only
-def test_a_parent_that_is_no_root_process_keeps_its_user(checkout):
+def test_a_parent_that_is_no_root_process_keeps_its_user_but_not_the_way_to_its_services(checkout):
     python = readable_interpreter()
     if not python:
         pytest.skip("no Python that other users can run")
@@ -211,9 +212,10 @@ def test_a_parent_that_is_no_root_process_keeps_its_user(checkout):
         text=True,
         check=False,
     )
-    assert done.stdout == ("12345 ['12345', 'ok'] 12345 (the parent is no root process and keeps its user)\n"), (
-        done.stderr
-    )
+    refused = "PermissionError: [Errno 13] Permission denied"
+    assert done.stdout == (
+        f"12345 ['12345', 'ok', '{refused}'] 12345 (the parent is no root process and keeps its user)\n"
+    ), done.stderr
 
 
 WITHOUT_RIGHTS = """

@@ -72,7 +72,7 @@ def test_looking_at_the_tree_lets_the_step_go_on(box):
 
 def test_processes_that_fork_all_the_time_are_killed_too(start):
     box = start(limits=ProcessLimits(processes=60))
-    result = box.sh("f() { f | f & }; f 2> /dev/null; sleep 60", timeout=1.0)
+    result = box.sh("f() { f | f & }; f 2> /dev/null; exec sleep 60", timeout=1.0)
     assert (result.exit_code, result.timed_out) == (-1, True)
     assert "still alive" not in result.error
     assert box.sh("echo fine").stdout == "fine\n"

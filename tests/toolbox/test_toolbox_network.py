@@ -10,7 +10,7 @@ import sys
 import threading
 
 import pytest
-from toolbox_world import Box, reachable_folder
+from toolbox_world import Box, reachable_folder, root_only
 
 from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
@@ -168,13 +168,23 @@ def test_no_tool_inherits_a_socket(closed):
 def test_sockets_between_processes_go_on_working(closed):
     script = (
         "import asyncio, multiprocessing as m, socket\n"
-        "a = socket.socket(socket.AF_UNIX); a.bind('here.sock'); a.listen()\n"
-        "b = socket.socket(socket.AF_UNIX); b.connect('here.sock'); a.accept()\n"
+        "a, b = socket.socketpair(); a.send(b'x'); b.recv(1)\n"
         "asyncio.run(asyncio.sleep(0)); p, q = m.Pipe(); p.send(1); print(q.recv())\n"
     )
     (closed.checkout / "local.py").write_text(script)
-    ended = closed.sh("python3 local.py; rm here.sock; git status > /dev/null && ps > /dev/null && sort hello.txt")
+    ended = closed.sh("python3 local.py; git status > /dev/null && ps > /dev/null && sort hello.txt")
     assert (ended.stdout, ended.stderr) == ("1\nhello\nworld\n", "")
+
+
+@root_only
+def test_a_user_of_the_tools_own_keeps_its_unix_sockets(closed):
+    script = (
+        "import socket\n"
+        "a = socket.socket(socket.AF_UNIX); a.bind('here.sock'); a.listen()\n"
+        "b = socket.socket(socket.AF_UNIX); b.connect('here.sock'); a.accept()[0].send(b'1'); print(b.recv(1))\n"
+    )
+    (closed.checkout / "unix.py").write_text(script)
+    assert closed.sh("python3 unix.py; rm here.sock").stdout == "b'1'\n"
 
 
 def test_a_network_that_cannot_be_closed_is_refused(checkout):

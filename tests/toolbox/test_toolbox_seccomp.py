@@ -77,10 +77,10 @@ class TestDoors:
             "import subprocess, threading, os, socket\n"
             "t = threading.Thread(target=os.getpid); t.start(); t.join()\n"
             "subprocess.run(['true'], check=True); os.fork() or os._exit(0)\n"
-            "a = socket.socket(socket.AF_UNIX); a.bind('here.sock'); socket.socket().close()\n"
+            "socket.socketpair(); socket.socket().close(); open('here', 'w')\n"
         )
         (shared_box.checkout / "all_day.py").write_text(script)
-        assert shared_box.sh("python3 all_day.py && rm here.sock").stderr == ""
+        assert shared_box.sh("python3 all_day.py && rm here").stderr == ""
 
 
 #: getpid by the door that 32-bit programs use, where the filter's numbers would mean other calls.
@@ -172,7 +172,7 @@ class TestStayingRoot:
         ended = box.sh(f"python3 -c 'import socket; socket.socket(1).connect(\"{services}/stream\")'")
         assert "Permission denied" in ended.stderr
         assert box.sh("python3 -c 'import socket; socket.socketpair()'").exit_code == 0
-        assert "no unix sockets" in box.toolbox.isolation["seccomp"]
+        assert "unix sockets" in box.toolbox.isolation["seccomp"]
 
     def test_files_of_root_are_closed(self, start, tmp_path):
         (tmp_path / "secret").write_text("canary")

@@ -1,4 +1,4 @@
-"""What the toolbox tests share: calls with few words, git, and a look at processes."""
+"""What the toolbox tests share: calls with few words, git, folders, and a look at processes."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ class Box:
         return int(self.bash("echo $PPID").text)
 
 
+@contextlib.contextmanager
+def reachable_folder():
+    """A folder that every user can reach: pytest's own are closed to all but their owner."""
+    folder = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
+    folder.chmod(0o755)
+    yield folder
+    subprocess.run(["rm", "-rf", "--", str(folder)], check=True)
+
+
 def git(folder: Path, *arguments: str) -> str:
     """Run git as the test's own user, apart from this machine's configuration."""
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
@@ -67,12 +76,3 @@ def gone_within(seconds: float, *pids: int) -> bool:
             return False
         time.sleep(0.02)
     return True
-
-
-@contextlib.contextmanager
-def reachable_folder():
-    """A folder that every user can reach: pytest's own are closed to all but their owner."""
-    folder = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
-    folder.chmod(0o755)
-    yield folder
-    subprocess.run(["rm", "-rf", "--", str(folder)], check=True)

@@ -87,8 +87,9 @@ NO_NETWORK = (
     *_IO_URING,
     *(Rule(call=call, error=errno.EACCES, is_none_of=(_AF_UNIX,)) for call in ("socket", "socketpair")),
 )
-#: For uid 0: a socket file of root's opens to it, and neither Landlock nor the loss of capabilities hinders that. A
-#: pair is tied to its other end; only one of datagrams can be pointed elsewhere.
+#: For tools that keep the parent's user. What listens on that user's socket files (Docker, the session bus, a key
+#: agent) starts programs outside of the sandbox, and neither Landlock nor the loss of capabilities keeps anybody from
+#: connecting. A pair is tied to its other end; only one of datagrams can be pointed elsewhere.
 NO_UNIX_SOCKETS = (
     Rule(call="socket", error=errno.EACCES, is_one_of=(_AF_UNIX,)),
     Rule(

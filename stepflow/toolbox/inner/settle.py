@@ -96,8 +96,8 @@ def _close(settings: Settings) -> dict[str, object]:
     if "landlock" not in without:
         facts["landlock"] = landlock.restrict(settings.places, close_tcp=close_network)
     if "seccomp" not in without:
-        stays_root = os.geteuid() == 0 and "uid" not in without
-        facts["seccomp"] = seccomp.refuse(seccomp.BASE + (seccomp.NO_UNIX_SOCKETS if stays_root else ()))
+        keeps_user = settings.uid is None and "uid" not in without
+        facts["seccomp"] = seccomp.refuse(seccomp.BASE + (seccomp.NO_UNIX_SOCKETS if keeps_user else ()))
     if close_network:
         facts["network"] = seccomp.refuse(seccomp.NO_NETWORK)
     return facts
