@@ -137,7 +137,8 @@ def _landlock(found: Found) -> Layer:
     if not abi:
         state = f"not to be had here ({fact['problem']}): the tools reach every file that their user may"
         return Layer(name="landlock", state=state, missing=True)
-    notes = [f"ABI {abi}", *(gap for since, gap in _GAPS if abi < since)]
+    rule = f"ABI {abi}; tools write in the checkout, HOME and TMPDIR, and read the system's programs and settings"
+    notes = [rule, *(gap for since, gap in _GAPS if abi < since)]
     if found.git_outside:
         folders = ", ".join(map(str, found.git_outside))
         notes.append(f"open as well, because the checkout's git needs it: {folders}, which others may share")
