@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 from stepflow.action.job import Job
 from stepflow.action.outputs import outputs_of
 from stepflow.action.perform import Asked, Performed, perform
-from stepflow.action.runner import read_runner, secrets_in
+from stepflow.action.runner import read_runner, secret_variables, secrets_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import DefinitionError, RunCancelled, StepflowError
 from stepflow.report import (
@@ -27,6 +27,7 @@ from stepflow.report import (
 )
 from stepflow.run.cancel import Cancellation
 from stepflow.run.ending import outcome_of
+from stepflow.toolbox import close_process, wipe_variables
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -36,8 +37,11 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """The container's entry point."""
-    return act(os.environ, sys.stdout)
+    """The container's entry point: nobody else on the machine can look into this process from here on."""
+    close_process()
+    environ = dict(os.environ)
+    wipe_variables(secret_variables(environ))
+    return act(environ, sys.stdout)
 
 
 def act(environ: MutableMapping[str, str], stdout: TextIO, *, clock: Clock | None = None) -> int:

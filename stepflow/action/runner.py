@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
 
 PREFIX = "INPUT_"
+#: Addresses and tokens of the job's cache, artifacts and identity; nothing of them is for anything that a run starts.
+SERVICES = "ACTIONS_"
 
 #: What the job's own programs would accept as a credential. The inputs are taken out by their prefix.
 CREDENTIALS = (
@@ -31,6 +33,8 @@ CREDENTIALS = (
     "ACTIONS_ID_TOKEN_REQUEST_URL",
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
+    "GH_TOKEN",
+    "STEPFLOW_READ_TOKEN",
 )
 
 
@@ -63,7 +67,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
     secrets = secrets_in(environ)
     given, unknown = _take_inputs(environ)
     # Runners set more than they promise: one of them repeats every input under its bare name.
-    withheld = frozenset(name for name, value in environ.items() if name in CREDENTIALS or _holds(value, secrets))
+    withheld = secret_variables(environ)
     for name in withheld:
         del environ[name]
     inputs = read_inputs(given)
@@ -89,6 +93,16 @@ def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Every value that nobody may see: the inputs that are secrets, and the job's own credentials."""
     named = (f"{PREFIX}{name.upper()}" for name in SECRET_INPUTS)
     return tuple(environ[name] for name in (*named, *CREDENTIALS) if environ.get(name))
+
+
+def secret_variables(environ: Mapping[str, str]) -> frozenset[str]:
+    """The variables that hold an input, a secret, or a way to the job's own services."""
+    secrets = secrets_in(environ)
+    return frozenset(
+        name
+        for name, value in environ.items()
+        if name.startswith((PREFIX, SERVICES)) or name in CREDENTIALS or _holds(value, secrets)
+    )
 
 
 def _holds(value: str, secrets: tuple[str, ...]) -> bool:

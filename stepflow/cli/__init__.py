@@ -25,6 +25,9 @@ COMMANDS = {
     "graph": "draw an agent's step graph",
 }
 
+#: Commands that are given a key or a token.
+HOLD_SECRETS = frozenset({"run"})
+
 #: What a shell reports for a program that SIGPIPE ended.
 READER_GONE = 141
 
@@ -33,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what the user can act on is one message and an exit code."""
     arguments = _parse(sys.argv[1:] if argv is None else list(argv))
     try:
+        if argv is None and arguments.command in HOLD_SECRETS:
+            importlib.import_module("stepflow.cli.start").close_doors(arguments)
         code = int(importlib.import_module(f"stepflow.cli.{arguments.command}").execute(arguments))
         sys.stdout.flush()
         return code
@@ -41,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     except StepflowError as error:
-        print(f"stepflow: {error}", file=sys.stderr)
+        print(f"stepflow: {_redacted(str(error))}", file=sys.stderr)
         return error.exit_code
     except (RunCancelled, KeyboardInterrupt) as cancelled:
         print(f"stepflow: cancelled. {cancelled}".rstrip(), file=sys.stderr)
@@ -53,16 +58,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _bug_told() -> str:
     """The traceback without secrets, and what to do with it."""
-    import os  # noqa: PLC0415 - these cost time that only a bug may take
-    import traceback  # noqa: PLC0415
+    import traceback  # noqa: PLC0415 - these cost time that only a bug may take
 
-    from stepflow.cli.options import SECRETS  # noqa: PLC0415
-    from stepflow.domain.redact import Redactor  # noqa: PLC0415
     from stepflow.domain.words import Outcome  # noqa: PLC0415
     from stepflow.report import advice  # noqa: PLC0415
 
-    redact = Redactor(os.environ.get(name, "") for name in SECRETS.values())
-    return f"{redact(traceback.format_exc())}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
+    return f"{_redacted(traceback.format_exc())}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
+
+
+def _redacted(text: str) -> str:
+    """The text without the secrets of the environment, where those of the command line stand by now too."""
+    from stepflow.cli.options import SECRETS  # noqa: PLC0415 - these cost time that only an error may take
+    from stepflow.domain.redact import Redactor  # noqa: PLC0415
+
+    return Redactor(os.environ.get(name, "") for name in SECRETS.values())(text)
 
 
 def _parse(words: list[str]) -> argparse.Namespace:

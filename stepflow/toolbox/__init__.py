@@ -10,6 +10,7 @@ from stepflow.toolbox.credentials import Away, Findings, credentials_away, find_
 from stepflow.toolbox.environment import SYSTEM_PATH, check_pass_env
 from stepflow.toolbox.options import LAYERS, ProcessLimits, ToolboxOptions, UserPolicy
 from stepflow.toolbox.outside import Outside
+from stepflow.toolbox.own_process import close_process, wipe_variables
 from stepflow.toolbox.packages import check_packages, install_packages
 from stepflow.toolbox.selftest import try_canaries
 
@@ -27,8 +28,10 @@ __all__ = [
     "UserPolicy",
     "check_packages",
     "check_pass_env",
+    "close_process",
     "credentials_away",
     "find_credentials",
     "install_packages",
     "try_canaries",
+    "wipe_variables",
 ]

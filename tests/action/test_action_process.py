@@ -1,0 +1,198 @@
+"""The real process, looked at from outside while it works: nothing shows a secret, and nobody else can look into it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkout import git
+from tests.servers.messages_api import Drop, Reply
+from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
+
+pytestmark = pytest.mark.whole
+
+ENTRYPOINT = Path(__file__).parents[2] / "entrypoint.py"
+READ_TOKEN = "github_pat_readonly0123456789"
+RUNTIME = "runtime-token-of-a-test"
+OIDC = "https://oidc.example/token?sig=of-a-test-0123456789"
+CHECKOUT = "ghs_tokenOfTheCheckout0123456789"
+SECRETS = (MODEL_KEY, TOKEN, READ_TOKEN, RUNTIME, OIDC, CHECKOUT)
+ENVIRON = {
+    "ACTIONS_RUNTIME_TOKEN": RUNTIME,
+    "ACTIONS_ID_TOKEN_REQUEST_URL": OIDC,
+    "ACTIONS_CACHE_URL": "https://cache.example/x",
+    "GITHUB_TOKEN": TOKEN,
+    "anthropic-api-key": MODEL_KEY,
+    "ADDRESS": f"https://x:{TOKEN}@h/",
+}
+
+
+@pytest.fixture
+def armed(world: World) -> World:
+    """A world whose runner hands out every secret there is, and whose checkout kept one in two places."""
+    world.github.read_token = READ_TOKEN
+    world.runner.environ = dict(ENVIRON)
+    temp = world.runner.folder / "temp"
+    temp.mkdir()
+    (temp / "git-credentials-1.config").write_text(
+        f'[http "https://h/"]\n\textraheader = AUTHORIZATION: bearer {CHECKOUT}\n'
+    )
+    git(
+        "config", f"includeIf.gitdir:{world.checkout}/.git.path", f"{temp}/git-credentials-1.config", cwd=world.checkout
+    )
+    git("remote", "add", "origin", f"https://x-access-token:{CHECKOUT}@h/r", cwd=world.checkout)
+    return world
+
+
+class Process:
+    """The entry point as a process of its own; `look` is called at every turn of the model."""
+
+    def __init__(self, world: World, replies: list[Reply], look: Callable[[int], None]) -> None:
+        turns = iter(replies)
+
+        def reply(_body: dict[str, Any]) -> Reply:
+            look(self.running.pid)
+            return next(turns)
+
+        world.play(reply)
+        self.world = world
+        self.environ = world.runner.prepare(label_event(), read_token=READ_TOKEN)
+        self.log = world.runner.folder / "log"
+        with self.log.open("wb") as log:
+            self.running = subprocess.Popen(
+                [sys.executable, "-I", str(ENTRYPOINT)],
+                env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **self.environ},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def finish(self):
+        """What came of it."""
+        try:
+            code = self.running.wait(timeout=60)
+        finally:
+            self.running.kill()
+            self.running.wait()
+        return self.world.runner.collect(self.environ, code, self.log.read_text())
+
+
+def shown(text: str | bytes) -> list[str]:
+    """The secrets in a text."""
+    data = text if isinstance(text, bytes) else text.encode()
+    return [secret for secret in SECRETS if secret.encode() in data]
+
+
+def family(pid: int) -> set[int]:
+    """The process and all its descendants."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(status.parent.name)] = int(words[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def as_somebody_else(*argv: str) -> str:
+    """Root without its rights: the same user for the kernel, but for nothing that is closed."""
+    setpriv = shutil.which("setpriv")
+    if os.getuid() != 0 or not setpriv:
+        return ""
+    done = subprocess.run([setpriv, "--bounding-set=-all", "--inh-caps=-all", *argv], capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+def test_no_secret_is_in_a_command_line_an_environment_or_a_file_while_it_runs(armed: World) -> None:
+    looked: list[int] = []
+
+    def look(pid: int) -> None:
+        looked.append(len(family(pid)))
+        for member in family(pid):
+            assert shown(Path(f"/proc/{member}/cmdline").read_bytes()) == []
+            if os.getuid() == 0:
+                assert shown(Path(f"/proc/{member}/environ").read_bytes()) == []
+        for file in ("environ", "maps", "fd/0"):
+            said = as_somebody_else("cat", f"/proc/{pid}/{file}")
+            assert not said or "Permission denied" in said
+        for path in (*(armed.checkout / ".git").rglob("*"), *(armed.runner.folder / "temp").rglob("*")):
+            assert not path.is_file() or shown(path.read_bytes()) == [], path
+
+    before = (armed.checkout / ".git/config").read_bytes()
+    script = [bash("git config --list; cat .git/config; env; cat /proc/$PPID/environ | tr '\\0' '\\n'"), *solve()]
+    done = Process(armed, script, look).finish()
+    assert done.outputs["outcome"] == "completed", done.log
+    assert max(looked) >= 2
+    assert (armed.checkout / ".git/config").read_bytes() == before
+    for body in armed.model.bodies:
+        assert shown(str(body)) == []
+
+
+def test_no_secret_is_in_anything_that_is_left_and_the_checkouts_are_masked_first(armed: World) -> None:
+    text = f"keys: {' '.join(SECRETS)}"
+    script = [
+        bash(f"echo {CHECKOUT} | base64 -w0"),
+        answer("initial.issue", "next", understanding=text),
+        *solve()[1:-1],
+        answer("closure.issue", "closing", comment=text, pull_request={"title": f"T {CHECKOUT}", "body": text}),
+    ]
+    done = armed.run(script, read_token=READ_TOKEN, debug="true", record="recorded.yaml")
+    assert done.outputs["outcome"] == "completed", done.log
+    lines = done.log.splitlines()
+    masks = [number for number, line in enumerate(lines) if line.startswith("::add-mask::")]
+    assert masks == list(range(len(masks)))
+    assert {f"::add-mask::{secret}" for secret in SECRETS} <= {lines[number] for number in masks}
+    visible = "\n".join(lines[len(masks) :])
+    written = str((armed.github.state.comments, armed.github.state.pulls))
+    assert shown(visible + done.summary + str(done.outputs) + written) == []
+    for path in Path(done.outputs["run-folder"]).rglob("*"):
+        assert not path.is_file() or path.name == "work.bundle" or shown(path.read_bytes()) == [], path
+    (row,) = (event["isolation"]["credentials"] for event in armed.events(done) if event["event"] == "run_started")
+    assert row == "2 taken out of .git/config, runner_temp"
+
+
+def test_a_signal_in_the_middle_gives_the_credentials_back(armed: World) -> None:
+    before = (armed.checkout / ".git/config").read_bytes()
+    kept = next((armed.runner.folder / "temp").glob("git-credentials-*"))
+
+    def look(pid: int) -> None:
+        assert shown((armed.checkout / ".git/config").read_bytes() + kept.read_bytes()) == []
+        if len(armed.model.bodies) == 3:
+            os.kill(pid, signal.SIGTERM)
+
+    edit = bash("git config core.fsmonitor evil; echo evil > .git/hooks/pre-push")
+    done = Process(armed, [understood(), edit, Drop(silent=20)], look).finish()
+    assert (done.exit_code, done.outputs["outcome"]) == (130, "cancelled"), done.log
+    assert (armed.checkout / ".git/config").read_bytes() == before
+    assert CHECKOUT in kept.read_text()
+    assert not (armed.checkout / ".git/hooks/pre-push").exists()
+
+
+def test_a_checkout_whose_git_was_replaced_gets_nothing_back_and_the_run_says_so(armed: World) -> None:
+    script = [bash("cp -r .git new; mv .git old; mv new .git"), *solve()]
+    done = armed.run(script, boundary="dry-run")
+    assert "was replaced by another folder" in done.log
+    assert (
+        "was replaced by another folder"
+        in done.summary + (Path(done.outputs["run-folder"]) / "report.json").read_text()
+    )
+    assert shown((armed.checkout / ".git/config").read_bytes()) == []
+
+
+def test_a_configuration_that_git_cannot_read_refuses_the_run_before_a_token_is_spent(armed: World) -> None:
+    (armed.checkout / ".git/config").write_text("[core\n")
+    done = armed.run(solve())
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
+    assert "line 1 is no configuration" in done.outputs["reason"]
+    assert armed.model.bodies == []
