@@ -18,6 +18,7 @@ from stepflow.domain.event import (
     FailureReported,
     FlowEnded,
     IterationStarted,
+    Noted,
     RunStarted,
     ValidatorRan,
     WorkCollected,
@@ -29,7 +30,7 @@ from stepflow.report.ending import ReportFacts, code_of, ending_of, last_of
 from stepflow.report.history import collect_history, seconds_between
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.effect import EffectKind
@@ -48,6 +49,7 @@ def collect_report(
     answer = _closing_answer(events)
     return replace(
         report,
+        isolation=_with_later_words(report.isolation, events),
         outcome=ended.outcome,
         code=code_of(ended.outcome, ended.reason, known, report.problems),
         reason=ended.reason,
@@ -91,6 +93,16 @@ def _begun(started: RunStarted | None, agent: AgentDefinition | None, known: Rep
         run_folder=known.run_folder,
         host_run_folder=known.host_run_folder,
     )
+
+
+def _with_later_words(isolation: Mapping[str, str], events: Iterable[Event]) -> Mapping[str, str]:
+    """What became known of a layer after the start: a note that names the layer."""
+    states = dict(isolation)
+    for event in events:
+        layer = event.data.get("layer") if isinstance(event, Noted) else None
+        if isinstance(event, Noted) and isinstance(layer, str):
+            states[layer] = "; ".join(filter(None, (states.get(layer), event.message.partition("] ")[2])))
+    return states
 
 
 def _final_step(events: Sequence[Event], entry_step: str) -> str:

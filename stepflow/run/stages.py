@@ -108,7 +108,7 @@ def _without_credentials(request: RunRequest, journal: Journal) -> Iterator[Away
             yield away
     finally:
         for note in away.notes if away else ():
-            journal.append(Noted(level="warning", message=note))
+            journal.append(Noted(level="warning", message=note, data={"layer": "credentials"}))
 
 
 def _started(prepared: Prepared, facts: RunFacts, isolation: dict[str, str]) -> RunStarted:

@@ -123,6 +123,14 @@ def test_the_time_of_a_stopped_flow_is_not_added_to_its_last_iteration():
     assert report.seconds > sum(line.seconds for line in report.history) + 2.9
 
 
+def test_what_became_known_of_a_layer_later_stands_beside_its_state():
+    note = Noted(level="warning", message="[Credentials] not given back", data={"layer": "credentials"})
+    other = Noted(level="warning", message="[Isolation] uid: 0")
+    events = (replace(STARTED, isolation={"uid": "on", "credentials": "2 taken out"}), note, other)
+    report = collect_report(entries_of([(0.0, event) for event in events]), AGENT)
+    assert report.isolation == {"uid": "on", "credentials": "2 taken out; not given back"}
+
+
 def test_no_journal_at_all_gives_a_report_from_the_facts():
     problem = Problem(
         severity=Severity.ERROR, code="SF341", file="r.json", path="/x", line=3, message="no rule", fix="add one"
