@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from stepflow.domain.command import CommandRequest, CommandResult
     from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
-    from stepflow.domain.definition import Step
+    from stepflow.domain.definition import Step, Validator
     from stepflow.domain.event import Event
+    from stepflow.domain.guard import GuardFindings
     from stepflow.domain.json import JsonObject
 
 
@@ -42,6 +43,18 @@ class Commands(Protocol):
 
     def run_command(self, request: CommandRequest) -> CommandResult:
         """Run one process to its end or its timeout, and kill its whole process group then."""
+        ...
+
+
+class Guards(Protocol):
+    """Looks at what a validator stands on, beside what it says itself (security.md cases 14, 15 and 26)."""
+
+    def head_tree(self) -> str:
+        """The tree of HEAD, empty when there is none."""
+        ...
+
+    def look_again(self, validator: Validator, *, passed: bool) -> GuardFindings:
+        """What was changed under the validator that just ran; what was hidden from it only when it `passed`."""
         ...
 
 
@@ -84,6 +97,7 @@ class Ports:
     model: Model
     tools: Tools
     commands: Commands
+    guards: Guards
     schemas: Schemas
     journal: Journal
     clock: Clock

@@ -17,11 +17,13 @@ from stepflow.domain.conversation import (
     Usage,
     text_block,
 )
-from stepflow.domain.definition import Step
+from stepflow.domain.definition import Step, Validator
 from stepflow.domain.event import Event
+from stepflow.domain.guard import GuardFindings
 from stepflow.domain.json import JsonObject
 from stepflow.ports import Ports, SchemaFailure
 
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 TURN_USAGE = Usage(input_tokens=100, output_tokens=10)
 
 
@@ -85,6 +87,22 @@ class TableCommands:
 
 
 @dataclass
+class TableGuards:
+    """Finds out what a table says about a validator; a list is answered in turn, the last of it for ever."""
+
+    table: dict[str, list[GuardFindings]] = field(default_factory=dict)
+    asked: list[tuple[str, bool]] = field(default_factory=list)
+
+    def head_tree(self) -> str:
+        return EMPTY_TREE
+
+    def look_again(self, validator: Validator, *, passed: bool) -> GuardFindings:
+        self.asked.append((validator.name, passed))
+        findings = self.table.get(validator.name, [GuardFindings()])
+        return findings.pop(0) if len(findings) > 1 else findings[0]
+
+
+@dataclass
 class LoadedSchemas:
     """Gives the step's own schema; fails as often as it is told to."""
 
@@ -137,6 +155,7 @@ def fake_ports(replies: Iterable[Reply], **parts: object) -> Ports:
         "model": PlayedModel(list(replies)),
         "tools": RecordingTools(),
         "commands": TableCommands(),
+        "guards": TableGuards(),
         "schemas": LoadedSchemas(),
         "journal": ListJournal(),
         "clock": StillClock(),

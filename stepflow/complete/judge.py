@@ -1,7 +1,7 @@
 """Is it really done: run the validators of a closing, in order.
 
-Takes: a validation entry, its failures so far, the commands port. Gives: `Verdict` (flow.md §8).
-May touch: nothing itself; validators run through the port.
+Takes: a validation entry, its failures so far, the ports for commands and guards. Gives: `Verdict` (flow.md §8).
+May touch: nothing itself; validators run, and what they stand on is looked at, through the ports.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.complete.extract import extract
+from stepflow.complete.guarded import Checked, check_guards
 from stepflow.domain.command import CommandRequest, CommandResult
 from stepflow.domain.decision import Done, Failed, NotDone, ValidatorFailure, Verdict
 from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, OutputMatches, SuccessRule
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stepflow.domain.definition import Condition, ValidationEntry, Validator
-    from stepflow.ports import Commands
+    from stepflow.ports import Commands, Guards
 
 #: Exit codes of a shell that could not run the command (flow.md §8.3).
 NOT_RUNNABLE = frozenset({126, 127})
@@ -38,14 +39,20 @@ def judge_completion(
     failures: int,
     root: str,
     commands: Commands,
+    guards: Guards,
     record: Callable[[ValidatorRan], None],
 ) -> Verdict:
     """Run the entry's validators; the first red one decides, except under `skip`. `failures` are earlier attempts."""
     skipped = False
+    tree = guards.head_tree() if entry.conditions else ""
     for condition in entry.conditions:
-        result = run_validator(condition, commands)
-        run = Run(entry=entry, validator=condition.validator, result=result, attempt=failures + 1)
-        action = None if has_passed(condition.validator.success, result) else _action(run)
+        validator, result = condition.validator, run_validator(condition, commands)
+        passed = has_passed(validator.success, result)
+        checked = check_guards(validator, result, guards.look_again(validator, passed=passed))
+        run = Run(
+            entry=entry, validator=validator, attempt=failures + 1, result=checked.result, green=passed, checked=checked
+        )
+        action = None if passed and not checked.faults else _action(run)
         record(_event(run, iteration, action))
         match action:
             case None:
@@ -58,17 +65,20 @@ def judge_completion(
                 return Failed(reason=_reason(run))
             case _:
                 assert_never(action)
-    return Done(validated=bool(entry.conditions) and not skipped)
+    return Done(validated=bool(entry.conditions) and not skipped, tree=tree)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of a validator: which, for which entry, in which attempt, and what came out."""
+    """One run of a validator: which, for which entry, in which attempt, what came out, whether that alone is `green`,
+    and what its guards say."""
 
     entry: ValidationEntry
     validator: Validator
     result: CommandResult
     attempt: int
+    green: bool
+    checked: Checked
 
 
 def run_validator(condition: Condition, commands: Commands) -> CommandResult:
@@ -109,18 +119,24 @@ def _with_params(command: str, params: Mapping[str, str]) -> str:
 
 
 def _action(run: Run) -> FailureAction:
-    if is_unrecoverable(run.validator, run.result):
+    if _is_final(run):
         return FailureAction.ABORT
     if run.entry.action is FailureAction.RETRY and run.attempt >= run.entry.max_attempts:
         return FailureAction.ABORT
     return run.entry.action
 
 
+def _is_final(run: Run) -> bool:
+    """What a validator said that passed by its own words says nothing about whether the fault can be mended."""
+    return not run.validator.recoverable if run.green else is_unrecoverable(run.validator, run.result)
+
+
 def _reason(run: Run) -> str:
     validator, result = run.validator, run.result
-    why = f"{validator.pattern.description.rstrip('.')}; {_why_red(validator, result)}"
+    red = "; ".join(run.checked.faults) or _why_red(validator, result)
+    why = f"{validator.pattern.description.rstrip('.')}; {red}"
     what = f'validator "{validator.name}" failed ({why})'
-    if is_unrecoverable(validator, result):
+    if _is_final(run):
         return f"{what}, and trying again cannot help: {_first_line(_error_text(result))}"
     if run.entry.action is FailureAction.RETRY:
         return f"{what} in attempt {run.attempt} of {run.entry.max_attempts}"
@@ -188,8 +204,9 @@ def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorR
         attempt=run.attempt,
         max_attempts=run.entry.max_attempts,
         action=action,
-        recoverable=action is None or not is_unrecoverable(validator, result),
+        recoverable=action is None or not _is_final(run),
         seconds=result.seconds,
         # Only line breaks go: the blank that a line of `git status --porcelain` may begin with has a meaning.
+        warnings=list(run.checked.warnings),
         output_tail=f"{result.stdout}\n{result.stderr}\n{result.error}".strip("\n")[-TAIL:],
     )

@@ -92,9 +92,11 @@ class ValidatorFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """Nothing is left to check. `validated` is false when a red validator was skipped."""
+    """Nothing is left to check. `validated` is false when a red validator was skipped; `tree` is HEAD's when the
+    validators began, empty without any."""
 
     validated: bool
+    tree: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,8 @@ Verdict = Done | NotDone | Failed
 @dataclass(frozen=True, kw_only=True)
 class FlowResult:
     """How a flow ended. `answer` is the closing answer and `step_id` the step it came from (the last one begun
-    otherwise); `validated` is true only when every validator was green at the last closing."""
+    otherwise); `validated` is true only when every validator was green at the last closing; `tree` is the one that they
+    saw: no other may leave (boundary.md "Commits")."""
 
     outcome: Outcome
     reason: str
@@ -126,3 +129,4 @@ class FlowResult:
     answer: JsonObject | None = None
     handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     validated: bool = False
+    tree: str = ""

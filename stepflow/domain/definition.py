@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import (
+    CleanTree,
     CloseBy,
     ClosureAction,
     Dialect,
@@ -144,7 +145,8 @@ class FailurePattern:
 @dataclass(frozen=True, kw_only=True)
 class Validator:
     """A shell command that must hold before the end (registry.md §5.6). `timeout` in seconds; `guards` are path
-    patterns that the validator depends on, `guard_blocks` says whether a change to them fails it (security.md 15)."""
+    patterns that the validator depends on, `guard_blocks` says whether a change to them fails it (security.md 15);
+    `clean_tree` says whether its green needs git to be asked a second time (security.md 14)."""
 
     name: str
     command: str
@@ -155,6 +157,7 @@ class Validator:
     timeout: float = 600.0
     guards: tuple[str, ...] = ()
     guard_blocks: bool = False
+    clean_tree: CleanTree = CleanTree.NONE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,7 +155,8 @@ class Routed:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidatorRan:
-    """A validator ran at a closing. `action` is what its failure led to, None when it passed."""
+    """A validator ran at a closing. `action` is what its failure led to, None when it passed; `warnings` say what was
+    changed under it or hidden from it (security.md cases 14 and 15)."""
 
     iteration: int
     entry: str
@@ -169,6 +170,7 @@ class ValidatorRan:
     recoverable: bool
     seconds: float
     output_tail: str
+    warnings: list[str] = field(default_factory=list)
     event: Literal["validator_ran"] = "validator_ran"
 
 

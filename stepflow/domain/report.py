@@ -53,7 +53,8 @@ class HistoryEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidatorRun:
-    """One run of a validator at a closing. `action` is what a failure led to, None when it passed."""
+    """One run of a validator at a closing. `action` is what a failure led to, None when it passed; `warnings` say what
+    was changed under it or hidden from it."""
 
     iteration: int
     name: str
@@ -64,6 +65,7 @@ class ValidatorRun:
     action: str | None
     seconds: float
     output_tail: str
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

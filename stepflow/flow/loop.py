@@ -6,6 +6,7 @@ May touch: nothing itself; everything outside is a port (flow.md §3).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.complete import judge_completion
@@ -82,12 +83,13 @@ def complete(track: Track, step: Step, attempt: Answered) -> FlowResult | None:
         failures=track.state.attempts.get(entry.id, 0),
         root=track.facts.root,
         commands=track.ports.commands,
+        guards=track.ports.guards,
         record=track.record,
     )
     match verdict:
         case Done():
             _judged(track, entry, step.id, validated=verdict.validated)
-            return _completed(track, attempt, validated=verdict.validated)
+            return replace(_completed(track, attempt, validated=verdict.validated), tree=verdict.tree)
         case Failed():
             stop = Stop(outcome=Outcome.VALIDATION_FAILED, reason=verdict.reason)
             return end_flow(track, COMPLETION_LOOP, stop, attempt.answer)

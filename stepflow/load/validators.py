@@ -23,6 +23,7 @@ from stepflow.domain.definition import (
 )
 from stepflow.domain.json import compact
 from stepflow.domain.words import StepKind, VerdictType
+from stepflow.load.clean_tree import clean_tree
 from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
 from stepflow.load.prompt_files import Address
@@ -108,6 +109,7 @@ class ValidationDesk:
             success = self._success(name, entry.success_when, child(at, "successWhen"))
             self._check_pattern(name, entry, at)
             self._check_extractors(name, entry, at)
+            self._check_guards(name, entry, at)
             pattern = patterns.get(entry.failure_pattern or "")
             if success is not None and pattern is not None and entry.command:
                 validators[name] = _validator(name, entry, entry.command, success, pattern)
@@ -141,6 +143,12 @@ class ValidationDesk:
                 message += nearest(extractor, EXTRACTORS)
                 place = child(child(at, "extractParams"), parameter)
                 self.found.add("SF605", place, message, f"The extractors are {listed(sorted(EXTRACTORS))}.")
+
+    def _check_guards(self, name: str, entry: ValidatorEntry, at: str) -> None:
+        for index, guard in enumerate(entry.guards):
+            if not guard.strip("/") or ".." in guard.split("/"):
+                message = f'validator "{name}": the guard "{guard}" is no path pattern inside the repository'
+                self.found.add("SF109", f"{at}/guards/{index}", message, "Write a pattern such as `tsconfig.json`.")
 
     def _check_owner(self, key: str, at: str) -> None:
         closures = [node.id for node in self.nodes.flow.values() if node.kind is StepKind.CLOSURE]
@@ -262,6 +270,7 @@ def _validator(
         timeout=entry.timeout,
         guards=tuple(entry.guards),
         guard_blocks=entry.guard == "block",
+        clean_tree=clean_tree(command, success, pattern.name),
     )
 
 

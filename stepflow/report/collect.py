@@ -135,6 +135,7 @@ def _validator_run(event: ValidatorRan) -> ValidatorRun:
         action=event.action.value if event.action else None,
         seconds=event.seconds,
         output_tail=event.output_tail,
+        warnings=tuple(event.warnings),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from stepflow.report.advice import next_step
 from stepflow.report.markdown import details, fence, html_text, link, plain
 from stepflow.report.summary import headline
-from stepflow.report.tables import effect_table, ends_of, step_table
+from stepflow.report.tables import effect_table, ends_of, guard_warnings, step_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
         # A success is told before its effects are written: what to do then is seen by looking at them.
         "" if report.success else f"**What to do next:** {next_step(report)}",
         _validators(report),
+        guard_warnings(tuple(_last_runs(report).values())),
         _red_output(report),
         _without_code_tags(effect_table(report)) if report.effects else "",
         "\n".join(f"- {plain(note, 400)}" for note in notes[:NOTES]),
@@ -48,9 +49,13 @@ def _without_code_tags(text: str) -> str:
 
 def _validators(report: RunReport) -> str:
     """Each validator once, as it stood at its last run."""
-    last: dict[str, ValidatorRun] = {run.name: run for run in report.validators}
+    last = _last_runs(report)
     shown = (f"{'✅' if run.passed else '❌'} {plain(run.name)}" for run in list(last.values())[:WAY_SHOWN])
     return f"**Validators:** {' '.join(shown)}" if last else ""
+
+
+def _last_runs(report: RunReport) -> dict[str, ValidatorRun]:
+    return {run.name: run for run in report.validators}
 
 
 def _red_output(report: RunReport) -> str:

@@ -59,7 +59,7 @@ class HistoryDocument(_Part):
 
 
 class ValidatorDocument(_Part):
-    """One run of a validator; `action` says what a failure led to."""
+    """One run of a validator; `action` says what a failure led to, `warnings` what was changed under it."""
 
     iteration: int
     name: str
@@ -70,6 +70,7 @@ class ValidatorDocument(_Part):
     action: str | None
     seconds: float
     output_tail: str
+    warnings: tuple[str, ...]
 
 
 class EffectDocument(_Part):

@@ -90,7 +90,7 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911 - one return per 
         case Routed() if event.to is not None:
             return _routing(event, f"{event.source} -> {event.to}")
         case ValidatorRan():
-            return (_validator(event),)
+            return (_validator(event), *_guard_lines(event))
         case Noted():
             return ((event.level, event.message, event.data),)
         case RunFinished():
@@ -138,6 +138,10 @@ def _validator(event: ValidatorRan) -> Line:
     if not event.passed:
         data["pattern"] = event.pattern
     return ("info" if event.passed else "warning", f"[Validator] {event.name}: {word}", data)
+
+
+def _guard_lines(event: ValidatorRan) -> tuple[Line, ...]:
+    return tuple(("warning", f"[Guard] {event.name}: {cut(text, REASON_LIMIT)}", {}) for text in event.warnings)
 
 
 def _flat(text: str) -> str:

@@ -87,12 +87,13 @@ def _validator(event: ValidatorRan) -> tuple[StoryLine, ...]:
     # A red validator that exited with 0 failed by its output: the figure would only puzzle.
     exited = f"exit {event.exit_code}, " if event.passed or event.exit_code else ""
     ended = f"({exited}{seconds_text(event.seconds)})"
+    warnings = tuple(line(LineKind.WARNING, f"guard: {one_line(text, 300)}") for text in event.warnings)
     if event.passed:
-        return (line(LineKind.GOOD, f"✓ {name} {ended}"),)
+        return (line(LineKind.GOOD, f"✓ {name} {ended}"), *warnings)
     what = f"failed, attempt {event.attempt} of {event.max_attempts}" if event.recoverable else "failed for good"
     leads = f" → {event.action}" if event.action else ""
     tail = (line(LineKind.WORDS, f"│ {text}") for text in last_lines(event.output_tail, TAIL_SHOWN))
-    return (line(LineKind.BAD, f"✗ {name} {what}{leads} {ended}"), *tail)
+    return (line(LineKind.BAD, f"✗ {name} {what}{leads} {ended}"), *warnings, *tail)
 
 
 def _judged(event: CompletionJudged) -> tuple[StoryLine, ...]:

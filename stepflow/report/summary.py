@@ -18,7 +18,7 @@ from stepflow.report.graph import flow_graph, walked_path
 from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import count, seconds_text, usd
-from stepflow.report.tables import effect_table, step_table, validator_table
+from stepflow.report.tables import effect_table, guard_warnings, step_table, validator_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -133,7 +133,8 @@ def _validators(report: RunReport) -> str:
         details(f"Output of {html_text(run.name)} in iteration {run.iteration}", fence(run.output_tail, lines=40))
         for run in red
     )
-    return "\n\n".join(("### Validators", validator_table(report, VALIDATOR_ROWS), *outputs))
+    parts = ("### Validators", validator_table(report, VALIDATOR_ROWS), guard_warnings(report.validators), *outputs)
+    return "\n\n".join(part for part in parts if part)
 
 
 def _effects(report: RunReport) -> str:

@@ -22,6 +22,7 @@ R = TypeVar("R")
 
 STEP_HEADER = (">#", "Step", "Intent", "Leads to", ">Tools", ">Tokens", ">USD", ">Seconds", "Reason")
 VALIDATOR_HEADER = (">Iteration", "Validator", "Result", ">Exit", ">Seconds")
+WARNINGS_SHOWN = 20
 EFFECT_HEADER = ("Effect", "Status", "Detail", "Link")
 MARKS = {
     EffectStatus.APPLIED: "✅",
@@ -49,6 +50,13 @@ def validator_table(report: RunReport, rows: int) -> str:
     if left_out > 0:
         lines.insert(0, ("…", f"*{left_out:,} earlier runs left out*", "", "", ""))
     return table(VALIDATOR_HEADER, lines)
+
+
+def guard_warnings(runs: Sequence[ValidatorRun]) -> str:
+    """What was changed under validators or hidden from them, as a list; what is said again and again stands once."""
+    last = {(run.name, text): run.iteration for run in runs for text in run.warnings}
+    shown = list(last.items())[-WARNINGS_SHOWN:]
+    return "\n".join(f"- ⚠️ {plain(name)}, iteration {at}: {plain(text, 600)}" for (name, text), at in shown)
 
 
 def effect_table(report: RunReport) -> str:

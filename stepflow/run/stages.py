@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stepflow.domain.command import CommandResult
+    from stepflow.domain.definition import AgentDefinition, Validator
     from stepflow.domain.json import JsonObject
     from stepflow.ports import Clock, Journal
     from stepflow.run.cancel import Cancellation
@@ -68,6 +69,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
             model=prepared.model,
             tools=toolbox,
             commands=toolbox,
+            guards=toolbox.guards(_validators(prepared.agent)),
             schemas=LoadedSchemas(),
             journal=journal,
             clock=clock,
@@ -75,6 +77,10 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         result = run_flow(prepared.agent, facts, ports, fold([started]))
         work = _collect(prepared, facts, toolbox, journal)
     cancellation.check()
+    if result.tree and work.tree not in ("", result.tree):
+        # A validator committed something that those before it never saw; the boundary will not let it out.
+        work = replace(work, tree=result.tree)
+        result = replace(result, validated=False)
     result = replace(result, validated=result.validated and not work.uncommitted)
     finish = Finish(prepared=prepared, facts=facts, work=work, journal=journal, cancellation=cancellation)
     return finish_run(finish, result)
@@ -127,6 +133,11 @@ def _started(prepared: Prepared, facts: RunFacts, isolation: dict[str, str]) -> 
         isolation=isolation,
         options=prepared.request.inputs.options(),
     )
+
+
+def _validators(agent: AgentDefinition) -> tuple[Validator, ...]:
+    entries = (step.validation for step in agent.steps.values() if step.validation)
+    return tuple(condition.validator for entry in entries for condition in entry.conditions)
 
 
 def _install(request: RunRequest, journal: Journal) -> None:

@@ -18,6 +18,7 @@ from stepflow.domain.tools import TOOL_SPECS
 from stepflow.errors import BoundaryError, IsolationError
 from stepflow.toolbox.connection import Connection
 from stepflow.toolbox.environment import build_environment
+from stepflow.toolbox.guards import CheckoutGuards
 from stepflow.toolbox.identity import choose_identity
 from stepflow.toolbox.isolation import Found, judge_layers
 from stepflow.toolbox.lending import Loan
@@ -27,11 +28,12 @@ from stepflow.toolbox.settling import settle_request
 from stepflow.toolbox.surroundings import interpreter_programs, private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from stepflow.domain.command import CommandRequest
     from stepflow.domain.conversation import ToolUse
+    from stepflow.domain.definition import Validator
     from stepflow.domain.json import JsonObject
     from stepflow.ports import Commands, Tools
     from stepflow.toolbox.isolation import Layer
@@ -121,6 +123,17 @@ class Toolbox:
                 f"Processes of the tools are still alive although they were killed: {answer['alive']}.",
                 hint="They may hang on a device or a network disk; run the job again on a fresh machine.",
             )
+
+    def guards(self, validators: Iterable[Validator]) -> CheckoutGuards:
+        """Remember what these validators depend on as it is now, for the port `Guards`.
+
+        Call it after `setup` and before the first tool call: what it sees is what is trusted.
+        """
+        return CheckoutGuards(
+            lambda request, seconds: self._connection.ask(request, timeout=seconds + self._options.grace),
+            validators,
+            home_programs=self._options.home_programs,
+        )
 
     def tree(self) -> TreeState:
         """HEAD and what is not committed, asked with an index of its own; what runs keeps running."""

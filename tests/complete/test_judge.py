@@ -7,12 +7,12 @@ import pytest
 from stepflow.complete import judge_completion
 from stepflow.complete.judge import has_passed
 from stepflow.domain.command import CommandResult
-from stepflow.domain.decision import Done, Failed, NotDone
+from stepflow.domain.decision import Done, Failed, NotDone, Verdict
 from stepflow.domain.definition import Condition, ExitCode, OutputContains, OutputEmpty, OutputMatches, ValidationEntry
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.words import FailureAction
 from tests.build import make_entry, make_validator
-from tests.fakes import TableCommands
+from tests.fakes import EMPTY_TREE, TableCommands, TableGuards
 
 
 def result(exit_code: int = 0, stdout: str = "", **more: object) -> CommandResult:
@@ -39,10 +39,18 @@ def test_each_success_rule_looks_at_what_the_spec_names(rule, given: CommandResu
     assert has_passed(rule, given) is passes
 
 
-def judge(entry: ValidationEntry, commands: TableCommands, failures: int = 0):
+def judge(
+    entry: ValidationEntry, commands: TableCommands, failures: int = 0, *, guards: TableGuards | None = None
+) -> tuple[Verdict, list[ValidatorRan]]:
     ran: list[ValidatorRan] = []
     verdict = judge_completion(
-        entry, iteration=4, failures=failures, root="/repo", commands=commands, record=ran.append
+        entry,
+        iteration=4,
+        failures=failures,
+        root="/repo",
+        commands=commands,
+        guards=guards or TableGuards(),
+        record=ran.append,
     )
     return verdict, ran
 
@@ -94,7 +102,7 @@ def test_the_first_red_validator_stops_the_list_and_skip_goes_on() -> None:
     assert isinstance(stopped, NotDone)
     assert [event.name for event in ran] == ["a"]
     skipped, ran = judge(make_entry("c", first, second, action=FailureAction.SKIP), TableCommands(table))
-    assert skipped == Done(validated=False)
+    assert skipped == Done(validated=False, tree=EMPTY_TREE)
     assert [event.name for event in ran] == ["a", "b"]
 
 

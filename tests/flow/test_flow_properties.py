@@ -31,7 +31,7 @@ from stepflow.flow import run_flow
 from stepflow.gate.read import ALIASES
 from stepflow.ports import Ports, SchemaFailure
 from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
-from tests.fakes import ListJournal, RecordingTools, StillClock, answers
+from tests.fakes import ListJournal, RecordingTools, StillClock, TableGuards, answers
 
 WORK = ("analysis.plan", "done")
 AGENT = make_agent(
@@ -83,7 +83,13 @@ class World:
 
     def ports(self) -> Ports:
         return Ports(
-            model=self, tools=RecordingTools(), commands=self, schemas=self, journal=self.journal, clock=self.clock
+            model=self,
+            tools=RecordingTools(),
+            commands=self,
+            guards=TableGuards(),
+            schemas=self,
+            journal=self.journal,
+            clock=self.clock,
         )
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:

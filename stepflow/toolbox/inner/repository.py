@@ -13,16 +13,14 @@ import secrets
 import tempfile
 from typing import TYPE_CHECKING
 
-from .command import run_command
+from .git import git, said
 from .places import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from .command import Ended
-    from .family import Family, Sink
+    from .family import Family
 
-_TIMEOUT = 120.0
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _FILES_LIMIT = 1000
 
@@ -48,12 +46,17 @@ class _Counted:
 
 def look_at_tree(family: Family) -> dict[str, object]:
     """HEAD's commit and tree, and the paths that differ from it or are not tracked; empty texts without a commit."""
-    commit = _git(family, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    commit = git(family, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if commit.exit_code != 0:
         problem = commit.error or commit.stderr.strip() or "there is no commit yet"
         return {"commit": "", "tree": "", "uncommitted": [], "problem": problem}
-    tree = _said(_git(family, "rev-parse", "--verify", "HEAD^{tree}")).strip()
+    tree = said(git(family, "rev-parse", "--verify", "HEAD^{tree}")).strip()
     return {"commit": commit.stdout.strip(), "tree": tree, "uncommitted": _uncommitted(family), "problem": ""}
+
+
+def head_tree(family: Family) -> dict[str, object]:
+    """The tree of HEAD; empty without a commit."""
+    return {"tree": git(family, "rev-parse", "--verify", "--quiet", "HEAD^{tree}").stdout.strip()}
 
 
 def bundle(family: Family, base: str, limit: int, hand_on: Callable[[bytes], None]) -> dict[str, object]:
@@ -64,14 +67,14 @@ def bundle(family: Family, base: str, limit: int, hand_on: Callable[[bytes], Non
     if not _COMMIT.fullmatch(base):
         raise Refusal(f"{base!r} is no commit id")
     family.end()
-    commit = _said(_git(family, "rev-parse", "--verify", "HEAD^{commit}")).strip()
-    tree = _said(_git(family, "rev-parse", "--verify", "HEAD^{tree}")).strip()
-    count = int(_said(_git(family, "rev-list", "--count", f"{base}..{commit}")))
+    commit = said(git(family, "rev-parse", "--verify", "HEAD^{commit}")).strip()
+    tree = said(git(family, "rev-parse", "--verify", "HEAD^{tree}")).strip()
+    count = int(said(git(family, "rev-list", "--count", f"{base}..{commit}")))
     if count == 0:
         return {"commits": 0, "commit": commit, "tree": tree, "bytes": 0}
     counted = _Counted(hand_on, limit)
     try:
-        _said(_git(family, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", stdout=counted))
+        said(git(family, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", stdout=counted))
     except TooLarge:
         family.end()
         return {"too_large": True}
@@ -80,25 +83,13 @@ def bundle(family: Family, base: str, limit: int, hand_on: Callable[[bytes], Non
 
 def _uncommitted(family: Family) -> list[str]:
     index = os.path.join(tempfile.gettempdir(), f"index-{secrets.token_hex(8)}")
-    own = {"GIT_INDEX_FILE": index, "GIT_OPTIONAL_LOCKS": "0"}
+    own = {"GIT_INDEX_FILE": index}
     try:
-        _said(_git(family, "read-tree", "HEAD", extra_env=own))
+        said(git(family, "read-tree", "HEAD", extra_env=own))
         status = ("-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false", "status", "--porcelain=v1", "-z")
-        listing = _said(_git(family, *status, "--untracked-files=all", "--no-renames", extra_env=own))
+        listing = said(git(family, *status, "--untracked-files=all", "--no-renames", extra_env=own))
     finally:
         for leftover in (index, f"{index}.lock"):
             with contextlib.suppress(OSError):
                 os.unlink(leftover)
     return [entry[3:] for entry in listing.split("\0") if entry][:_FILES_LIMIT]
-
-
-def _git(
-    family: Family, *arguments: str, stdout: Sink | None = None, extra_env: Mapping[str, str] | None = None
-) -> Ended:
-    return run_command(family, ("git", *arguments), _TIMEOUT, alone=False, stdout=stdout, extra_env=extra_env)
-
-
-def _said(ended: Ended) -> str:
-    if ended.exit_code != 0:
-        raise Refusal(f"git could not tell: {ended.error or ended.stderr.strip() or f'exit code {ended.exit_code}'}")
-    return ended.stdout

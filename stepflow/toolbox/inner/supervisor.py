@@ -6,6 +6,7 @@ May touch: everything below it; at the end, however it comes, it kills all that 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -13,12 +14,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from . import files, search, wire
+from . import clean_tree, files, search, wire
 from .command import run_command
+from .digests import digests
 from .family import Family, ParentGone
 from .inputs import flag, number, optional_text
 from .places import Refusal
-from .repository import bundle, look_at_tree
+from .repository import bundle, head_tree, look_at_tree
 from .settle import CannotSettle, Settings, settle
 from .shell import Shell, ShellRefusal
 from .worker import run_worker
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _REQUESTS = 0
 _ANSWERS = 1
 _PIECE = 65536
+#: For reading every file that validators depend on.
+_DIGEST_SECONDS = 120.0
 _FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
     "read": files.read,
     "write": files.write,
@@ -98,7 +102,7 @@ class _Supervisor:
         self._family.end()
         os._exit(0)
 
-    def _answer(self, request: Mapping[str, object]) -> dict[str, object]:
+    def _answer(self, request: Mapping[str, object]) -> dict[str, object]:  # noqa: PLR0911 - one return per request
         match request["op"]:
             case "tool":
                 inputs = cast("Mapping[str, object]", request["input"])
@@ -111,6 +115,9 @@ class _Supervisor:
                 return {"alive": list(self._end_step())}
             case "tree":
                 return _or_problem(lambda: look_at_tree(self._family))
+            case "guard":
+                self._end_step()
+                return _or_problem(lambda: self._guard(request))
             case "bundle":
                 self._drop_shell()
                 base, limit = str(request["base"]), int(str(request["limit"]))
@@ -126,6 +133,25 @@ class _Supervisor:
             return {"text": run_worker(self._family, work, self._settings.file_timeout)}
         except (Refusal, ShellRefusal) as exc:
             return {"text": f"{name}: {exc}", "is_error": True}
+
+    def _guard(self, request: Mapping[str, object]) -> dict[str, object]:
+        """What the engine asks about a validator, with nothing of the tools alive."""
+        match request["ask"]:
+            case "head_tree":
+                return head_tree(self._family)
+            case "begin_clean_tree":
+                return clean_tree.begin(self._family)
+            case "clean_tree":
+                return clean_tree.look_again(self._family, request["start"], partly=bool(request["partly"]))
+            case _:
+                return self._digests(request)
+
+    def _digests(self, request: Mapping[str, object]) -> dict[str, object]:
+        """By a worker, as the file tools: a disk that hangs or files without end stop only that one."""
+        root = os.environ["HOME"] if request["place"] == "home" else self._settings.checkout
+        patterns = [str(pattern) for pattern in cast("list[object]", request["patterns"])]
+        work = partial(digests, root, patterns)
+        return {"files": json.loads(run_worker(self._family, self._settings.limits, work, _DIGEST_SECONDS))}
 
     def _bash(self, inputs: Mapping[str, object]) -> dict[str, object]:
         restart, command = flag(inputs, "restart"), optional_text(inputs, "command")
@@ -157,6 +183,8 @@ def _or_problem(ask: Callable[[], dict[str, object]]) -> dict[str, object]:
         return ask()
     except Refusal as exc:
         return {"problem": str(exc)}
+    except OSError as exc:
+        return {"problem": exc.strerror or str(exc)}
 
 
 if __name__ == "__main__":

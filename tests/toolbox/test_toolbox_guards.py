@@ -1,0 +1,123 @@
+"""A change to what a validator depends on is noticed, and nothing stands in for its programs (security.md case 15)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from stepflow.errors import InputError
+from tests.build import make_validator
+
+TYPES = make_validator("types", "true", guards=("tsconfig.json", "tools/**", "/package.json"))
+
+
+@pytest.fixture
+def project(checkout, start):
+    """Starts a toolbox in a project that a validator depends on, and remembers it."""
+
+    def begin(validator=TYPES, **options):
+        for path in ("tsconfig.json", "package.json", "tools/check", "tools/deep/er/lib.js", "other.js"):
+            (checkout / path).parent.mkdir(parents=True, exist_ok=True)
+            (checkout / path).write_text(f"{path}\n")
+        box = start(**options)
+        guards = box.toolbox.guards((validator,))
+        return box, lambda: guards.look_again(validator, passed=True)
+
+    return begin
+
+
+@pytest.mark.parametrize(
+    ("work", "changed"),
+    [
+        ("echo x > other.js; touch tsconfig.json; mkdir tools/empty; echo {} > sub.json", ()),
+        ("echo '{}' > tsconfig.json", ("tsconfig.json (changed)",)),
+        ("rm tsconfig.json", ("tsconfig.json (removed)",)),
+        ("echo '{}' > tsconfig.json; git add -A; git commit -qm work", ("tsconfig.json (changed)",)),
+        ("mkdir web; echo '{}' > web/tsconfig.json", ("web/tsconfig.json (added)",)),
+        ("mkdir web; echo '{}' > web/package.json", ()),
+        ("echo 'exit 0' > tools/deep/er/lib.js", ("tools/deep/er/lib.js (changed)",)),
+        ("touch tools/new; chmod +x tools/check", ("tools/check (changed)", "tools/new (added)")),
+        (
+            "mv tools ~/tools; ln -s ~/tools tools",
+            ("tools (added)", "tools/check (removed)", "tools/deep/er/lib.js (removed)"),
+        ),
+        ("rm tsconfig.json; ln -s other.js tsconfig.json", ("tsconfig.json (changed)",)),
+        ("rm tsconfig.json; mkfifo tsconfig.json", ("tsconfig.json (changed)",)),
+        (
+            "rm tsconfig.json; mkdir tsconfig.json; echo x > tsconfig.json/x",
+            ("tsconfig.json (removed)", "tsconfig.json/x (added)"),
+        ),
+        ("chmod 000 tsconfig.json", ("tsconfig.json (changed)",)),
+        ("cp tsconfig.json x; echo a > tsconfig.json; mv x tsconfig.json", ()),
+        ("touch \"$(printf 'tools/a\\n::error::b')\"", ("tools/a\\n::error::b (added)",)),
+        ("touch \"$(printf 'tools/\\377')\"", ("tools/\\udcff (added)",)),
+    ],
+)  # fmt: skip
+def test_each_change_to_what_fits_the_patterns_is_told(project, work, changed):
+    box, look = project()
+    box.sh(work)
+    assert look().changed == changed
+
+
+def test_a_file_without_end_cannot_hold_the_run_up(project):
+    box, look = project()
+    box.sh("rm tsconfig.json; ln -s /dev/zero tsconfig.json; truncate -s 1G tools/check")
+    assert look().changed == ("tools/check (changed)", "tsconfig.json (changed)")
+
+
+def test_more_files_than_can_be_compared_count_as_a_change(project, monkeypatch):
+    box, look = project()
+    box.sh("cd tools; seq 20001 | xargs touch")
+    (changed,) = look().changed
+    assert "cannot be read: more than 20000 files fit" in changed
+
+
+def test_too_many_files_at_the_start_are_the_authors_to_mend(project, checkout):
+    (checkout / "tools").mkdir()
+    for number in range(20_001):
+        os.mknod(checkout / "tools" / str(number))
+    with pytest.raises(InputError, match="more than 20000 files fit") as caught:
+        project()
+    assert "tools/**" in caught.value.hint
+
+
+class TestPrograms:
+    FAKE = "printf '#!/bin/sh\\necho fake\\n' > {0}; chmod +x {0}"
+
+    @pytest.mark.parametrize("name", ["git", "sh", "python3", "cat"])
+    def test_a_fake_in_the_checkout_or_in_home_stands_in_for_no_program(self, project, name):
+        box, _ = project(home_programs=True)
+        for place in (name, f"~/{name}", f"~/.local/bin/{name}", f"bin/{name}", f"node_modules/.bin/{name}"):
+            box.sh(f"mkdir -p $(dirname {place}); {self.FAKE.format(place)}")
+        box.bash("export PATH=.:$HOME:$HOME/.local/bin:$PATH; alias git='echo fake'; hash -r")
+        box.sh("echo 'PATH=.:~/.local/bin:$PATH' | tee ~/.profile ~/.bashrc ~/.bash_profile > ~/.env")
+        assert box.sh(f"command -v {name}").stdout.startswith(("/usr/", "/bin/"))
+        assert "fake" not in box.sh(f"{name} --version < /dev/null; true").stdout
+
+    def test_without_setup_nothing_of_the_home_is_on_path(self, project):
+        box, look = project()
+        box.sh(f"mkdir -p ~/.local/bin; {self.FAKE.format('~/.local/bin/tsc')}")
+        assert box.sh("tsc").exit_code == 127
+        assert look().notes == ()
+
+    def test_programs_that_setup_left_are_reported_when_they_change(self, project, start):
+        box = start(home_programs=True)
+        box.sh(f"mkdir -p ~/.local/bin; {self.FAKE.format('~/.local/bin/tsc')}")
+        validator = make_validator("types", "tsc")
+        guards = box.toolbox.guards((validator,))
+        assert guards.look_again(validator, passed=True).notes == ()
+        box.sh("echo 'echo faker' > ~/.local/bin/tsc; touch ~/.local/bin/new")
+        (note,) = guards.look_again(validator, passed=False).notes
+        assert note == (
+            "programs that setup left in ~/.local/bin are not what they were: "
+            ".local/bin/new (added), .local/bin/tsc (changed)"
+        )
+
+
+def test_the_tree_of_head_is_told_and_is_empty_without_a_commit(project):
+    box, _ = project()
+    guards = box.toolbox.guards(())
+    assert guards.head_tree() == box.toolbox.tree().tree
+    box.sh("rm .git/HEAD")
+    assert guards.head_tree() == ""
