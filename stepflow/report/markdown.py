@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import html
 import re
-import unicodedata
 from typing import TYPE_CHECKING
 
-from stepflow.report.plain import BLANK, clean, cut, last_lines, one_line
+from stepflow.domain.characters import spell_out
+from stepflow.report.plain import clean, cut, last_lines, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -72,20 +72,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def reveal(text: str, limit: int) -> str:
     """A text with its invisible characters written out, as `<U+200B>`; line breaks stay."""
-    return cut(clean("".join(_revealed(character) for character in text[:limit])), limit * 2)
+    return cut(clean(spell_out(text[:limit])), limit * 2)
 
 
 def _escape(character: str) -> str:
     if character in ENTITIES:
         return ENTITIES[character]
     return f"\\{character}" if character in STRUCTURE else character
-
-
-def _revealed(character: str) -> str:
-    if character in "\n\t " or (character.isprintable() and character not in BLANK and not _variant(character)):
-        return character
-    return f"<U+{ord(character):04X}>"
-
-
-def _variant(character: str) -> bool:
-    return unicodedata.category(character) == "Mn" and "VARIATION SELECTOR" in unicodedata.name(character, "")

@@ -10,19 +10,10 @@ compares by culture, which skips invisible characters: they must go first, and a
 from __future__ import annotations
 
 import re
-import unicodedata
 
-ANSI = re.compile(
-    r"""(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?          # control sequences such as colours
-      | \x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|$)      # titles, links and other strings up to their end
-      | \x1b[ -/]*[0-~]?                           # everything else that begins with escape
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+from stepflow.domain.characters import ANSI, is_invisible
+
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
-#: Letters and marks that fonts show as nothing although Unicode does not class them as format characters.
-BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
-INVISIBLE_CLASSES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 ELLIPSIS = "…"
 
 
@@ -31,7 +22,7 @@ def clean(text: str) -> str:
     text = LINE_BREAK.sub("\n", ANSI.sub("", text)).replace("\t", "    ")
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    return "".join(character for character in text if _visible(character))
+    return text.translate({ord(each): None for each in set(text) if each != "\n" and is_invisible(each)})
 
 
 def one_line(text: str, limit: int = 160) -> str:
@@ -94,11 +85,3 @@ def count(number: int, noun: str) -> str:
 def _head(text: str, limit: int) -> str:
     """Enough of a text for `limit` characters: cleaning costs time per character, and a tool may give a million."""
     return text[: limit * 3 + 200]
-
-
-def _visible(character: str) -> bool:
-    if character == "\n":
-        return True
-    if "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef":
-        return False
-    return character not in BLANK and unicodedata.category(character) not in INVISIBLE_CLASSES
