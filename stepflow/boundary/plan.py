@@ -56,12 +56,14 @@ def plan_effects(
     settings: BoundarySettings,
     *,
     summary: str,
+    removed: str = "",
     commits: CommitsInfo | None,
     redactor: Redactor | None = None,
 ) -> Plan:
     """The effects of one completed run; none unless a closure step closed it.
 
-    `summary` is the engine's own comment, used when the closing answer brings no `comment`.
+    `summary` is the engine's own comment, used when the closing answer brings no `comment`; `removed` tells what was
+    taken out of the issue's text, below a comment of the answer.
     """
     outlet = Outlet(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
     plan = Plan(run_id=facts.run_id, agent=agent.name, settings=settings, outlet=outlet, issue=facts.issue)
@@ -73,7 +75,7 @@ def plan_effects(
     planner = Planner(
         agent=agent, facts=facts, settings=settings, outlet=outlet, asked=read_asked(result.answer), commits=commits
     )
-    return _planned(plan, planner, summary)
+    return _planned(plan, planner, summary, removed)
 
 
 def branch_name(agent: AgentDefinition, facts: RunFacts, settings: BoundarySettings) -> str:
@@ -83,7 +85,7 @@ def branch_name(agent: AgentDefinition, facts: RunFacts, settings: BoundarySetti
     return f"{prefix}{re.sub(r'[^A-Za-z0-9._-]+', '-', agent.name)}/{last}"
 
 
-def _planned(plan: Plan, planner: Planner, summary: str) -> Plan:
+def _planned(plan: Plan, planner: Planner, summary: str, removed: str) -> Plan:
     branch = branch_name(planner.agent, planner.facts, plan.settings)
     opens = planner.opens_pull_request()
     if opens and (not _BRANCH.fullmatch(branch) or branch == planner.base):
@@ -92,7 +94,7 @@ def _planned(plan: Plan, planner: Planner, summary: str) -> Plan:
     by_merge = closes and planner.by_merge(opens)
     effects: tuple[Effect, ...] = (
         *((PushBranch(branch=branch), planner.pull_request(branch, by_merge)) if opens else ()),
-        *planner.comment(summary),
+        *planner.comment(summary, removed),
         *planner.labels(),
         *planner.release(),
         *((CloseIssue(),) if closes and not by_merge else ()),

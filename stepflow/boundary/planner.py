@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from stepflow.domain.run import RunFacts
 
 MOST_FILES_NAMED = 20
+LONGEST_REMOVED = 8_000
 _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 
 
@@ -79,8 +80,9 @@ class Planner:
             draft=next(value for value in given if value is not None),
         )
 
-    def comment(self, summary: str) -> tuple[PostComment, ...]:
-        """The text of the one comment; writing adds links and the marker."""
+    def comment(self, summary: str, removed: str) -> tuple[PostComment, ...]:
+        """The text of the one comment; writing adds links and the marker. What was `removed` from the issue's text is
+        told also where the model wrote the comment."""
         if not self.facts.issue:
             if self.asked.comment:
                 self.warnings.append("The run has no issue: the answer's comment is not posted.")
@@ -88,7 +90,8 @@ class Planner:
         if not (self._github.comment and self._allows("comment")):
             return ()
         text = filter_text(self.asked.comment or summary, self.outlet)
-        return (PostComment(body="\n\n".join(part for part in (text, self._left_out()) if part)),)
+        told = filter_text(removed, self.outlet, limit=LONGEST_REMOVED) if self.asked.comment else ""
+        return (PostComment(body="\n\n".join(part for part in (text, told, self._left_out()) if part)),)
 
     def _left_out(self) -> str:
         files = self.commits.uncommitted if self.commits else ()

@@ -12,6 +12,7 @@ from typing import Literal
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.removal import RemovedPiece
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
 
 
@@ -41,6 +42,16 @@ class CanariesTried:
 
     canaries: dict[str, str]
     event: Literal["canaries_tried"] = "canaries_tried"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRemoved:
+    """Text that people do not see on GitHub's page was kept from the model (security.md case 22). `count` counts all
+    pieces, `pieces` are the first of them, each cut."""
+
+    count: int
+    pieces: list[RemovedPiece] = field(default_factory=list)
+    event: Literal["text_removed"] = "text_removed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +275,7 @@ class RunFinished:
 Event = (
     RunStarted
     | CanariesTried
+    | TextRemoved
     | IterationStarted
     | SchemaFailed
     | PromptRendered

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import Usage
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.removal import RemovedText
 from stepflow.domain.words import Intent, Outcome, StepKind
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class RunReport:
     base_commit: str = ""
     isolation: Mapping[str, str] = field(default_factory=dict)
     canaries: Mapping[str, str] = field(default_factory=dict)
+    removed_text: RemovedText = field(default_factory=RemovedText)
     failure_report: str | None = None
     run_folder: str = ""
     host_run_folder: str = ""

@@ -3,7 +3,7 @@
 from stepflow.report.advice import advice, next_step
 from stepflow.report.annotations import annotation, outcome_annotation, problem_annotations
 from stepflow.report.collect import collect_report
-from stepflow.report.comment import comment_summary
+from stepflow.report.comment import comment_summary, removed_part
 from stepflow.report.document import ReportDocument, report_json, report_schema
 from stepflow.report.ending import ReportFacts
 from stepflow.report.graph import FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, graph_json, walked_path
@@ -44,6 +44,7 @@ __all__ = [
     "next_step",
     "outcome_annotation",
     "problem_annotations",
+    "removed_part",
     "report_json",
     "report_schema",
     "walked_path",

@@ -20,10 +20,12 @@ from stepflow.domain.event import (
     IterationStarted,
     Noted,
     RunStarted,
+    TextRemoved,
     ValidatorRan,
     WorkCollected,
 )
 from stepflow.domain.json import JsonObject
+from stepflow.domain.removal import RemovedText
 from stepflow.domain.report import RunReport, ValidatorRun
 from stepflow.domain.state import fold
 from stepflow.report.ending import ReportFacts, code_of, ending_of, last_of
@@ -68,6 +70,7 @@ def collect_report(
         seconds=round(sum(seconds_between(entries)), 3),
         spec_violations=state.violations,
         canaries=_canaries(last_of(events, CanariesTried)),
+        removed_text=_removed_text(last_of(events, TextRemoved)),
         failure_report=_failure_report(last_of(events, FailureReported)),
     )
 
@@ -179,6 +182,10 @@ def _receipt(event: EffectApplied, planned: Receipt | None) -> Receipt:
         number=event.number,
         commit=event.commit,
     )
+
+
+def _removed_text(event: TextRemoved | None) -> RemovedText:
+    return RemovedText(count=event.count, pieces=tuple(event.pieces)) if event else RemovedText()
 
 
 def _failure_report(event: FailureReported | None) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.report.advice import next_step
 from stepflow.report.markdown import details, fence, html_text, link, plain
+from stepflow.report.removed import removed_text
 from stepflow.report.summary import headline
 from stepflow.report.tables import effect_table, ends_of, guard_warnings, step_table
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 WAY_SHOWN = 12
 STEP_ROWS = 20
 NOTES = 10
+REMOVED_SHOWN = 20
 CODE_TAG = re.compile("</?code>")
 
 
@@ -36,10 +38,16 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
         _red_output(report),
         _without_code_tags(effect_table(report)) if report.effects else "",
         "\n".join(f"- {plain(note, 400)}" for note in notes[:NOTES]),
+        removed_part(report),
         _way(report),
         link("The run with its full summary", run_url) if run_url else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def removed_part(report: RunReport) -> str:
+    """What the model did not see of the issue's text, as the comment tells it; empty when that is nothing."""
+    return removed_text(report, REMOVED_SHOWN)
 
 
 def _without_code_tags(text: str) -> str:

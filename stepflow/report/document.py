@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Severity
+from stepflow.domain.removal import RemovalKind
 from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:
@@ -82,6 +83,21 @@ class EffectDocument(_Part):
     url: str
 
 
+class RemovedPieceDocument(_Part):
+    """A piece of text that people do not see; `where` names the text, invisible characters are spelled out."""
+
+    kind: RemovalKind
+    where: str
+    text: str
+
+
+class RemovedTextDocument(_Part):
+    """What was kept from the model: how many pieces, and the first of them, each cut."""
+
+    count: int
+    pieces: tuple[RemovedPieceDocument, ...]
+
+
 class ProblemDocument(_Part):
     """One finding of the loader."""
 
@@ -126,6 +142,7 @@ class ReportDocument(_Part):
     base_commit: str
     isolation: dict[str, str]
     canaries: dict[str, str]
+    removed_text: RemovedTextDocument
     failure_report: str | None
     run_folder: str
     host_run_folder: str

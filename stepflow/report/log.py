@@ -21,13 +21,15 @@ from stepflow.domain.event import (
     RunStarted,
     SchemaFailed,
     StepAnswered,
+    TextRemoved,
     ToolCalled,
     ValidatorRan,
 )
 from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.removal import count_kinds
 from stepflow.domain.words import FailureAction
 from stepflow.report.canaries import canaries_told, reached_places
-from stepflow.report.plain import clean, cut, defuse
+from stepflow.report.plain import clean, count, cut, defuse
 
 if TYPE_CHECKING:
     from stepflow.domain.event import Entry, Event
@@ -67,13 +69,16 @@ def log_line(entry: LogEntry, style: str = "jsonl") -> str:
     return json.dumps(line, separators=(",", ":")).replace("##[", "#\\u0023[")
 
 
-def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911 - one return per event is the table
+def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one return per event is the table
     match event:
         case RunStarted():
             return (("info", f"Starting agent: {event.agent}", _start_data(event)),)
         case CanariesTried():
             level = "warning" if reached_places(event.canaries) else "info"
             return ((level, f"[Isolation] self-test: {canaries_told(event.canaries)}", dict(event.canaries)),)
+        case TextRemoved():
+            kinds = count_kinds(tuple(event.pieces))
+            return (("warning", f"[Intake] removed {count(event.count, 'hidden piece')}", {"kinds": kinds}),)
         case IterationStarted():
             data: JsonObject = {"step": event.step_id, "kind": event.kind, "model": event.model}
             return (("info", f"=== Iteration {event.iteration} ===", data),)

@@ -19,12 +19,14 @@ from stepflow.domain.event import (
     Noted,
     RunFinished,
     RunStarted,
+    TextRemoved,
     ValidatorRan,
     WorkCollected,
 )
+from stepflow.domain.removal import count_kinds
 from stepflow.report.canaries import canaries_told, reached_places
 from stepflow.report.ending import told_reason
-from stepflow.report.plain import first_lines, last_lines, one_line, seconds_text
+from stepflow.report.plain import count, first_lines, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
 
 if TYPE_CHECKING:
@@ -37,13 +39,15 @@ FOLDED_DATA = ("output", "traceback")
 FOLDED_SHOWN = 400
 
 
-def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one return per event is the table
+def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911, PLR0912 - one return per event is the table
     """What a watcher sees of one event outside the steps."""
     match event:
         case RunStarted():
             return _start(event)
         case CanariesTried():
             return (_tried(event),)
+        case TextRemoved():
+            return (line(LineKind.WARNING, _removed(event)),)
         case ValidatorRan():
             return _validator(event)
         case CompletionJudged():
@@ -80,6 +84,11 @@ def _start(event: RunStarted) -> tuple[StoryLine, ...]:
 def _tried(event: CanariesTried) -> StoryLine:
     kind = LineKind.WARNING if reached_places(event.canaries) else LineKind.DETAIL
     return line(kind, f"[Isolation] self-test: {one_line(canaries_told(event.canaries), 300)}")
+
+
+def _removed(event: TextRemoved) -> str:
+    what = count(event.count, "hidden piece")
+    return f"{what} of the issue's text did not reach the model: {one_line(count_kinds(tuple(event.pieces)))}"
 
 
 def _validator(event: ValidatorRan) -> tuple[StoryLine, ...]:

@@ -15,9 +15,10 @@ from stepflow.report.advice import next_step
 from stepflow.report.canaries import canaries_counted, reached_places
 from stepflow.report.ending import told_reason
 from stepflow.report.graph import flow_graph, walked_path
-from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal
+from stepflow.report.markdown import code, details, fence, html_text, link, plain
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import count, seconds_text, usd
+from stepflow.report.removed import removed_text
 from stepflow.report.tables import effect_table, guard_warnings, step_table, validator_table
 
 if TYPE_CHECKING:
@@ -42,12 +43,10 @@ def job_summary(
     report: RunReport,
     agent: AgentDefinition | None = None,
     *,
-    removed: Sequence[str] = (),
     notes: Sequence[str] = (),
     limit: int = LIMIT,
 ) -> str:
-    """The summary. `removed` are the pieces that were taken out of the issue's text before the model saw it,
-    `notes` what else a person should know, such as files left uncommitted. `limit` in bytes."""
+    """The summary. `notes` are what else a person should know, such as files left uncommitted. `limit` in bytes."""
     sections = (
         headline(report),
         f"**What to do next:** {next_step(report)}",
@@ -57,7 +56,7 @@ def job_summary(
         _effects(report),
         _problems(report),
         _notes(report, notes),
-        _removed(removed),
+        removed_text(report, REMOVED_SHOWN, title="### Removed from the issue's text"),
         _answer(report),
         _sandbox(report),
         _facts(report),
@@ -161,17 +160,6 @@ def _notes(report: RunReport, notes: Iterable[str]) -> str:
     spec = [f"- `failFast: false` chose an intent {violations}"] if report.spec_violations else []
     items = [*spec, *(f"- {plain(note, 600)}" for note in list(notes)[:PROBLEMS])]
     return "### Notes\n\n" + "\n".join(items) if items else ""
-
-
-def _removed(removed: Sequence[str]) -> str:
-    """What the model did not see, made visible for people (security.md case 22)."""
-    if not removed:
-        return ""
-    pieces = (reveal(piece, 200) for piece in removed[:REMOVED_SHOWN])
-    more = [f"and {len(removed) - REMOVED_SHOWN} more"] if len(removed) > REMOVED_SHOWN else []
-    body = fence("\n".join([*pieces, *more]), lines=2 * REMOVED_SHOWN)
-    text = f"{count(len(removed), 'hidden piece')} of the issue's text did not reach the model."
-    return f"### Removed from the issue text\n\n{text}\n\n{details('What was removed', body)}"
 
 
 def _answer(report: RunReport) -> str:

@@ -15,7 +15,8 @@ from stepflow.boundary.bundle_push import BundlePush
 from stepflow.domain.effect import describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
 from stepflow.domain.words import Outcome
-from stepflow.run.collect import comment_text, pushed_commit
+from stepflow.report import removed_part
+from stepflow.run.collect import collect_run, comment_text, pushed_commit
 from stepflow.run.ending import Ending
 from stepflow.run.input_types import BoundaryMode
 from stepflow.run.parts import boundary_settings
@@ -100,6 +101,7 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
         result,
         boundary_settings(prepared.request),
         summary=comment_text(prepared, ending),
+        removed=removed_part(collect_run(prepared)),
         commits=CommitsInfo(count=work.commits, uncommitted=work.uncommitted),
         redactor=_redactor(finish),
     )

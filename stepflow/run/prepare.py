@@ -7,7 +7,7 @@ May touch: the agent folder, once, through `load/`; the scenario file; GitHub, t
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
@@ -16,8 +16,10 @@ from stepflow.domain.words import Dialect
 from stepflow.errors import DefinitionError, InputError
 from stepflow.llm import AnthropicModel, RecordingModel, ScriptedModel, load_scenario
 from stepflow.load import check_arguments, load_agent
+from stepflow.prompt.intake import Taken
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock
+from stepflow.run.context import issue_text
 from stepflow.run.input_types import Provider
 from stepflow.run.subject import issue_number, read_subject
 
@@ -39,8 +41,8 @@ CHECK_DIALECT_LIMIT = 100
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
-    the `limits` counts from now; `discussion` is what people with write access said on the issue; `notes` are warnings
-    for the log; `resources` are given back when the run is over."""
+    the `limits` counts from now; `told` is what the model is told of the issue; `notes` are
+    warnings for the log; `resources` are given back when the run is over."""
 
     request: RunRequest
     agent: AgentDefinition
@@ -50,7 +52,7 @@ class Prepared:
     recording: RecordingModel | None
     limits: Limits
     resources: ExitStack
-    discussion: str = ""
+    told: Taken = field(default_factory=Taken)
     notes: tuple[str, ...] = ()
 
 
@@ -81,7 +83,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             agent=replace(agent, problems=(*agent.problems, *problems)),
             args=args,
             issue=subject.issue,
-            discussion=subject.discussion,
+            told=issue_text(subject.issue, subject.discussion, otherwise=inputs.issue_text or ""),
             notes=(*unset_variables(request), *subject.notes),
             model=recording or model,
             recording=recording,

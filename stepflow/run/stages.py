@@ -18,7 +18,7 @@ from stepflow.domain.state import fold
 from stepflow.errors import BoundaryError, InputError
 from stepflow.flow import run_flow
 from stepflow.ports import Ports
-from stepflow.run.context import issue_text
+from stepflow.run.context import removal_event
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.parts import LoadedSchemas, toolbox_options
 from stepflow.run.selftest import demand_nothing_in_reach
@@ -59,6 +59,8 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         facts = facts_of(prepared, base_commit=toolbox.tree().commit)
         started = _started(prepared, facts, {**toolbox.isolation, "credentials": away.state})
         journal.append(started)
+        if removal := removal_event(prepared.told):
+            journal.append(removal)
         for note in prepared.notes:
             journal.append(Noted(level="warning", message=note))
         for warning in toolbox.warnings:
@@ -99,7 +101,7 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
         repository=request.repository,
         issue=prepared.issue,
         args=prepared.args,
-        context_text=issue_text(prepared.issue, prepared.discussion, otherwise=inputs.issue_text or ""),
+        context_text=prepared.told.text,
         base_commit=base_commit,
         base_branch=inputs.base_branch or settings.base or request.trigger.default_branch,
     )

@@ -6,15 +6,17 @@ May touch: GitHub through the boundary's reader, with `read-token` or anonymousl
 
 from __future__ import annotations
 
+import re
 import secrets
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.boundary import Refused, check_actor
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Permission
 from stepflow.errors import BoundaryError, InputError
+from stepflow.prompt.intake import Taken, take_in, take_line
 from stepflow.run.input_types import Provider
 from stepflow.run.parts import boundary_settings
 
@@ -36,11 +38,11 @@ THREE_WAYS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """`discussion` holds the comments of people with write access, empty without `read-token`; `fetched`: the issue
-    was read from GitHub; `notes` warn about what could not be known."""
+    """`discussion` holds the comments of people with write access as they are seen on the page, empty without
+    `read-token`; `fetched`: the issue was read from GitHub; `notes` warn about what could not be known."""
 
     issue: Issue | None = None
-    discussion: str = ""
+    discussion: Taken = field(default_factory=Taken)
     fetched: bool = False
     notes: tuple[str, ...] = ()
 
@@ -110,7 +112,7 @@ def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number
     issue = known
     if issue is None and number is not None:
         issue = _is_an_issue(reader.issue(number), number)
-    discussion = _discussion(reader, issue.number) if issue else ""
+    discussion = _discussion(reader, issue.number) if issue else Taken()
     return Subject(issue=issue, discussion=discussion, fetched=known is None and issue is not None)
 
 
@@ -134,24 +136,32 @@ def _is_an_issue(found: Issue | None, number: int) -> Issue:
     return found
 
 
-def _discussion(reader: GitHubReader, number: int) -> str:
+def _discussion(reader: GitHubReader, number: int) -> Taken:
     """The newest comments of people with write access, oldest first, each under a line that nobody can forge."""
-    mark, kept, room = secrets.token_hex(4), [], LONGEST_DISCUSSION
+    mark, room = secrets.token_hex(4), LONGEST_DISCUSSION
+    kept: list[Taken] = []
     roles: dict[str, bool] = {}
     for remark in reader.remarks(number, most=MOST_REMARKS):
         if remark.author not in roles and len(roles) < MOST_AUTHORS:
             roles[remark.author] = Permission(reader.permission(remark.author)).rank >= Permission.WRITE.rank
         if not roles.get(remark.author):
             continue
-        text = _told(remark, mark)
-        if len(text) > room:
-            kept.append(f"{text[:room]}\n[the rest of this comment, and older ones, are left out]")
+        told = _told(remark, mark)
+        if len(told.text) > room:
+            rest = "[the rest of this comment, and older ones, are left out]"
+            kept.append(Taken(text=f"{told.text[:room]}\n{rest}", removed=told.removed))
             break
-        kept.append(text)
-        room -= len(text)
+        kept.append(told)
+        room -= len(told.text)
     heading = f"Comments by people with write access, oldest first; each begins with a line that holds {mark}."
-    return "\n\n".join((heading, *reversed(kept))) if kept else ""
+    kept.reverse()
+    text = "\n\n".join((heading, *(told.text for told in kept))) if kept else ""
+    return Taken(text=text, removed=tuple(piece for told in kept for piece in told.removed))
 
 
-def _told(remark: Remark, mark: str) -> str:
-    return f"--- {mark}: {remark.author}, {remark.at:%Y-%m-%d %H:%M} UTC\n{remark.body.strip()}"
+def _told(remark: Remark, mark: str) -> Taken:
+    """A comment as people see it, without a line that looks like the one above it."""
+    author = take_line(remark.author, "comment").text
+    body = take_in(remark.body.strip(), f"comment by {author}")
+    text = re.sub(mark, "[mark removed]", body.text, flags=re.IGNORECASE)
+    return Taken(text=f"--- {mark}: {author}, {remark.at:%Y-%m-%d %H:%M} UTC\n{text}", removed=body.removed)

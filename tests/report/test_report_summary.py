@@ -14,6 +14,7 @@ from plausible_run import AGENT, ENTRIES
 
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.removal import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.report import CheckResult, RunReport
 from stepflow.domain.words import Intent, Outcome
 from stepflow.report import (
@@ -44,10 +45,14 @@ RED = collect_report(
 )
 
 
+def removed(*texts: str) -> RemovedText:
+    pieces = tuple(RemovedPiece(kind=RemovalKind.COMMENT, where="body", text=text) for text in texts)
+    return RemovedText(count=len(texts), pieces=pieces)
+
+
 def test_the_summary_of_a_plausible_run_is_the_golden_one():
-    summary = job_summary(
-        REPORT, AGENT, removed=["<!-- ignore\u200b all -->", "\u202e"], notes=["left uncommitted: notes.txt"]
-    )
+    report = replace(REPORT, removed_text=removed("<!-- ignore\u200b all -->", "\u202e"))
+    summary = job_summary(report, AGENT, notes=["left uncommitted: notes.txt"])
     assert summary == (GOLDEN / "summary.md").read_text()
 
 
@@ -239,17 +244,19 @@ CALM = "calm"
 @settings(max_examples=60, deadline=None)
 @given(TEXT)
 def test_no_text_forges_rows_html_links_or_sections_in_the_summary(text):
-    hostile = job_summary(filled(f"x{text}"), removed=[text], notes=[f"x{text}"])
-    calm = job_summary(filled(CALM), removed=[CALM], notes=[CALM])
+    hostile = job_summary(replace(filled(f"x{text}"), removed_text=removed(f"x{text}")), notes=[f"x{text}"])
+    calm = job_summary(replace(filled(CALM), removed_text=removed(CALM)), notes=[CALM])
     assert structure(hostile) == structure(calm)
 
 
 @settings(max_examples=60, deadline=None)
 @given(TEXT)
 def test_no_text_forges_anything_in_the_comment(text):
-    hostile = comment_summary(filled(f"x{text}"), notes=[f"x{text}"], run_url=f"https://x.test/{text}x")
-    calm = comment_summary(filled(CALM), notes=[CALM], run_url="https://x.test/ not a plain address")
-    plain_address = comment_summary(filled(CALM), notes=[CALM], run_url="https://x.test/a")
+    report = replace(filled(f"x{text}"), removed_text=removed(f"x{text}"))
+    hostile = comment_summary(report, notes=[f"x{text}"], run_url=f"https://x.test/{text}x")
+    report = replace(filled(CALM), removed_text=removed(CALM))
+    calm = comment_summary(report, notes=[CALM], run_url="https://x.test/ not a plain address")
+    plain_address = comment_summary(report, notes=[CALM], run_url="https://x.test/a")
     assert structure(hostile) in (structure(calm), structure(plain_address))
 
 
@@ -280,8 +287,9 @@ def test_the_summary_stays_under_one_mebibyte_whatever_the_text(character):
         validators=report.validators * 1000,
         problems=report.problems * 1000,
         isolation={f"{n}{long}": long for n in range(20)},
+        removed_text=removed(*[long] * 500),
     )
-    summary = job_summary(report, AGENT, removed=[long] * 500, notes=[long] * 500)
+    summary = job_summary(report, AGENT, notes=[long] * 500)
     assert len(summary.encode()) < 1_000_000
     assert "### Notes" in summary
     assert len(comment_summary(report, notes=[long] * 500)) < 120_000
@@ -297,10 +305,22 @@ def test_a_summary_over_the_limit_is_cut_between_sections():
 
 
 def test_removed_text_is_shown_with_its_invisible_characters():
-    summary = job_summary(REPORT, removed=["a\u200bb\ufe0f\u2800", "x" * 5000, *["y"] * 200])
-    assert "202 hidden pieces of the issue's text did not reach the model." in summary
-    assert "a<U+200B>b<U+FE0F><U+2800>" in summary
+    report = replace(REPORT, removed_text=removed("a\u200bb\ufe0f\u2800", "x" * 5000, *["y"] * 200))
+    summary, comment = job_summary(report), comment_summary(report)
+    for shown in (summary, comment):
+        assert "202 hidden pieces of the issue's text did not reach the model: HTML comment ×202." in shown
+        assert "a<U+200B>b<U+FE0F><U+2800>" in shown
     assert "and 102 more" in summary
+    assert "and 182 more" in comment
+
+
+def test_nothing_is_said_where_nothing_was_removed():
+    assert "hidden piece" not in job_summary(REPORT) + comment_summary(REPORT)
+
+
+def test_a_text_that_was_too_long_is_said_to_be_cut():
+    cut = RemovedText(count=1, pieces=(RemovedPiece(kind=RemovalKind.CUT, where="body", text="the end"),))
+    assert "so its end is missing" in job_summary(replace(REPORT, removed_text=cut))
 
 
 def test_a_run_with_few_facts_has_a_short_footer():
@@ -325,7 +345,7 @@ def test_pieces_of_markdown():
     assert link("x", "javascript:alert(1)") == "x javascript:alert\\(1\\)"
     assert link("x", "") == "x"
     assert fence("a\n````\nb", lines=9).split("\n")[0] == "`````text"
-    assert reveal("a\u200b\tb\u00a0", 99) == "a<U+200B>    b<U+00A0>"
+    assert reveal("a\u200b\tb\u00a0", 99) == "a<U+200B>    b\u00a0"
 
 
 def test_what_was_only_checked_or_skipped_shows_no_figures_and_no_effects():
