@@ -34,7 +34,7 @@ def test_the_flags_of_secrets_are_left_out_with_their_values(words: str, kept: s
 
 
 def test_a_key_given_as_a_flag_is_in_no_command_line_that_tools_can_read(checkout: Path) -> None:
-    look = "cat /proc/[0-9]*/cmdline | tr '\\\\0' ' ' | grep -o 'run[ ]fixer .*--repo'"
+    look = f"cat /proc/[0-9]*/cmdline | tr '\\\\0' ' ' | grep -o 'run[ ]fixer --issue 7 --repo {checkout}'"
     (checkout.parent / "scenario.yaml").write_text(f'turns:\n  - tools:\n      - bash: {{ command: "{look}" }}\n')
     scenario = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
     flags = ("--anthropic-api-k", KEY, "--issue", "7", f"--github-token={TOKEN}", "--repo", str(checkout))
@@ -46,7 +46,7 @@ def test_a_key_given_as_a_flag_is_in_no_command_line_that_tools_can_read(checkou
         for event in map(json.loads, (checkout.parent / "run/journal.jsonl").read_text().splitlines())
         if event["event"] == "tool_call"
     )
-    assert seen.splitlines() == ["run fixer --issue 7 --repo"]
+    assert seen.splitlines() == [f"run fixer --issue 7 --repo {checkout}"]
 
 
 def test_the_message_of_an_error_holds_no_secret(checkout: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ class _Supervisor:
         root = os.environ["HOME"] if request["place"] == "home" else self._settings.checkout
         patterns = [str(pattern) for pattern in cast("list[object]", request["patterns"])]
         work = partial(digests, root, patterns)
-        return {"files": json.loads(run_worker(self._family, self._settings.limits, work, _DIGEST_SECONDS))}
+        return {"files": json.loads(run_worker(self._family, work, _DIGEST_SECONDS))}
 
     def _bash(self, inputs: Mapping[str, object]) -> dict[str, object]:
         restart, command = flag(inputs, "restart"), optional_text(inputs, "command")
