@@ -57,7 +57,7 @@ def act(environ: MutableMapping[str, str], stdout: TextIO, *, clock: Clock | Non
         cancellation.hold()
         report = performed.report
         job.say(*problem_annotations(performed.problems), *outcome_annotation(report))
-        job.write_summary(job_summary(report, performed.agent))
+        job.write_summary(performed.summary or job_summary(report, performed.agent))
         job.write_outputs(outputs_of(report))
     return exit_code(report.outcome, neutral_on_limit=performed.neutral_on_limit)
 

@@ -15,12 +15,22 @@ from stepflow.domain.problem import Severity, count_problems
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.load import find_agents, validate_agent
-from stepflow.report import ActionLog, ReportFacts, annotation, collect_report, final_words
+from stepflow.report import (
+    ActionLog,
+    ReportFacts,
+    annotation,
+    collect_report,
+    final_words,
+    preflight_lines,
+    preflight_reason,
+    preflight_summary,
+)
 from stepflow.run.drive import drive_run
 from stepflow.run.input_types import Mode
+from stepflow.run.preflight import run_preflight
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Skip, find_trigger, read_event
+from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
 from stepflow.toolbox import find_credentials
 
 if TYPE_CHECKING:
@@ -31,16 +41,17 @@ if TYPE_CHECKING:
     from stepflow.domain.report import RunReport
     from stepflow.ports import Clock
     from stepflow.run.cancel import Cancellation
-    from stepflow.run.trigger import Trigger
 
 
 @dataclass(frozen=True, kw_only=True)
 class Performed:
-    """What came of an invocation. `problems` become annotations; `agent` is None when none was loaded."""
+    """What came of an invocation. `problems` become annotations; `agent` is None when none was loaded; a `summary`
+    stands in the place of the report's."""
 
     report: RunReport
     agent: AgentDefinition | None = None
     problems: tuple[Problem, ...] = ()
+    summary: str = ""
     neutral_on_limit: bool = False
 
 
@@ -63,19 +74,18 @@ def perform(
             return run_mode(runner, job, cancellation, asked, clock=clock or clock_for(runner.inputs))
         case Mode.VALIDATE:
             return validate_mode(runner, job)
+        case Mode.PREFLIGHT:
+            return preflight_mode(runner, job, cancellation, asked)
         case mode:
-            raise InputError(f"this version has no mode {mode}.", hint="Use `mode: run` or `mode: validate`.")
+            raise InputError(f"this version has no mode {mode}.", hint="Use `run`, `validate` or `preflight`.")
 
 
 def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked, *, clock: Clock) -> Performed:
     """One run, if the event asks for one."""
     inputs = runner.inputs
-    agents = () if inputs.label_prefix else find_agents(_root(runner))
-    event = read_event(runner.event)
-    trigger = find_trigger(runner.event_name, event, inputs, actor=runner.actor, agents=agents)
+    trigger = _trigger(runner)
     if isinstance(trigger, Skip):
-        facts = ReportFacts(outcome=Outcome.SKIPPED, reason=f"Before the run: {trigger.reason}")
-        return Performed(report=collect_report((), facts=facts))
+        return _skipped(trigger)
     asked.agent, asked.issue = trigger.agent, trigger.issue_number
     prepared = prepare_run(_request(runner, trigger, job), now=clock.now())
     log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)
@@ -93,6 +103,22 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
         problems=prepared.agent.problems,
         neutral_on_limit=inputs.neutral_on_limit,
     )
+
+
+def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked) -> Performed:
+    """All that a run would ask first. The input `agent` is enough for it: no label or comment is needed."""
+    trigger = _trigger(runner)
+    if isinstance(trigger, Skip) and runner.inputs.agent:
+        trigger = Trigger(agent=runner.inputs.agent, actor=runner.actor, actor_is_bot=runner.actor.endswith("[bot]"))
+    if isinstance(trigger, Skip):
+        return _skipped(trigger)
+    asked.agent, asked.issue = trigger.agent, trigger.issue_number
+    preflight = run_preflight(_request(runner, trigger, job), cancellation)
+    job.say(*(line for _kind, line in preflight_lines(preflight)))
+    reason = f"Before the run: {preflight_reason(preflight)}"
+    facts = ReportFacts(agent=trigger.agent, issue=trigger.issue_number, outcome=preflight.outcome, reason=reason)
+    report = replace(collect_report((), facts=facts), success=not preflight.failed)
+    return Performed(report=report, summary=preflight_summary(preflight))
 
 
 def validate_mode(runner: Runner, job: Job) -> Performed:
@@ -119,6 +145,17 @@ def validate_mode(runner: Runner, job: Job) -> Performed:
     facts = ReportFacts(agent=inputs.agent or "", outcome=outcome, reason=reason, problems=problems)
     report = replace(collect_report((), facts=facts), success=not errors)
     return Performed(report=report, problems=problems)
+
+
+def _trigger(runner: Runner) -> Trigger | Skip:
+    agents = () if runner.inputs.label_prefix else find_agents(_root(runner))
+    event = read_event(runner.event)
+    return find_trigger(runner.event_name, event, runner.inputs, actor=runner.actor, agents=agents)
+
+
+def _skipped(skip: Skip) -> Performed:
+    facts = ReportFacts(outcome=Outcome.SKIPPED, reason=f"Before the run: {skip.reason}")
+    return Performed(report=collect_report((), facts=facts))
 
 
 def _root(runner: Runner) -> Path:

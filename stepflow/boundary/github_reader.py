@@ -90,6 +90,11 @@ class GitHubReader:
         )
 
     @translated
+    def labels(self) -> tuple[str, ...]:
+        """The names of all labels that the repository has."""
+        return tuple(label.name for label in self._repository.get_labels())
+
+    @translated
     def remarks(self, number: int, *, most: int) -> tuple[Remark, ...]:
         """What people said on the issue, newest first, out of its `most` newest comments; no bot's and none of ours."""
         listed = self._repository.get_issue(number).get_comments().reversed

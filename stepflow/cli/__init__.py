@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "run the whole flow on a small repository with a scripted model: no key, no network",
     "run": "run one agent on the repository you stand in",
     "validate": "show every problem of every agent at once",
+    "preflight": "show, before a token is spent, what stands in the way of a run",
     "graph": "draw an agent's step graph",
 }
 

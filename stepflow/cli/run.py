@@ -41,24 +41,34 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `run`. There are too many for a usage line that anybody would read."""
     parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
+    add_request_flags(parser)
+
+
+def add_request_flags(parser: argparse.ArgumentParser) -> None:
+    """What says which run is meant."""
     parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
     parser.add_argument("--event", metavar="FILE", help="an event's payload (JSON) that carries the issue")
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
     add_input_flags(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the agent and say how it ended."""
-    inputs = read_flags(arguments, agent=arguments.agent)
-    root = _root(Path(arguments.repo).resolve(), inputs)
-    request = request_of(inputs, root, trigger=_trigger(arguments, inputs))
+    request = request_from(arguments)
     console = make_console(sys.stderr if arguments.json else sys.stdout)
     result, _agent = run_request(request, console)
     console.print(*final_words(result.report), sep="\n")
     if arguments.json:
         print(json.dumps(report_json(result.report), ensure_ascii=False))
-    return exit_code(result.report.outcome, neutral_on_limit=inputs.neutral_on_limit)
+    return exit_code(result.report.outcome, neutral_on_limit=request.inputs.neutral_on_limit)
+
+
+def request_from(arguments: argparse.Namespace) -> RunRequest:
+    """The run that the flags ask for."""
+    inputs = read_flags(arguments, agent=arguments.agent)
+    root = _root(Path(arguments.repo).resolve(), inputs)
+    return request_of(inputs, root, trigger=_trigger(arguments, inputs))
 
 
 def _root(repository: Path, inputs: Inputs) -> Path:

@@ -44,7 +44,7 @@ def make_console(out: TextIO) -> Console:
 @contextmanager
 def watch_run(console: Console, limits: Limits | None, *, debug: bool = False) -> Iterator[Callable[[Entry], None]]:
     """A listener that shows each entry at once; on a terminal the last line tells how far the run is."""
-    log = TerminalLog(limits, style=_styled, debug=debug)
+    log = TerminalLog(limits, style=styled, debug=debug)
     # Not `console.is_terminal`: FORCE_COLOR wants colours in a file too, but no line that moves.
     if not console.file.isatty():
         yield lambda entry: _show(console, log, entry)
@@ -66,5 +66,6 @@ def _show(console: Console, log: TerminalLog, entry: Entry) -> None:
         console.print(Text.from_ansi(line))
 
 
-def _styled(kind: LineKind, text: str) -> str:
+def styled(kind: LineKind, text: str) -> str:
+    """The text in the colours of its kind."""
     return STYLES.get(kind, Style()).render(text)

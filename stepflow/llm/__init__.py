@@ -6,7 +6,7 @@ May touch: the model API, by `AnthropicModel` alone. Importing this loads neithe
 
 from stepflow.llm.address import ANTHROPIC_URL, check_base_url
 from stepflow.llm.anthropic_model import AnthropicModel
-from stepflow.llm.models import MODEL_ALIASES, resolve_model
+from stepflow.llm.models import MODEL_ALIASES, UnlistedModel, resolve_model
 from stepflow.llm.prices import is_priced, price_of
 from stepflow.llm.recording import RecordingModel
 from stepflow.llm.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
@@ -24,6 +24,7 @@ __all__ = [
     "ScriptedError",
     "ScriptedModel",
     "Turn",
+    "UnlistedModel",
     "check_base_url",
     "is_priced",
     "load_scenario",

@@ -14,6 +14,7 @@ import httpx2
 
 from stepflow.domain.conversation import ModelFault
 from stepflow.llm.faults import CALL_ERRORS, BrokenAnswer, fault_of
+from stepflow.llm.models import UnlistedModel
 from stepflow.llm.request import name_part, request_body
 from stepflow.llm.turn import read_turn
 
@@ -74,6 +75,10 @@ class Wire:
         """Ask for the model's entry."""
         try:
             entry = self._client.models.retrieve(model)
+        except anthropic.NotFoundError as error:
+            fault = fault_of(error, where=self._where)
+            # The API itself names the type of its error (docs, "Errors"); a server without the route cannot.
+            return fault if error.type else UnlistedModel(reason=fault.reason, hint=fault.hint)
         except CALL_ERRORS as error:
             return fault_of(error, where=self._where)
         known = isinstance(entry, anthropic.types.ModelInfo)

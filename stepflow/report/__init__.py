@@ -11,6 +11,7 @@ from stepflow.report.history import RESUMED
 from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import cut
+from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.story_line import LineKind
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import ActionLog, TerminalLog, folded_traceback
@@ -43,6 +44,9 @@ __all__ = [
     "mermaid_graph",
     "next_step",
     "outcome_annotation",
+    "preflight_lines",
+    "preflight_reason",
+    "preflight_summary",
     "problem_annotations",
     "removed_part",
     "report_json",

@@ -24,11 +24,10 @@ from stepflow.run.input_types import Provider
 from stepflow.run.subject import issue_number, read_subject
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import Issue
+    from stepflow.llm import Scenario
     from stepflow.ports import Clock, Model
     from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
@@ -67,7 +66,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
         allow_spec_violations=inputs.allow_spec_violations,
         allow_custom_verdict=inputs.allow_custom_verdict,
     )
-    scenario = load_scenario(_scenario_path(request)) if inputs.provider is Provider.SCRIPTED else None
+    scenario = scenario_of(request)
     given = {**(scenario.params if scenario else {}), **inputs.parameters}
     args, problems = check_arguments(agent, given, issue=issue_number(request, scenario))
     if any(problem.severity is Severity.ERROR for problem in problems):
@@ -118,20 +117,27 @@ def _with_fetched_issue(request: RunRequest, subject: Subject) -> RunRequest:
 
 
 def _anthropic_model(inputs: Inputs, resources: ExitStack) -> Model:
+    return resources.enter_context(AnthropicModel(anthropic_key(inputs), inputs.anthropic_base_url))
+
+
+def anthropic_key(inputs: Inputs) -> str:
+    """The key, or an `InputError` that says how to give one."""
     if inputs.anthropic_api_key is None:
         raise InputError(
             "there is no API key: the input anthropic-api-key is empty.",
             hint="Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}` (on the command line: set "
             "ANTHROPIC_API_KEY), or run without a key with `provider: scripted`.",
         )
-    key = inputs.anthropic_api_key.get_secret_value()
-    return resources.enter_context(AnthropicModel(key, inputs.anthropic_base_url))
+    return inputs.anthropic_api_key.get_secret_value()
 
 
-def _scenario_path(request: RunRequest) -> Path:
+def scenario_of(request: RunRequest) -> Scenario | None:
+    """What a scripted model answers; None when a real one does."""
+    if request.inputs.provider is not Provider.SCRIPTED:
+        return None
     if request.inputs.scenario is None:
         raise InputError(
             "provider scripted needs a scenario.",
             hint="Set `scenario` to a YAML file of the repository, such as .agent/<agent>/scenarios/<name>.yaml.",
         )
-    return request.root / request.inputs.scenario
+    return load_scenario(request.root / request.inputs.scenario)

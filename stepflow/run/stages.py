@@ -7,7 +7,6 @@ May touch: nothing itself; it starts the toolbox, hands the flow its ports, and 
 from __future__ import annotations
 
 import secrets
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,16 +17,17 @@ from stepflow.domain.state import fold
 from stepflow.errors import BoundaryError, InputError
 from stepflow.flow import run_flow
 from stepflow.ports import Ports
-from stepflow.run.context import removal_event
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.parts import LoadedSchemas, toolbox_options
+from stepflow.run.sandbox import open_sandbox
 from stepflow.run.selftest import demand_nothing_in_reach
-from stepflow.toolbox import Toolbox, credentials_away, install_packages
+from stepflow.toolbox import install_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from stepflow.domain.command import CommandResult
+    from stepflow.domain.decision import FlowResult
     from stepflow.domain.definition import AgentDefinition, Validator
     from stepflow.domain.json import JsonObject
     from stepflow.ports import Clock, Journal
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from stepflow.run.ending import Ending
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
-    from stepflow.toolbox import Away
+    from stepflow.run.sandbox import Sandbox
+    from stepflow.toolbox import Toolbox
 
 #: A larger bundle is cut off; the boundary refuses changes above 8 MiB anyway (boundary.md "Commits").
 MAX_BUNDLE = 64 * 1024 * 1024
@@ -49,22 +50,12 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
     """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub."""
     request = prepared.request
     _install(request, journal)
-    # What is lent and taken away is given back: no signal may strike in the middle of either.
-    cancellation.hold()
-    with (
-        _without_credentials(request, journal) as away,
-        Toolbox.start(request.root, options=toolbox_options(request)) as toolbox,
-        cancellation.obeyed(),
-    ):
+    with open_sandbox(request, toolbox_options(request), cancellation, warn=_credentials_noted(journal)) as sandbox:
+        toolbox = sandbox.toolbox
         facts = facts_of(prepared, base_commit=toolbox.tree().commit)
-        started = _started(prepared, facts, {**toolbox.isolation, "credentials": away.state})
+        started = _started(prepared, facts, sandbox)
         journal.append(started)
-        if removal := removal_event(prepared.told):
-            journal.append(removal)
-        for note in prepared.notes:
-            journal.append(Noted(level="warning", message=note))
-        for warning in toolbox.warnings:
-            journal.append(Noted(level="warning", message=f"[Isolation] {warning}"))
+        _warn(journal, *prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings))
         demand_nothing_in_reach(toolbox, request, journal)
         _set_up(toolbox, request.inputs.setup, journal)
         ports = Ports(
@@ -79,13 +70,17 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         result = run_flow(prepared.agent, facts, ports, fold([started]))
         work = _collect(prepared, facts, toolbox, journal)
     cancellation.check()
-    if result.tree and work.tree not in ("", result.tree):
-        # A validator committed something that those before it never saw; the boundary will not let it out.
-        work = replace(work, tree=result.tree)
-        result = replace(result, validated=False)
-    result = replace(result, validated=result.validated and not work.uncommitted)
+    work, result = _checked_work(work, result)
     finish = Finish(prepared=prepared, facts=facts, work=work, journal=journal, cancellation=cancellation)
     return finish_run(finish, result)
+
+
+def _checked_work(work: Work, result: FlowResult) -> tuple[Work, FlowResult]:
+    """The work as the validators saw it; what nobody checked is not `validated`."""
+    if result.tree and work.tree not in ("", result.tree):
+        # A validator committed something that those before it never saw; the boundary will not let it out.
+        return replace(work, tree=result.tree), replace(result, validated=False)
+    return work, replace(result, validated=result.validated and not work.uncommitted)
 
 
 def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
@@ -107,19 +102,16 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
     )
 
 
-@contextmanager
-def _without_credentials(request: RunRequest, journal: Journal) -> Iterator[Away]:
-    """What the checkout left behind is away while the toolbox lives; what does not come back is said."""
-    away = None
-    try:
-        with credentials_away(request.root, request.runner_temp) as away:
-            yield away
-    finally:
-        for note in away.notes if away else ():
-            journal.append(Noted(level="warning", message=note, data={"layer": "credentials"}))
+def _credentials_noted(journal: Journal) -> Callable[[str], None]:
+    return lambda note: journal.append(Noted(level="warning", message=note, data={"layer": "credentials"}))
 
 
-def _started(prepared: Prepared, facts: RunFacts, isolation: dict[str, str]) -> RunStarted:
+def _warn(journal: Journal, *messages: str) -> None:
+    for message in messages:
+        journal.append(Noted(level="warning", message=message))
+
+
+def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarted:
     agent = prepared.agent
     return RunStarted(
         run_id=facts.run_id,
@@ -132,7 +124,7 @@ def _started(prepared: Prepared, facts: RunFacts, isolation: dict[str, str]) -> 
         repository=facts.repository,
         issue=facts.issue.number if facts.issue else None,
         base_commit=facts.base_commit,
-        isolation=isolation,
+        isolation=dict(sandbox.isolation),
         options=prepared.request.inputs.options(),
     )
 

@@ -63,7 +63,7 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     number = issue_number(request, scenario)
     token = request.inputs.read_token
     if token is not None:
-        with closing(_reader(request, token.get_secret_value())) as reader:
+        with closing(github_reader(request, token.get_secret_value())) as reader:
             return _asked(reader, request, known, number)
     if known or number is None:
         return Subject(issue=known)
@@ -83,7 +83,8 @@ def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None
     return rehearsed if rehearsed and trigger.issue_number in (None, rehearsed.number) else None
 
 
-def _reader(request: RunRequest, token: str | None) -> GitHubReader:
+def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
+    """Close it at the end. Without a token it reads what everybody may read."""
     from stepflow.boundary.github_reader import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
 
     if not request.repository:
@@ -120,7 +121,7 @@ def _read_anonymously(request: RunRequest, number: int) -> Issue:
     if request.trigger.private or not request.repository:
         raise InputError(f"the text of issue #{number} is not known.", hint=THREE_WAYS)
     try:
-        with closing(_reader(request, None)) as reader:
+        with closing(github_reader(request, None)) as reader:
             found = reader.issue(number)
     except (BoundaryError, InputError) as exc:
         raise InputError(

@@ -8,6 +8,7 @@ from stepflow.toolbox.box import Toolbox
 from stepflow.toolbox.canaries import Canary, CanaryReport
 from stepflow.toolbox.credentials import Away, Findings, credentials_away, find_credentials
 from stepflow.toolbox.environment import SYSTEM_PATH, check_pass_env
+from stepflow.toolbox.isolation import Layer
 from stepflow.toolbox.options import LAYERS, ProcessLimits, ToolboxOptions, UserPolicy
 from stepflow.toolbox.outside import Outside
 from stepflow.toolbox.own_process import close_process, wipe_variables
@@ -21,6 +22,7 @@ __all__ = [
     "Canary",
     "CanaryReport",
     "Findings",
+    "Layer",
     "Outside",
     "ProcessLimits",
     "Toolbox",

@@ -182,6 +182,11 @@ class Toolbox:
         return int(str(self._found.facts["gid"]))
 
     @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Each layer with its state."""
+        return self._layers
+
+    @property
     def isolation(self) -> Mapping[str, str]:
         """Each layer's state, for the report."""
         return {layer.name: layer.state for layer in self._layers}

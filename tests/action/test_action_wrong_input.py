@@ -148,7 +148,6 @@ def test_validate_passes_a_sound_agent_on_any_event(runner: Runner) -> None:
         ({"scenario": ""}, "scenario"),
         ({"scenario": "/no/such/file.yaml"}, "/no/such/file.yaml"),
         ({"mode": "dance"}, "input mode"),
-        ({"mode": "preflight"}, "no mode preflight"),
         ({"provider": "bedrock"}, "provider: bedrock"),
         ({"working_directory": "nowhere"}, "working-directory"),
         (

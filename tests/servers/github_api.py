@@ -81,6 +81,7 @@ class State:
     comments: list[Json] = field(default_factory=list)
     pulls: list[Json] = field(default_factory=list)
     releases: list[Json] = field(default_factory=list)
+    labels: set[str] = field(default_factory=set)
     permissions: dict[str, str] = field(default_factory=lambda: {"octocat": "admin"})
     custom_roles: dict[str, str] = field(default_factory=dict)
     accounts: dict[str, int] = field(default_factory=lambda: {"octocat": 1})
@@ -304,6 +305,13 @@ class _Api:
     def labels(self, number: str) -> tuple[int, Any]:
         return 200, self._issue_json(int(number))["labels"]
 
+    def repository_labels(self) -> tuple[int, Any]:
+        used = {name for issue in self._state.issues.values() for name in issue["labels"]}
+        names = sorted(used | self._state.labels)
+        return 200, self._page(
+            [github_json.label(self._repo()["url"], name, number) for number, name in enumerate(names, 1)]
+        )
+
     def add_labels(self, number: str) -> tuple[int, Any]:
         present = self._issue(int(number))["labels"]
         names = self._body if isinstance(self._body, list) else self._body["labels"]
@@ -469,6 +477,7 @@ ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("GET", r"/issues/(\d+)/labels", _Api.labels),
     ("POST", r"/issues/(\d+)/labels", _Api.add_labels),
     ("DELETE", r"/issues/(\d+)/labels/([^/]+)", _Api.remove_label),
+    ("GET", "/labels", _Api.repository_labels),
     ("GET", "/pulls", _Api.pulls),
     ("POST", "/pulls", _Api.create_pull),
     ("GET", r"/pulls/(\d+)", _Api.pull),

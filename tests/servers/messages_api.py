@@ -66,6 +66,8 @@ class MessagesApi:
         """`unknown_fields` are known to the API but not to this server; `checks=False` takes any message."""
         self.api_key, self.models, self.unknown_fields, self.checks = api_key, models, unknown_fields, checks
         self.requests: list[Received] = []
+        #: What every look-up of a model gets, in the place of the model's entry.
+        self.list_of_models: Failure | None = None
         self._reply = replies if callable(replies) else _one_after_another(replies)
         self._lock = threading.Lock()
         self._cached: set[tuple[str, str]] = set()
@@ -100,7 +102,7 @@ class MessagesApi:
             self.requests.append(request)
             refusal = self._refusal(request)
             if refusal or request.method == "GET":
-                return refusal or says("")
+                return refusal or (self.list_of_models if request.method == "GET" else None) or says("")
             reply = self._reply(request.body)
             if isinstance(reply, Answer):
                 self._signatures |= {str(block["signature"]) for block in reply.content if "signature" in block}

@@ -1,0 +1,40 @@
+"""`stepflow preflight NAME`: a table of all that can be known before a token is spent.
+
+Takes: the flags of `stepflow run`. Gives: exit code 0 when nothing failed (cli.md).
+May touch: the terminal; everything else through `run/`, which writes nothing to GitHub and makes no run folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from stepflow.cli.run import add_request_flags, request_from
+from stepflow.cli.terminal import make_console, styled
+from stepflow.domain.words import exit_code
+from stepflow.report import preflight_lines
+from stepflow.run.cancel import Cancellation
+from stepflow.run.preflight import run_preflight
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `preflight` are those of a run, so that it looks at what the run would do."""
+    parser.usage = "stepflow preflight NAME [--repo DIR] [--issue N | --event FILE] [--INPUT VALUE …]"
+    add_request_flags(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Look at everything and print the rows."""
+    request = request_from(arguments)
+    cancellation = Cancellation()
+    with cancellation.listening():
+        preflight = run_preflight(request, cancellation)
+    console = make_console(sys.stdout)
+    for kind, line in preflight_lines(preflight):
+        console.print(Text.from_ansi(styled(kind, line)))
+    return exit_code(preflight.outcome)

@@ -1,0 +1,64 @@
+"""The table of a preflight, for a terminal, the job log and the job summary.
+
+Takes: `Preflight`. Gives: lines, or Markdown.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from stepflow.domain.preflight import CheckState
+from stepflow.report.markdown import plain, table
+from stepflow.report.plain import defuse, one_line
+from stepflow.report.story_line import LineKind
+
+if TYPE_CHECKING:
+    from stepflow.domain.preflight import Check, Preflight
+
+MARKS = {CheckState.OK: "✓", CheckState.WARNING: "!", CheckState.FAILED: "✗", CheckState.UNKNOWN: "?"}
+SIGNS = {CheckState.OK: "✅", CheckState.WARNING: "⚠️", CheckState.FAILED: "❌", CheckState.UNKNOWN: "❔"}
+KINDS = {
+    CheckState.OK: LineKind.GOOD,
+    CheckState.WARNING: LineKind.WARNING,
+    CheckState.FAILED: LineKind.BAD,
+    CheckState.UNKNOWN: LineKind.DETAIL,
+}
+LONGEST_DETAIL = 1200
+
+
+def preflight_told(preflight: Preflight) -> str:
+    """How many rows of each state there are, in words."""
+    counts = Counter(check.state for check in preflight.checks)
+    return ", ".join(f"{counts[state]} {state}" for state in CheckState if counts[state])
+
+
+def preflight_reason(preflight: Preflight) -> str:
+    """The rows that failed, or that none did."""
+    failed = "; ".join(f"{check.name}: {check.detail}" for check in preflight.failed)
+    return f"preflight of {preflight.agent}: {failed or preflight_told(preflight)}"
+
+
+def preflight_lines(preflight: Preflight) -> list[tuple[LineKind, str]]:
+    """One line per row, aligned, and one with the counts."""
+    width = max((len(check.name) for check in preflight.checks), default=0)
+    state = max(len(state) for state in CheckState)
+    rows = [(KINDS[check.state], _line(check, width, state)) for check in preflight.checks]
+    return [*rows, (LineKind.RUN, defuse(one_line(f"{preflight.agent}: {preflight_told(preflight)}", LONGEST_DETAIL)))]
+
+
+def preflight_summary(preflight: Preflight) -> str:
+    """The same for the job summary."""
+    sign = SIGNS[CheckState.FAILED if preflight.failed else CheckState.OK]
+    rows = (
+        (plain(check.name), f"{SIGNS[check.state]} {check.state}", plain(check.detail, LONGEST_DETAIL))
+        for check in preflight.checks
+    )
+    head = f"## {sign} {plain(preflight.agent)}: preflight\n\n{plain(preflight_told(preflight))}"
+    return f"{head}\n\n{table(('Check', 'State', 'Detail'), rows)}"
+
+
+def _line(check: Check, width: int, state: int) -> str:
+    detail = one_line(check.detail, LONGEST_DETAIL)
+    return defuse(f"{MARKS[check.state]} {check.state:<{state}}  {check.name:<{width}}  {detail}".rstrip())

@@ -1,0 +1,61 @@
+"""The toolbox in a checkout without credentials, lent and taken back (security.md "Start-up").
+
+Takes: a run request. Gives: a running toolbox, and in what state the checkout's credentials are.
+May touch: nothing itself; the toolbox room lends, takes away and gives back.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.toolbox import Toolbox, credentials_away
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from stepflow.run.cancel import Cancellation
+    from stepflow.run.request import RunRequest
+    from stepflow.toolbox import Away, ToolboxOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandbox:
+    """What a run works in. `credentials` says how many stood where."""
+
+    toolbox: Toolbox
+    credentials: str
+
+    @property
+    def isolation(self) -> Mapping[str, str]:
+        """Each layer's state, for the report."""
+        return {**self.toolbox.isolation, "credentials": self.credentials}
+
+
+@contextmanager
+def open_sandbox(
+    request: RunRequest, options: ToolboxOptions, cancellation: Cancellation, *, warn: Callable[[str], None]
+) -> Iterator[Sandbox]:
+    """Open it for the block, in which signals are obeyed; what does not come back afterwards is told to `warn`.
+
+    Signals stay held at the end: no signal may strike while something is given back.
+    """
+    cancellation.hold()
+    with (
+        _credentials_away(request, warn) as away,
+        Toolbox.start(request.root, options=options) as toolbox,
+        cancellation.obeyed(),
+    ):
+        yield Sandbox(toolbox=toolbox, credentials=away.state)
+
+
+@contextmanager
+def _credentials_away(request: RunRequest, warn: Callable[[str], None]) -> Iterator[Away]:
+    away = None
+    try:
+        with credentials_away(request.root, request.runner_temp) as away:
+            yield away
+    finally:
+        for note in away.notes if away else ():
+            warn(note)

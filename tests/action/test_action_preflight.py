@@ -1,0 +1,62 @@
+"""`mode: preflight`: the table in log and summary, the outputs, and not one write (action.md)."""
+
+from __future__ import annotations
+
+from tests.world import World, label_event
+
+READ_TOKEN = "github_pat_readonly0123456789"
+
+
+def test_all_rows_are_in_log_and_summary_and_nothing_is_asked_or_written(world: World) -> None:
+    done = world.run([], mode="preflight")
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["success"]) == (0, "completed", "true"), done.log
+    assert (done.outputs["agent"], done.outputs["issue"], done.outputs["run-folder"]) == ("fixer", "7", "")
+    assert "✓ ok       model" in done.log
+    assert done.summary.startswith("## ✅ fixer: preflight\n")
+    assert "| sandbox: environment | ✅ ok | built from nothing |" in done.summary
+    assert "| Actions may create pull requests | ❔ unknown |" in done.summary
+    assert {request.method for request in world.model.requests} == {"GET"}
+    assert world.requests_made() == 0
+    assert not (world.runner.folder / "temp" / "stepflow").exists()
+
+
+def test_with_a_read_token_actor_and_labels_are_looked_up(world: World) -> None:
+    world.github.read_token = READ_TOKEN
+    world.github.state.labels.add("ready-for-review")
+    done = world.run([], mode="preflight", read_token=READ_TOKEN)
+    assert done.exit_code == 0, done.log
+    assert "| actor | ✅ ok | bob has \\`write\\` or more |" in done.summary
+    assert "| labels | ✅ ok | there: agent:fixer" in done.summary
+    assert world.wrote_nothing()
+
+
+def test_an_actor_without_write_access_fails_as_a_run_would(world: World) -> None:
+    world.github.read_token = READ_TOKEN
+    world.github.state.permissions["bob"] = "triage"
+    done = world.run([], mode="preflight", read_token=READ_TOKEN)
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "refused")
+    assert "'triage'" in done.outputs["reason"]
+    assert "| actor | ❌ failed |" in done.summary
+    assert [line for line in done.annotations if line.startswith("::error")]
+
+
+def test_a_label_that_is_not_there_is_a_warning(world: World) -> None:
+    world.github.read_token = READ_TOKEN
+    done = world.run([], mode="preflight", read_token=READ_TOKEN, trigger_label="fix-it", agent="fixer")
+    assert done.exit_code == 0, done.log
+    assert "fix-it" in next(line for line in done.log.splitlines() if line.startswith("! warning  labels"))
+
+
+def test_the_input_agent_is_enough_on_any_event(world: World) -> None:
+    event = {"action": "opened", "pull_request": {"number": 3}, "repository": {"full_name": "o/r"}}
+    done = world.runner.run(event, name="pull_request", mode="preflight", agent="fixer")
+    assert done.exit_code == 0, done.log
+    skipped = world.run([], label_event() | {"label": {"name": "bug"}}, mode="preflight")
+    assert (skipped.exit_code, skipped.outputs["outcome"]) == (0, "skipped")
+
+
+def test_a_wrong_input_is_a_row_and_ends_with_two(world: World) -> None:
+    done = world.run([], mode="preflight", pass_env="PATH")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert "✗ failed   inputs" in done.log
+    assert "pass-env" in done.outputs["reason"]

@@ -1,0 +1,186 @@
+"""`stepflow preflight`: the rows, for good and for bad, and the exit code that follows from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from stepflow.cli import main
+from tests.servers.messages_api import Failure, MessagesApi
+from tests.world import MODEL_KEY
+
+SCRIPTED = ("--provider", "scripted")
+
+
+def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
+    """Name → state and detail."""
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\S+: [\w, ]+", last)
+    found = (re.match(r"\S (ok|warning|failed|unknown) +(.+?)(?:  +(.*))?$", line) for line in lines)
+    return {match[2]: (match[1], match[3] or "") for match in found if match}
+
+
+def preflight(*words: str) -> int:
+    return main(["preflight", "fixer", *words])
+
+
+def scripted(checkout: Path, *words: str) -> int:
+    return preflight(*SCRIPTED, "--scenario", str(checkout.parent / "scenario.yaml"), *words)
+
+
+def everything_below(folder: Path) -> dict[str, tuple[object, ...]]:
+    found = {}
+    for path in (folder, *folder.rglob("*")):
+        info = path.lstat()
+        data = path.read_bytes() if path.is_file() else b""
+        found[str(path)] = (info.st_uid, info.st_mode, info.st_mtime_ns, data)
+    return found
+
+
+def test_a_scripted_agent_needs_no_key_and_nothing_is_left_behind(checkout: Path, capsys) -> None:
+    before = everything_below(checkout.parent)
+    assert scripted(checkout, "--issue", "7") == 0
+    assert everything_below(checkout.parent) == before
+    found = rows(capsys)
+    assert found["inputs"][0] == found["definition"][0] == found["run arguments"][0] == "ok"
+    assert found["model"] == ("ok", f"scripted, no key needed: {checkout.parent / 'scenario.yaml'}")
+    assert found["price"] == ("ok", "scripted turns cost nothing")
+    assert found["boundary"] == ("ok", "a dry run, which writes nothing")
+    assert found["sandbox: environment"] == ("ok", "built from nothing")
+    assert found["canary: a tool's environment"] == ("ok", "kept")
+    assert found["canary: the parent in /proc"] == ("ok", "kept")
+    assert found["canary: /github/home"] == ("ok", "not here")
+    assert "actor" not in found
+
+
+def test_the_model_is_looked_up_without_a_token_spent(checkout: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
+    with MessagesApi(api_key=MODEL_KEY) as api:
+        assert preflight("--issue", "7", "--anthropic-base-url", api.url, "--model", "haiku") == 0
+    found = rows(capsys)
+    assert found["model"] == ("ok", f"claude-haiku-5-5 answers at {api.url}")
+    assert found["price"] == ("ok", "known; budget-usd is 5")
+    assert [(request.method, request.path) for request in api.requests] == [("GET", "/v1/models/claude-haiku-5-5")]
+
+
+@pytest.mark.parametrize(
+    ("server", "key", "words"),
+    [
+        ({"models": frozenset({"another"})}, MODEL_KEY, "not_found_error"),
+        ({}, "sk-ant-another-key-0123456789", "401"),
+    ],
+)
+def test_a_model_that_cannot_be_asked_fails(checkout: Path, capsys, monkeypatch, server, key, words) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    with MessagesApi(api_key=MODEL_KEY, **server) as api:
+        assert preflight("--issue", "7", "--anthropic-base-url", api.url) == 1
+    state, detail = rows(capsys)["model"]
+    assert (state, words in detail) == ("failed", True), detail
+    assert key not in detail
+
+
+def test_a_server_without_a_list_of_models_is_no_failure(checkout: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
+    with MessagesApi(api_key=MODEL_KEY) as api:
+        api.list_of_models = Failure(status=404, page="<h1>Not Found</h1>")
+        assert preflight("--issue", "7", "--anthropic-base-url", api.url) == 0
+    assert rows(capsys)["model"] == ("unknown", f"the first turn will tell: {api.url} has no list of models")
+
+
+def test_a_server_that_is_not_there_fails(checkout: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
+    with MessagesApi() as api:
+        url = api.url
+    assert preflight("--issue", "7", "--anthropic-base-url", url) == 1
+    assert "cannot be reached" in rows(capsys)["model"][1]
+
+
+def test_without_a_key_the_row_says_so_and_the_others_are_still_there(checkout: Path, capsys) -> None:
+    assert preflight("--issue", "7") == 2
+    found = rows(capsys)
+    assert found["model"][0] == "failed"
+    assert "anthropic-api-key" in found["model"][1]
+    assert found["sandbox: environment"][0] == "ok"
+
+
+def test_a_price_that_is_not_known_needs_a_budget_in_tokens(checkout: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
+    with MessagesApi(api_key=MODEL_KEY) as api:
+        asked = ("--issue", "7", "--anthropic-base-url", api.url, "--model", "my-own")
+        assert preflight(*asked) == 2
+        assert rows(capsys)["price"][0] == "failed"
+        assert preflight(*asked, "--budget-tokens", "50000") == 0
+    assert rows(capsys)["price"] == (
+        "warning",
+        "of my-own unknown; budget-tokens (50,000) holds instead of budget-usd",
+    )
+
+
+def test_a_definition_with_errors_fails_and_the_sandbox_is_looked_at_all_the_same(checkout: Path, capsys) -> None:
+    file = checkout / ".agent" / "fixer" / "steps_registry.json"
+    registry = json.loads(file.read_text())
+    registry["entryStep"] = "nowhere"
+    file.write_text(json.dumps(registry))
+    assert scripted(checkout, "--issue", "7") == 2
+    found = rows(capsys)
+    assert found["definition"][0] == "failed"
+    assert "nowhere" in found["definition"][1]
+    assert "model" not in found
+    assert found["sandbox: environment"][0] == "ok"
+
+
+def test_without_an_issue_the_arguments_are_a_warning(checkout: Path, capsys) -> None:
+    assert scripted(checkout) == 0
+    state, detail = rows(capsys)["run arguments"]
+    assert (state, "no issue here" in detail) == ("warning", True)
+
+
+def test_an_agent_that_is_none_is_not_looked_for(checkout: Path, capsys) -> None:
+    assert main(["preflight", "../fixer", *SCRIPTED]) == 2
+    found = rows(capsys)
+    assert found["inputs"][0] == "failed"
+    assert "SF101" in found["inputs"][1]
+    assert "definition" not in found
+
+
+def test_where_a_layer_is_missing_required_fails_and_best_effort_warns(checkout: Path, capsys) -> None:
+    """pytest's folders can be entered by their owner alone, so a root parent cannot give the tools a user."""
+    if os.getuid() != 0:
+        pytest.skip("an ordinary user's tools keep its user, which is no missing layer")
+    assert scripted(checkout, "--issue", "7", "--isolation", "required") == 1
+    found = rows(capsys)
+    assert found["sandbox"][0] == "failed"
+    assert "The tools cannot get a user of their own" in found["sandbox"][1]
+    assert found["sandbox: uid"][0] == "failed"
+    assert found["sandbox: environment"][0] == "ok"
+    assert scripted(checkout, "--issue", "7", "--isolation", "best-effort") == 0
+    assert rows(capsys)["sandbox: uid"][0] == "warning"
+
+
+def test_a_canary_that_is_reached_in_spite_of_everything_fails(checkout: Path, capsys) -> None:
+    config = checkout / ".git" / "config"
+    config.write_text(f"{config.read_text()}[http]\n\textraheader = AUTHORIZATION: bearer {MODEL_KEY}\n")
+    assert scripted(checkout, "--issue", "7", "--anthropic-api-key", MODEL_KEY) == 1
+    state, detail = rows(capsys)["canary: git's configuration"]
+    assert state == "failed"
+    assert detail == "reached by shell: git config --list (git-config), .git/config (bytes)"
+
+
+def test_for_github_what_no_token_may_ask_is_unknown_with_the_place_to_look(
+    checkout: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "ghs_tokenofatest0123456789")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    assert scripted(checkout, "--issue", "7", "--boundary", "github") == 2
+    assert "GITHUB_ACTOR" in rows(capsys)["boundary"][1]
+    monkeypatch.setenv("GITHUB_ACTOR", "bob")
+    assert scripted(checkout, "--issue", "7", "--boundary", "github") == 0
+    found = rows(capsys)
+    assert found["boundary"] == ("ok", "writes to o/r")
+    assert "https://github.com/o/r/settings/actions" in found["Actions may create pull requests"][1]
+    assert "permissions:" in found["scopes of github-token"][1]
+    assert {found[name][0] for name in ("actor", "labels", "scopes of github-token")} == {"unknown"}
