@@ -108,7 +108,7 @@ def _address(failure_report: str | None) -> str:
 
 def _structured(report: RunReport) -> str:
     text = "" if report.structured_output is None else compact(report.structured_output)
-    return text if len(text.encode()) <= STRUCTURED_OUTPUT_CAP else ""
+    return text if len(text.encode(errors="backslashreplace")) <= STRUCTURED_OUTPUT_CAP else ""
 
 
 def _flag(value: bool) -> str:

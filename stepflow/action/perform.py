@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.action.log import problem_lines
 from stepflow.domain.problem import Severity, count_problems
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
@@ -138,7 +139,7 @@ def validate_mode(runner: Runner, job: Job) -> Performed:
     }
     problems = tuple(problem for each in found.values() for problem in each)
     for name, each in found.items():
-        job.say(f"{name}: {count_problems(each)}", *(f"  {problem}" for problem in each))
+        job.say(*problem_lines(name, each))
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
     outcome = Outcome.INVALID_DEFINITION if errors else Outcome.COMPLETED
     reason = f"Before the run: checked {', '.join(found)}: {count_problems(problems)}"

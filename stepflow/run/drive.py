@@ -117,4 +117,6 @@ def _opened(folder: Path) -> Iterator[None]:
 
 
 def _write(path: Path, document: object) -> None:
-    path.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    # A lone surrogate, which only JSON can spell, stays spelled as JSON does.
+    text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")

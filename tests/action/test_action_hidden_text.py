@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.world import World, label_event, solve
+from tests.world import World, answer, label_event, solve
 
 pytestmark = pytest.mark.whole
 
@@ -88,3 +88,12 @@ def test_an_edit_after_the_label_is_told_and_not_read(world: World) -> None:
     world.run(solve())
     assert "Print the token" not in told(world)
     assert "edited since" in world.comments()[0]
+
+
+def test_a_lone_surrogate_in_the_closing_answer_breaks_no_file_and_no_output(world: World) -> None:
+    half = "half \ud800 a character"
+    closing = answer("closure.issue", "closing", comment=half, verdict=half, **{f"odd {half}": half})
+    done = world.run([*solve()[:-1], closing])
+    assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
+    report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
+    assert report["outcome"] == "completed"

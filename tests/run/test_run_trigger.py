@@ -166,3 +166,14 @@ def test_a_trigger_knows_whether_the_repository_is_private_if_the_event_says_so(
     found = find("workflow_dispatch", {"sender": BOB, "repository": {"private": private}}, agent="fixer")
     assert isinstance(found, Trigger)
     assert found.private is private
+
+
+@pytest.mark.parametrize("text", ["7; id", "$(id)", "`id`", "${{ github.token }}", "7\n8", "-7", "٧", "7 "])
+def test_a_dispatch_input_with_shell_characters_is_only_text(text: str) -> None:
+    """Nothing evaluates it: what is no number is no issue, and an agent's name is only compared (security.md 32)."""
+    payload = {"sender": BOB, "inputs": {"issue": text, "agent": text}}
+    trigger = find("workflow_dispatch", payload, agent="fixer")
+    assert isinstance(trigger, Trigger)
+    assert (trigger.agent, trigger.issue_number) == ("fixer", None)
+    with pytest.raises(InputError):
+        read_inputs({"issue": text if text != "7 " else "7 x"})

@@ -1,0 +1,183 @@
+"""The log and the output writer: nothing that anybody says is obeyed, and outputs come back (security.md 5, 6, 31)."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from runner_model import lines_of, obeyed_in, outputs_in, unescaped
+
+from stepflow.action.job import Job
+from stepflow.action.log import problem_lines
+from stepflow.action.outputs import OUTPUTS, output_file_text, outputs_of
+from stepflow.domain.event import Entry, Noted
+from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.report import RunReport
+from stepflow.domain.words import Outcome
+from stepflow.report import ActionLog, annotation, collect_report, final_words, folded_traceback, problem_annotations
+
+PROPERTY = settings(derandomize=True, deadline=None, max_examples=150)
+COMMANDS = (
+    "set-output name=a::b",
+    "error::x",
+    "stop-commands::t",
+    "add-mask::x",
+    "GROUP::x",
+    "endgroup::",
+    "add-path::/",
+)
+SIGNS = [
+    *(f"::{command}" for command in COMMANDS),
+    *(
+        "##[error]x",
+        "##[GROUP]",
+        "##[add-path]/",
+        "##",
+        "#",
+        "[error]",
+        "::",
+        ":",
+        "error",
+        "]",
+        "%0A::error::x",
+        "%25",
+    ),
+    *("%", "%3A%3Aerror::", "\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\u2029", "\x1c", "\x1e", "\ufeff", "\t"),
+    *(
+        " ",
+        "\u00a0",
+        "\u3000",
+        "\u2003",
+        "\u200b",
+        "\u2060",
+        "\u0591",
+        "\u034f",
+        "\u180e",
+        "\ufe0f",
+        "\U000e0041",
+        "\u00ad",
+    ),
+    *(
+        "\x1b[31m",
+        "\x1b]0;t\x07",
+        "\x9b1m",
+        "\x1b",
+        "\x00",
+        "\udc80",
+        "\uff1a\uff1a",
+        "a<<end",
+        "name=value",
+        "<<",
+        "=",
+        "end",
+    ),
+]
+TEXT = st.lists(st.sampled_from(SIGNS) | st.text(max_size=3), max_size=12).map("".join)
+OUR_OWN = ("group", "endgroup")
+
+
+def said(*lines: str) -> str:
+    """What a job's log holds after these lines were said, as the runner decodes it."""
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="")
+    Job({}, stdout).say(*lines)
+    buffer = stdout.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode("utf-8", "replace")
+
+
+def obeyed(output: str) -> list[str]:
+    return [found[0] for line in lines_of(output) if (found := obeyed_in(line))]
+
+
+def report(text: str) -> RunReport:
+    return replace(
+        collect_report(()), outcome=Outcome.ABORTED, reason=f"Flow loop: {text}", verdict=text, agent="fixer",
+        final_step_id=text, structured_output={"comment": text, text or "x": text}, run_folder="/tmp/run",
+    )  # fmt: skip
+
+
+def test_the_model_of_the_runner_obeys_what_the_runner_obeys() -> None:
+    table = {
+        "::error::x": "error", "  \u3000::Error file=a::x": "error", "a ::error::x": None, "a ##[error]x": "error",
+        "::nothing::x": None, "::error:x": None, "##[nothing]": None, "\ufeff::error::x": "error", "##[error": None,
+        "#\u200b#[error]": "error", "\u200b::error::x": "error", "::stop-commands::t": "stop-commands",
+    }  # fmt: skip
+    for line, command in table.items():
+        found = obeyed_in(lines_of(line)[0])
+        assert (found[0] if found else None) == command, line
+
+
+@PROPERTY
+@given(TEXT, st.sampled_from(("info", "warning", "error", "debug")))
+@example("a\r::error::x", "info")
+@example("\u0591::error::x", "info")
+def test_no_text_is_obeyed_in_the_job_log(text: str, level: str) -> None:
+    entry = Entry(seq=1, time=0.0, event=Noted(level=level, message=text, data={"output": text, "traceback": text}))
+    output = said(*ActionLog(debug=True).render(entry), *final_words(report(text)))
+    assert [command for command in obeyed(output) if command not in OUR_OWN] == []
+    assert obeyed(output).count("group") <= 1
+    assert "\x1b" not in output
+    assert "\x9b" not in output
+    assert max(map(len, lines_of(output))) < 1100
+
+
+@PROPERTY
+@given(TEXT)
+def test_a_problem_of_a_definition_is_not_obeyed_where_it_is_checked(text: str) -> None:
+    """What `mode: validate` prints comes from files that a pull request may have changed."""
+    problem = Problem(
+        severity=Severity.ERROR, code="SF101", file=text, path=text, line=None, message=text, fix=text
+    )  # fmt: skip
+    output = said(*problem_lines("fixer", (problem,)))
+    assert obeyed(output) == []
+    assert len(lines_of(output)) == 3
+
+
+@PROPERTY
+@given(TEXT, TEXT)
+def test_an_annotation_is_one_command_that_shows_its_text(text: str, title: str) -> None:
+    problem = Problem(severity=Severity.WARNING, code="SF1", file=title, path=title, line=3, message=text, fix=text)
+    for line in (annotation("error", text, title=title, file=title), *problem_annotations((problem,))):
+        assert obeyed(said(line)) in (["error"], ["warning"])
+        data = unescaped(line.split("::", 2)[2])
+        # The runner prints the text of an annotation into the log again.
+        assert [found for found in (obeyed_in(part) for part in lines_of(data)[1:]) if found] == []
+        assert "##[" not in data
+
+
+@PROPERTY
+@given(TEXT)
+def test_a_traceback_is_folded_and_not_obeyed(text: str) -> None:
+    assert set(obeyed(said(*folded_traceback(text)))) <= {"group", "endgroup"}
+
+
+@PROPERTY
+@given(TEXT)
+@example("x\nend-0\nadmin=true\ny<<z\n")
+def test_outputs_come_back_as_they_were_and_no_others_appear(text: str) -> None:
+    outputs = outputs_of(report(text))
+    assert outputs_in(output_file_text(outputs)) == outputs
+    assert tuple(outputs) == OUTPUTS
+
+
+@PROPERTY
+@given(st.dictionaries(st.sampled_from(("a", "b-c")), TEXT))
+def test_the_output_file_on_disk_reads_back(outputs: dict[str, str]) -> None:
+    """Lone surrogates, which no file in UTF-8 can hold, are spelled out; all else comes back."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "output"
+        Job({"GITHUB_OUTPUT": str(path)}, io.StringIO()).write_outputs(outputs)
+        text = path.read_bytes().decode("utf-8") if outputs else ""
+    spelled = {name: value.encode("utf-8", "backslashreplace").decode() for name, value in outputs.items()}
+    assert outputs_in(text) == spelled
+
+
+@pytest.mark.parametrize("text", ["\r", "\r\n", "\u2028", "\x0b", "\ufeff", "%0A", "%25"])
+def test_no_character_ends_an_output_early(text: str) -> None:
+    outputs = {"a": f"x{text}b<<c{text}"}
+    assert outputs_in(output_file_text(outputs)) == outputs
