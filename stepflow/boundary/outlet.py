@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 from dataclasses import dataclass, field
 
 from stepflow.boundary.markdown import ZERO_WIDTH, Part, tame_markdown
+from stepflow.domain.characters import is_invisible
 from stepflow.domain.redact import Redactor
 
 LONGEST_TEXT = 60_000
@@ -20,10 +22,8 @@ LONGEST_SOURCE = 4 * LONGEST_TEXT
 DEEPEST_ENTITY = 8
 CUT_NOTE = "\n\n*(The text was longer and has been cut here.)*"
 
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e007f\ud800-\udfff]"
-)
+#: The selector that makes a sign a picture.
+_PICTURE = "\ufe0f"
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
 #: What an entity may not hide: the letters of keywords and hosts, and the signs of mentions, references and URLs.
 _TELLING = re.compile(r"[A-Za-z0-9@#/:.]")
@@ -74,8 +74,22 @@ def without_directives(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with plain line breaks and none of the characters that readers cannot see."""
-    return _HIDDEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    """The text with plain line breaks and none of the characters that readers cannot see.
+
+    They would hide a secret from the redactor that a reader then copies. Only signs keep the selector that makes them
+    pictures.
+    """
+    plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "").replace("\u2029", "")
+    unseen = "".join(each for each in set(plain) if each not in "\n\t" and is_invisible(each))
+    if not unseen:
+        return plain
+    return re.sub(f"[{re.escape(unseen)}]+", lambda found: _picture(found, plain), plain)
+
+
+def _picture(unseen: re.Match[str], text: str) -> str:
+    before = text[unseen.start() - 1 : unseen.start()]
+    is_sign = bool(before) and unicodedata.category(before) == "So"
+    return _PICTURE if is_sign and unseen[0].startswith(_PICTURE) else ""
 
 
 def _decoded(text: str) -> str:
@@ -89,6 +103,8 @@ def _decoded(text: str) -> str:
 
 def _spell(found: re.Match[str]) -> str:
     character = html.unescape(found[0])
+    if all(each not in "\n\t" and is_invisible(each) for each in character):
+        return ""
     return character if _TELLING.fullmatch(character) else found[0]
 
 

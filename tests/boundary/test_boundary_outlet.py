@@ -1,8 +1,10 @@
 """What the model wrote notifies nobody, closes nothing, links nowhere foreign and runs nothing (security.md 18)."""
 
 import base64
+import html
 import re
 import time
+import unicodedata
 
 import pytest
 from hypothesis import example, given, settings
@@ -82,6 +84,56 @@ def test_a_secret_in_base64_is_redacted() -> None:
     filtered = filter_text(base64.b64encode(f"key={SECRET};".encode()).decode(), OUTLET)
     assert "***" in filtered
     assert len(filtered) < 20
+
+
+def _forms(secret: str) -> list[str]:
+    raw = secret.encode()
+    encoded = [base64.b64encode(b"x" * offset + raw + b"y").decode() for offset in range(3)]
+    urls = (
+        ["".join(f"%{byte:02x}" for byte in raw), "".join(f"%{byte:02X}" for byte in raw)] if "_" not in secret else []
+    )
+    return [secret, raw.hex(), raw.hex().upper(), *encoded, *urls]
+
+
+UNSEEN = [
+    "\ufe0f",
+    "\U000e0100",
+    "\u034f",
+    "\u3164",
+    "\u2800",
+    "\u180b",
+    "\u200b",
+    "\u2064",
+    "\U000e0041",
+    "\x00",
+    "\ue000",
+]
+
+
+@pytest.mark.parametrize("unseen", UNSEEN)
+def test_a_secret_with_characters_in_it_that_nobody_sees_is_redacted(unseen: str) -> None:
+    """A reader who copies the text would have the secret."""
+    assert filter_text(f"token {SECRET[:9]}{unseen}{SECRET[9:]}", OUTLET) == "token ***"
+    assert filter_line(f"token {unseen.join(SECRET)}", OUTLET) == "token ***"
+
+
+def test_signs_keep_the_selector_that_makes_them_pictures() -> None:
+    assert filter_text("⚠\ufe0f and ▫\ufe0f", OUTLET) == "⚠\ufe0f and ▫\ufe0f"
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(_forms(SECRET)),
+    st.sampled_from([*UNSEEN, "&ZeroWidthSpace;", "&#8203;", "&shy;", ""]),
+    st.text("ab `*<[\n", max_size=6),
+)
+def test_an_independent_reader_of_the_page_finds_no_form_of_a_secret(form: str, unseen: str, around: str) -> None:
+    text = f"{around} {form[:7]}{unseen}{form[7:]} {around}"
+    page = html.unescape(re.sub(r"<[^>]*>", "", MarkdownIt("commonmark").render(filter_text(text, OUTLET))))
+    seen = "".join(
+        each for each in page if unicodedata.category(each) not in ("Cf", "Mn", "Cc", "Co") and each not in UNSEEN
+    )
+    assert form not in seen
 
 
 def test_a_forged_marker_is_no_marker_any_more() -> None:
