@@ -26,8 +26,8 @@ COMMANDS = {
     "graph": "draw an agent's step graph",
 }
 
-#: Commands that are given a key or a token.
-HOLD_SECRETS = frozenset({"run"})
+#: Commands that are given a key or a token, or whose tools run as the same user beside this process.
+HOLD_SECRETS = frozenset({"demo", "run", "preflight"})
 
 #: What a shell reports for a program that SIGPIPE ended.
 READER_GONE = 141
