@@ -30,7 +30,9 @@ def kernel_abi() -> int:
         return 0
 
 
-pytestmark = pytest.mark.skipif(kernel_abi() < landlock.ABI_SCOPES, reason="a kernel with every part of Landlock")
+pytestmark = pytest.mark.skipif(
+    kernel_abi() < landlock.ABI_TRUNCATE, reason="needs the third version of Landlock or a later one"
+)
 
 
 def plant(box: Box, place: Path) -> None:
@@ -107,7 +109,7 @@ class TestInside:
 
     def test_the_state_names_the_version(self, shared_box):
         assert shared_box.toolbox.isolation["landlock"].startswith("ABI ")
-        assert "not covered" not in shared_box.toolbox.isolation["landlock"]
+        assert ("not covered" in shared_box.toolbox.isolation["landlock"]) == (kernel_abi() < landlock.ABI_SCOPES)
 
     @pytest.mark.parametrize(
         "command",
@@ -186,8 +188,9 @@ class TestTwoRuns:
                 "checkout": attacker.sh(f"cat {two[1]}/hello.txt").exit_code == 0,
                 "environment": attacker.sh(f"cat /proc/{shell}/environ > /dev/null").exit_code == 0,
                 "root": attacker.sh(f"ls /proc/{shell}/cwd/").exit_code == 0,
-                "signal": attacker.sh(f"kill -STOP {shell} && kill -CONT {shell}").exit_code == 0,
             }
+            if kernel_abi() >= landlock.ABI_SCOPES:
+                reached["signal"] = attacker.sh(f"kill -STOP {shell} && kill -CONT {shell}").exit_code == 0
             assert set(reached.values()) == {not apart}, reached
             # Some systems allow this for descendants only, so it says nothing when it fails without the layer.
             assert not apart or attacker.sh(f"python3 -c '{ATTACH}' {shell}").exit_code != 0
@@ -282,6 +285,8 @@ class TestKernels:
         ],
     )
     def test_an_older_kernel_covers_less(self, open_folder, abi, open_there):
+        if abi > kernel_abi():
+            pytest.skip("this kernel is older still")
         said = told(open_folder, abi=abi)
         attempts = {name: said[name] for name in ("read", "move", "truncate", "tcp", "signal")}
         assert {name for name, error in attempts.items() if not error} == open_there
