@@ -53,7 +53,7 @@ def judge_layers(found: Found) -> tuple[Layer, ...]:
             f"The tools cannot be kept apart as `isolation: required` demands. {'; '.join(missing)}.",
             hint="Use the action's container on Linux, or set `isolation: best-effort` where you trust what runs.",
         )
-    _check_root(found, {layer.name for layer in layers if layer.missing})
+    _check_root(found)
     return layers
 
 
@@ -63,14 +63,16 @@ def _state_of(name: str, found: Found) -> Layer:
     return _STATES[name](found)
 
 
-def _check_root(found: Found, missing: set[str]) -> None:
+def _check_root(found: Found) -> None:
     """Root's files and sockets open to uid 0 without any capability, so it stays only where two layers hold it."""
     if found.facts["uid"] != 0 or "uid" in found.options.without:
         return
-    lacking = [*sorted({"landlock", "seccomp"} & missing)]
-    if not found.facts.get("capabilities_dropped"):
-        lacking.append("empty capability sets")
-    if lacking:
+    in_force = {
+        "landlock": bool(_landlock_abi(found)),
+        "seccomp": found.facts.get("seccomp") == "",
+        "empty capability sets": bool(found.facts.get("capabilities_dropped")),
+    }
+    if lacking := [name for name, holds in in_force.items() if not holds]:
         raise IsolationError(
             f"The tools would stay root ({found.choice.reason}), and that needs {', '.join(lacking)} as well.",
             hint="Run as an ordinary user, or put the checkout where a user of the tools' own can be given it.",
@@ -132,10 +134,10 @@ def _memory(found: Found) -> Layer:
 
 
 def _landlock(found: Found) -> Layer:
-    fact = cast("Mapping[str, object]", found.facts["landlock"])
-    abi = int(str(fact["abi"]))
+    abi = _landlock_abi(found)
     if not abi:
-        state = f"not to be had here ({fact['problem']}): the tools reach every file that their user may"
+        problem = cast("Mapping[str, object]", found.facts["landlock"])["problem"]
+        state = f"not to be had here ({problem}): the tools reach every file that their user may"
         return Layer(name="landlock", state=state, missing=True)
     rule = f"ABI {abi}; tools write in the checkout, HOME and TMPDIR, and read the system's programs and settings"
     notes = [rule, *(gap for since, gap in _GAPS if abi < since)]
@@ -143,6 +145,11 @@ def _landlock(found: Found) -> Layer:
         folders = ", ".join(map(str, found.git_outside))
         notes.append(f"open as well, because the checkout's git needs it: {folders}, which others may share")
     return Layer(name="landlock", state="; ".join(notes), missing=abi < landlock.ABI_REFER or bool(found.git_outside))
+
+
+def _landlock_abi(found: Found) -> int:
+    """0 when it is not in force."""
+    return int(str(cast("Mapping[str, object]", found.facts.get("landlock", {})).get("abi", 0)))
 
 
 def _seccomp(found: Found) -> Layer:

@@ -15,7 +15,7 @@ from toolbox_world import AS_ROOT, Box, git, root_only
 import stepflow.toolbox.inner
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.toolbox import Toolbox, ToolboxOptions
+from stepflow.toolbox import Toolbox, ToolboxOptions, UserPolicy
 from stepflow.toolbox.inner import landlock
 from stepflow.toolbox.reach import reach
 
@@ -232,6 +232,13 @@ class TestGitOutside:
             ended = Box(toolbox, linked).sh("echo x > new && git add new && git commit -qm two && git status -sb")
             assert (ended.exit_code, ended.stdout) == (0, "## side\n"), ended.stderr
             assert "which others may share" in "".join(toolbox.warnings)
+
+    @root_only
+    def test_root_that_stays_may_work_in_a_linked_checkout(self, linked):
+        options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+        with Toolbox.start(linked, options=options) as toolbox:
+            ended = Box(toolbox, linked).sh("git commit -q --allow-empty -m two && git log -1 --format=%s")
+            assert (ended.exit_code, ended.stdout) == (0, "two\n"), ended.stderr
 
 
 #: Restricts itself as the arguments say, then tells of every attempt whether it went well or which error it was.
