@@ -52,8 +52,15 @@ def judge_changes(changes: Sequence[Change], protected: Sequence[str]) -> str | 
 
 
 def fold(path: str) -> str:
-    """A path as a file system that ignores case and composition sees it."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+    """A path as the most forgiving file systems see it: without case and composition, as HFS+ without characters that
+    cannot be seen, and as NTFS without dots and blanks at the end of a name or a stream behind a colon."""
+    seen = "".join(letter for letter in path if unicodedata.category(letter) != "Cf")
+    plain = unicodedata.normalize("NFC", unicodedata.normalize("NFC", seen).casefold())
+    return "/".join(_plain_name(name) for name in plain.split("/"))
+
+
+def _plain_name(name: str) -> str:
+    return name if set(name) <= {"."} else name.partition(":")[0].rstrip(". ")
 
 
 def _pattern(glob: str) -> re.Pattern[str]:

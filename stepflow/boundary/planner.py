@@ -28,10 +28,12 @@ _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 
 @dataclass(frozen=True, kw_only=True)
 class CommitsInfo:
-    """The commits that the checkout holds beyond the base: how many, and files that were left uncommitted."""
+    """The commits that the checkout holds beyond the base: how many, files that were left uncommitted, and what was
+    found out about the validators that passed them (security.md cases 14 and 15)."""
 
     count: int
     uncommitted: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ class Planner:
             branch=branch,
             base=self.base,
             title=title or branch,
-            body=f"{text}\n\n---\n\n{footer}" if text else footer,
+            body="\n\n".join(part for part in (text, "---" if text else "", footer, self._guard_warnings()) if part),
             draft=next(value for value in given if value is not None),
         )
 
@@ -91,7 +93,8 @@ class Planner:
             return ()
         text = filter_text(self.asked.comment or summary, self.outlet)
         told = filter_text(removed, self.outlet, limit=LONGEST_REMOVED) if self.asked.comment else ""
-        return (PostComment(body="\n\n".join(part for part in (text, told, self._left_out()) if part)),)
+        parts = (text, told, self._left_out(), self._guard_warnings())
+        return (PostComment(body="\n\n".join(part for part in parts if part)),)
 
     def _left_out(self) -> str:
         files = self.commits.uncommitted if self.commits else ()
@@ -102,6 +105,11 @@ class Planner:
         return filter_text(
             f"> Changed but not committed, so not part of this result: {named}{more}.", self.outlet, limit=2_000
         )
+
+    def _guard_warnings(self) -> str:
+        """Whatever the model says about its work, people see what the checks stood on."""
+        lines = (f"> ⚠️ {text.replace('`', '')}" for text in (self.commits.warnings if self.commits else ()))
+        return filter_text("\n".join(lines), self.outlet, limit=4_000)
 
     def labels(self) -> tuple[Effect, ...]:
         """Label changes: those of a closure action with labels, and the label that started the run."""

@@ -213,11 +213,13 @@ class FlowEnded:
 @dataclass(frozen=True, kw_only=True)
 class WorkCollected:
     """What the run did to the checkout, seen after the last tool died. `commits` were made on top of the base;
-    `uncommitted` files leave with nothing: a run that has some is not `validated` (boundary.md "Commits")."""
+    `uncommitted` files leave with nothing, and a tree that is not `as_validated` is not the one which the validators
+    saw: then the run is not `validated` (boundary.md "Commits")."""
 
     head_commit: str
     commits: int
     uncommitted: list[str] = field(default_factory=list)
+    as_validated: bool = True
     event: Literal["work_collected"] = "work_collected"
 
 

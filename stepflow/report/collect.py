@@ -149,7 +149,7 @@ def _validated(events: Iterable[Event]) -> bool:
         match event:
             case FlowEnded() | CompletionJudged():
                 validated = event.validated
-            case WorkCollected() if event.uncommitted:
+            case WorkCollected() if event.uncommitted or not event.as_validated:
                 # What leaves is not what the validators saw (boundary.md "Commits").
                 validated = False
             case _:

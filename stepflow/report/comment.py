@@ -34,7 +34,8 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
         # A success is told before its effects are written: what to do then is seen by looking at them.
         "" if report.success else f"**What to do next:** {next_step(report)}",
         _validators(report),
-        guard_warnings(tuple(_last_runs(report).values())),
+        # Of a success the boundary tells them itself, also below a text of the model's.
+        "" if report.success else guard_warnings(tuple(_last_runs(report).values())),
         _red_output(report),
         _without_code_tags(effect_table(report)) if report.effects else "",
         "\n".join(f"- {plain(note, 400)}" for note in notes[:NOTES]),

@@ -47,6 +47,12 @@ def pushed_commit(prepared: Prepared) -> str:
     return next(pushed, "")
 
 
+def guard_warnings(prepared: Prepared) -> tuple[str, ...]:
+    """What each validator's last run brought to light about what it stands on."""
+    last = {run.name: run for run in collect_run(prepared).validators}
+    return tuple(f"{run.name}: {text}" for run in last.values() for text in run.warnings)
+
+
 def comment_text(prepared: Prepared, ending: Ending) -> str:
     """The engine's own text for the run's one comment, with the ending that the journal does not hold yet."""
     report = replace(

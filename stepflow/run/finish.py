@@ -16,7 +16,7 @@ from stepflow.domain.effect import describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
 from stepflow.domain.words import Outcome
 from stepflow.report import removed_part
-from stepflow.run.collect import collect_run, comment_text, pushed_commit
+from stepflow.run.collect import collect_run, comment_text, guard_warnings, pushed_commit
 from stepflow.run.ending import Ending
 from stepflow.run.input_types import BoundaryMode
 from stepflow.run.parts import boundary_settings
@@ -37,12 +37,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the run did to the checkout: commits in a bundle with their tree, and files that were left uncommitted;
-    or the problem because of which they cannot be taken out of it."""
+    """What the run did to the checkout: commits in a bundle with their tree, the tree that the validators have seen,
+    and files that were left uncommitted; or the problem because of which they cannot be taken out of it."""
 
     problem: str = ""
     commits: int = 0
     tree: str = ""
+    seen: str = ""
     uncommitted: tuple[str, ...] = ()
     bundle: Path | None = None
 
@@ -102,7 +103,7 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
         boundary_settings(prepared.request),
         summary=comment_text(prepared, ending),
         removed=removed_part(collect_run(prepared)),
-        commits=CommitsInfo(count=work.commits, uncommitted=work.uncommitted),
+        commits=CommitsInfo(count=work.commits, uncommitted=work.uncommitted, warnings=guard_warnings(prepared)),
         redactor=_redactor(finish),
     )
     for effect in plan.effects:
@@ -168,7 +169,7 @@ def _pusher(finish: Finish) -> BundlePush | None:
         run_id=request.run_id,
         agent=agent.name,
         issue=finish.facts.issue.number if finish.facts.issue else None,
-        tree=work.tree,
+        tree=work.seen,
         protected_paths=agent.github.protected_paths,
         redactor=_redactor(finish),
     )

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stepflow.domain.command import CommandResult
-    from stepflow.domain.decision import FlowResult
     from stepflow.domain.definition import AgentDefinition, Validator
     from stepflow.domain.json import JsonObject
     from stepflow.ports import Clock, Journal
@@ -68,19 +67,11 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
             clock=clock,
         )
         result = run_flow(prepared.agent, facts, ports, fold([started]))
-        work = _collect(prepared, facts, toolbox, journal)
+        work = _collect(prepared, facts, toolbox, journal, seen=result.tree)
     cancellation.check()
-    work, result = _checked_work(work, result)
+    result = replace(result, validated=result.validated and not work.uncommitted and work.tree in ("", work.seen))
     finish = Finish(prepared=prepared, facts=facts, work=work, journal=journal, cancellation=cancellation)
     return finish_run(finish, result)
-
-
-def _checked_work(work: Work, result: FlowResult) -> tuple[Work, FlowResult]:
-    """The work as the validators saw it; what nobody checked is not `validated`."""
-    if result.tree and work.tree not in ("", result.tree):
-        # A validator committed something that those before it never saw; the boundary will not let it out.
-        return replace(work, tree=result.tree), replace(result, validated=False)
-    return work, replace(result, validated=result.validated and not work.uncommitted)
 
 
 def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
@@ -171,8 +162,9 @@ def _set_up(toolbox: Toolbox, commands: tuple[str, ...], journal: Journal) -> No
         )
 
 
-def _collect(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal) -> Work:
-    """Take the commits out of the checkout, now that nothing in it can change them any more."""
+def _collect(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, *, seen: str) -> Work:
+    """Take the commits out of the checkout, now that nothing in it can change them any more. `seen` is the tree that
+    the validators saw, empty without any: a validator may have committed something since."""
     toolbox.end_step()
     tree = toolbox.tree()
     path = prepared.request.folder / "work.bundle"
@@ -189,8 +181,16 @@ def _collect(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Jou
         problem=problem,
         commits=bundle.commits if bundle else 0,
         tree=bundle.tree if bundle else "",
+        seen=seen or (bundle.tree if bundle else ""),
         uncommitted=tree.uncommitted,
         bundle=path if bundle else None,
     )
-    journal.append(WorkCollected(head_commit=tree.commit, commits=work.commits, uncommitted=list(work.uncommitted)))
+    journal.append(
+        WorkCollected(
+            head_commit=tree.commit,
+            commits=work.commits,
+            uncommitted=list(work.uncommitted),
+            as_validated=work.tree in ("", work.seen),
+        )
+    )
     return work

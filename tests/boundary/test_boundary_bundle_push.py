@@ -390,6 +390,34 @@ def test_a_tree_that_git_would_not_make_is_refused(push: Pushing, checkout: Chec
         push()
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b"40000 .GIT", b"40000 .git ", b"40000 git~1", b"40000 .g\xe2\x80\x8cit", b"40000 ..", b"40000 .",
+        b"40000 docs/more", b"040000 docs",
+    ],
+)  # fmt: skip
+def test_a_folder_that_could_pass_for_another_is_refused(push: Pushing, checkout: Checkout, entry: bytes) -> None:
+    blob = checkout.git("hash-object", "-w", "--stdin", stdin=b"* @mallory\n")
+    inner = checkout.git("mktree", stdin=f"100644 blob {blob}\tCODEOWNERS\n".encode())
+    raw = entry + b"\0" + bytes.fromhex(inner)
+    tree = checkout.git("hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=raw)
+    evil = checkout.git("commit-tree", tree, "-p", checkout.base, "-m", "evil")
+    checkout.git("update-ref", "HEAD", evil)
+    with pytest.raises(Refused, match="not sound"):
+        push()
+
+
+def test_a_message_that_ends_early_is_refused(push: Pushing, checkout: Checkout) -> None:
+    tree = checkout.git("rev-parse", "HEAD^{tree}")
+    who = "M <m@x> 1 +0000"
+    raw = f"tree {tree}\nparent {checkout.base}\nauthor {who}\ncommitter {who}\n\none\0two\n".encode()
+    evil = checkout.git("hash-object", "-t", "commit", "-w", "--literally", "--stdin", stdin=raw)
+    checkout.git("update-ref", "HEAD", evil)
+    with pytest.raises(Refused, match="not sound"):
+        push()
+
+
 def test_a_tree_that_names_itself_over_and_over_is_refused_in_time(push: Pushing, checkout: Checkout) -> None:
     """Ten levels of ten names each are a few hundred bytes, and ten thousand million files: `git diff-tree` would
     take all memory before it says the first word."""

@@ -33,10 +33,23 @@ def changed(path: str, **more: object) -> Change:
         "CODEOWNERS",
         "docs/codeowners",
         "action.yml/inside",
+        ".github./workflows/x.yml",
+        ".github /x",
+        "action.yml::$DATA",
+        "docs/CODEOWNERS. .",
+        ".g\u200cithub/x",
+        "action.\ufeffyml",
+        "CODEOWNER\u017f",
     ],
 )
 def test_the_default_protected_paths(path: str) -> None:
-    assert judge_changes([changed(path)], DEFAULT_PROTECTED_PATHS) == f"protected path: {path}"
+    shown = path.encode("unicode_escape").decode()
+    assert judge_changes([changed(path)], DEFAULT_PROTECTED_PATHS) == f"protected path: {shown}"
+
+
+def test_a_pattern_of_dots_stays_what_it_is() -> None:
+    assert judge_changes([changed("a/..b"), changed("...")], ("..",)) is None
+    assert judge_changes([changed("...")], ("...",)) is not None
 
 
 @pytest.mark.parametrize("path", ["github/x", "a/.github/x", "action.yml.md", "my-action.yml", ".agents/x", "src/a.py"])
@@ -79,6 +92,8 @@ def test_globs_mean_what_they_mean_to_git(glob: str, path: str, fits: bool) -> N
         ("a/b", "c/../../d", True),
         ("a/b", "c/..", True),
         ("a", ".GIT/config", True),
+        ("a", ".git./config", True),
+        ("a", "d/.g\u200cit/config", True),
         ("a", "", True),
         ("a/b", "..", False),
         ("a", "..", True),

@@ -16,11 +16,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from .digests import digest
+from .footing import check_footing
 from .git import git, listing, said
 from .output import HeadTail
-from .places import Refusal
 from .rules import ignore_rules
-from .start import NESTED_IGNORES, Start, identity_of, read_start, rules_by_folder
+from .start import NESTED_IGNORES, Start, read_start, rules_by_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +59,7 @@ def look_again(family: Family, message: object, *, partly: bool) -> dict[str, ob
     With `partly`, what git in the checkout does show is left out: a validator may have asked for less than everything.
     """
     start = Start.of(message)
-    if identity_of(start.top) != start.dot_git:
-        raise Refusal("`.git` is not the one that was there when the run began")
+    check_footing(start.top, start.footing)
     found, nested = _look(family, start)
     shown = _shown(family) if partly else frozenset[str]()
     hidden = [one for one in found if start.excused.get(one.path) != _trace(start, one) and not _is_shown(one, shown)]

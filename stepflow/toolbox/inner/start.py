@@ -12,6 +12,7 @@ import stat
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from .footing import footing
 from .git import git, listing, said
 from .places import FILE_FLAGS
 from .rules import attribute_rules, ignore_rules
@@ -33,14 +34,14 @@ NESTED_IGNORES = ":(top,glob)*/**/.gitignore"
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """`dot_git` tells the repository's own folder apart from any other; `ignores` and `attributes` are complete, as
+    """`footing` tells the repository apart from any other; `ignores` and `attributes` are complete, as
     one file each; `tracked_ignores` are the ignore files that git tracked, `nested` those of folders that it did not;
     `excused` are the differences that git did not show even then, such as files that a sparse checkout leaves out, with
     their digests.
     """
 
     top: str
-    dot_git: list[int]
+    footing: dict[str, str]
     objects: str
     settings: list[list[str]]
     ignores: str
@@ -68,7 +69,7 @@ def read_start(family: Family) -> Start:
     tracked = _tracked(family, ".gitignore")
     return Start(
         top=top,
-        dot_git=identity_of(top),
+        footing=footing(top),
         objects=os.path.abspath(places[1]),
         settings=_settings(family),
         ignores=_text(
@@ -80,15 +81,6 @@ def read_start(family: Family) -> Start:
         tracked_ignores=tracked,
         nested=listing(git(family, "ls-files", "--others", "-z", "--full-name", "--", NESTED_IGNORES)),
     )
-
-
-def identity_of(top: str) -> list[int]:
-    """Kind, device and number of `.git`; nothing when it is gone."""
-    try:
-        info = os.lstat(os.path.join(top, ".git"))
-    except OSError:
-        return []
-    return [stat.S_IFMT(info.st_mode), info.st_dev, info.st_ino]
 
 
 def read_rules(path: str) -> bytes:

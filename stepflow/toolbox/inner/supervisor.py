@@ -18,6 +18,7 @@ from . import clean_tree, files, search, wire
 from .command import run_command
 from .digests import digests
 from .family import Family, ParentGone
+from .footing import check_footing, footing
 from .inputs import flag, number, optional_text
 from .places import Refusal
 from .repository import bundle, head_tree, look_at_tree
@@ -84,6 +85,7 @@ class _Supervisor:
         self._settings = settings
         self._family = Family(request_fd=_REQUESTS, limits=settings.limits, without=settings.without)
         self._shell: Shell | None = None
+        self._footing = footing(settings.checkout)
 
     def serve(self, requests: _Requests) -> int:
         """Answer until the pipe closes."""
@@ -120,8 +122,7 @@ class _Supervisor:
                 return _or_problem(lambda: self._guard(request))
             case "bundle":
                 self._drop_shell()
-                base, limit = str(request["base"]), int(str(request["limit"]))
-                return _or_problem(lambda: bundle(self._family, base, limit, partial(wire.send_raw, _ANSWERS)))
+                return _or_problem(lambda: self._bundle(str(request["base"]), int(str(request["limit"]))))
             case other:
                 return {"problem": f"the toolbox knows no request {other!r}"}
 
@@ -133,6 +134,11 @@ class _Supervisor:
             return {"text": run_worker(self._family, work, self._settings.file_timeout)}
         except (Refusal, ShellRefusal) as exc:
             return {"text": f"{name}: {exc}", "is_error": True}
+
+    def _bundle(self, base: str, limit: int) -> dict[str, object]:
+        self._family.end()
+        check_footing(self._settings.checkout, self._footing)
+        return bundle(self._family, base, limit, partial(wire.send_raw, _ANSWERS))
 
     def _guard(self, request: Mapping[str, object]) -> dict[str, object]:
         """What the engine asks about a validator, with nothing of the tools alive."""
