@@ -90,6 +90,16 @@ def test_a_red_validator_without_output_has_no_output_section():
     assert "Output of" not in comment_summary(silent) + job_summary(silent, AGENT)
 
 
+def test_what_was_changed_under_a_validator_is_told_once_for_each_validator():
+    told = "files this validator depends on were changed: <b>x|y"
+    runs = tuple(replace(RED.validators[0], iteration=at, warnings=(told,)) for at in (1, 2))
+    for text in (comment_summary(replace(RED, validators=runs)), job_summary(replace(RED, validators=runs), AGENT)):
+        (line,) = [line for line in text.splitlines() if "were changed" in line]
+        assert line.startswith("- ⚠️ ")
+        assert "iteration 2" in line
+        assert "<b>" not in line
+
+
 def test_a_report_without_a_run_is_short_and_whole():
     facts = ReportFacts(outcome=Outcome.INVALID_DEFINITION, reason="Before the run: 1 problem", problems=(PROBLEM,))
     report = collect_report((), facts=facts)
