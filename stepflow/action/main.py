@@ -40,7 +40,7 @@ def main() -> int:
     """The container's entry point: nobody else on the machine can look into this process from here on."""
     close_process()
     environ = dict(os.environ)
-    wipe_variables(secret_variables(environ))
+    wipe_variables(secret_variables(environ, secrets_in(environ)))
     return act(environ, sys.stdout)
 
 

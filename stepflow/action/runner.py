@@ -67,7 +67,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
     secrets = secrets_in(environ)
     given, unknown = _take_inputs(environ)
     # Runners set more than they promise: one of them repeats every input under its bare name.
-    withheld = secret_variables(environ)
+    withheld = secret_variables(environ, secrets)
     for name in withheld:
         del environ[name]
     inputs = read_inputs(given)
@@ -95,9 +95,8 @@ def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(environ[name] for name in (*named, *CREDENTIALS) if environ.get(name))
 
 
-def secret_variables(environ: Mapping[str, str]) -> frozenset[str]:
-    """The variables that hold an input, a secret, or a way to the job's own services."""
-    secrets = secrets_in(environ)
+def secret_variables(environ: Mapping[str, str], secrets: tuple[str, ...]) -> frozenset[str]:
+    """The variables that hold an input, one of the secrets, or a way to the job's own services."""
     return frozenset(
         name
         for name, value in environ.items()
