@@ -104,11 +104,13 @@ class Away:
         changed = self._entry_changed()
         problems = [changed] if changed else []
         lost: set[Path] = set()
+        own = self._folders[0].path if self._folders else None
         for folder in self._folders:
             if problem := folder.give_back(credentials=not changed):
                 lost.add(folder.path)
-                problems.append(problem)
-        own_is_lost = bool(changed) or any(folder.path in lost for folder in self._folders[:1])
+                # A nested repository without credentials may come and go; that is the run's own work.
+                problems += [problem] if folder.path == own or folder.had_credentials else []
+        own_is_lost = bool(changed) or own in lost
         for path, change in self._inside.items():
             if not own_is_lost and not any(path.is_relative_to(folder) for folder in lost):
                 put_if_untouched(path, change)

@@ -51,6 +51,11 @@ class Remembered:
         self._nodes = {name: take_node(self._descriptor, name, path / name, room) for name in sorted(names)}
         self._alternates = self._take_alternates(room)
 
+    @property
+    def had_credentials(self) -> bool:
+        """Whether something was taken out of this folder."""
+        return any(path.is_relative_to(self.path) for path in self._changes)
+
     def covers(self, path: Path) -> bool:
         """Whether this file comes back with the folder."""
         return path.is_relative_to(self.path) and path.relative_to(self.path).parts[0] in self._nodes

@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
+import typing_extensions
 from credentials_world import HEADER, PAYLOAD, TOKEN, append, files_holding, persist_as_v5, persist_as_v6, snapshot
+from test_toolbox_identity import readable_interpreter
 from toolbox_world import Box, git, root_only
 
+import stepflow
 from stepflow.domain.redact import Redactor
 from stepflow.errors import IsolationError, RunCancelled
 from stepflow.run.cancel import Cancellation
@@ -354,6 +358,45 @@ def test_owners_come_back_too(checkout, temp):
     with credentials_away(checkout, temp), Toolbox.start(checkout) as toolbox:
         assert toolbox.run_command is not None
         assert "extraheader" not in Box(toolbox, checkout).bash("cat .git/config").text
+    assert snapshot(checkout, temp) == before
+
+
+NOT_ROOT = """
+import os, subprocess, sys
+from pathlib import Path
+from stepflow.toolbox import Toolbox, credentials_away
+from stepflow.domain.command import CommandRequest
+checkout, temp = Path(sys.argv[1]), Path(sys.argv[2])
+with credentials_away(checkout, temp) as away, Toolbox.start(checkout) as box:
+    script = "grep -rc extraheader .git/config; chmod 000 .git/hooks .git/config; echo x > .git/info/exclude; true"
+    print(box.run_command(CommandRequest(argv=("sh", "-c", script), timeout=9)).stdout.strip(), away.state)
+print(os.getuid(), away.notes)
+"""
+
+
+@root_only
+def test_a_parent_that_is_no_root_process_can_do_all_this_too(checkout, temp):
+    python = readable_interpreter()
+    if not python:
+        pytest.skip("no Python that other users can run")
+    persist_as_v5(checkout)
+    persist_as_v6(checkout, temp)
+    for path in (checkout, *checkout.rglob("*"), temp, *temp.rglob("*")):
+        os.chown(path, 12345, 12345, follow_symlinks=False)
+    before = snapshot(checkout, temp)
+    packages = (Path(stepflow.__file__).parents[1], Path(typing_extensions.__file__).parent)
+    done = subprocess.run(
+        [python, "-c", NOT_ROOT, str(checkout), str(temp)],
+        user=12345,
+        group=12345,
+        extra_groups=[],
+        env={"PYTHONPATH": ":".join(map(str, packages)), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "0 2 taken out of .git/config, runner_temp\n12345 ()\n", done.stderr
     assert snapshot(checkout, temp) == before
 
 

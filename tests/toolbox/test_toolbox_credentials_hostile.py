@@ -113,6 +113,12 @@ def test_a_replaced_submodule_loses_its_own_credentials_only(armed, temp):
     assert PAYLOAD in (armed / ".git/config").read_text()
 
 
+def test_a_nested_repository_without_credentials_may_go(armed, temp):
+    git(armed, "init", "--quiet", str(armed / "vendor/other"))
+    assert after(armed, temp, "rm -rf ../vendor") == ()
+    assert PAYLOAD in (armed / ".git/config").read_text()
+
+
 def test_a_git_file_that_leads_elsewhere_afterwards(armed, open_folder, temp):
     tree = open_folder / "tree"
     git(armed, "worktree", "add", "--quiet", str(tree))
