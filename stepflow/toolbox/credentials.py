@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.errors import IsolationError
-from stepflow.toolbox.credentials_files import FOLDER_FLAGS, File, Room, opened_folder, put_file, take_node
+from stepflow.toolbox.credentials_files import FOLDER_FLAGS, File, Room, opened_folder, take_node
 from stepflow.toolbox.credentials_places import entry_of
+from stepflow.toolbox.credentials_put import put_file
 from stepflow.toolbox.credentials_return import Remembered, put_if_untouched
 from stepflow.toolbox.credentials_survey import Survey
 

@@ -11,17 +11,8 @@ import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.toolbox.credentials_files import (
-    FOLDER_FLAGS,
-    File,
-    Folder,
-    is_file,
-    names_in,
-    opened_folder,
-    put_file,
-    put_node,
-    take_node,
-)
+from stepflow.toolbox.credentials_files import FOLDER_FLAGS, File, Folder, names_in, opened_folder, take_node
+from stepflow.toolbox.credentials_put import is_file, put_file, put_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

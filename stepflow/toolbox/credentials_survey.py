@@ -6,22 +6,17 @@ May touch: reads git's files in the checkout, the files that these include, and 
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import quote
 
-from stepflow.domain.redact import SHORTEST_SECRET
 from stepflow.errors import IsolationError
-from stepflow.toolbox.credentials_config import Setting, read_settings, write_settings
+from stepflow.toolbox.credentials_config import Setting, read_settings
 from stepflow.toolbox.credentials_files import File, Room, opened_folder, take_node
+from stepflow.toolbox.credentials_hiding import clean_config, hide, holds, secret_forms
 from stepflow.toolbox.credentials_places import files_of, git_folders
 from stepflow.toolbox.credentials_rules import Judged, judge_setting, secrets_in
 
-#: What stands in a file for a secret. It may stand in the name of a ref, so no other character than letters.
-HIDDEN = "hidden"
 _CONFIGS = ("config", "config.worktree")
 #: actions/checkout writes such a file since its version 6 (security.md "What a Docker action is handed").
 _LEFT_BY_CHECKOUT = "git-credentials-*.config"
@@ -43,6 +38,11 @@ class _Source:
     settings: tuple[Setting, ...]
     judged: tuple[Judged, ...] = ()
     folders: set[Path] = field(default_factory=set)
+
+    @property
+    def kept(self) -> tuple[Setting, ...]:
+        """What the tools see of it."""
+        return tuple(judged.kept for judged in self.judged if judged.kept)
 
 
 class Survey:
@@ -157,17 +157,19 @@ class Survey:
         for path, source in self._sources.items():
             if self._may_change(path):
                 self.led_from.setdefault(path, set()).update(source.folders)
-                self._change(path, source.file, _clean_config(source, self.secrets, forms))
+                self._change(
+                    path, source.file, clean_config(source.file.data, source.settings, source.kept, self.secrets, forms)
+                )
             self._count(path, source)
         for path, file in self._blank.items():
             self._found[path] = self._found.get(path, 0) + 1
             self._change(path, file, b"")
         for folder in self.folders if forms else ():
             for path in files_of(folder):
-                if path not in self._sources and path not in self._blank and _holds(path, forms):
+                if path not in self._sources and path not in self._blank and holds(path, forms):
                     file = self._file(path)
                     self._found[path] = 1
-                    self._change(path, file, _hide(file.data, forms))
+                    self._change(path, file, hide(file.data, forms))
 
     def _count(self, path: Path, source: _Source) -> None:
         changed = sum(
@@ -180,47 +182,6 @@ class Survey:
     def _change(self, path: Path, file: File, data: bytes) -> None:
         if data != file.data:
             self.changes[path] = Change(original=file, clean=replace(file, data=data, names=1))
-
-
-def secret_forms(secrets: set[str]) -> tuple[bytes, ...]:
-    """How the secrets may stand in a file, the longest first. What is too short to be masked is no secret."""
-    long = (secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
-    forms = {form for secret in long for data in [_bytes(secret)] for form in (data, quote(data, safe="").encode())}
-    return tuple(sorted(forms, key=lambda form: (-len(form), form)))
-
-
-def _clean_config(source: _Source, secrets: set[str], forms: tuple[bytes, ...]) -> bytes:
-    kept = tuple(_without(judged.kept, secrets) for judged in source.judged if judged.kept)
-    if kept == source.settings and _hide(source.file.data, forms) == source.file.data:
-        return source.file.data
-    return _hide(write_settings(kept), forms)
-
-
-def _without(setting: Setting, secrets: set[str]) -> Setting:
-    """Before it is written: quoting may tear a secret apart that git would put together again."""
-    value, subsection = setting.value, setting.subsection
-    for secret in sorted((s for s in secrets if len(s) >= SHORTEST_SECRET), key=len, reverse=True):
-        value = None if value is None else value.replace(secret, HIDDEN)
-        subsection = None if subsection is None else subsection.replace(secret, HIDDEN)
-    return replace(setting, value=value, subsection=subsection)
-
-
-def _hide(data: bytes, forms: tuple[bytes, ...]) -> bytes:
-    for form in forms:
-        data = data.replace(form, HIDDEN.encode())
-    return data
-
-
-def _holds(path: Path, forms: tuple[bytes, ...]) -> bool:
-    with path.open("rb") as file:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return any(content.find(form) >= 0 for form in forms)
-    return False
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _absolute(named: str, folder: Path) -> Path:
