@@ -1,4 +1,4 @@
-"""Everything that can happen in a run, one frozen event each.
+"""Everything that can happen in a run, one frozen event each; `attempt_event` has what happens in a step.
 
 Takes: nothing. Gives: the events of the journal (cli.md); the run's state is a fold of them (`state.py`).
 May touch: nothing. The types are imported at run time because the journal reads these classes with pydantic.
@@ -9,11 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stepflow.domain.conversation import Usage
+from stepflow.domain.attempt_event import (
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    ToolCalled,
+    UserSpoke,
+)
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject
 from stepflow.domain.removal import RemovedPiece
-from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
+from stepflow.domain.words import FailureAction, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,116 +62,6 @@ class TextRemoved:
     count: int
     pieces: list[RemovedPiece] = field(default_factory=list)
     event: Literal["text_removed"] = "text_removed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class IterationStarted:
-    """A step attempt begins. `model` is empty for a command step."""
-
-    iteration: int
-    step_id: str
-    kind: StepKind | None
-    model: str
-    event: Literal["iteration_started"] = "iteration_started"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchemaFailed:
-    """The step's answer schema could not be resolved; the iteration ends without a model call (registry.md §8.4)."""
-
-    step_id: str
-    strikes: int
-    reason: str
-    event: Literal["schema_failed"] = "schema_failed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromptRendered:
-    """The conversation's opening: system prompt and the text blocks of the first message. `source` says which file
-    or template the prompt came from; `retry` marks a retry prompt; `tools` are the effective tools."""
-
-    system: str
-    blocks: list[str]
-    source: str
-    retry: bool
-    tools: list[str]
-    event: Literal["prompt_rendered"] = "prompt_rendered"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelWaited:
-    """A model call failed in a way that passes; the run waits this many seconds and asks again (flow.md §10)."""
-
-    reason: str
-    seconds: float
-    attempt: int
-    event: Literal["model_waited"] = "model_waited"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelTurned:
-    """The model answered one turn. `content` holds the API's content blocks."""
-
-    content: list[JsonObject]
-    stop_reason: str
-    usage: Usage
-    cost_usd: float | None
-    model: str
-    seconds: float
-    event: Literal["model_turn"] = "model_turn"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolCalled:
-    """A tool call was answered. `denied`: the step may not use it, nothing ran."""
-
-    tool_use_id: str
-    name: str
-    input: JsonObject
-    output: str
-    is_error: bool
-    exit_code: int | None
-    seconds: float
-    denied: bool = False
-    event: Literal["tool_call"] = "tool_call"
-
-
-@dataclass(frozen=True, kw_only=True)
-class UserSpoke:
-    """The engine said something more in the conversation: a format correction, a check question, a plea to go on.
-    `format_retry` counts against the step's format retries."""
-
-    text: str
-    format_retry: bool
-    errors: list[str] = field(default_factory=list)
-    event: Literal["user_message"] = "user_message"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepAnswered:
-    """The gate has read the step's answer. `intent` is None when none was determined; `handoff` is what is stored."""
-
-    step_id: str
-    answer: JsonObject | None
-    intent: Intent | None
-    target: str | None
-    reason: str
-    handoff: dict[str, JsonValue] = field(default_factory=dict)
-    violation: str | None = None
-    event: Literal["step_output"] = "step_output"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Routed:
-    """Where the flow goes: `to` is the next step, None when the flow closes or stops. `transition` is the history's
-    word (flow.md §11); `by_prefix` marks the default `next`."""
-
-    source: str
-    to: str | None
-    transition: str
-    reason: str
-    by_prefix: bool = False
-    event: Literal["routed"] = "routed"
 
 
 @dataclass(frozen=True, kw_only=True)

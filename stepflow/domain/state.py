@@ -10,20 +10,22 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from stepflow.domain.attempt_event import (
+    IterationStarted,
+    ModelTurned,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    UserSpoke,
+)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.event import (
     CompletionJudged,
     Event,
     FlowEnded,
-    IterationStarted,
-    ModelTurned,
-    PromptRendered,
-    Routed,
     RunFinished,
     RunStarted,
-    SchemaFailed,
-    StepAnswered,
-    UserSpoke,
     ValidatorRan,
 )
 from stepflow.domain.json import JsonValue

@@ -9,9 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from stepflow.domain.attempt_event import (
+    IterationStarted,
+    PromptRendered,
+    SchemaFailed,
+    StepAnswered,
+)
 from stepflow.domain.conversation import Message, ModelRequest, text_block
 from stepflow.domain.decision import Stop, Undecided
-from stepflow.domain.event import IterationStarted, PromptRendered, SchemaFailed, StepAnswered
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Outcome
 from stepflow.flow.command import run_command_step

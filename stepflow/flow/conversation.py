@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from stepflow.domain.attempt_event import ModelTurned, ModelWaited, ToolCalled, UserSpoke
 from stepflow.domain.conversation import (
     Message,
     ModelFault,
@@ -21,7 +22,6 @@ from stepflow.domain.conversation import (
     tool_result_block,
 )
 from stepflow.domain.decision import Stop
-from stepflow.domain.event import ModelTurned, ModelWaited, ToolCalled, UserSpoke
 from stepflow.domain.words import Outcome
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.complete import judge_completion
+from stepflow.domain.attempt_event import Routed
 from stepflow.domain.decision import Close, Done, Failed, FlowResult, GoTo, NotDone, Stop
-from stepflow.domain.event import CompletionJudged, FlowEnded, Routed
+from stepflow.domain.event import CompletionJudged, FlowEnded
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.flow.attempt import Answered, attempt_step
 from stepflow.flow.track import Track

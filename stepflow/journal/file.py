@@ -10,7 +10,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from stepflow.domain.event import EffectApplied, EffectPlanned, Entry, Event, FailureReported, RunFinished
+from stepflow.domain.event import (
+    EffectApplied,
+    EffectPlanned,
+    Entry,
+    Event,
+    FailureReported,
+    RunFinished,
+)
 from stepflow.domain.redact import Redactor
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.line import write_line

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stepflow.domain.attempt_event import IterationStarted
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
     CanariesTried,
@@ -17,7 +18,6 @@ from stepflow.domain.event import (
     EffectPlanned,
     FailureReported,
     FlowEnded,
-    IterationStarted,
     Noted,
     RunStarted,
     TextRemoved,

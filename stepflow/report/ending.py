@@ -10,13 +10,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from stepflow.domain.attempt_event import IterationStarted
 from stepflow.domain.event import (
     CompletionJudged,
     EffectApplied,
     EffectPlanned,
     FailureReported,
     FlowEnded,
-    IterationStarted,
     Noted,
     RunFinished,
     ValidatorRan,

@@ -11,21 +11,16 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import (
-    Entry,
-    Event,
-    FlowEnded,
+from stepflow.domain.attempt_event import (
     IterationStarted,
     ModelTurned,
-    Noted,
     PromptRendered,
     Routed,
-    RunFinished,
-    RunStarted,
     StepAnswered,
     ToolCalled,
     UserSpoke,
 )
+from stepflow.domain.event import Entry, Event, FlowEnded, Noted, RunFinished, RunStarted
 from stepflow.domain.report import CheckResult, HistoryEntry
 
 if TYPE_CHECKING:

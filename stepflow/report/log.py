@@ -11,18 +11,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import (
-    CanariesTried,
+from stepflow.domain.attempt_event import (
     IterationStarted,
     ModelWaited,
-    Noted,
     Routed,
-    RunFinished,
-    RunStarted,
     SchemaFailed,
     StepAnswered,
-    TextRemoved,
     ToolCalled,
+)
+from stepflow.domain.event import (
+    CanariesTried,
+    Noted,
+    RunFinished,
+    RunStarted,
+    TextRemoved,
     ValidatorRan,
 )
 from stepflow.domain.json import JsonObject, compact

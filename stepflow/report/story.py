@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import CompletionJudged, FlowEnded, IterationStarted, Routed, RunFinished, RunStarted
+from stepflow.domain.attempt_event import IterationStarted, Routed
+from stepflow.domain.event import CompletionJudged, FlowEnded, RunFinished, RunStarted
 from stepflow.domain.state import RunState, advance
 from stepflow.report.plain import one_line, usd
 from stepflow.report.story_ends import end_lines

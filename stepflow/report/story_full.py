@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import ModelTurned, PromptRendered, UserSpoke
+from stepflow.domain.attempt_event import ModelTurned, PromptRendered, UserSpoke
 from stepflow.report.plain import clean
 from stepflow.report.story_line import WIDTH, LineKind, StoryLine, line
 

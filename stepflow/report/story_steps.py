@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import (
+from stepflow.domain.attempt_event import (
     ModelTurned,
     ModelWaited,
     PromptRendered,

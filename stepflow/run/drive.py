@@ -11,7 +11,8 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import FlowEnded, IterationStarted, Noted, RunFinished
+from stepflow.domain.attempt_event import IterationStarted
+from stepflow.domain.event import FlowEnded, Noted, RunFinished
 from stepflow.domain.report import AgentResult
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError, RunCancelled, StepflowError

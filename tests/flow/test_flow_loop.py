@@ -6,21 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.command import CommandResult
-from stepflow.domain.conversation import ModelFault, StopReason
-from stepflow.domain.event import (
-    CompletionJudged,
-    FlowEnded,
+from stepflow.domain.attempt_event import (
     IterationStarted,
     ModelWaited,
     PromptRendered,
     Routed,
-    RunStarted,
     StepAnswered,
     ToolCalled,
     UserSpoke,
-    ValidatorRan,
 )
+from stepflow.domain.command import CommandResult
+from stepflow.domain.conversation import ModelFault, StopReason
+from stepflow.domain.event import CompletionJudged, FlowEnded, RunStarted, ValidatorRan
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.domain.event import ToolCalled
+from stepflow.domain.attempt_event import ToolCalled
 from stepflow.journal import read_journal
 from stepflow.llm import load_scenario
 from tests.checkout import ISSUE, Invocation, Runner, git

@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from plausible_run import AGENT, BEGAN, CLOSING_ANSWER, ENTRIES, STARTED, TIMED, entries_of
 
+from stepflow.domain.attempt_event import IterationStarted, ModelTurned, StepAnswered, ToolCalled
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import (
@@ -18,13 +19,9 @@ from stepflow.domain.event import (
     Entry,
     FailureReported,
     FlowEnded,
-    IterationStarted,
-    ModelTurned,
     Noted,
     RunFinished,
     RunStarted,
-    StepAnswered,
-    ToolCalled,
     WorkCollected,
 )
 from stepflow.domain.problem import Problem, Severity

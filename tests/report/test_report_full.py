@@ -8,17 +8,15 @@ from hostile import TEXT, obeyed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepflow.domain.conversation import Usage
-from stepflow.domain.event import (
-    Entry,
-    Event,
+from stepflow.domain.attempt_event import (
     IterationStarted,
     ModelTurned,
-    Noted,
     PromptRendered,
     StepAnswered,
     UserSpoke,
 )
+from stepflow.domain.conversation import Usage
+from stepflow.domain.event import Entry, Event, Noted
 from stepflow.domain.words import StepKind
 from stepflow.report import ActionLog, TerminalLog, folded_traceback
 

@@ -12,6 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
+from stepflow.domain.attempt_event import (
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    ToolCalled,
+    UserSpoke,
+)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
@@ -21,18 +32,9 @@ from stepflow.domain.event import (
     Entry,
     FailureReported,
     FlowEnded,
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
     Noted,
-    PromptRendered,
-    Routed,
     RunFinished,
     RunStarted,
-    SchemaFailed,
-    StepAnswered,
-    ToolCalled,
-    UserSpoke,
     ValidatorRan,
     WorkCollected,
 )

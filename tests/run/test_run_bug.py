@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.domain.event import Entry, RunStarted, StepAnswered
+from stepflow.domain.attempt_event import StepAnswered
+from stepflow.domain.event import Entry, RunStarted
 from stepflow.domain.report import AgentResult
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import InputError
