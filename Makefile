@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test whole demo npm e2e bounds lint docs lock cover clean
+.PHONY: help test whole demo npm e2e e2e-security bounds lint docs lock cover clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "stepflow needs Python 3.11 or newer: make PYTHON=python3.13 …")'
@@ -38,6 +38,9 @@ npm: $(VENV)/.dev ## the tests that install packages from the npm registry
 
 e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow
 	$(BIN)/python -m pytest -m e2e tests/e2e
+
+e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with each layer of the sandbox off in turn
+	$(BIN)/python -m pytest -m e2e_security tests/e2e/security
 
 RESOLUTION ?= lowest-direct
 bounds: ## the fast tests with RESOLUTION=lowest-direct or =highest instead of the locked versions

@@ -22,7 +22,7 @@ import yaml
 from tests.e2e.script import CHECKOUT_CREDENTIAL, RUNTIME_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 #: The user of GitHub's own runners; the group of its files is one that may use the engine.
 RUNNER_UID, DOCKER_GID = RUNNER = (1001, 118)
@@ -49,8 +49,17 @@ class HostedRunner:
     name: str = field(default_factory=lambda: f"stepflow-e2e-{uuid.uuid4().hex[:12]}")
 
     @classmethod
-    def prepare(cls, root: Path, *, image: str, checkout: Path, event: dict[str, Any], owner: tuple[int, int]) -> Self:
-        """Lay the folders out and give them to their owner, a user and a group."""
+    def prepare(
+        cls,
+        root: Path,
+        *,
+        image: str,
+        checkout: Path,
+        event: dict[str, Any],
+        owner: tuple[int, int],
+        planted: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Lay the folders out and give them to their owner, a user and a group. Texts may be planted below them."""
         for folder in ("temp/_github_home", "temp/_github_workflow", "temp/_runner_file_commands"):
             (root / folder).mkdir(parents=True)
         (root / "temp/_github_workflow/event.json").write_text(json.dumps(event))
@@ -61,6 +70,8 @@ class HostedRunner:
         subprocess.run(clone, check=True, capture_output=True)
         shutil.copy2(checkout / ".git/config", root / "workspace/.git/config")
         _persist_credential(root)
+        for name, text in (planted or {}).items():
+            (root / name).write_text(text)
         runner = cls(root=root, image=image, configuration_at_start=(root / "workspace/.git/config").read_bytes())
         runner.give_to(owner)
         return runner
@@ -72,15 +83,23 @@ class HostedRunner:
         subprocess.run(command, check=True, capture_output=True)
 
     @contextmanager
-    def started(self, inputs: dict[str, str], *, event_name: str) -> Iterator[subprocess.Popen[str]]:
-        """The container in the foreground; it does not outlive the block."""
-        given = {**self._environment(inputs, event_name), "ACTIONS_RUNTIME_TOKEN": RUNTIME_TOKEN}
+    def started(
+        self,
+        inputs: dict[str, str],
+        *,
+        event_name: str,
+        environment: Mapping[str, str] | None = None,
+        volumes: Mapping[Path, str] | None = None,
+        options: Sequence[str] = (),
+    ) -> Iterator[subprocess.Popen[str]]:
+        """The container in the foreground; it does not outlive the block. What the test adds comes last."""
+        given = {**self._environment(inputs, event_name), "ACTIONS_RUNTIME_TOKEN": RUNTIME_TOKEN, **(environment or {})}
         command = ["docker", "run", "--rm", "--name", self.name, "--network", "host", "--workdir", "/github/workspace"]
-        command += [f"--volume={source}:{target}" for source, target in self._mounts().items()]
+        command += options
+        command += [f"--volume={source}:{target}" for source, target in {**self.mounts(), **(volumes or {})}.items()]
         command += [option for name in given for option in ("--env", name)]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        environment = {**os.environ, **given}
-        with subprocess.Popen([*command, self.image], env=environment, text=True, **pipes) as process:
+        with subprocess.Popen([*command, self.image], env={**os.environ, **given}, text=True, **pipes) as process:
             try:
                 yield process
             finally:
@@ -107,7 +126,8 @@ class HostedRunner:
         outputs = _read_outputs((files / "output").read_text())
         return Ended(exit_code=process.returncode, log=log, outputs=outputs, summary=(files / "summary").read_text())
 
-    def _mounts(self) -> dict[Path, str]:
+    def mounts(self) -> dict[Path, str]:
+        """What the runner mounts into a container, by where it is on the host."""
         engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
         return {
             Path(engine): "/var/run/docker.sock",

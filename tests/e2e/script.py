@@ -56,13 +56,13 @@ mkdir -p made/inside; echo new > made/inside/file; chmod -R o+w made
 setsid {LEFT_RUNNING} < /dev/null > /dev/null 2>&1 &
 """
 
-_COMMIT = "git -c user.name=Model -c user.email=model@example.invalid commit --quiet --all --message 'Fix the size'"
-_REPAIR = {
+COMMIT = "git -c user.name=Model -c user.email=model@example.invalid commit --quiet --all --message 'Fix the size'"
+REPAIR = {
     "file_path": "sizes.py",
     "old_string": "return UNITS.get(text[-1], 1) * text[:-1]",
     "new_string": "return UNITS[text[-1]] * int(text[:-1]) if text[-1] in UNITS else int(text)",
 }
-_CLOSING = {
+CLOSING = {
     "comment": "The unit is honoured now. Thanks @everyone, fixes #1.",
     "pull_request": {"title": "Honour the unit of a size", "body": "The number was never converted."},
 }
@@ -72,21 +72,21 @@ def fix_with_one_forgotten_commit() -> list[Answer]:
     """The fixer's five steps: it hunts for secrets, repairs, forgets to commit, is sent back, commits, closes."""
     return [
         calls(("bash", {"command": HUNT})),
-        _answer("initial.issue", "next", understanding="the number is repeated as text instead of multiplied"),
-        calls(("edit", _REPAIR), ("bash", {"command": "mypy --strict --cache-dir=/dev/null sizes.py"})),
-        _answer("continuation.issue", "handoff", summary="the number is converted before it is multiplied"),
-        _answer("closure.issue", "closing", **_CLOSING),
-        calls(("bash", {"command": _COMMIT})),
-        _answer("continuation.issue", "handoff", summary="the repair is committed"),
-        _answer("closure.issue", "closing", **_CLOSING),
+        answer("initial.issue", "next", understanding="the number is repeated as text instead of multiplied"),
+        calls(("edit", REPAIR), ("bash", {"command": "mypy --strict --cache-dir=/dev/null sizes.py"})),
+        answer("continuation.issue", "handoff", summary="the number is converted before it is multiplied"),
+        answer("closure.issue", "closing", **CLOSING),
+        calls(("bash", {"command": COMMIT})),
+        answer("continuation.issue", "handoff", summary="the repair is committed"),
+        answer("closure.issue", "closing", **CLOSING),
     ]
 
 
 def claim_success_without_a_commit() -> list[Answer]:
     """The fixer says that it is done, again and again, and never commits."""
     edit = calls(("bash", {"command": "date >> sizes.py"}))
-    claim = [_answer("continuation.issue", "handoff", summary="done"), _answer("closure.issue", "closing", **_CLOSING)]
-    return [_answer("initial.issue", "next", understanding="something"), *([edit, *claim] * 3)]
+    claim = [answer("continuation.issue", "handoff", summary="done"), answer("closure.issue", "closing", **CLOSING)]
+    return [answer("initial.issue", "next", understanding="something"), *([edit, *claim] * 3)]
 
 
 def look_around_and_answer() -> list[Answer]:
@@ -94,7 +94,7 @@ def look_around_and_answer() -> list[Answer]:
     count = f"echo '{LEFT_RUNNING}:' $(ps -eo args | grep -cxF '{LEFT_RUNNING}')"
     return [
         calls(("bash", {"command": LOOK})),
-        _answer("initial.question", "next"),
+        answer("initial.question", "next"),
         calls(("bash", {"command": count})),
         *answer_the_question()[2:],
     ]
@@ -109,12 +109,13 @@ def use_what_was_set_up() -> list[Answer]:
 def answer_the_question() -> list[Answer]:
     """The closer's three steps."""
     return [
-        _answer("initial.question", "next"),
+        answer("initial.question", "next"),
         calls(("grep", {"pattern": "1024"})),
-        _answer("continuation.question", "handoff", answer="a k is 1024 bytes"),
-        _answer("closure.question", "closing", closure_action="close", comment="A k is 1024.", verdict="answered"),
+        answer("continuation.question", "handoff", answer="a k is 1024 bytes"),
+        answer("closure.question", "closing", closure_action="close", comment="A k is 1024.", verdict="answered"),
     ]
 
 
-def _answer(step: str, intent: str, **more: object) -> Answer:
+def answer(step: str, intent: str, **more: object) -> Answer:
+    """The structured answer of a step."""
     return answers({"stepId": step, "next_action": {"action": intent, "reason": f"{step} is through"}, **more})

@@ -25,7 +25,7 @@ from tests.servers.messages_api import Failure, MessagesApi, Reply
 from tests.servers.openapi import load_contract
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from contextlib import ExitStack
 
 
@@ -76,12 +76,19 @@ class World:
         )
 
     def hosted_runner(
-        self, replies: Iterable[Reply], event: dict[str, Any], *, owner: tuple[int, int] = RUNNER
+        self,
+        replies: Iterable[Reply],
+        event: dict[str, Any],
+        *,
+        owner: tuple[int, int] = RUNNER,
+        planted: Mapping[str, str] | None = None,
     ) -> HostedRunner:
         """A hosted runner with a checkout of its own, not started yet."""
         self._begin(replies, event)
         root = self.root / f"runner-{self._runs}"
-        runner = HostedRunner.prepare(root, image=self.image, checkout=self.checkout, event=event, owner=owner)
+        runner = HostedRunner.prepare(
+            root, image=self.image, checkout=self.checkout, event=event, owner=owner, planted=planted
+        )
         self._runners.append(runner)
         return runner
 

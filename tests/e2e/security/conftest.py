@@ -1,0 +1,37 @@
+"""What the security tests share: a hosted runner to attack from inside the image.
+
+Takes: the image. Gives: fixtures. May touch: the Docker engine, temporary folders.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.hosted_runner import HostedRunner
+from tests.e2e.repository import labeled, make_checkout
+from tests.e2e.script import EVENT_CANARY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture(scope="session")
+def new_runner(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., HostedRunner]]:
+    """Lays out a runner's folders, as often as asked."""
+    runners: list[HostedRunner] = []
+
+    def prepare(owner: tuple[int, int]) -> HostedRunner:
+        root: Path = tmp_path_factory.mktemp("attacked")
+        checkout = make_checkout(root / "checkout", urls={})
+        event = labeled("agent:fixer", secret=EVENT_CANARY)
+        runner = HostedRunner.prepare(root / "runner", image=image, checkout=checkout, event=event, owner=owner)
+        runners.append(runner)
+        return runner
+
+    yield prepare
+    for runner in runners:
+        runner.give_to((os.getuid(), os.getgid()))
