@@ -1,0 +1,60 @@
+"""What a folder is at one moment, to the last byte, and what has become different since.
+
+Takes: a folder. Gives: a state of every path below it. May touch: reads the folder, in the engine where it must.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+#: Inside the image and as root, since whoever tests need not be allowed to read what belongs to the runner.
+_PROGRAM = """
+import hashlib, json, os, stat
+found = {}
+for folder, folders, files in os.walk("/looked-at"):
+    for name in [".", *folders, *files] if folder == "/looked-at" else [*folders, *files]:
+        path = os.path.normpath(os.path.join(folder, name))
+        info = os.lstat(path)
+        held = ""
+        if stat.S_ISREG(info.st_mode):
+            with open(path, "rb") as file:
+                held = hashlib.sha256(file.read()).hexdigest()
+        elif stat.S_ISLNK(info.st_mode):
+            held = os.readlink(path)
+        found[os.path.relpath(path, "/looked-at")] = [info.st_uid, info.st_gid, oct(info.st_mode), held]
+print(json.dumps(found))
+"""
+
+State = Mapping[str, list[object]]
+
+
+def look_at(folder: Path, *, image: str) -> State:
+    """Owner, group, mode and content of everything."""
+    command = ["docker", "run", "--rm", "--network=none", f"--volume={folder}:/looked-at:ro", "--entrypoint=python3"]
+    done = subprocess.run([*command, image, "-I", "-c", _PROGRAM], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def differences(before: State, after: State, *, expected: Iterable[str]) -> dict[str, tuple[object, object]]:
+    """What is different, but for paths that match one of the patterns; `None` is nothing there.
+
+    A pattern that ends in `!` lets only the content be different.
+    """
+    patterns = tuple(expected)
+    return {
+        path: (before.get(path), after.get(path))
+        for path in sorted(before.keys() | after.keys())
+        if _without_content(path, before, patterns) != _without_content(path, after, patterns)
+    }
+
+
+def _without_content(path: str, state: State, patterns: tuple[str, ...]) -> object:
+    known = state.get(path)
+    for pattern in patterns:
+        if fnmatchcase(path, pattern.removesuffix("!")):
+            return known[:3] if known and pattern.endswith("!") else None
+    return known
