@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test whole demo npm e2e e2e-security bounds lint docs lock cover clean
+.PHONY: help test whole demo npm e2e e2e-security bench-sandbox bounds lint docs lock cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow
 
 e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with each layer of the sandbox off in turn
 	$(BIN)/python -m pytest -m e2e_security tests/e2e/security
+
+bench-sandbox: $(VENV)/.dev ## what the sandbox costs per tool call, with every layer and with none
+	$(BIN)/python -m tests.bench.sandbox
 
 RESOLUTION ?= lowest-direct
 bounds: ## the fast tests with RESOLUTION=lowest-direct or =highest instead of the locked versions

@@ -1,0 +1,99 @@
+"""What the sandbox costs: the same tool calls with every layer and with none, in turn. `make bench-sandbox` prints it.
+
+Takes: how many calls, as an argument. Gives: a Markdown table of medians in milliseconds.
+May touch: a temporary folder with two small repositories, and processes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stepflow.domain.command import CommandRequest
+from stepflow.domain.conversation import ToolUse
+from stepflow.domain.words import Isolation
+from stepflow.toolbox import LAYERS, Toolbox, ToolboxOptions
+
+CALLS = 200
+STARTS = 20
+WITH = ToolboxOptions(isolation=Isolation.REQUIRED if os.getuid() == 0 else Isolation.BEST_EFFORT)
+WITHOUT = ToolboxOptions(isolation=Isolation.BEST_EFFORT, without=frozenset(LAYERS))
+
+TOOLS: dict[str, Callable[[Toolbox], object]] = {
+    "bash: `true`": lambda box: _call(box, "bash", command="true"),
+    "bash: `git status`": lambda box: _call(box, "bash", command="git status --porcelain"),
+    "read a file": lambda box: _call(box, "read", file_path="hello.txt"),
+    "write a file": lambda box: _call(box, "write", file_path="new.txt", content="new"),
+    "validator: `git status`": lambda box: box.run_command(CommandRequest(argv=("git", "status"), timeout=20)),
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    calls = int(sys.argv[1]) if len(sys.argv) > 1 else CALLS
+    with _folder() as folder:
+        rows = [("start", *_starts(folder)), *_tools(folder, calls)]
+    print(f"Medians of {calls} calls ({STARTS} starts), in milliseconds, with and without in turn:\n")
+    print("| what | with the sandbox | without | difference |\n| --- | --- | --- | --- |")
+    for name, with_layers, without in rows:
+        print(f"| {name} | {with_layers:.1f} | {without:.1f} | {with_layers - without:+.1f} |")
+
+
+def _starts(folder: Path) -> tuple[float, float]:
+    def start(place: Path, options: ToolboxOptions) -> None:
+        Toolbox.start(place, options=options).close()
+
+    return _medians(STARTS, lambda: start(folder / "with", WITH), lambda: start(folder / "without", WITHOUT))
+
+
+def _tools(folder: Path, calls: int) -> Iterator[tuple[str, float, float]]:
+    with (
+        Toolbox.start(folder / "with", options=WITH) as closed,
+        Toolbox.start(folder / "without", options=WITHOUT) as open_,
+    ):
+        for name, tool in TOOLS.items():
+            yield name, *_medians(calls, lambda tool=tool: tool(closed), lambda tool=tool: tool(open_))
+
+
+def _medians(times: int, one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
+    """In turn, so that whatever else the machine does strikes both alike."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for _ in range(times):
+        for measure, kept in zip((one, other), taken, strict=True):
+            begun = time.perf_counter()
+            measure()
+            kept.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(taken[0]), statistics.median(taken[1])
+
+
+def _call(box: Toolbox, name: str, **inputs: str) -> None:
+    result = box.run_tool(ToolUse(id="bench", name=name, input=inputs))
+    if result.is_error:
+        raise SystemExit(result.text)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """Two copies of a small repository, where the tools' user may enter."""
+    with tempfile.TemporaryDirectory(prefix="stepflow-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "with").mkdir()
+        (folder / "with" / "hello.txt").write_text("hello\n")
+        for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message", "Begin")):
+            who = ("-c", "user.name=Bench", "-c", "user.email=bench@example.invalid")
+            subprocess.run(("git", *who, *words), cwd=folder / "with", check=True)
+        shutil.copytree(folder / "with", folder / "without")
+        yield folder
+
+
+if __name__ == "__main__":
+    main()
