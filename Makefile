@@ -60,7 +60,7 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/stepflow.yml
 	$(BIN)/zizmor --offline --quiet . tests/e2e/stepflow.yml
 
-docs: $(VENV)/.dev ## the README's tables and picture, made again
+docs: $(VENV)/.dev ## the documents' tables and the README's picture, made again
 	$(BIN)/python -m tests.docs.tables --write
 	$(BIN)/python -m tests.docs.picture
 

@@ -1,7 +1,7 @@
-"""The README's fenced blocks and generated parts, as data.
+"""The documents' fenced blocks and the README's generated parts, as data.
 
-Takes: README.md. Gives: blocks with language and name, the text between markers.
-May touch: README.md, to read it.
+Takes: README.md, or another document. Gives: blocks with language and name, the text between markers.
+May touch: the documents, to read them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Block:
     text: str
 
 
-def readme_blocks() -> list[Block]:
+def readme_blocks(document: Path = README) -> list[Block]:
     """Every fenced block, in order."""
-    found = _BLOCK.finditer(README.read_text(encoding="utf-8"))
+    found = _BLOCK.finditer(document.read_text(encoding="utf-8"))
     return [
         Block(language=match["language"], name=match["name"] or match["file"] or "", text=match["text"])
         for match in found
     ]
 
 
-def named_block(name: str) -> str:
+def named_block(name: str, document: Path = README) -> str:
     """The text of the one block of this name."""
-    (text,) = [block.text for block in readme_blocks() if block.name == name]
+    (text,) = [block.text for block in readme_blocks(document) if block.name == name]
     return text
 
 

@@ -1,7 +1,7 @@
-"""The README's tables, made from what they describe. `python -m tests.docs.tables --write` puts them in.
+"""The tables of the documents, made from what they describe. `python -m tests.docs.tables --write` puts them in.
 
-Takes: action.yml and the tables of outcomes. Gives: Markdown tables by the name of their markers.
-May touch: README.md with `--write`.
+Takes: action.yml, the tables of outcomes, the attacks. Gives: Markdown tables by the name of their markers.
+May touch: README.md and docs/threat-model.md with `--write`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import yaml
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.report.advice import advice
 from tests.docs.readme import README, ROOT, part_pattern
+from tests.docs.threats import THREAT_MODEL, threat_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
 #: Filled in by the runner.
 NOT_FOR_PEOPLE = ("host",)
@@ -52,17 +54,25 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def written(text: str) -> str:
-    """The README with its tables as they should be."""
-    for name, table in tables().items():
+def documents() -> dict[Path, Mapping[str, str]]:
+    """Every document with generated parts, and these by name."""
+    threats = {name: _table(head, rows) for name, (head, *rows) in threat_tables().items()}
+    return {README: tables(), THREAT_MODEL: threats}
+
+
+def written(document: Path) -> str:
+    """The document with its tables as they should be."""
+    text = document.read_text(encoding="utf-8")
+    for name, table in documents()[document].items():
         text, found = part_pattern(name).subn(lambda match, table=table: f"{match[1]}\n{table}\n{match[3]}", text)
-        assert found == 1, f"README.md has {found} parts {name}"
+        assert found == 1, f"{document.name} has {found} parts {name}"
     return text
 
 
 if __name__ == "__main__":
-    text = README.read_text(encoding="utf-8")
-    if "--write" in sys.argv:
-        README.write_text(written(text), encoding="utf-8")
-    elif written(text) != text:
-        sys.exit("README.md is not up to date: make docs")
+    for document in documents():
+        text = written(document)
+        if "--write" in sys.argv:
+            document.write_text(text, encoding="utf-8")
+        elif text != document.read_text(encoding="utf-8"):
+            sys.exit(f"{document.name} is not up to date: make docs")

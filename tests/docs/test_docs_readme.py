@@ -21,12 +21,12 @@ from stepflow.run.inputs import Inputs, read_inputs
 from tests.checkout import Runner, git, labeled, make_checkout
 from tests.docs.picture import PICTURE, draw, run_demo, shown
 from tests.docs.readme import AGENT, README, ROOT, agent_files, named_block, part, readme_blocks
-from tests.docs.tables import written
+from tests.docs.tables import documents, written
 from tests.servers.messages_api import MessagesApi, answers, calls
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 BIN = Path(sys.executable).parent
-MAKE_TARGETS = set(re.findall(r"^([a-z0-9]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+MAKE_TARGETS = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 
 
 def plain(text: str | None) -> str:
@@ -61,8 +61,9 @@ def test_action_yml_has_the_outputs_that_the_code_sets() -> None:
 # Tables
 
 
-def test_the_readmes_tables_are_up_to_date() -> None:
-    assert written(README.read_text(encoding="utf-8")) == README.read_text(encoding="utf-8"), "run `make docs`"
+@pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
+def test_generated_tables_are_up_to_date(document: Path) -> None:
+    assert written(document) == document.read_text(encoding="utf-8"), "run `make docs`"
 
 
 def test_every_message_in_the_readme_is_one_of_the_code() -> None:
@@ -91,13 +92,14 @@ def test_the_workflow_to_paste_is_the_one_that_the_end_to_end_tests_run() -> Non
     assert named_block("workflow") == (ROOT / "tests/e2e/stepflow.yml").read_text(encoding="utf-8")
 
 
-def _with_reaction() -> str:
-    return named_block("workflow").replace("    steps:\n", f"    steps:\n{named_block('reaction')}")
+def _with_first_step(step: str) -> str:
+    return named_block("workflow").replace("    steps:\n", f"    steps:\n{step}")
 
 
 WORKFLOWS = {
     "workflow": lambda: named_block("workflow"),
-    "workflow with reaction": _with_reaction,
+    "workflow with reaction": lambda: _with_first_step(named_block("reaction")),
+    "workflow with egress": lambda: _with_first_step(named_block("egress", ROOT / "SECURITY.md")),
     "validate workflow": lambda: named_block("validate workflow"),
 }
 
