@@ -17,6 +17,7 @@ from stepflow.domain.state import fold
 from stepflow.errors import BoundaryError, InputError
 from stepflow.flow import run_flow
 from stepflow.ports import Ports
+from stepflow.run.context import removal_event
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.parts import LoadedSchemas, toolbox_options
 from stepflow.run.sandbox import open_sandbox
@@ -54,7 +55,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         facts = facts_of(prepared, base_commit=toolbox.tree().commit)
         started = _started(prepared, facts, sandbox)
         journal.append(started)
-        _warn(journal, *prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings))
+        _tell_beforehand(prepared, toolbox, journal)
         demand_nothing_in_reach(toolbox, request, journal)
         _set_up(toolbox, request.inputs.setup, journal)
         ports = Ports(
@@ -97,8 +98,11 @@ def _credentials_noted(journal: Journal) -> Callable[[str], None]:
     return lambda note: journal.append(Noted(level="warning", message=note, data={"layer": "credentials"}))
 
 
-def _warn(journal: Journal, *messages: str) -> None:
-    for message in messages:
+def _tell_beforehand(prepared: Prepared, toolbox: Toolbox, journal: Journal) -> None:
+    """What people should know of a run that only begins: hidden text, notes, layers that do not hold."""
+    if removal := removal_event(prepared.told):
+        journal.append(removal)
+    for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings)):
         journal.append(Noted(level="warning", message=message))
 
 
