@@ -34,7 +34,7 @@ def test_the_flags_of_secrets_are_left_out_with_their_values(words: str, kept: s
 
 
 def test_a_key_given_as_a_flag_is_in_no_command_line_that_tools_can_read(checkout: Path) -> None:
-    look = f"cat /proc/[0-9]*/cmdline | tr '\\\\0' ' ' | grep -o 'run[ ]fixer --issue 7 --repo {checkout}'"
+    look = f"cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\\\0' ' ' | grep -o 'run[ ]fixer --issue 7 --repo {checkout}'"
     (checkout.parent / "scenario.yaml").write_text(f'turns:\n  - tools:\n      - bash: {{ command: "{look}" }}\n')
     scenario = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
     flags = ("--anthropic-api-k", KEY, "--issue", "7", f"--github-token={TOKEN}", "--repo", str(checkout))
