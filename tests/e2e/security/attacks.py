@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+#: The parent's own: it makes itself undumpable before anything else is started.
+CLOSED_PARENT = "closed parent"
 #: What the kernel grants only to a process that has given up new privileges, and what is therefore lost with it.
 NEEDS_NO_NEW_PRIVS = frozenset({"landlock", "seccomp", "network"})
 
@@ -134,22 +136,28 @@ _PROCESSES = (
         7,
         "processes.sh {parent} 1",
         told="{environment}",
-        stopped_by=("uid", "landlock"),
+        stopped_by=("uid", "landlock", CLOSED_PARENT),
     ),
-    _attack("read the parent's memory", 7, "memory.py {parent}", told="{memory}", stopped_by=("uid", "landlock")),
+    _attack(
+        "read the parent's memory",
+        7,
+        "memory.py {parent}",
+        told="{memory}",
+        stopped_by=("uid", "landlock", CLOSED_PARENT),
+    ),
     _attack(
         "read a file that the parent holds open",
         7,
         "processes.sh {parent}",
         told="{held}",
-        stopped_by=("uid", "landlock"),
+        stopped_by=("uid", "landlock", CLOSED_PARENT),
     ),
     _attack(
         "take hold of the parent with ptrace",
         7,
         "ptrace.py {parent}",
         told="held the process",
-        stopped_by=("uid", "landlock"),
+        stopped_by=("uid", "landlock", CLOSED_PARENT),
     ),
     _attack(
         "send the parent a signal",
@@ -187,7 +195,7 @@ _PROCESSES = (
         stopped_by=("path",),
     ),
     _attack(
-        "start processes without end", 27, "fork_bomb.py 400", told="400 processes were", stopped_by=("uid+limits",)
+        "start processes without end", 27, "fork_bomb.py 1500", told="1500 processes were", stopped_by=("uid+limits",)
     ),
     _attack("write a file of ten gigabytes", 27, "large_file.sh", told="10737418240 bytes", stopped_by=("limits",)),
     _attack(

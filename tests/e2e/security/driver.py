@@ -6,6 +6,7 @@ May touch: the container that it runs in, as root.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import secrets
@@ -30,7 +31,7 @@ from stepflow.domain.command import CommandRequest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
-from stepflow.toolbox import ProcessLimits, Toolbox, ToolboxOptions
+from stepflow.toolbox import ProcessLimits, Toolbox, ToolboxOptions, close_process
 
 WORKSPACE = Path("/github/workspace")
 OTHER_RUN = Path("/tmp/other-run")
@@ -40,6 +41,7 @@ CANARIES = (
     *("group_socket", "open_socket", "abstract"),
 )
 _SAID = 300
+_SET_DUMPABLE = 4  # linux/prctl.h
 
 
 class Surroundings:
@@ -179,17 +181,25 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Which layers are off, and whether the network is to be closed."""
+    """Which layers are off, whether the network is to be closed, and whether the parent closes itself first."""
 
     without: tuple[str, ...] = ()
     network: str = "none"
+    closed_parent: bool = False
 
     def start(self) -> Toolbox:
-        """A toolbox with limits that an attack comes up against quickly."""
+        """A toolbox with limits that an attack comes up against quickly.
+
+        Processes of the same user outside the container count too, and are not seen from here: hence so many.
+        """
+        if self.closed_parent:
+            close_process()
+        else:
+            ctypes.CDLL(None).prctl(_SET_DUMPABLE, 1, 0, 0, 0)
         options = ToolboxOptions(
             isolation=Isolation.BEST_EFFORT if self.without else Isolation.REQUIRED,
             network=Network(self.network),
-            limits=ProcessLimits(processes=100, file_bytes=64 << 20),
+            limits=ProcessLimits(processes=1000, file_bytes=64 << 20),
             without=frozenset(self.without),
         )
         return Toolbox.start(WORKSPACE, options=options)
@@ -226,7 +236,6 @@ def _try_all(around: Surroundings, configuration: Configuration) -> dict[str, ob
 
 
 def _try(around: Surroundings, box: Toolbox, attack: Attack) -> dict[str, object]:
-    begun = time.monotonic()
     command = attack.command.format(**around.facts)
     try:
         said = _call(box, command)
@@ -237,7 +246,7 @@ def _try(around: Surroundings, box: Toolbox, attack: Attack) -> dict[str, object
         said = f"the toolbox: {exc.message}"
     look: Callable[[], bool] = getattr(around, attack.seen) if attack.seen else lambda: False
     succeeded = look() if attack.seen else attack.told.format(**around.facts) in said
-    return {"succeeded": succeeded, "said": said[-_SAID:], "seconds": round(time.monotonic() - begun, 2)}
+    return {"succeeded": succeeded, "said": said[-_SAID:]}
 
 
 def _call(box: Toolbox, command: str, timeout: float = 15) -> str:

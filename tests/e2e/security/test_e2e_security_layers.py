@@ -11,7 +11,7 @@ import pytest
 
 from stepflow.toolbox import LAYERS
 from tests.e2e.hosted_runner import RUNNER
-from tests.e2e.security.attacks import ATTACKS, OPEN_SOCKET, Attack
+from tests.e2e.security.attacks import ATTACKS, CLOSED_PARENT, OPEN_SOCKET, Attack
 from tests.e2e.security.trial import Configuration, Tried, run_driver
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ ONE_OFF = {layer: Configuration(without=(layer,)) for layer in LAYERS}
 SEVERAL_OFF = {
     "uid, landlock": Configuration(without=("uid", "landlock")),
     "everything": Configuration(without=LAYERS, network="full"),
+    "uid, landlock, but the parent is closed": Configuration(without=("uid", "landlock"), closed_parent=True),
 }
 CONFIGURATIONS = {"nothing": Configuration(), **ONE_OFF, **SEVERAL_OFF}
 #: What the owner of the checkout makes a difference for.
@@ -69,7 +70,7 @@ def test_exactly_the_attacks_come_through_whose_layers_are_off(
 ) -> None:
     wrong: set[tuple[str, str, str]] = set()
     for name, tried in matrix.items():
-        off = CONFIGURATIONS[name].without
+        off = CONFIGURATIONS[name].off
         sure = [attack for attack in ATTACKS if not _depends_on_the_machine(attack, off)]
         wanted = {attack.name for attack in sure if attack.comes_through(off, root=owner == ROOT)}
         found = tried.came_through & {attack.name for attack in sure}
@@ -82,6 +83,13 @@ def test_each_layer_alone_stops_something(matrix: dict[str, Tried], filters: dic
     if "seccomp" in stops:
         stops["seccomp"] |= filters["seccomp"].came_through - filters["nothing"].came_through
     assert {layer for layer, attacks in stops.items() if not attacks} == set()
+
+
+def test_a_closed_parent_stops_what_user_and_landlock_would_have_stopped(matrix: dict[str, Tried]) -> None:
+    closed = "uid, landlock, but the parent is closed"
+    if closed in matrix:
+        saved = matrix["uid, landlock"].came_through - matrix[closed].came_through
+        assert saved == {attack.name for attack in ATTACKS if CLOSED_PARENT in attack.stopped_by}
 
 
 def test_what_the_filter_on_system_calls_stops(filters: dict[str, Tried]) -> None:

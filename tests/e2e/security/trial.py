@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.e2e.hosted_runner import HostedRunner
 from tests.e2e.script import CHECKOUT_CREDENTIAL, EVENT_CANARY
+from tests.e2e.security.attacks import CLOSED_PARENT
 
 HERE = Path(__file__).parent
 _CANARIES = {
@@ -48,10 +49,16 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """Which layers are off, and the input `network`."""
+    """Which layers are off, the input `network`, and whether the parent closes itself as the action's does."""
 
     without: tuple[str, ...] = ()
     network: str = "none"
+    closed_parent: bool = False
+
+    @property
+    def off(self) -> tuple[str, ...]:
+        """All that is off, the parent's own closing with it."""
+        return self.without if self.closed_parent else (*self.without, CLOSED_PARENT)
 
 
 def run_driver(
