@@ -70,6 +70,19 @@ class Schemas(Protocol):
         ...
 
 
+class CustomVerdict(Protocol):
+    """An agent's own judgement of when the work is done (flow.md §9.2, `meta:custom`)."""
+
+    @property
+    def criteria(self) -> str:
+        """The handler's own sentence on when the work is done; may be empty."""
+        ...
+
+    def is_finished(self, iteration: int, texts: tuple[str, ...], answer: JsonObject | None) -> bool:
+        """Take in one iteration, and say whether the run is finished."""
+        ...
+
+
 class Journal(Protocol):
     """Remembers what happens."""
 
@@ -101,3 +114,4 @@ class Ports:
     schemas: Schemas
     journal: Journal
     clock: Clock
+    verdict: CustomVerdict | None = None

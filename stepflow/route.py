@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 from stepflow.domain.decision import Close, GoTo, Move, Stop
 from stepflow.domain.definition import Branch, Rule, Target
 from stepflow.domain.json import JsonValue, compact
-from stepflow.domain.words import INTENTS_OF_KIND, Intent, Outcome
+from stepflow.domain.words import INTENTS_OF_KIND, Intent, Outcome, StepKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,15 +27,17 @@ def choose_move(  # noqa: PLR0911 - one return per row of the table
     intent = decision.intent
     if intent is Intent.ABORT:
         return Stop(outcome=Outcome.ABORTED, reason=decision.reason)
-    if step.kind is not None and intent not in INTENTS_OF_KIND[step.kind]:
+    if not _may(step, intent):
         return _nowhere(f'step "{step.id}" is a {step.kind} step and may not answer {intent}')
     match intent:
+        case Intent.CLOSING if step.kind is not StepKind.CLOSURE:
+            return Stop(outcome=Outcome.COMPLETED, reason=decision.reason)
         case Intent.CLOSING:
             return Close()
+        case Intent.NEXT | Intent.REPEAT | Intent.JUMP if decision.target is not None:
+            return _existing(step, decision.target, steps)
         case Intent.REPEAT:
             return repeat_move(step, decision.handoff, steps)
-        case Intent.JUMP if decision.target is not None:
-            return _existing(step, decision.target, steps)
         case Intent.NEXT if Intent.NEXT not in step.edges:
             return _prefix_move(step, steps)
         case Intent.NEXT | Intent.JUMP | Intent.HANDOFF | Intent.ESCALATE:
@@ -57,6 +59,22 @@ def continuation_of(step_id: str, steps: Mapping[str, Step]) -> str | None:
     name = step_id.removeprefix("initial.")
     target = f"continuation.{name}"
     return target if name != step_id and target in steps else None
+
+
+def _may(step: Step, intent: Intent) -> bool:
+    """Whether the router lets a step do this: what its rules say, what its verdict can ask for, or what fits its kind.
+
+    Only the verdict of an ungated registry may end the flow on a step that is no closure; nothing is closed then.
+    """
+    if step.check is not None:
+        return intent in {Intent.REPEAT, *(rule.intent for rule in step.check.rules)}
+    if step.gate is None:
+        return intent in _OF_VERDICT
+    return step.kind is None or intent in INTENTS_OF_KIND[step.kind]
+
+
+#: flow.md §9.2: all that a verdict can lead to.
+_OF_VERDICT = frozenset({Intent.NEXT, Intent.REPEAT, Intent.CLOSING})
 
 
 def _prefix_move(step: Step, steps: Mapping[str, Step]) -> Move:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from stepflow.domain.check import Check, OutcomeRule
 from stepflow.domain.definition import (
     AgentDefinition,
     AgentVerdict,
@@ -68,6 +69,28 @@ def make_step(
         schema=answer_schema(kind),
         gate=make_gate(kind),
         edges={Intent(word): Target(step_id=target) for word, target in (to or {}).items()},
+    )
+    return replace(step, **changes)
+
+
+def make_check_step(
+    step_id: str,
+    on_pass: tuple[OutcomeRule, ...],
+    on_fail: tuple[OutcomeRule, ...] = (),
+    *,
+    question: str | None = None,
+    **changes: Any,
+) -> Step:
+    """A step with a check; with a `question` its check asks the model a second time."""
+    prompt = StepPrompt(source=SourceText(text=question, file=f"checks/{step_id}.md")) if question else None
+    check = Check(on_pass=on_pass, on_fail=on_fail, prompt=prompt, is_demanded=question is None)
+    kind = StepKind.CLOSURE if any(rule.intent is Intent.CLOSING for rule in check.rules) else StepKind.WORK
+    step = Step(
+        id=step_id,
+        name=step_id,
+        kind=kind,
+        prompt=StepPrompt(source=SourceText(text="Do the work.", file=f"prompts/{step_id}.md")),
+        check=check,
     )
     return replace(step, **changes)
 

@@ -30,21 +30,30 @@ class FormatError:
 @dataclass(frozen=True, kw_only=True)
 class Decided:
     """The gate found an allowed intent. `handoff` is keyed by last segment and by full path (prompts.md §6.1);
-    `missing` lists handoff fields that the answer did not hold; `violation` is set when `failFast: false` was used."""
+    `missing` lists handoff fields that the answer did not hold; `violation` is set when `failFast: false` was used.
+    `transition` is the history's word where that is not the intent (flow.md §7)."""
 
     intent: Intent
     reason: str
     target: str | None = None
+    transition: str | None = None
     handoff: Mapping[str, JsonValue] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     violation: str | None = None
 
+    @property
+    def word(self) -> str:
+        """What the history calls this decision (flow.md §11)."""
+        return self.transition or self.intent
+
 
 @dataclass(frozen=True, kw_only=True)
 class Undecided:
-    """The gate could not determine an intent; `reason` names the value found and the allowed words."""
+    """No intent could be determined; `reason` names what was found and what is allowed. `lacking` says in general
+    what is missing."""
 
     reason: str
+    lacking: str = "no intent in the answer"
 
 
 Decision = Decided | Undecided

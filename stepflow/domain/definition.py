@@ -25,6 +25,8 @@ from stepflow.domain.words import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stepflow.domain.check import Check
+    from stepflow.domain.parameter import Parameter
     from stepflow.domain.problem import Problem
 
 
@@ -51,7 +53,10 @@ class StepInput:
 
 @dataclass(frozen=True, kw_only=True)
 class StepPrompt:
-    """What a step asks: its own text, and the template used when a variable is missing (prompts.md §5)."""
+    """What a step asks: its own text, and the template used when a variable is missing (prompts.md §5).
+
+    `bare_names`: `{NAME}` and `{{NAME}}` are placeholders too, where such a variable is supplied.
+    """
 
     source: SourceText
     fallback: SourceText | None = None
@@ -59,6 +64,7 @@ class StepPrompt:
     variables: tuple[str, ...] = ()
     inputs: tuple[StepInput, ...] = ()
     uses_stdin: bool = False
+    bare_names: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +195,9 @@ class ValidationEntry:
 class Step:
     """One node of the compiled graph (registry.md §7). `kind` is None only in an ungated registry.
 
-    `edges` holds every transition after defaults; an intent without an entry has no target. `gate` is None in an
-    ungated registry: the verdict runs the flow then. `prompt` is None for a command step.
+    The intent is found by `gate` or by `check`; with neither, in an ungated registry, the verdict runs the flow.
+    `edges` holds every transition after defaults; an intent without an entry has no target. `prompt` is None for a
+    command step. `aliases` are further variables for handed-off keys, beside `<id>_<key>` (prompts.md §6.2).
     """
 
     id: str
@@ -200,28 +207,14 @@ class Step:
     prompt: StepPrompt | None = None
     schema: JsonObject | None = None
     gate: Gate | None = None
+    check: Check | None = None
     edges: Mapping[Intent, Rule] = field(default_factory=dict)
     format_retries: int = 2
     model: str | None = None
     permission_mode: PermissionMode | None = None
     validation: ValidationEntry | None = None
     command: StepCommand | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """A run argument that the agent declares (registry.md §2.3). `cli` is its flag."""
-
-    name: str
-    type: str
-    cli: str
-    description: str = ""
-    required: bool = False
-    default: JsonValue = None
-    minimum: float | None = None
-    maximum: float | None = None
-    pattern: str | None = None
-    enum: tuple[JsonValue, ...] | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,5 +288,5 @@ class AgentDefinition:
 
     @property
     def gated(self) -> bool:
-        """True when answers declare intents; false when the verdict runs the flow (registry.md §5)."""
-        return any(step.gate for step in self.steps.values())
+        """True when answers or checks lead the flow; false when the verdict runs it (registry.md §5)."""
+        return any(step.gate or step.check for step in self.steps.values())

@@ -34,6 +34,9 @@ from stepflow.domain.words import FailureAction, Intent, Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+#: flow.md §7: the transition of a check's `retry`, which has a budget in each visit.
+RETRY = "retry"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
@@ -42,7 +45,9 @@ class RunState:
     `step_id` runs next, or is running; `strikes` are schema failures in a row; `retry_prompt` replaces the next
     step prompt; `repeat_reason` and `repeats` say why and how often in a row the step repeats itself; `visits`
     counts the beginnings of each step, `attempts` the failures of each validation entry; `turns` and `format_retries`
-    belong to the iteration in flight; `unpriced` is true once a turn's cost was unknown.
+    belong to the iteration in flight; `unpriced` is true once a turn's cost was unknown. A visit of a step begins when
+    another step moves to it: `runs` are the answers it gave since then, `retries` how often its check's `retry` sent it
+    back. `answers` counts the answers of all steps.
     """
 
     step_id: str = ""
@@ -55,6 +60,9 @@ class RunState:
     handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     visits: Mapping[str, int] = field(default_factory=dict)
     attempts: Mapping[str, int] = field(default_factory=dict)
+    runs: int = 0
+    retries: int = 0
+    answers: int = 0
     turns: int = 0
     format_retries: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -125,6 +133,8 @@ def _answered(state: RunState, event: StepAnswered) -> RunState:
         retry_prompt=None,
         retry_source=None,
         intent=event.intent,
+        runs=state.runs + 1,
+        answers=state.answers + 1,
         violations=state.violations + bool(event.violation),
         handoff={**state.handoff, event.step_id: stored} if stored else state.handoff,
     )
@@ -135,11 +145,16 @@ def _routed(state: RunState, event: Routed) -> RunState:
         return state
     stays = event.to == event.source and state.intent is Intent.REPEAT
     return replace(
-        state,
+        _visit(state, begins=event.to != event.source, retried=event.transition == RETRY),
         step_id=event.to,
         repeat_reason=event.reason if stays else "",
         repeats=state.repeats + 1 if stays else 0,
     )
+
+
+def _visit(state: RunState, *, begins: bool, retried: bool = False) -> RunState:
+    """The state with the counters of the visit: those of another step's begin at zero."""
+    return replace(state, runs=0, retries=0) if begins else replace(state, retries=state.retries + retried)
 
 
 def _validated(state: RunState, event: ValidatorRan) -> RunState:
@@ -152,7 +167,7 @@ def _judged(state: RunState, event: CompletionJudged) -> RunState:
     if event.done:
         return replace(state, attempts={**state.attempts, event.entry: 0}) if event.validated else state
     return replace(
-        state,
+        _visit(state, begins=event.step_id != state.step_id),
         step_id=event.step_id,
         retry_prompt=event.retry_prompt,
         retry_source=event.retry_source,

@@ -19,9 +19,10 @@ from stepflow.domain.conversation import Message, ModelRequest, text_block
 from stepflow.domain.decision import Stop, Undecided
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Outcome
+from stepflow.flow.answer import Reading
 from stepflow.flow.command import run_command_step
 from stepflow.flow.conversation import Conversation
-from stepflow.flow.reading import Reading, read_answer
+from stepflow.flow.reading import read_answer
 from stepflow.ports import SchemaFailure
 from stepflow.prompt import (
     PromptFailure,
@@ -29,12 +30,11 @@ from stepflow.prompt import (
     first_message_blocks,
     render_prompt,
     render_system,
-    step_variables,
 )
 
 if TYPE_CHECKING:
     from stepflow.domain.decision import Decided
-    from stepflow.domain.definition import Gate, Step
+    from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
     from stepflow.flow.track import Track
     from stepflow.prompt import Variables
@@ -53,9 +53,6 @@ class Answered:
 
 def attempt_step(track: Track, step: Step) -> Answered | Stop | None:
     """Run the step once and read its answer. Everything its tools left running is dead when this returns."""
-    if step.gate is None:
-        reason = f'step "{step.id}" has no structuredGate; this version runs gated registries only'
-        return Stop(outcome=Outcome.INVALID_DEFINITION, reason=reason)
     model = "" if step.command else step.model or track.facts.model or track.agent.default_model
     iteration = track.state.iteration + 1
     track.record(IterationStarted(iteration=iteration, step_id=step.id, kind=step.kind, model=model))
@@ -63,7 +60,7 @@ def attempt_step(track: Track, step: Step) -> Answered | Stop | None:
         schema = track.ports.schemas.resolve(step)
     except SchemaFailure as failure:
         return _strike(track, step, failure)
-    reading = _answer(track, step, step.gate, schema, model)
+    reading = _answer(track, step, schema, model)
     track.ports.tools.end_step()
     if not isinstance(reading, Reading):
         return reading
@@ -82,19 +79,19 @@ def _strike(track: Track, step: Step, failure: SchemaFailure) -> Stop | None:
     return Stop(outcome=Outcome.SCHEMA_FAILED, reason=reason)
 
 
-def _answer(track: Track, step: Step, gate: Gate, schema: JsonObject | None, model: str) -> Reading | Stop | None:
+def _answer(track: Track, step: Step, schema: JsonObject | None, model: str) -> Reading | Stop | None:
     if step.command:
-        return run_command_step(track, step, gate, step.command, schema)
+        return run_command_step(track, step, step.command, schema)
     request = _open(track, step, schema, model)
     if isinstance(request, Stop):
         return request
-    return read_answer(Conversation(track=track, request=request), step, gate, schema)
+    return read_answer(Conversation(track=track, request=request), step, schema)
 
 
 def _open(track: Track, step: Step, schema: JsonObject | None, model: str) -> ModelRequest | Stop:
     """The opening of the conversation; the retry prompt, if there is one, replaces the step's (prompts.md §7)."""
     agent, facts = track.agent, track.facts
-    variables = step_variables(agent, step, facts, track.state, facts.limits.iterations)
+    variables = track.variables(step)
     prompt = _prompt(track, step, variables)
     if isinstance(prompt, PromptFailure):
         return Stop(outcome=Outcome.INVALID_DEFINITION, reason=prompt.message)
@@ -152,6 +149,4 @@ def _record_answer(track: Track, step: Step, reading: Reading) -> None:
 def _undecided(track: Track, step: Step, decision: Undecided) -> Stop:
     iteration = track.state.iteration
     track.note("error", f'[StepFlow] No intent on iteration {iteration}, step "{step.id}"', {"found": decision.reason})
-    return Stop(
-        outcome=Outcome.ROUTING_FAILED, reason=f'no intent in the answer of step "{step.id}": {decision.reason}'
-    )
+    return Stop(outcome=Outcome.ROUTING_FAILED, reason=f'{decision.lacking} of step "{step.id}": {decision.reason}')

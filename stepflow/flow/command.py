@@ -14,18 +14,19 @@ from stepflow.domain.command import CommandRequest, CommandResult
 from stepflow.domain.decision import Stop
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.words import Outcome
-from stepflow.flow.reading import Reading, correct, decide, format_errors
+from stepflow.flow.answer import Reading, Settled, correct, give_up
+from stepflow.flow.by_gate import decide, format_errors
+from stepflow.flow.by_verdict import judge
+from stepflow.gate import check_format
 
 if TYPE_CHECKING:
-    from stepflow.domain.definition import Gate, Step, StepCommand
+    from stepflow.domain.definition import Step, StepCommand
     from stepflow.flow.track import Track
 
 CONTEXT = re.compile(r"\$\{context\.([^}]+)\}")
 
 
-def run_command_step(
-    track: Track, step: Step, gate: Gate, command: StepCommand, schema: JsonObject | None
-) -> Reading | Stop:
+def run_command_step(track: Track, step: Step, command: StepCommand, schema: JsonObject | None) -> Reading | Stop:
     """Run the step's process and read its stdout as the answer. There are no format retries."""
     missing = [name for arg in command.args for name in CONTEXT.findall(arg) if track.facts.args.get(name) is None]
     if missing:
@@ -37,7 +38,12 @@ def run_command_step(
     if result.exit_code != 0 or result.timed_out or not result.started:
         return Stop(outcome=Outcome.VALIDATION_FAILED, reason=_failure(step, request, result))
     answer = correct(track, step, _answer_of(result.stdout))
-    errors = format_errors(step, gate, answer, schema)
+    gate = step.gate
+    errors = format_errors(step, gate, answer, schema) if gate else check_format(answer, schema)
+    if errors:
+        give_up(track, step, errors)
+    if gate is None:
+        return judge(track, step, Settled(answer=answer, errors=errors), (result.stdout,))
     return Reading(answer=answer, decision=decide(track, step, gate, answer, errors))
 
 

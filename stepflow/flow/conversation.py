@@ -41,16 +41,27 @@ AGAIN_SHORTER = "Your answer was cut off at the output limit. Send the whole ans
 
 @dataclass(kw_only=True)
 class Conversation:
-    """An open conversation. `request` holds everything said so far; `texts` the assistant's texts, in order."""
+    """An open conversation. `request` holds everything said so far; `texts` the assistant's texts, in order.
+
+    While it `may_shorten`, an answer that was cut off is asked for again, at the cost of a format retry.
+    """
 
     track: Track
     request: ModelRequest
     texts: list[str] = field(default_factory=list)
+    may_shorten: bool = True
 
     def say(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
         """Add a message of the engine's."""
         self.track.record(UserSpoke(text=text, format_retry=format_retry, errors=list(errors)))
         self._add("user", (text_block(text),))
+
+    def ask(self, question: str, schema: JsonObject) -> str | Stop:
+        """One more question with an answer schema of its own; its answer is taken as it comes (flow.md §7)."""
+        self.request = replace(self.request, schema=schema)
+        self.may_shorten = False
+        self.say(question)
+        return self.listen()
 
     def listen(self) -> str | Stop:
         """Let the model work, tools included, until it answers without a tool call; its last text."""
@@ -92,7 +103,7 @@ class Conversation:
 
     def _may_ask_again(self) -> bool:
         step = self.track.agent.steps[self.request.step_id]
-        return self.track.state.format_retries < step.format_retries
+        return self.may_shorten and self.track.state.format_retries < step.format_retries
 
     def _answer(self, use: ToolUse, *, cut: bool) -> JsonObject:
         denied = use.name not in {tool.name for tool in self.request.tools}

@@ -16,7 +16,7 @@ from stepflow.domain.event import CompletionJudged, FlowEnded
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.flow.attempt import Answered, attempt_step
 from stepflow.flow.track import Track
-from stepflow.prompt import render_retry, step_variables
+from stepflow.prompt import render_retry
 from stepflow.route import choose_move, repeat_move
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def leave(track: Track, step: Step, attempt: Answered, move: GoTo | Stop | Close
     target = move.step_id if isinstance(move, GoTo) else None
     by_prefix = isinstance(move, GoTo) and move.by_prefix
     track.record(
-        Routed(source=step.id, to=target, transition=decision.intent, reason=decision.reason, by_prefix=by_prefix)
+        Routed(source=step.id, to=target, transition=decision.word, reason=decision.reason, by_prefix=by_prefix)
     )
 
 
@@ -127,12 +127,10 @@ def _completed(track: Track, attempt: Answered, *, validated: bool) -> FlowResul
 
 
 def _retry(track: Track, step: Step, entry: ValidationEntry, attempt: Answered, verdict: NotDone) -> FlowResult | None:
-    agent, facts = track.agent, track.facts
-    target = repeat_move(step, attempt.decision.handoff, agent.steps)
+    target = repeat_move(step, attempt.decision.handoff, track.agent.steps)
     if isinstance(target, Stop):
         return end_flow(track, COMPLETION_LOOP, target, attempt.answer)
-    variables = step_variables(agent, step, facts, track.state, facts.limits.iterations)
-    retry = render_retry(entry, verdict.failure, step.id, variables)
+    retry = render_retry(entry, verdict.failure, step.id, track.variables(step))
     track.note("info", f'[Prompt] step "{target.step_id}": retry text from {retry.source}')
     _judged(track, entry, target.step_id, retry_prompt=retry.text, retry_source=retry.source)
     return None

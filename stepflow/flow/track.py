@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 from stepflow.domain.event import Event, Noted
 from stepflow.domain.state import RunState, advance
 from stepflow.flow.limits import check_limits
+from stepflow.prompt import step_variables
 
 if TYPE_CHECKING:
     from stepflow.domain.decision import Stop
-    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.definition import AgentDefinition, Step
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import RunFacts
     from stepflow.ports import Ports
+    from stepflow.prompt import Variables
 
 
 @dataclass(kw_only=True)
@@ -38,6 +40,12 @@ class Track:
     def note(self, level: str, message: str, data: JsonObject | None = None) -> None:
         """Record a log entry of flow.md §15 that no other event stands for."""
         self.record(Noted(level=level, message=message, data=data or {}))
+
+    def variables(self, step: Step) -> Variables:
+        """What the step's texts may use now."""
+        verdict, facts = self.ports.verdict, self.facts
+        criteria = verdict.criteria if verdict else ""
+        return step_variables(self.agent, step, facts, self.state, facts.limits.iterations, criteria=criteria)
 
     def limit_reached(self, *, next_step: str | None = None) -> Stop | None:
         """The limit that forbids the next iteration (at `next_step`) or the next model turn, if one does."""

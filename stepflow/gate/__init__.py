@@ -2,6 +2,27 @@
 
 from stepflow.gate.answer import correct_step_id, find_object
 from stepflow.gate.format import check_format
-from stepflow.gate.read import canonical_answer, read_gate
+from stepflow.gate.outcome import (
+    Judged,
+    decide_outcome,
+    read_check_answer,
+    read_handoff,
+    read_own_result,
+    read_result,
+)
+from stepflow.gate.read import canonical_answer, read_gate, stated_reason
 
-__all__ = ["canonical_answer", "check_format", "correct_step_id", "find_object", "read_gate"]
+__all__ = [
+    "Judged",
+    "canonical_answer",
+    "check_format",
+    "correct_step_id",
+    "decide_outcome",
+    "find_object",
+    "read_check_answer",
+    "read_gate",
+    "read_handoff",
+    "read_own_result",
+    "read_result",
+    "stated_reason",
+]

@@ -48,6 +48,12 @@ def canonical_answer(gate: Gate, answer: JsonObject, intent: Intent) -> JsonObje
     return _replaced(answer, gate.intent_field.split("."), intent.value)
 
 
+def stated_reason(answer: JsonObject) -> str | None:
+    """The first text among the answer's reason fields (flow.md §5.8)."""
+    texts: Iterable[JsonValue] = (value_at(answer, path) for path in REASON_FIELDS)
+    return next((text for text in texts if isinstance(text, str) and text), None)
+
+
 def _allowed_intent(gate: Gate, value: JsonValue) -> Intent | None:
     if not isinstance(value, str):
         return None
@@ -75,8 +81,7 @@ def _handoff(found: dict[str, JsonValue]) -> JsonObject:
 
 
 def _reason(answer: JsonObject, gate: Gate, intent: Intent, violation: str | None) -> str:
-    texts: Iterable[JsonValue] = (value_at(answer, path) for path in REASON_FIELDS)
-    given = next((text for text in texts if isinstance(text, str) and text), None)
+    given = stated_reason(answer)
     if given is not None:
         return given
     if violation is not None:

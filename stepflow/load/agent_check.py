@@ -21,7 +21,8 @@ from stepflow.load.shapes import ShapeCodes, read_shape
 from stepflow.load.verdict import check_verdict
 
 if TYPE_CHECKING:
-    from stepflow.domain.definition import AgentVerdict, Parameter
+    from stepflow.domain.definition import AgentVerdict
+    from stepflow.domain.parameter import Parameter
     from stepflow.load.findings import FileFindings, Findings
     from stepflow.load.folder import AgentFolder
 

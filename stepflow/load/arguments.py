@@ -19,8 +19,9 @@ from stepflow.load.parameters import type_fits
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.domain.definition import AgentDefinition, Parameter
+    from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.domain.parameter import Parameter
     from stepflow.domain.problem import Problem
     from stepflow.load.findings import FileFindings
 

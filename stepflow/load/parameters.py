@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from stepflow.domain.definition import Parameter
+from stepflow.domain.parameter import Parameter
 from stepflow.load.findings import shown
 from stepflow.load.json_text import child
 

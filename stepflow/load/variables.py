@@ -19,7 +19,8 @@ from stepflow.load.run_variables import run_variables
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from stepflow.domain.definition import Gate, Parameter
+    from stepflow.domain.definition import Gate
+    from stepflow.domain.parameter import Parameter
     from stepflow.load.findings import FileFindings
     from stepflow.load.prompt_files import Prompt
     from stepflow.load.prompts import FoundPrompt

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 GATE_FORMS = re.compile(
     r"\{\{uv-(?P<double>[A-Za-z0-9_-]+)\}\}|\{uv-(?P<single>[A-Za-z0-9_-]+)\}|(?P<input>\{input_text\})"
 )
+#: The check dialect knows the bare names too; only where such a variable is supplied (prompts.md §5).
+CHECK_FORMS = re.compile(GATE_FORMS.pattern + r"|\{\{(?P<bare_double>[A-Za-z0-9_-]+)\}\}|\{(?P<bare>[A-Za-z0-9_-]+)\}")
 SECTION_FORM = re.compile(r"\{section:(?P<id>[A-Za-z0-9._-]+)\}")
 
 #: The name under which `{input_text}` asks for its value; no variable can be called so.
@@ -57,4 +59,7 @@ def _replacement(match: re.Match[str], value_of: ValueOf) -> str:
 
 
 def _name(match: re.Match[str]) -> str:
-    return INPUT_TEXT if match["input"] else match["double"] or match["single"]
+    if match["input"]:
+        return INPUT_TEXT
+    groups = match.groupdict()
+    return next(name for key, name in groups.items() if name is not None and key != "input")

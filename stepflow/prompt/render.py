@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.prompt.placeholder import INPUT_TEXT, insert_sections, substitute, used_variables
+from stepflow.prompt.placeholder import CHECK_FORMS, GATE_FORMS, INPUT_TEXT, insert_sections, substitute, used_variables
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition, SourceText, Step, StepPrompt
@@ -74,7 +74,8 @@ def _fill(source: SourceText, prompt: StepPrompt, variables: Variables, input_te
     if source.template:
         return fill_template(source.text, variables)
     stdin = input_text if prompt.uses_stdin else None
-    return substitute(source.text, lambda name: stdin if name == INPUT_TEXT else variables.texts.get(name))
+    forms = CHECK_FORMS if prompt.bare_names else GATE_FORMS
+    return substitute(source.text, lambda name: stdin if name == INPUT_TEXT else variables.texts.get(name), forms)
 
 
 def _fall_back(

@@ -55,7 +55,7 @@ def step_variables(
         ("run argument", facts.args),
         ("extra variable", facts.variables),
         ("input", _input_variables(inputs, state)),
-        ("handoff value", _handoff_variables(state)),
+        ("handoff value", _handoff_variables(agent, state)),
     )
     texts, origins, hidden = _merge(layers)
     return Variables(
@@ -135,13 +135,20 @@ def _input_variables(inputs: Iterable[StepInput], state: RunState) -> JsonObject
     return found
 
 
-def _handoff_variables(state: RunState) -> JsonObject:
-    return {
+def _handoff_variables(agent: AgentDefinition, state: RunState) -> JsonObject:
+    named = {
         handoff_variable(step_id, key): value
         for step_id, stored in state.handoff.items()
         for key, value in stored.items()
         if "." not in key  # each value is stored under its last segment too, and that one makes the name
     }
+    aliases = {
+        alias: state.handoff[step.id].get(key)
+        for step in agent.steps.values()
+        if step.id in state.handoff
+        for alias, key in step.aliases.items()
+    }
+    return {**aliases, **named}
 
 
 def _merge(

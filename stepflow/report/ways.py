@@ -14,6 +14,7 @@ from stepflow.domain.words import Intent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from stepflow.domain.check import Check
     from stepflow.domain.definition import AgentDefinition, Rule, Step
 
 #: From a step (None: the start) to a step (None: the end), and the words for the arrow.
@@ -29,6 +30,8 @@ def ways_of(agent: AgentDefinition) -> Iterator[Way]:
     for step in agent.steps.values():
         for intent, rule in step.edges.items():
             yield from _rule_ways(step.id, intent, rule)
+        if step.check:
+            yield from _check_ways(step.id, step.check)
         if step.validation:
             yield (step.id, _repeat_target(step), RED_VALIDATOR)
         if not agent.gated:
@@ -49,6 +52,14 @@ def _rule_ways(source: str, intent: Intent, rule: Rule) -> Iterator[Way]:
                 yield (source, rule.default, f"{intent} [else]")
         case _:
             assert_never(rule)
+
+
+def _check_ways(source: str, check: Check) -> Iterator[Way]:
+    for outcome, rules in (("pass", check.on_pass), ("fail", check.on_fail)):
+        for rule in rules:
+            ends = rule.intent is Intent.CLOSING
+            to = None if ends else rule.target or source
+            yield (source, to, f"{outcome}: {rule.transition}")
 
 
 def _repeat_target(step: Step) -> str:

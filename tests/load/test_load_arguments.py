@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.domain.definition import AgentDefinition, AgentVerdict, Parameter, SourceText
+from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText
+from stepflow.domain.parameter import Parameter
 from stepflow.domain.problem import Problem
 from stepflow.domain.words import Dialect, VerdictType
 from stepflow.load import check_arguments

@@ -1,0 +1,143 @@
+"""Is an ungated flow finished: its verdict type asked after each iteration (flow.md §9.2).
+
+Takes: the agent's verdict and what the iteration brought. Gives: why the work is finished, or None.
+May touch: nothing; the verdict keeps no state of its own, the counters come from the run's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from stepflow.domain.json import JsonObject, JsonValue, value_at
+from stepflow.domain.words import VerdictType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.domain.definition import AgentVerdict
+    from stepflow.ports import CustomVerdict
+
+_FENCE = re.compile(
+    r"^[ \t]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<label>[^\n`]*?)[ \t]*\n(?P<body>.*?)^[ \t]*(?P=mark)",
+    re.DOTALL | re.MULTILINE,
+)
+#: Answers that mean the end without naming the signal.
+_MEANS_FINISHED = (("status", "completed"), ("result", "complete"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fed:
+    """What a verdict is fed with: the iteration's number, the number of answers so far with this one, the iteration
+    limit of the run, all assistant texts of the iteration, its answer object, and whether its step is a closure."""
+
+    iteration: int
+    limit: int
+    answers: int
+    texts: tuple[str, ...]
+    answer: JsonObject | None
+    closure: bool
+
+
+def why_finished(verdict: AgentVerdict, fed: Fed, custom: CustomVerdict | None = None) -> str | None:
+    """Why the run is finished after this iteration; None when it goes on."""
+    match verdict.type:
+        case VerdictType.POLL_STATE:
+            return "the closing step has answered" if fed.closure else None
+        case VerdictType.COUNT_ITERATION:
+            return _counted(fed.iteration, fed.limit, "iterations")
+        case VerdictType.META_COMPOSITE:
+            return _composite(verdict.config, fed)
+        case VerdictType.META_CUSTOM:
+            finished = custom is not None and custom.is_finished(fed.iteration, fed.texts, fed.answer)
+            return "the agent's own verdict says so" if finished else None
+        case VerdictType.COUNT_CHECK | VerdictType.DETECT_KEYWORD | VerdictType.DETECT_STRUCTURED:
+            return _simple(verdict.type, verdict.config, fed)
+        case VerdictType.DETECT_GRAPH:
+            return None  # the loader lets no such registry pass (SF206)
+        case _:
+            assert_never(verdict.type)
+
+
+def _simple(kind: str, config: JsonObject, fed: Fed) -> str | None:
+    match kind:
+        case VerdictType.COUNT_ITERATION:
+            return _counted(fed.iteration, config.get("maxIterations"), "iterations")
+        case VerdictType.COUNT_CHECK:
+            return _counted(fed.answers, config.get("maxChecks"), "answers")
+        case VerdictType.DETECT_KEYWORD:
+            word = config.get("verdictKeyword")
+            said = isinstance(word, str) and word and any(word in text for text in fed.texts)
+            return f'the answer contains "{word}"' if said else None
+        case VerdictType.DETECT_STRUCTURED:
+            return _signalled(config, fed)
+        case _:
+            return None
+
+
+def _counted(count: int, most: JsonValue, what: str) -> str | None:
+    return f"{most} {what} are taken" if isinstance(most, int) and count >= most else None
+
+
+def _composite(config: JsonObject, fed: Fed) -> str | None:
+    parts = config.get("conditions")
+    reasons = [_part(part, fed) for part in parts] if isinstance(parts, list) else []
+    finished = [reason for reason in reasons if reason is not None]
+    match config.get("operator"):
+        case "and":
+            return "; ".join(finished) if reasons and len(finished) == len(reasons) else None
+        case "first":
+            number, reason = next(((at, one) for at, one in enumerate(reasons, 1) if one), (0, None))
+            return f"condition {number}: {reason}" if reason else None
+        case _:
+            return finished[0] if finished else None
+
+
+def _part(part: JsonValue, fed: Fed) -> str | None:
+    if not isinstance(part, dict):
+        return None
+    config = part.get("config")
+    return _simple(str(part.get("type")), config if isinstance(config, dict) else {}, fed)
+
+
+def _signalled(config: JsonObject, fed: Fed) -> str | None:
+    signal, fields = config.get("signalType"), config.get("requiredFields")
+    fences = [body for text in fed.texts for label, body in _fences(text) if label == signal]
+    told = fed.answer is not None and _tells(fed.answer, signal)
+    if not told and not fences:
+        return None
+    document = fed.answer if fed.answer is not None else _object(fences[-1])
+    holds = not fields or (document is not None and _holds(document, fields))
+    return f'the answer gives the signal "{signal}"' if holds else None
+
+
+def _tells(answer: JsonObject, signal: JsonValue) -> bool:
+    named = signal in (answer.get("signal"), answer.get("type"))
+    return named or any(answer.get(key) == word for key, word in _MEANS_FINISHED)
+
+
+def _fences(text: str) -> Iterator[tuple[str, str]]:
+    for fence in _FENCE.finditer(text):
+        yield fence["label"], fence["body"]
+
+
+def _object(text: str) -> JsonObject | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _holds(document: JsonObject, fields: JsonValue) -> bool:
+    """Whether the fields of an object have those values, or those of a list are there at all."""
+    if isinstance(fields, dict):
+        return all(_field(document, name) == value for name, value in fields.items())
+    names = fields if isinstance(fields, list) else []
+    return all(_field(document, str(name)) is not None for name in names)
+
+
+def _field(document: JsonObject, name: str) -> JsonValue:
+    return document[name] if name in document else value_at(document, name)
