@@ -2,8 +2,6 @@
 
 Takes: the parsed registry and what `agent.json` says. Gives: `Graph`, or None with the problems reported.
 May touch: reads the agent's prompts and schemas.
-
-A second dialect is a module beside this one that takes and gives the same.
 """
 
 from __future__ import annotations
@@ -12,65 +10,40 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.domain.definition import Step, StepCommand
-from stepflow.domain.words import StepKind, VerdictType
+from stepflow.domain.words import Dialect, StepKind, VerdictType
 from stepflow.load.agent_check import check_version
 from stepflow.load.agent_layout import report_old_names
+from stepflow.load.compiled import Graph, check_agent_id, closure_action, format_retries, schema_desk
 from stepflow.load.edges import check_edges
-from stepflow.load.folder import unsafe_reason
-from stepflow.load.gates import check_gates
-from stepflow.load.graph import check_entries, check_graph, check_verdict_fits
+from stepflow.load.gates import check_gates, handoff_name
+from stepflow.load.graph import Named, check_entries, check_graph, check_verdict_fits
 from stepflow.load.json_text import child
 from stepflow.load.prompt_files import prompt_files
 from stepflow.load.prompts import PromptDesk
 from stepflow.load.registry_file import REGISTRY_CODES, GateRegistry
 from stepflow.load.registry_names import to_new_names
-from stepflow.load.schema_refs import SchemaFiles
-from stepflow.load.schemas import SchemaDesk
 from stepflow.load.shapes import read_shape
 from stepflow.load.steps import check_steps
-from stepflow.load.validators import ValidationDesk, entry_of
+from stepflow.load.validators import Declared, ValidationDesk, entry_of
 from stepflow.load.variables import check_variables, supply_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from importlib.resources.abc import Traversable
 
     from stepflow.domain.definition import Gate, SourceText, StepPrompt, ValidationEntry
     from stepflow.domain.json import JsonObject
     from stepflow.load.agent_check import Agent
+    from stepflow.load.compiled import LoadOptions
     from stepflow.load.edges import Edges
     from stepflow.load.findings import FileFindings
     from stepflow.load.folder import AgentFolder
     from stepflow.load.prompt_files import PromptFiles
     from stepflow.load.registry_file import CommandEntry
+    from stepflow.load.schemas import SchemaDesk
     from stepflow.load.steps import Node, Nodes
-
-DEFAULT_SCHEMAS_BASE = "schemas"
-DEFAULT_FORMAT_RETRIES = 2
 
 #: Where errors change which step follows which.
 _GRAPH_PLACES = r"/steps(/[^/]+(/(stepKind|c2|transitions|structuredGate)(/.*)?)?)?|/entryStep.*"
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadOptions:
-    """What the caller of the loader may choose.
-
-    `templates` is the folder of the shipped templates.
-    """
-
-    allow_spec_violations: bool
-    allow_custom_verdict: bool
-    templates: Traversable
-
-
-@dataclass(frozen=True, kw_only=True)
-class Graph:
-    """A compiled registry: what the flow needs of it, whatever dialect it was written in."""
-
-    steps: dict[str, Step]
-    entry_step: str
-    sections: dict[str, SourceText]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +66,7 @@ def compile_gate_registry(
     report_old_names(renamed.old_names, found)
     registry = read_shape(GateRegistry, renamed.document, "", found, REGISTRY_CODES)
     check_version(registry.version, found)
-    _check_agent_id(registry, agent, found)
+    check_agent_id(registry.agent_id, agent, found)
     nodes = check_steps(registry, renamed.document, found)
     compiler = _Compiler(registry=registry, agent=agent, folder=folder, found=found, options=options, nodes=nodes)
     return compiler.compile()
@@ -115,7 +88,8 @@ class _Compiler:
         return self.agent.verdict.type if self.agent.verdict else None
 
     def compile(self) -> Graph | None:
-        desk = self.schema_desk()
+        own = self.registry
+        desk = schema_desk(self.agent, self.folder, self.found, own_base=own.schemas_base, agent_id=own.agent_id)
         schemas = self.schemas(desk)
         violations = self.options.allow_spec_violations
         gates = check_gates(self.nodes, schemas, self.found, allow_spec_violations=violations)
@@ -128,27 +102,7 @@ class _Compiler:
             return None
         parts = _Parts(schemas=schemas, gates=gates, edges=edges, prompts=prompts, entries=entries)
         steps = {node.id: self.step(node, parts) for node in self.nodes.flow.values()}
-        return Graph(steps=steps, entry_step=entry_step, sections=sections)
-
-    def schema_desk(self) -> SchemaDesk | None:
-        """None when the schemas base cannot be used; then nothing is said about schemas."""
-        settings = self.agent.runner.flow.schemas
-        own = self.registry.schemas_base
-        base = own if own is not None else settings.base if settings.base is not None else DEFAULT_SCHEMAS_BASE
-        if reason := unsafe_reason(base):
-            place, at = (
-                (self.found, "/schemasBase") if own is not None else (self.agent.found, "/runner/flow/schemas/base")
-            )
-            place.add("SF109", at, f'the schemas base is "{base}", which {reason}', "Name a folder of the agent.")
-            return None
-        files = SchemaFiles(
-            folder=self.folder,
-            base=self.folder.base(base),
-            findings=self.found.findings,
-            default=settings.default,
-            agent_id=self.registry.agent_id or self.agent.file.name or self.folder.name,
-        )
-        return SchemaDesk(files=files, registry=self.found)
+        return Graph(dialect=Dialect.GATE, steps=steps, entry_step=entry_step, sections=sections)
 
     def schemas(self, desk: SchemaDesk | None) -> dict[str, JsonObject]:
         schemas: dict[str, JsonObject] = {}
@@ -160,7 +114,10 @@ class _Compiler:
         return schemas
 
     def check_graph(self, gates: Mapping[str, Gate], edges: Edges) -> str | None:
-        entries = check_entries(self.registry, self.nodes, self.verdict, self.found)
+        names = Named(flow=tuple(self.nodes.flow), sections=tuple(self.nodes.sections))
+        entries = check_entries(
+            self.registry.entry_step, self.registry.entry_step_mapping, names, self.verdict, self.found
+        )
         if not self.found.failed_at(_GRAPH_PLACES):  # of a broken graph it means nothing what can be reached
             check_graph(self.nodes, gates, edges, entries, self.found)
         check_verdict_fits(self.nodes, entries.step, self.verdict, self.found)
@@ -172,11 +129,11 @@ class _Compiler:
         """The prompts of the steps, and the sections that they take in."""
         if files is None:
             return {}, {}
-        github = self.agent.runner.integrations.github
-        action = github.default_closure_action if github.enabled else None
+        action = closure_action(self.agent)
         desk = PromptDesk(files=files, nodes=self.nodes, gates=gates, closure_action=action, found=self.found)
         prompts = desk.prompts()
-        supply = supply_of(self.agent.parameters, gates, self.verdict, known=self.agent.known)
+        handed = (handoff_name(step_id, path) for step_id, gate in gates.items() for path in gate.handoff_fields)
+        supply = supply_of(self.agent.parameters, handed, self.verdict, known=self.agent.known)
         taken = {name: (self.nodes.sections[name], prompt) for name, prompt in desk.sections.items()}
         for step_id, prompt in prompts.items():
             check_variables(prompt, self.nodes.flow[step_id], taken, supply, self.found)
@@ -185,8 +142,8 @@ class _Compiler:
 
     def validation_entries(self, files: PromptFiles | None, desk: SchemaDesk | None) -> dict[str, ValidationEntry]:
         return ValidationDesk(
-            registry=self.registry,
-            nodes=self.nodes,
+            declared=Declared.of(self.registry),
+            closures=tuple(node.id for node in self.nodes.flow.values() if node.kind is StepKind.CLOSURE),
             verdict=self.verdict,
             found=self.found,
             schemas=desk,
@@ -195,8 +152,6 @@ class _Compiler:
 
     def step(self, node: Node, parts: _Parts) -> Step:
         entry = node.entry
-        retries = self.agent.runner.flow.format_retries
-        retries = DEFAULT_FORMAT_RETRIES if retries is None else retries
         closure = node.kind is StepKind.CLOSURE
         verdict = self.verdict or VerdictType.COUNT_ITERATION
         return Step(
@@ -208,19 +163,12 @@ class _Compiler:
             schema=parts.schemas.get(node.id),
             gate=parts.gates.get(node.id),
             edges=parts.edges[node.id],
-            format_retries=retries if entry.format_retries is None else entry.format_retries,
+            format_retries=format_retries(self.agent, entry.format_retries),
             model=entry.model,
             permission_mode=entry.permission_mode,
             validation=entry_of(node.id, parts.entries, verdict) if closure else None,
             command=_command(entry.runner) if entry.runner else None,
         )
-
-
-def _check_agent_id(registry: GateRegistry, agent: Agent, found: FileFindings) -> None:
-    name = agent.file.name
-    if registry.agent_id and name and registry.agent_id != name:
-        message = f'"agentId" is "{registry.agent_id}", but "name" in agent.json is "{name}"'
-        found.add("SF201", "/agentId", message, "Give both the same name.")
 
 
 def _command(entry: CommandEntry) -> StepCommand:

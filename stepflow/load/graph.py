@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import Gate
     from stepflow.load.edges import Edges
     from stepflow.load.findings import FileFindings
-    from stepflow.load.registry_file import GateRegistry
     from stepflow.load.steps import Nodes
 
 
@@ -36,13 +35,23 @@ class Entries:
     by_pointer: Mapping[str, str]
 
 
-def check_entries(registry: GateRegistry, nodes: Nodes, verdict: VerdictType | None, found: FileFindings) -> Entries:
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """The ids of a registry's flow steps and of its sections."""
+
+    flow: tuple[str, ...]
+    sections: tuple[str, ...] = ()
+
+
+def check_entries(
+    entry_step: str | None, mapping: Mapping[str, str], ids: Named, verdict: VerdictType | None, found: FileFindings
+) -> Entries:
     """The entry steps. Without a known verdict nothing is said about which of them is used."""
     named: dict[str, str] = {}
-    chosen = registry.entry_step
-    if registry.entry_step is not None:
-        named["/entryStep"] = registry.entry_step
-    for word, step_id in registry.entry_step_mapping.items():
+    chosen = entry_step
+    if entry_step is not None:
+        named["/entryStep"] = entry_step
+    for word, step_id in mapping.items():
         at = child("/entryStepMapping", word)
         named[at] = step_id
         kind = OLD_VERDICT_TYPES.get(word, word)
@@ -51,24 +60,29 @@ def check_entries(registry: GateRegistry, nodes: Nodes, verdict: VerdictType | N
             found.add("SF310", at, message, f"Use {listed(VerdictType)}.")
         elif kind == verdict:
             chosen = step_id
-    _check_chosen(registry, chosen, verdict, found)
+    _check_chosen(mapping, chosen, verdict, found)
     for at, step_id in named.items():
-        _check_named(at, step_id, nodes, found)
-    return Entries(step=chosen, by_pointer={at: step_id for at, step_id in named.items() if step_id in nodes.flow})
+        _check_named(at, step_id, ids, found)
+    return Entries(step=chosen, by_pointer={at: step_id for at, step_id in named.items() if step_id in ids.flow})
 
 
 def check_graph(nodes: Nodes, gates: Mapping[str, Gate], edges: Edges, entries: Entries, found: FileFindings) -> None:
     """What no run can reach (SF346), and from where no run can end (SF350)."""
     following = {step_id: _following(step_id, nodes, gates, edges) for step_id in nodes.flow}
-    starts = list(entries.by_pointer.values())
-    reached = _reached(starts, following)
-    for node in nodes.flow.values():
-        if starts and node.id not in reached:
-            message = f'step "{node.id}" cannot be reached from any entry step'
-            found.add("SF346", node.at, message, "Lead a transition to it, or remove it.")
+    check_reached(following, entries, found)
     closing = [node.id for node in nodes.flow.values() if node.kind is StepKind.CLOSURE]
-    ending = _reached(closing, _reversed(following))
+    ending = reached_from(closing, _reversed(following))
     _check_ends(nodes, entries, following, ending, found)
+
+
+def check_reached(following: Mapping[str, set[str]], entries: Entries, found: FileFindings) -> None:
+    """Each step that no entry leads to (SF346). `following` has the steps that may come right after each step."""
+    starts = list(entries.by_pointer.values())
+    reached = reached_from(starts, following)
+    for step_id in following:
+        if starts and step_id not in reached:
+            message = f'step "{step_id}" cannot be reached from any entry step'
+            found.add("SF346", child("/steps", step_id), message, "Lead a transition to it, or remove it.")
 
 
 def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | None, found: FileFindings) -> None:
@@ -85,24 +99,26 @@ def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | N
         found.add("SF206", node.at, message, fix)
 
 
-def _check_chosen(registry: GateRegistry, chosen: str | None, verdict: VerdictType | None, found: FileFindings) -> None:
+def _check_chosen(
+    mapping: Mapping[str, str], chosen: str | None, verdict: VerdictType | None, found: FileFindings
+) -> None:
     if chosen is not None or found.at("/entryStep") or found.at("/entryStepMapping"):
         return
     fix = 'Add the verdict type to "entryStepMapping", or write "entryStep".'
     if verdict is not None:
         message = f'there is no entry step for the verdict type "{verdict}"'
-        at = "/entryStepMapping" if registry.entry_step_mapping else ""
+        at = "/entryStepMapping" if mapping else ""
         found.add("SF303", at, message, fix)
-    elif not registry.entry_step_mapping:
+    elif not mapping:
         found.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix)
 
 
-def _check_named(at: str, step_id: str, nodes: Nodes, found: FileFindings) -> None:
-    if step_id in nodes.flow:
+def _check_named(at: str, step_id: str, ids: Named, found: FileFindings) -> None:
+    if step_id in ids.flow:
         return
-    what = "is a section" if step_id in nodes.sections else f"does not exist{nearest(step_id, nodes.flow)}"
+    what = "is a section" if step_id in ids.sections else f"does not exist{nearest(step_id, ids.flow)}"
     message = f'the entry step "{step_id}" {what}'
-    found.add("SF304", at, message, f"Name a flow step; there are {listed(nodes.flow)}.")
+    found.add("SF304", at, message, f"Name a flow step; there are {listed(ids.flow)}.")
 
 
 def _following(step_id: str, nodes: Nodes, gates: Mapping[str, Gate], edges: Edges) -> set[str]:
@@ -120,7 +136,8 @@ def _following(step_id: str, nodes: Nodes, gates: Mapping[str, Gate], edges: Edg
     return after & nodes.flow.keys()
 
 
-def _reached(starts: Iterable[str], following: Mapping[str, set[str]]) -> set[str]:
+def reached_from(starts: Iterable[str], following: Mapping[str, set[str]]) -> set[str]:
+    """Every step that can be reached from these, themselves included."""
     reached: set[str] = set()
     waiting = list(starts)
     while waiting:
@@ -146,11 +163,13 @@ def _check_ends(
     lost = {at: step_id for at, step_id in entries.by_pointer.items() if step_id not in ending}
     for at, step_id in lost.items():
         found.add("SF350", at, f'no closure step can be reached from the entry step "{step_id}"', fix)
-    told = _reached(lost.values(), following)
+    told = reached_from(lost.values(), following)
     for step_id, node in nodes.flow.items():
-        after = _reached(following[step_id], following)
+        after = reached_from(following[step_id], following)
         if step_id in ending or step_id in told or step_id not in after:
             continue
-        circle = [other for other in nodes.flow if other in after and step_id in _reached(following[other], following)]
+        circle = [
+            other for other in nodes.flow if other in after and step_id in reached_from(following[other], following)
+        ]
         told.update(circle)
         found.add("SF350", node.at, f"no closure step can be reached from the cycle {listed(circle)}", fix)

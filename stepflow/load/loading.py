@@ -16,7 +16,8 @@ from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import Dialect, PermissionMode
 from stepflow.errors import DefinitionError
 from stepflow.load.agent_check import read_agent
-from stepflow.load.compile_gate import LoadOptions, compile_gate_registry
+from stepflow.load.compile_gate import compile_gate_registry
+from stepflow.load.compiled import LoadOptions
 from stepflow.load.dialect import tell_dialect
 from stepflow.load.documents import read_object
 from stepflow.load.findings import Findings
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentVerdict
     from stepflow.load.agent_check import Agent
     from stepflow.load.agent_file import GitHub, PullRequest
-    from stepflow.load.compile_gate import Graph
+    from stepflow.load.compiled import Graph
 
 DEFAULT_REGISTRY = "steps_registry.json"
 DEFAULT_MODEL = "opus"
@@ -182,7 +183,7 @@ def _define(made: _Made, folder: AgentFolder, problems: tuple[Problem, ...]) -> 
         display_name=file.display_name or file.name or folder.name,
         description=file.description or "",
         folder=folder.prefix,
-        dialect=Dialect.GATE,
+        dialect=made.graph.dialect,
         digest=folder.digest(_templates(made)),
         steps=made.graph.steps,
         entry_step=made.graph.entry_step,

@@ -40,11 +40,12 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """The parts of a prompt address that an entry gives; `c1` is the registry's."""
+    """The parts of a prompt address that an entry gives; without a `c1` of its own it has the registry's."""
 
     c2: str
     c3: str
     edition: str = DEFAULT_EDITION
+    c1: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -62,9 +63,13 @@ class PromptFiles:
 
     def path(self, address: Address, adaptation: str | None) -> str:
         """The file of an address, relative to the agent folder."""
-        parts = {"c1": self.c1, "c2": address.c2, "c3": address.c3, "edition": address.edition}
+        parts = {"c1": address.c1 or self.c1, "c2": address.c2, "c3": address.c3, "edition": address.edition}
         template = self.template if adaptation else self.plain_template
         path = fill_template(template, {**parts, "adaptation": adaptation or ""})
+        return self.below_base(path)
+
+    def below_base(self, path: str) -> str:
+        """A path under the base, relative to the agent folder."""
         return path if self.base == "." else f"{self.base}/{path}"
 
     def read(self, path: str) -> Prompt | None:

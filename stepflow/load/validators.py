@@ -22,7 +22,7 @@ from stepflow.domain.definition import (
     Validator,
 )
 from stepflow.domain.json import compact
-from stepflow.domain.words import StepKind, VerdictType
+from stepflow.domain.words import VerdictType
 from stepflow.load.clean_tree import clean_tree
 from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.definition import SourceText, SuccessRule
     from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.load.check_file import CheckRegistry
     from stepflow.load.findings import FileFindings
     from stepflow.load.prompt_files import PromptFiles
     from stepflow.load.registry_file import (
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
         ValidatorEntry,
     )
     from stepflow.load.schemas import SchemaDesk
-    from stepflow.load.steps import Nodes
 
 #: flow.md §8.2.
 _MAPPED_ID = {
@@ -69,11 +69,25 @@ def entry_of(step_id: str, entries: Mapping[str, ValidationEntry], verdict: Verd
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidationDesk:
-    """Builds the validation entries and reports what is wrong with them."""
+class Declared:
+    """What a registry of either dialect declares about validation."""
 
-    registry: GateRegistry
-    nodes: Nodes
+    patterns: Mapping[str, PatternEntry]
+    validators: Mapping[str, ValidatorEntry]
+    steps: Mapping[str, ValidationStepEntry]
+
+    @classmethod
+    def of(cls, registry: GateRegistry | CheckRegistry) -> Declared:
+        """The three tables of a registry."""
+        return cls(patterns=registry.failure_patterns, validators=registry.validators, steps=registry.validation_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationDesk:
+    """Builds the validation entries and reports what is wrong with them. `closures` are the ids of closure steps."""
+
+    declared: Declared
+    closures: tuple[str, ...]
     verdict: VerdictType | None
     found: FileFindings
     schemas: SchemaDesk | None
@@ -84,7 +98,7 @@ class ValidationDesk:
         patterns = self._patterns()
         validators = self._validators(patterns)
         entries: dict[str, ValidationEntry] = {}
-        for key, entry in self.registry.validation_steps.items():
+        for key, entry in self.declared.steps.items():
             at = child("/validationSteps", key)
             check_key(key, entry.step_id, at, self.found)
             self._check_owner(key, at)
@@ -94,7 +108,7 @@ class ValidationDesk:
 
     def _patterns(self) -> dict[str, FailurePattern]:
         patterns: dict[str, FailurePattern] = {}
-        for name, entry in self.registry.failure_patterns.items():
+        for name, entry in self.declared.patterns.items():
             at = child("/failurePatterns", name)
             parts = {"edition": entry.edition, "adaptation": entry.adaptation}
             safe = [check_part(at, key, part, self.found) for key, part in parts.items()]
@@ -104,7 +118,7 @@ class ValidationDesk:
 
     def _validators(self, patterns: Mapping[str, FailurePattern]) -> dict[str, Validator]:
         validators: dict[str, Validator] = {}
-        for name, entry in self.registry.validators.items():
+        for name, entry in self.declared.validators.items():
             at = child("/validators", name)
             success = self._success(name, entry.success_when, child(at, "successWhen"))
             self._check_pattern(name, entry, at)
@@ -131,8 +145,8 @@ class ValidationDesk:
 
     def _check_pattern(self, name: str, entry: ValidatorEntry, at: str) -> None:
         pattern = entry.failure_pattern
-        if pattern and pattern not in self.registry.failure_patterns:
-            known = self.registry.failure_patterns
+        known = self.declared.patterns
+        if pattern and pattern not in known:
             message = f'validator "{name}": there is no failure pattern "{pattern}"{nearest(pattern, known)}'
             self.found.add("SF604", child(at, "failurePattern"), message, f"The patterns are {listed(known)}.")
 
@@ -151,7 +165,7 @@ class ValidationDesk:
                 self.found.add("SF109", f"{at}/guards/{index}", message, "Write a pattern such as `tsconfig.json`.")
 
     def _check_owner(self, key: str, at: str) -> None:
-        closures = [node.id for node in self.nodes.flow.values() if node.kind is StepKind.CLOSURE]
+        closures = self.closures
         mapped = self.verdict is None or (bool(closures) and key == _MAPPED_ID[self.verdict])
         if key not in closures and not mapped:
             message = f'the validation entry "{key}" belongs to no closure step{nearest(key, closures)}'
@@ -161,7 +175,7 @@ class ValidationDesk:
         self, key: str, entry: ValidationStepEntry, at: str, validators: Mapping[str, Validator]
     ) -> tuple[Condition, ...]:
         conditions: list[Condition] = []
-        known = self.registry.validators
+        known = self.declared.validators
         for index, one in enumerate(entry.validation_conditions or ()):
             name = one.validator or ""
             if name and name not in known:

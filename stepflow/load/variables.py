@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import VerdictType
 from stepflow.load.findings import nearest
-from stepflow.load.gates import handoff_name
 from stepflow.load.json_text import child
 from stepflow.load.placeholders import variables_in
 from stepflow.load.run_variables import run_variables
@@ -19,7 +18,6 @@ from stepflow.load.run_variables import run_variables
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from stepflow.domain.definition import Gate
     from stepflow.domain.parameter import Parameter
     from stepflow.load.findings import FileFindings
     from stepflow.load.prompt_files import Prompt
@@ -41,17 +39,19 @@ class Supply:
 
 
 def supply_of(
-    parameters: Iterable[Parameter], gates: Mapping[str, Gate], verdict: VerdictType | None, *, known: bool
+    parameters: Iterable[Parameter], handed: Iterable[str], verdict: VerdictType | None, *, known: bool
 ) -> Supply:
-    """What the runs of an agent supply. The issue is an argument of every run that has one."""
+    """What the runs of an agent supply; `handed` are the names of its handoff variables.
+
+    The issue is an argument of every run that has one.
+    """
     sure = set(run_variables(verdict))
     perhaps = {"issue"}
     for parameter in parameters:
         (sure if parameter.required or parameter.default is not None else perhaps).add(parameter.name)
     if verdict is VerdictType.POLL_STATE:
         sure.add("issue")
-    handoff = {handoff_name(step_id, path) for step_id, gate in gates.items() for path in gate.handoff_fields}
-    return Supply(known=known, sure=frozenset(sure), perhaps=frozenset(perhaps - sure), handoff=frozenset(handoff))
+    return Supply(known=known, sure=frozenset(sure), perhaps=frozenset(perhaps - sure), handoff=frozenset(handed))
 
 
 def check_variables(
@@ -87,7 +87,7 @@ class _Check:
 
     def used_in(self, text: Prompt) -> None:
         own = self.found.findings.of(text.source.file)
-        for name, line in _used(text).items():
+        for name, line in used_in(text).items():
             if name in self.declared:
                 continue
             if name not in self.inputs and name not in self.supply.handoff:
@@ -95,10 +95,10 @@ class _Check:
                 message += nearest(name, self.declared)
                 own.add("SF505", "", message, 'Add it to "uvVariables" of the step.', line=line)
             if name not in self.inputs:
-                _check_supply(self.node, name, self.supply, own, line=line)
+                check_supply(self.node.id, name, self.supply, own, line=line)
 
     def declared_by(self, owner: Node, texts: list[Prompt]) -> None:
-        used = {name for text in texts for name in _used(text)}
+        used = {name for text in texts for name in used_in(text)}
         for index, name in enumerate(owner.entry.uv_variables or ()):
             at = child(child(owner.at, "uvVariables"), index)
             if name not in used and texts[0].source.template is None:
@@ -106,10 +106,10 @@ class _Check:
                 fix = f'Write "{{uv-{name}}}" in the prompt, or remove the declaration.'
                 self.found.add("SF506", at, message, fix)
             if name not in self.inputs:
-                _check_supply(owner, name, self.supply, self.found, at=at)
+                check_supply(owner.id, name, self.supply, self.found, at=at)
 
 
-def _used(prompt: Prompt) -> dict[str, int]:
+def used_in(prompt: Prompt) -> dict[str, int]:
     """Variables and their lines in the file; a shipped template can do without any of its own."""
     if prompt.source.template is not None:
         return {}
@@ -117,9 +117,10 @@ def _used(prompt: Prompt) -> dict[str, int]:
     return {name: line + prompt.first_line - 1 for name, line in lines.items()}
 
 
-def _check_supply(
-    node: Node, name: str, supply: Supply, found: FileFindings, *, at: str = "", line: int | None = None
+def check_supply(
+    step_id: str, name: str, supply: Supply, found: FileFindings, *, at: str = "", line: int | None = None
 ) -> None:
+    """Warn about a variable of a step that nothing supplies, or nothing for sure (SF507)."""
     if not supply.known or name in supply.sure or name in supply.handoff:
         return
     if name in supply.perhaps:
@@ -128,4 +129,4 @@ def _check_supply(
         state, fix = "is supplied by nothing", "Declare a parameter, hand it off in a step, or remove it."
     known = supply.sure | supply.perhaps | supply.handoff
     hint = "" if name in supply.perhaps else nearest(name, known)
-    found.add("SF507", at, f'step "{node.id}": the variable "{name}" {state}{hint}', fix, line=line)
+    found.add("SF507", at, f'step "{step_id}": the variable "{name}" {state}{hint}', fix, line=line)
