@@ -66,6 +66,10 @@ class Dialect(StrEnum):
     CHECK = "check"
 
 
+#: registry.md §6.3: more steps than this are never executed in the check dialect.
+CHECK_DIALECT_LIMIT = 100
+
+
 class ClosureAction(StrEnum):
     """What a closing answer may ask to do with the issue (boundary.md)."""
 

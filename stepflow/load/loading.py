@@ -6,16 +6,17 @@ May touch: reads the agent folder, once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
-from stepflow.domain.words import Dialect, PermissionMode
+from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
 from stepflow.errors import DefinitionError
 from stepflow.load.agent_check import read_agent
+from stepflow.load.compile_check import compile_check_registry
 from stepflow.load.compile_gate import compile_gate_registry
 from stepflow.load.compiled import LoadOptions
 from stepflow.load.dialect import tell_dialect
@@ -164,11 +165,7 @@ class _Loading:
             case Dialect.GATE:
                 return compile_gate_registry(document, found, agent=agent, folder=self.folder, options=self.options)
             case Dialect.CHECK:
-                message = 'the registry is written in the check dialect ("check", "prompt", "iterations", "basePath"), '
-                message += "which this version does not read"
-                fix = 'Write the steps in the gate dialect: "c2", "c3", "structuredGate", "transitions".'
-                found.add("SF301", "", message, fix)
-                return None
+                return compile_check_registry(document, found, agent=agent, folder=self.folder, options=self.options)
             case _:
                 assert_never(dialect)
 
@@ -187,7 +184,7 @@ def _define(made: _Made, folder: AgentFolder, problems: tuple[Problem, ...]) -> 
         digest=folder.digest(_templates(made)),
         steps=made.graph.steps,
         entry_step=made.graph.entry_step,
-        verdict=made.verdict,
+        verdict=_limited(made),
         system_prompt=made.system_prompt,
         sections=made.graph.sections,
         parameters=made.agent.parameters,
@@ -198,6 +195,14 @@ def _define(made: _Made, folder: AgentFolder, problems: tuple[Problem, ...]) -> 
         log_format=runner.logging.format,
         problems=problems,
     )
+
+
+def _limited(made: _Made) -> AgentVerdict:
+    """The verdict with the dialect's own iteration limit, which a written one can only lower (registry.md §6.3)."""
+    if made.graph.dialect is not Dialect.CHECK:
+        return made.verdict
+    written = made.agent.runner.verdict.config.max_iterations
+    return replace(made.verdict, max_iterations=min(written or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT))
 
 
 def _templates(made: _Made) -> dict[str, str]:

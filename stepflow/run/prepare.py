@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
 from stepflow.domain.run import Limits
-from stepflow.domain.words import Dialect
+from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect
 from stepflow.errors import DefinitionError, InputError
 from stepflow.llm import AnthropicModel, RecordingModel, ScriptedModel, load_scenario
 from stepflow.load import check_arguments, load_agent
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
     from stepflow.run.subject import Subject
-
-#: registry.md §6.3: more steps than this are never executed in the check dialect.
-CHECK_DIALECT_LIMIT = 100
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from stepflow.domain.check import OutcomeRule
 from stepflow.domain.command import CommandResult
@@ -11,32 +15,21 @@ from stepflow.domain.definition import AgentDefinition, SourceText, StepPrompt
 from stepflow.domain.event import IterationStarted, Routed, RunStarted, StepAnswered, UserSpoke
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
-from stepflow.domain.words import Dialect, Intent, Outcome, StepKind
+from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.errors import DefinitionError
 from stepflow.flow import run_flow
+from stepflow.load import load_agent
 from tests.build import make_agent, make_check_step, make_entry, make_facts, make_validator
 from tests.fakes import Reply, TableCommands, fake_ports, says
+
+ROOT = Path(__file__).parent.parent / "definitions/valid/check-flow"
 
 DONE = OutcomeRule(intent=Intent.CLOSING, transition="complete")
 
 
-def to(step_id: str) -> OutcomeRule:
-    return OutcomeRule(intent=Intent.NEXT, transition="next", target=step_id)
-
-
-def back(step_id: str) -> OutcomeRule:
-    return OutcomeRule(intent=Intent.JUMP, transition="fallback", target=step_id)
-
-
-def retry(most: int | None = None) -> OutcomeRule:
-    return OutcomeRule(intent=Intent.REPEAT, transition="retry", retries_below=most)
-
-
-def code_improver(**changes: object) -> AgentDefinition:
-    """S2's flow: analyze, implement, review, each with a check question."""
-    analyze = make_check_step("s_a8f3", (to("s_b2c1"),), (retry(2),), question="Is the analysis complete?")
-    implement = make_check_step("s_b2c1", (to("s_c9d4"),), (back("s_a8f3"),), question="Do all tests pass?")
-    review = make_check_step("s_c9d4", (DONE,), (back("s_b2c1"),), question="Is all of it done?")
-    return replace(make_agent(analyze, implement, review, dialect=Dialect.CHECK), **changes)
+def code_improver() -> AgentDefinition:
+    """S2's flow, loaded: analyze, implement, review, each with a check question."""
+    return load_agent(ROOT / ".agent/demo", root=ROOT)
 
 
 def play(agent: AgentDefinition, replies: list[Reply], *, most: int = 100, **parts: object):
@@ -130,13 +123,14 @@ def test_the_check_question_is_asked_in_the_same_conversation_with_a_forced_answ
     assert check.schema["required"] == ["result"]
     assert check.messages[: len(own.messages)] == own.messages
     assert [message.role for message in check.messages] == ["user", "assistant", "user"]
-    assert check.messages[-1].content[0]["text"] == "Is the analysis complete?"
+    assert check.messages[-1].content[0]["text"] == "Is the analysis of {topic} complete?"
     assert check.tools == own.tools
 
 
 def test_iterations_repeat_a_pass_until_min_and_a_fail_without_rule_until_max() -> None:
     again = OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=2)
-    work = make_check_step("s_0001", (again, to("s_0002")), ())
+    on = OutcomeRule(intent=Intent.NEXT, transition="next", target="s_0002")
+    work = make_check_step("s_0001", (again, on), ())
     end = make_check_step("s_0002", (DONE,), (replace(again, runs_below=3),))
     ok, ng = says('{"result": "ok"}'), says('{"result": "ng"}')
     result, ports = play(make_agent(work, end), [ok, ok, ng, ng, ok])
@@ -174,6 +168,15 @@ def test_a_closing_answer_that_breaks_the_schema_of_its_validation_entry_does_no
     result, ports = play(agent, replies)
     assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 2)
     assert walked(ports) == [("s_0001", "repeat"), ("s_0001", "complete")]
+
+
+def test_a_step_that_does_not_exist_is_told_at_load(tmp_path: Path) -> None:
+    folder = shutil.copytree(ROOT, tmp_path, dirs_exist_ok=True) / ".agent/demo"
+    registry = folder / "steps_registry.json"
+    registry.write_text(registry.read_text().replace('"next": "s_b2c1"', '"next": "s_b2c2"'))
+    with pytest.raises(DefinitionError) as raised:
+        load_agent(folder, root=tmp_path)
+    assert [problem.code for problem in raised.value.problems if problem.severity == "error"] == ["SF703"]
 
 
 def test_only_a_step_that_may_complete_is_a_closure() -> None:

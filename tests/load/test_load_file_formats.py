@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 from load_cases import DEFINITIONS
 
 from stepflow.load.agent_file import AgentFile
+from stepflow.load.check_file import CheckRegistry
 from stepflow.load.registry_file import GateRegistry
 from stepflow.load.shapes import FileModel
 
@@ -43,6 +44,15 @@ def test_a_wrong_value_breaks_the_published_schema(file: str, path: list[str], v
         node = node[key]
     node[path[-1]] = value
     assert not Draft202012Validator(MODELS[file].model_json_schema()).is_valid(document)
+
+
+def test_a_registry_of_the_check_dialect_fits_its_published_schema() -> None:
+    schema = CheckRegistry.model_json_schema()
+    Draft202012Validator.check_schema(schema)
+    document = json.loads((DEFINITIONS / "valid/check-flow/.agent/demo/steps_registry.json").read_text())
+    Draft202012Validator(schema).validate(document)
+    document["steps"]["s_a8f3"]["check"]["onFail"]["maxRetries"] = -1
+    assert not Draft202012Validator(schema).is_valid(document)
 
 
 def test_needed_keys_are_required_and_null_is_allowed_only_where_it_says_something() -> None:
