@@ -219,11 +219,15 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentVerdict:
-    """The agent's completion type (registry.md §2.4). `config` is as written, with old names made new."""
+    """The agent's completion type (registry.md §2.4). `config` is as written, with old names made new.
+
+    `handler` is the code of `meta:custom` where that is a file of the agent, as it was at load.
+    """
 
     type: VerdictType
     max_iterations: int
     config: JsonObject = field(default_factory=dict)
+    handler: SourceText | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from stepflow.domain.definition import AgentVerdict
+from stepflow.domain.definition import AgentVerdict, SourceText
 from stepflow.domain.words import VerdictType
 from stepflow.load.agent_file import VerdictConfig
 from stepflow.load.agent_layout import OLD_VERDICT_TYPES
@@ -57,12 +57,14 @@ def check_verdict(
         return None
     at = f"{_AT}/config" if "config" in settings.model_fields_set else _AT
     _check_config(kind, settings.config, at, found, demanded=written)
+    handler = None
     if kind is VerdictType.META_CUSTOM:
-        _check_handler(settings.config, found, folder=folder, allowed=allow_custom)
+        handler = _handler(settings.config, found, folder=folder, allowed=allow_custom)
     return AgentVerdict(
         type=kind,
         max_iterations=settings.config.max_iterations or DEFAULT_MAX_ITERATIONS,
         config=settings.config.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        handler=handler,
     )
 
 
@@ -119,21 +121,23 @@ def _check_part(part: CompositePart, at: str, found: FileFindings) -> None:
     _check_config(kind, part.config or VerdictConfig(), place, found, demanded=True)
 
 
-def _check_handler(config: VerdictConfig, found: FileFindings, *, folder: AgentFolder, allowed: bool) -> None:
+def _handler(config: VerdictConfig, found: FileFindings, *, folder: AgentFolder, allowed: bool) -> SourceText | None:
+    """The code of a handler that is a file; None for one that is a module, and after a problem."""
     if not allowed:
         message = 'the verdict type "meta:custom" runs the agent\'s own code, which this run does not allow'
         found.add("SF206", f"{_AT}/type", message, "Start the run with allow-custom-verdict, or use another type.")
     path = config.handler_path
     at = f"{_AT}/config/handlerPath"
     if not path or not path.strip():
-        return
+        return None
     if not path.endswith(".py"):
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", path):
             message = f'"handlerPath" is {shown(path)}, but it must be a dotted Python name or a ".py" file'
             found.add("SF204", at, message, "Name a module, or a file inside the agent folder.")
-        return
+        return None
     try:
-        folder.read(path)
+        return SourceText(text=folder.read(path), file=path)
     except FileFault as fault:
         code = "SF109" if fault.kind is FaultKind.UNSAFE else "SF204"
         found.add(code, at, f'"handlerPath": the file "{path}" {fault.message}', "Name a file of the agent folder.")
+        return None

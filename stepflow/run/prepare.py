@@ -21,6 +21,7 @@ from stepflow.run.checks import check_boundary, check_budget, check_request, uns
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.context import issue_text
 from stepflow.run.input_types import Provider
+from stepflow.run.own_verdict import open_verdict
 from stepflow.run.subject import issue_number, read_subject
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import Issue
     from stepflow.llm import Scenario
-    from stepflow.ports import Clock, Model
+    from stepflow.ports import Clock, CustomVerdict, Model
     from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
     from stepflow.run.subject import Subject
@@ -50,6 +51,7 @@ class Prepared:
     resources: ExitStack
     told: Taken = field(default_factory=Taken)
     notes: tuple[str, ...] = ()
+    verdict: CustomVerdict | None = None
 
 
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
@@ -84,6 +86,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             model=recording or model,
             recording=recording,
             limits=limits_of(agent, inputs, now=now),
+            verdict=open_verdict(agent, args),
             resources=opened.pop_all(),
         )
 

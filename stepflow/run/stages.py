@@ -66,6 +66,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
             schemas=LoadedSchemas(),
             journal=journal,
             clock=clock,
+            verdict=prepared.verdict,
         )
         result = run_flow(prepared.agent, facts, ports, fold([started]))
         work = _collect(prepared, facts, toolbox, journal, seen=result.tree)
