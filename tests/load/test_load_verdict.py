@@ -48,6 +48,18 @@ def test_every_type_loads_with_its_config(kind: str, tmp_path: Path, templates: 
     assert {problem.code for problem in agent.problems} <= {"SF110"}
 
 
+@pytest.mark.parametrize(("written", "most"), [(None, 100), (5, 5), (100, 100), (500, 100)])
+def test_the_check_dialect_runs_at_most_100_steps_and_fewer_when_told(
+    written: int | None, most: int, tmp_path: Path, templates: Path
+) -> None:
+    root = Case(folder=DEFINITIONS / "valid/check-flow", data={}).build(tmp_path)
+    config = {} if written is None else {"maxIterations": written}
+    edit_json(root / ".agent/demo/agent.json", "set", "/behavior/completionConfig", config)
+    agent = load_agent("demo", root=root, templates=templates)
+    assert agent.verdict.max_iterations == most
+    assert agent.dialect == "check"
+
+
 @pytest.mark.parametrize(("old", "new"), OLD_VERDICT_TYPES.items())
 def test_every_old_name_is_read_as_the_new_one(old: str, new: str, tmp_path: Path, templates: Path) -> None:
     root = repository(tmp_path, {"type": old, "config": GOOD[new]})
