@@ -35,12 +35,11 @@ class Outcomes:
 
     def check_rules(self, high: int) -> None:
         """Report an outcome that leads nowhere, and keys that are never reached."""
-        if self.check.on_pass is None and self.check.on_fail is None:
-            if not self.found.failed_at(f"{re.escape(self.at)}/on(Pass|Fail)"):
-                message = f'step "{self.step_id}": the check has neither "onPass" nor "onFail"'
-                self.found.add(
-                    "SF702", self.at, message, 'Say in "onPass" what follows, for example {"next": "<step id>"}.'
-                )
+        if not self.rules("onPass") and not self.rules("onFail"):
+            if not self.found.failed_at(f"{re.escape(self.at)}/on(Pass|Fail)(/.*)?"):
+                message = f'step "{self.step_id}": neither "onPass" nor "onFail" of the check says what follows'
+                fix = 'Write "onPass", for example {"next": "<step id>"}.'
+                self.found.add("SF702", self.at, message, fix)
             return
         for key in ("onPass", "onFail"):
             self._check_targets(key)

@@ -96,11 +96,12 @@ class CheckPromptDesk:
             fault = f'has both "path" and "{given[0]}"'
         elif entry.path is None and not (entry.c1 and entry.c2 and entry.c3):
             fault = 'has neither "path" nor "c1", "c2" and "c3"'
-        elif entry.path is None and entry.fallback is not None:
-            fault = 'has a "fallback", which only a "path" may have'
         if fault and not self.found.at(at):
             fix = 'Write {"c1": "steps", "c2": "phase", "c3": "<name>"}, or {"path": "<file>"}.'
             self.found.add("SF701", at, f'step "{node.id}": the prompt reference {fault}', fix)
+        if entry.path is None and entry.fallback is not None:
+            message = f'step "{node.id}": "fallback" has no effect beside an address, only beside a "path"'
+            self.found.add("SF111", child(at, "fallback"), message, "Remove the key, or leave it.")
         parts = [check_part(at, key, getattr(entry, key), self.found) for key in _PARTS]
         paths = [self._safe(node, getattr(entry, key), child(at, key)) for key in ("path", "fallback")]
         return not fault and all(parts) and all(paths) and not self.found.at(at)

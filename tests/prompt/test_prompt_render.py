@@ -39,6 +39,25 @@ def test_only_uv_placeholders_are_replaced(text, expected):
     assert render(make_step(text), variables) == RenderedPrompt(text=expected, source="prompts/steps/f_default.md")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{issue} {{issue}} {uv-issue} {{uv-issue}}", "7 7 7 7"),
+        ("{other} {{other}} {} {a.b} {input_text}", "{other} {{other}} {} {a.b} {input_text}"),
+        ("{{{issue}}} {{issue} {braced}", "{7} {7 {issue}"),
+    ],
+)
+def test_in_the_check_dialect_bare_names_are_replaced_where_they_are_supplied(text, expected):
+    variables = Variables(texts={"issue": "7", "braced": "{issue}"})
+    assert render(make_step(text, bare_names=True), variables).text == expected
+
+
+def test_in_the_check_dialect_only_a_uv_name_must_be_supplied():
+    failure = render(make_step("{nothing} {uv-plan}", bare_names=True), texts())
+    assert isinstance(failure, PromptFailure)
+    assert 'variable "plan" is used but nothing supplies it' in failure.message
+
+
 @PROPERTY
 @given(value=st.text(alphabet="{}uv-xinput_te section:") | st.sampled_from(["{uv-x}", "{section:s}", "{input_text}"]))
 def test_what_is_put_in_is_never_looked_at_again(value):
