@@ -86,6 +86,17 @@ def test_conditions_are_combined(operator: str, conditions: list, why: str | Non
     assert finished(VerdictType.META_COMPOSITE, {"operator": operator, "conditions": conditions}) == why
 
 
+def test_a_graph_is_never_finished_by_its_verdict() -> None:
+    assert finished(VerdictType.DETECT_GRAPH, closure=True) is None
+
+
+def test_conditions_that_say_nothing_never_finish() -> None:
+    odd = ["text", {"type": "detect:graph"}, {"type": "count:check", "config": "none"}]
+    for operator in ("and", "or", "first"):
+        assert finished(VerdictType.META_COMPOSITE, {"operator": operator, "conditions": odd}) is None
+        assert finished(VerdictType.META_COMPOSITE, {"operator": operator}) is None
+
+
 def test_polling_ends_with_the_answer_of_a_closure_step_only() -> None:
     assert finished(VerdictType.POLL_STATE) is None
     assert finished(VerdictType.POLL_STATE, closure=True) == "the closing step has answered"

@@ -11,6 +11,7 @@ import pytest
 
 from stepflow.domain.check import OutcomeRule
 from stepflow.domain.command import CommandResult
+from stepflow.domain.conversation import ModelFault
 from stepflow.domain.definition import AgentDefinition, SourceText, StepPrompt
 from stepflow.domain.event import IterationStarted, Routed, RunStarted, StepAnswered, UserSpoke
 from stepflow.domain.run import Limits
@@ -182,3 +183,36 @@ def test_a_step_that_does_not_exist_is_told_at_load(tmp_path: Path) -> None:
 def test_only_a_step_that_may_complete_is_a_closure() -> None:
     kinds = [one.kind for one in code_improver().steps.values()]
     assert kinds == [StepKind.WORK, StepKind.WORK, StepKind.CLOSURE]
+
+
+def test_a_check_question_that_cannot_be_rendered_ends_the_run_and_names_its_file() -> None:
+    agent = make_agent(make_check_step("s_0001", (DONE,), (), question="Did {uv-nobody} agree?"))
+    result, ports = play(agent, [says("worked")])
+    assert result.outcome is Outcome.INVALID_DEFINITION
+    assert 'checks/s_0001.md) cannot be rendered: variable "nobody" is used' in result.reason
+    assert ports.journal.of(StepAnswered) == []
+
+
+def test_where_the_result_stands_in_the_answer_the_validation_entrys_schema_costs_format_retries() -> None:
+    entry = make_entry("s_0001", schema={"type": "object", "required": ["summary"]})
+    agent = make_agent(make_check_step("s_0001", (DONE,), (), schema={"type": "object"}, validation=entry))
+    result, ports = play(agent, [says('{"result": "ok"}'), says('{"result": "ok", "summary": "all of it"}')])
+    assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 1)
+    assert [event.errors for event in ports.journal.of(UserSpoke)] == [["(answer): 'summary' is a required property"]]
+    result, ports = play(agent, [says('{"result": "ok"}')] * 3 + [ModelFault(reason="gone")])
+    assert (result.outcome, walked(ports)) == (Outcome.MODEL_FAILED, [("s_0001", "repeat")])
+
+
+@pytest.mark.parametrize("replies", [[], [says("worked")]], ids=["in the step", "in its check"])
+def test_a_model_that_fails_ends_the_run_wherever_it_was_asked(replies: list[Reply]) -> None:
+    result, _ports = play(code_improver(), [*replies, ModelFault(reason="the key is wrong")])
+    assert (result.outcome, result.reason) == (Outcome.MODEL_FAILED, "Flow loop: the key is wrong")
+
+
+def test_a_handed_off_key_that_is_missing_is_told() -> None:
+    step = make_check_step("s_0001", (DONE,), ())
+    assert step.check is not None
+    agent = make_agent(replace(step, check=replace(step.check, handoff_keys=("plan", "diff"))))
+    result, ports = play(agent, [says('{"result": "ok", "handoff": {"plan": "p"}}')])
+    assert result.handoff == {"s_0001": {"plan": "p"}}
+    assert '[StepFlow] Handoff field "diff" missing' in ports.journal.notes()
