@@ -127,8 +127,6 @@ class _Compiler:
         self, files: PromptFiles | None, gates: Mapping[str, Gate]
     ) -> tuple[dict[str, StepPrompt], dict[str, SourceText]]:
         """The prompts of the steps, and the sections that they take in."""
-        if files is None:
-            return {}, {}
         action = closure_action(self.agent)
         desk = PromptDesk(files=files, nodes=self.nodes, gates=gates, closure_action=action, found=self.found)
         prompts = desk.prompts()

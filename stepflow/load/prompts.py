@@ -41,9 +41,12 @@ class FoundPrompt:
 
 @dataclass(kw_only=True)
 class PromptDesk:
-    """Finds the prompt of every step; each section is looked up when the first prompt takes it in."""
+    """Finds the prompt of every step; each section is looked up when the first prompt takes it in.
 
-    files: PromptFiles
+    Without `files`, whose place could not be told, only what the registry itself says of prompts is checked.
+    """
+
+    files: PromptFiles | None
     nodes: Nodes
     gates: Mapping[str, Gate]
     closure_action: ClosureAction | None
@@ -66,13 +69,14 @@ class PromptDesk:
 
     def _find(self, node: Node, fallback: Prompt | None) -> Prompt | None:
         """The text to render; None after a problem was reported, or when the address is not sound."""
-        entry = node.entry
-        if not entry.c2 or not entry.c3 or any(self.found.at(child(node.at, key)) for key in _ADDRESS_KEYS):
+        entry, files = node.entry, self.files
+        unsound = any(self.found.at(child(node.at, key)) for key in _ADDRESS_KEYS)
+        if files is None or not entry.c2 or not entry.c3 or unsound:
             return None
         address = Address(c2=entry.c2, c3=entry.c3, edition=entry.edition or DEFAULT_EDITION)
-        plain = self.files.path(address, None)
-        adapted = self._adapted(node, address)
-        prompt = adapted or self.files.read(plain)
+        plain = files.path(address, None)
+        adapted = self._adapted(node, address, files)
+        prompt = adapted or files.read(plain)
         if prompt is None and fallback is not None:
             message = f'step "{node.id}": the prompt file "{plain}" is missing or empty, '
             message += f'the template "{entry.fallback_key}" is used'
@@ -81,16 +85,16 @@ class PromptDesk:
         if prompt is None:
             self._report_none(node, plain)
         elif adapted is None and entry.adaptation:
-            own = self.files.path(address, entry.adaptation)
+            own = files.path(address, entry.adaptation)
             message = f'step "{node.id}": the adaptation file "{own}" is missing, "{plain}" is used'
             self.found.add("SF502", node.at, message, 'Write the file, or remove "adaptation".')
         return prompt
 
-    def _adapted(self, node: Node, address: Address) -> Prompt | None:
+    def _adapted(self, node: Node, address: Address, files: PromptFiles) -> Prompt | None:
         adaptation = node.entry.adaptation
         if not adaptation and node.kind is StepKind.CLOSURE and self.closure_action in _CLOSURE_ADAPTATIONS:
             adaptation = self.closure_action
-        return self.files.read(self.files.path(address, adaptation)) if adaptation else None
+        return files.read(files.path(address, adaptation)) if adaptation else None
 
     def _report_none(self, node: Node, path: str) -> None:
         key = node.entry.fallback_key
@@ -105,7 +109,7 @@ class PromptDesk:
         if key is None:
             return None
         if key in TEMPLATE_KEYS:
-            return self.files.shipped(key)
+            return self.files.shipped(key) if self.files else None
         form = key.replace(".", "_").replace("-", "_")
         hint = f' (did you mean "{form}"?)' if form in TEMPLATE_KEYS else nearest(key, TEMPLATE_KEYS)
         message = f'step "{node.id}": there is no fallback template "{key}"{hint}'

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from stepflow.cli import main
 from tests.checkout import git
+from tests.load.load_cases import cases
 
 
 @pytest.fixture
@@ -37,6 +39,28 @@ def test_a_broken_agent_shows_all_its_problems_with_lines_and_exit_2(broken: Pat
     assert f".agent/fixer/steps_registry.json:{validator}: error SF603" in out
     assert "fixer: 2 errors" in out
     assert err == ""
+
+
+def test_twenty_five_planted_errors_are_told_at_once_each_on_its_line(tmp_path: Path, monkeypatch, capsys) -> None:
+    case = next(case for case in cases("invalid") if case.name == "twenty-five-errors")
+    monkeypatch.chdir(case.build(tmp_path))
+    text = Path(".agent/demo/steps_registry.json").read_text()
+    assert main(["validate", "demo"]) == 2
+    *told, total = capsys.readouterr().out.splitlines()
+    pattern = r"\.agent/demo/steps_registry\.json:(\d+): error (SF\d{3}) .+ \((/\S*)\)\. Fix: .+\."
+    found = [re.fullmatch(pattern, line) for line in told]
+    assert [match and match[2] for match in found] == [one["code"] for one in case.data["problems"]]
+    for match in filter(None, found):
+        assert what_stands_at(json.loads(text), match[3]) in text.splitlines()[int(match[1]) - 1]
+    assert (len(told), total) == (25, "demo: 25 errors")
+
+
+def what_stands_at(document: object, pointer: str) -> str:
+    """What the line of a JSON Pointer must show: the value, or the key of an object or a list."""
+    key = ""
+    for key in pointer.split("/")[1:]:
+        document = document[int(key) if isinstance(document, list) else key]  # type: ignore[index]
+    return f'"{key}"' if isinstance(document, dict | list) else json.dumps(document)
 
 
 def test_json_is_a_list_of_problems(broken: Path, capsys) -> None:

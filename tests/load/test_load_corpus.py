@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from stepflow.domain.problem import Problem, Severity
 from stepflow.errors import DefinitionError
 from stepflow.load import load_agent, validate_agent
 from stepflow.load.codes import CODES
+
+#: Where the codes are specified; not part of the repository.
+SPEC = Path(__file__).parents[2].parent / "shared" / "spec" / "registry.md"
 
 #: Raised by `check_arguments`, tested in test_load_arguments.py.
 ARGUMENTS = {"SF209"}
@@ -49,6 +53,14 @@ def test_a_valid_definition_loads_with_the_expected_notes(case: Case, tmp_path: 
 def test_every_code_has_a_case() -> None:
     shown = {one["code"] for case in cases("invalid") for one in case.data["problems"]}
     assert shown == set(CODES) - ARGUMENTS
+
+
+def test_every_code_of_the_specification_is_in_the_table_with_its_severity() -> None:
+    if not SPEC.exists():
+        pytest.skip("the specification lies beside the repository only where it is written")
+    rows = re.findall(r"\| (SF\d{3}) ([EWN]) \|", SPEC.read_text(encoding="utf-8"))
+    specified = {code: {"E": "error", "W": "warning", "N": "note"}[letter] for code, letter in rows}
+    assert specified == {code: row.severity for code, row in CODES.items()}
 
 
 def test_codes_are_sorted_and_written_once() -> None:
