@@ -104,15 +104,20 @@ def _fault(parameter: Parameter, value: JsonValue) -> str | None:
         return f"of the type {parameter.type}"
     if isinstance(value, int | float) and not isinstance(value, bool):
         if parameter.minimum is not None and value < parameter.minimum:
-            return f"at least {json.dumps(parameter.minimum)}"
+            return f"at least {_as_written(parameter.minimum)}"
         if parameter.maximum is not None and value > parameter.maximum:
-            return f"at most {json.dumps(parameter.maximum)}"
+            return f"at most {_as_written(parameter.maximum)}"
     if parameter.pattern is not None and isinstance(value, str) and not re.search(parameter.pattern, value):
         return f"like the pattern {parameter.pattern}"
     items = value if isinstance(value, list) else [value]
     if parameter.enum is not None and any(not _in(item, parameter.enum) for item in items):
         return f"one of {', '.join(shown(one) for one in parameter.enum)}"
     return None
+
+
+def _as_written(number: float) -> str:
+    """A bound as its author wrote it: 5, not 5.0."""
+    return json.dumps(int(number) if number == int(number) else number)
 
 
 def _in(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:

@@ -8,6 +8,7 @@ A case is a folder with the agent itself (`.agent/<name>/…`), or a `case.yaml`
   edits   lists of [file, set, pointer, value] or [file, remove, pointer], on JSON files of the agent
   write, write_hex, pad, link, delete   files of the agent made, grown to a size, linked or removed
   agent, options   what is loaded (default demo), and with which options
+  arguments, issue   arguments of a run and its issue: the problems are then those of the arguments
 """
 
 from __future__ import annotations
