@@ -54,7 +54,7 @@ bounds: ## the fast tests with RESOLUTION=lowest-direct or =highest instead of t
 
 lint: $(VENV)/.dev ## every static check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy && $(BIN)/mypy examples/run_agent.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/stepflow.yml

@@ -1,1 +1,75 @@
-"""stepflow: runs AI agents on a repository's issues, one declared step at a time."""
+"""stepflow: runs AI agents on a repository's issues, one declared step at a time.
+
+Takes: an agent definition and a model. Gives: the Python API (README "From Python"), each name loaded when it is used.
+May touch: nothing; `import stepflow` loads no other module.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.problem import Problem
+    from stepflow.domain.report import AgentResult, HistoryEntry, RunReport
+    from stepflow.domain.run import Limits
+    from stepflow.domain.words import Outcome
+    from stepflow.errors import DefinitionError, StepflowError
+    from stepflow.llm import AnthropicModel, ScriptedModel, load_scenario
+    from stepflow.load import load_agent, validate_agent
+    from stepflow.report import LogEntry
+    from stepflow.run.outside import Boundary
+    from stepflow.run.runner import StepFlowRunner
+    from stepflow.toolbox import Toolbox, ToolboxOptions
+
+__all__ = [
+    "AgentDefinition",
+    "AgentResult",
+    "AnthropicModel",
+    "Boundary",
+    "DefinitionError",
+    "HistoryEntry",
+    "Limits",
+    "LogEntry",
+    "Outcome",
+    "Problem",
+    "RunReport",
+    "ScriptedModel",
+    "StepFlowRunner",
+    "StepflowError",
+    "Toolbox",
+    "ToolboxOptions",
+    "load_agent",
+    "load_scenario",
+    "validate_agent",
+]
+
+_ROOMS = {
+    "stepflow.domain.definition": ("AgentDefinition",),
+    "stepflow.domain.problem": ("Problem",),
+    "stepflow.domain.report": ("AgentResult", "HistoryEntry", "RunReport"),
+    "stepflow.domain.run": ("Limits",),
+    "stepflow.domain.words": ("Outcome",),
+    "stepflow.errors": ("DefinitionError", "StepflowError"),
+    "stepflow.llm": ("AnthropicModel", "ScriptedModel", "load_scenario"),
+    "stepflow.load": ("load_agent", "validate_agent"),
+    "stepflow.report": ("LogEntry",),
+    "stepflow.run.outside": ("Boundary",),
+    "stepflow.run.runner": ("StepFlowRunner",),
+    "stepflow.toolbox": ("Toolbox", "ToolboxOptions"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """A name of the API, from the room that has it."""
+    room = next((room for room, names in _ROOMS.items() if name in names), None)
+    if room is None:
+        raise AttributeError(f"module 'stepflow' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(room), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """What completion offers."""
+    return sorted({*globals(), *__all__})

@@ -7,6 +7,7 @@ May touch: reads the one file.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -18,7 +19,7 @@ from stepflow.llm.scenario import Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
-    from pathlib import Path
+    from os import PathLike
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _HINT = (
@@ -27,10 +28,10 @@ _HINT = (
 )
 
 
-def load_scenario(path: Path) -> Scenario:
+def load_scenario(path: str | PathLike[str]) -> Scenario:
     """Read a scenario file. Every problem is named with its line and place in one `InputError`."""
     try:
-        return parse_scenario(path.read_text(encoding="utf-8"), name=str(path))
+        return parse_scenario(Path(path).read_text(encoding="utf-8"), name=str(path))
     except OSError as exc:
         raise InputError(
             f"The scenario {path} cannot be read: {exc.strerror}.",

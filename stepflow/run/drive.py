@@ -54,13 +54,13 @@ def drive_run(
     ):
         place = Place()
         journal = Fanout(file, place, log, *listeners)
-        ending = _guarded(lambda: run_stages(prepared, journal, clock, cancellation), journal, place)
+        ending = guarded(lambda: run_stages(prepared, journal, clock, cancellation), journal, place)
         cancellation.hold()
         if ending.untold:
             finish = Finish(
                 prepared=prepared, facts=facts_of(prepared), work=Work(), journal=journal, cancellation=cancellation
             )
-            _guarded(lambda: tell_failure(finish, ending), journal, place)
+            guarded(lambda: tell_failure(finish, ending), journal, place)
         success = ending.outcome is Outcome.COMPLETED
         journal.append(RunFinished(outcome=ending.outcome, reason=ending.reason, success=success))
     report = collect_run(prepared)
@@ -90,7 +90,7 @@ class Place:
                 pass
 
 
-def _guarded(work: Callable[[], Ending], journal: Journal, place: Place) -> Ending:
+def guarded(work: Callable[[], Ending], journal: Journal, place: Place) -> Ending:
     """The run's own handler: what ends a run from outside its logic becomes an outcome with a reason."""
     try:
         return work()

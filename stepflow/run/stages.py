@@ -62,7 +62,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
             model=prepared.model,
             tools=toolbox,
             commands=toolbox,
-            guards=toolbox.guards(_validators(prepared.agent)),
+            guards=toolbox.guards(validators_of(prepared.agent)),
             schemas=LoadedSchemas(),
             journal=journal,
             clock=clock,
@@ -125,7 +125,8 @@ def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarte
     )
 
 
-def _validators(agent: AgentDefinition) -> tuple[Validator, ...]:
+def validators_of(agent: AgentDefinition) -> tuple[Validator, ...]:
+    """Every validator that a run of this agent may start."""
     entries = (step.validation for step in agent.steps.values() if step.validation)
     return tuple(condition.validator for entry in entries for condition in entry.conditions)
 

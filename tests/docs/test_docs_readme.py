@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -224,9 +225,20 @@ def test_every_command_of_the_readme_exists() -> None:
                 assert command in COMMANDS
 
 
-def test_blocks_of_other_languages_are_pictures() -> None:
+def test_there_are_blocks_of_no_other_language() -> None:
     languages = {block.language for block in readme_blocks()}
-    assert languages == {"mermaid", "sh", "yaml", "json", "markdown"}
+    assert languages == {"mermaid", "sh", "yaml", "json", "markdown", "python"}
+
+
+def test_the_program_to_paste_runs_the_agent_of_the_examples(tmp_path: Path, monkeypatch, capsys) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "examples" / "checkout").mkdir()
+    monkeypatch.chdir(tmp_path / "examples")
+    (program,) = [block.text for block in readme_blocks() if block.language == "python"]
+    exec(compile(program, "README.md", "exec"), {})
+    first, *history = capsys.readouterr().out.splitlines()
+    assert first == "True Completion loop: anybody would be glad to get it 4"
+    assert history[1] == "closure.greet closing short and clear"
 
 
 def test_the_demo_leaves_what_the_readmes_next_command_needs(tmp_path: Path) -> None:
