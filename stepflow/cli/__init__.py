@@ -24,6 +24,7 @@ COMMANDS = {
     "validate": "show every problem of every agent at once",
     "preflight": "show, before a token is spent, what stands in the way of a run",
     "graph": "draw an agent's step graph",
+    "schema": "print the JSON Schema of a file format, for editors",
 }
 
 #: Commands that are given a key or a token, or whose tools run as the same user beside this process.

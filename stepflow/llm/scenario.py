@@ -116,3 +116,11 @@ class Scenario(_Shape):
     def queues(self) -> dict[str, tuple[Turn, ...]]:
         """The lists of turns: by step id, or the one list under `turns`."""
         return dict(self.steps) if self.steps is not None else {"turns": self.turns or ()}
+
+
+def scenario_schema() -> JsonObject:
+    """JSON Schema of a scenario file."""
+    schema: JsonObject = Scenario.model_json_schema()
+    one_order: JsonValue = [{"required": ["turns"]}, {"required": ["steps"]}]
+    head: JsonObject = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A stepflow scenario"}
+    return {**schema, **head, "oneOf": one_order}

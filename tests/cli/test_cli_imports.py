@@ -23,7 +23,9 @@ print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})
 """
 
 
-@pytest.mark.parametrize("words", [["--help"], ["validate"], ["validate", "--format", "github"], ["graph", "fixer"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["validate"], ["validate", "--format", "github"], ["graph", "fixer"], ["schema", "registry"]]
+)
 def test_these_commands_load_neither_the_models_nor_githubs_library(words: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-c", PROGRAM, *words], cwd=CHECKOUT, capture_output=True, text=True, check=True

@@ -1,0 +1,86 @@
+"""Our file formats for editors and for the reference page.
+
+Takes: the models, and `fields.yaml` beside this file. Gives: JSON Schemas with a description of every key.
+May touch: `fields.yaml` of the package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, cast
+
+import yaml
+
+from stepflow.load.agent_file import AgentFile
+from stepflow.load.registry_file import GateRegistry
+
+if TYPE_CHECKING:
+    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.load.shapes import FileModel
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldNote:
+    """`source` is a mark such as S4; `otherwise` is what stands for a key that is left out, empty if its model says."""
+
+    source: str
+    text: str
+    otherwise: str = ""
+
+
+def agent_schema() -> JsonObject:
+    """JSON Schema of `agent.json`, in the layout of today."""
+    return _published(AgentFile, "A stepflow agent (agent.json)")
+
+
+def registry_schema() -> JsonObject:
+    """JSON Schema of `steps_registry.json`."""
+    return _published(GateRegistry, "A stepflow step registry (steps_registry.json)")
+
+
+@cache
+def field_notes() -> dict[str, dict[str, FieldNote]]:
+    """Model → key → note."""
+    text = (files("stepflow.load") / "fields.yaml").read_text(encoding="utf-8")
+    noted = cast("dict[str, dict[str, list[str]]]", yaml.safe_load(text))
+    return {model: {key: _note(row) for key, row in keys.items()} for model, keys in noted.items()}
+
+
+def _note(row: list[str]) -> FieldNote:
+    source, text, *rest = row
+    return FieldNote(source=source, text=text, otherwise=rest[0] if rest else "")
+
+
+def _published(model: type[FileModel], title: str) -> JsonObject:
+    schema = cast("JsonObject", model.model_json_schema())
+    definitions = cast("dict[str, JsonObject]", schema.pop("$defs"))
+    for name, definition in {model.__name__: schema, **definitions}.items():
+        _describe(name, definition)
+    address: JsonObject = {"type": "string", "description": "Address of this schema, for editors."}
+    properties = cast("JsonObject", schema["properties"])
+    return {
+        **{"$schema": DRAFT, "title": title, **schema},
+        "properties": {"$schema": address, **properties},
+        "$defs": cast("JsonValue", definitions),
+    }
+
+
+def _describe(name: str, definition: JsonObject) -> None:
+    """Put the notes in, and take out what only says how the models are built."""
+    definition.pop("title", None)
+    definition.pop("description", None)
+    notes = field_notes().get(name, {})
+    for key, schema in cast("dict[str, JsonObject]", definition.get("properties") or {}).items():
+        schema.pop("title", None)
+        if isinstance(schema.get("default"), dict):
+            del schema["default"]
+        if key in notes:
+            schema["description"] = _plain(notes[key])
+
+
+def _plain(note: FieldNote) -> str:
+    return f"{note.text} Left out: {note.otherwise}." if note.otherwise else note.text
