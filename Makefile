@@ -60,8 +60,9 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/stepflow.yml
 	$(BIN)/zizmor --offline --quiet . tests/e2e/stepflow.yml
 
-docs: $(VENV)/.dev ## the documents' tables and the README's picture, made again
+docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's picture, made again
 	$(BIN)/python -m tests.docs.tables --write
+	$(BIN)/python -m tests.docs.reference --write
 	$(BIN)/python -m tests.docs.picture
 
 lock: $(VENV)/.dev ## write the hash-locked requirements again

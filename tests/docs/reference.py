@@ -1,0 +1,239 @@
+"""The reference page of the agent files, made from what it describes. `python -m tests.docs.reference --write`.
+
+Takes: the published schemas, the notes beside the models, the closed words, the rule table and the corpus of invalid
+definitions. Gives: Markdown. May touch: docs/registry.md with `--write`; a temporary folder for the corpus.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from stepflow.complete.extract import EXTRACTORS
+from stepflow.domain.problem import Problem
+from stepflow.domain.words import INTENTS_OF_KIND, VerdictType
+from stepflow.gate.read import ALIASES
+from stepflow.load import check_arguments, load_agent, validate_agent
+from stepflow.load.agent_layout import _MOVES, OLD_VERDICT_TYPES
+from stepflow.load.codes import CODES
+from stepflow.load.published import agent_schema, field_notes, registry_schema
+from stepflow.load.registry_names import _CONDITIONS, _TOP
+from stepflow.load.verdict import _OPTIONAL, _REQUIRED
+from stepflow.prompt import TEMPLATE_KEYS
+from tests.docs.readme import ROOT
+from tests.docs.reference_words import (
+    EXTRACTED,
+    GROUPS,
+    HEAD,
+    ON_EXTRACTORS,
+    ON_OLD_NAMES,
+    ON_PROBLEMS,
+    ON_VERDICTS,
+    VERDICTS,
+)
+from tests.load.load_cases import Case, cases
+
+PAGE = ROOT / "docs" / "registry.md"
+
+#: Characters of a fix that the page shows: some list all the words there are.
+MOST_SHOWN = 200
+
+#: What the names in an object are.
+NAMES = {"steps": "<id>", "validationSteps": "<id>", "transitions": "<intent>"}
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        HEAD,
+        "## agent.json\n",
+        *_file(agent_schema(), "AgentFile"),
+        "### Verdict types\n",
+        ON_VERDICTS + _table(("type", "config", "finished, without gates"), _verdicts()),
+        "## steps_registry.json\n",
+        *_file(registry_schema(), "GateRegistry"),
+        "### Step kinds\n",
+        _table(("kind", "its answers may be"), _kinds()),
+        _aliases(),
+        "### Extractors\n",
+        ON_EXTRACTORS + _table(("name", "value"), _extractors()),
+        "### Shipped templates\n",
+        f"For `fallbackKey`: {_listed(TEMPLATE_KEYS)}.\n",
+        "## Old names\n",
+        ON_OLD_NAMES + _table(("old", "new"), _old_names()),
+        "## Problems\n",
+        ON_PROBLEMS,
+        *_rules(),
+    ]
+    return "\n".join(parts)
+
+
+def _file(schema: dict[str, Any], root: str) -> Iterator[str]:
+    """One table for each object of a file, in the order of its keys."""
+    todo, told = [(root, schema, "")], {root}
+    while todo:
+        name, shape, place = todo.pop(0)
+        if place:
+            yield f"### `{place}`\n"
+        yield _table(("key", "type", "default", "from", "meaning"), _keys(name, shape, schema["$defs"]))
+        inner = [
+            (model, schema["$defs"][model], f"{place}.{key}{suffix}".removeprefix(".").replace("<>", _named(key)))
+            for key, described in shape["properties"].items()
+            for model, suffix in _objects(described)
+            if model in field_notes() and model not in told
+        ]
+        told.update(model for model, _, _ in inner)
+        todo = [*inner, *todo]
+
+
+def _named(key: str) -> str:
+    return NAMES.get(key, "<name>")
+
+
+def _objects(schema: dict[str, Any], suffix: str = "") -> Iterator[tuple[str, str]]:
+    """The models that a key's value is made of, each with what stands between: a name or an index."""
+    if "$ref" in schema:
+        yield schema["$ref"].rpartition("/")[2], suffix
+    for branch in schema.get("anyOf", ()):
+        yield from _objects(branch, suffix)
+    if isinstance(schema.get("items"), dict):
+        yield from _objects(schema["items"], suffix + "[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from _objects(schema["additionalProperties"], suffix + ".<>")
+
+
+def _keys(name: str, shape: dict[str, Any], definitions: dict[str, Any]) -> Iterator[Sequence[str]]:
+    notes = field_notes()[name]
+    for key, schema in shape["properties"].items():
+        if key not in notes:
+            continue
+        note = notes[key]
+        default = note.otherwise or _default(schema)
+        shown = f"**`{key}`**" if key in shape.get("required", ()) else f"`{key}`"
+        yield shown, _type(schema, definitions), default, note.source, note.text
+
+
+def _default(schema: dict[str, Any]) -> str:
+    given = schema.get("default")
+    if given in (None, {}, []):
+        return ""
+    return f"`{str(given).lower() if isinstance(given, bool) else given}`"
+
+
+def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """A key's type in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return "any" if name == "JsonValue" else _type(definitions[name], definitions)
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type(branch, definitions) for branch in schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return " ".join(f"`{word}`" for word in schema.get("enum") or [schema["const"]])
+    match schema.get("type"):
+        case "array":
+            return f"list of {_type(schema['items'], definitions)}"
+        case "object" if isinstance(schema.get("additionalProperties"), dict):
+            inner = _type(schema["additionalProperties"], definitions)
+            return "object of any" if inner == "any" else f"name → {inner}"
+        case "string":
+            return f"text `{schema['pattern']}`" if "pattern" in schema else "text"
+        case "integer" | "number" as kind:
+            return {"integer": "whole number", "number": "number"}[kind] + _bound(schema)
+        case kind:
+            return str(kind or "any")
+
+
+def _bound(schema: dict[str, Any]) -> str:
+    if "minimum" in schema:
+        return f" ≥ {schema['minimum']}"
+    return f" > {schema['exclusiveMinimum']:g}" if "exclusiveMinimum" in schema else ""
+
+
+def _verdicts() -> Iterator[Sequence[str]]:
+    for kind in VerdictType:
+        needed = [f"**`{key}`**" for key in _REQUIRED.get(kind, ())]
+        yield f"`{kind}`", ", ".join([*needed, *(f"`{key}`" for key in _OPTIONAL.get(kind, ()))]), VERDICTS[kind]
+
+
+def _kinds() -> Iterator[Sequence[str]]:
+    for kind, intents in INTENTS_OF_KIND.items():
+        yield f"`{kind}`", _listed(sorted(intents)) + ", and always `abort`"
+
+
+def _aliases() -> str:
+    told = ", ".join(f"`{word}` for `{intent}`" for word, intent in ALIASES.items())
+    return f"An answer may also say {told}.\n"
+
+
+def _extractors() -> Iterator[Sequence[str]]:
+    """One row for all names of one extractor."""
+    for name, text in EXTRACTED.items():
+        same = [other for other in EXTRACTORS if EXTRACTORS[other] is EXTRACTORS[name]]
+        yield ", ".join(f"`{other}`" for other in same), text
+
+
+def _old_names() -> Iterator[Sequence[str]]:
+    yield from ((f"`{'.'.join(old)}`", f"`{'.'.join(new)}`") for old, new in _MOVES)
+    yield from ((f"verdict type `{old}`", f"`{new}`") for old, new in OLD_VERDICT_TYPES.items())
+    yield from ((f"`{old}`", f"`{new}`") for old, new in (*_TOP, _CONDITIONS))
+
+
+def _rules() -> Iterator[str]:
+    examples = _examples()
+    for digit, title in GROUPS.items():
+        rows = (
+            (f"<a id='{code.lower()}'></a>{code}", row.severity.value, row.rule, _example(examples.get(code)))
+            for code, row in CODES.items()
+            if code[2] == digit
+        )
+        yield f"### {title}\n\n" + _table(("code", "severity", "rule broken", "for example"), rows)
+
+
+def _example(problem: Problem | None) -> str:
+    if problem is None:
+        return ""
+    fix = (
+        problem.fix if len(problem.fix) <= MOST_SHOWN else problem.fix[: problem.fix.rindex(",", 0, MOST_SHOWN)] + ", …"
+    )
+    return f"{_marked(problem.message)}. *{_marked(fix)}*"
+
+
+def _marked(text: str) -> str:
+    """What is quoted in a message stands as code: it may hold characters that Markdown would read."""
+    quoted = text.split('"')
+    return "".join(f"`{part}`" if at % 2 and part else part for at, part in enumerate(quoted)).replace("<", "&lt;")
+
+
+def _examples() -> dict[str, Problem]:
+    """For each code the problem of the corpus that is told in the fewest words."""
+    told = [problem for case in cases("invalid") for problem in _problems(case)]
+    told.sort(key=lambda problem: (len(problem.message), problem.message), reverse=True)
+    return {problem.code: problem for problem in told}  # the last of a code stays
+
+
+def _problems(case: Case) -> tuple[Problem, ...]:
+    with tempfile.TemporaryDirectory() as name:
+        root = case.build(Path(name))
+        if "arguments" not in case.data:
+            return validate_agent(case.agent, root=root, **case.options)
+        agent = load_agent(case.agent, root=root, **case.options)
+        return check_arguments(agent, case.data["arguments"], issue=case.data.get("issue"))[1]
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.write_text(page(), encoding="utf-8")
+    elif PAGE.read_text(encoding="utf-8") != page():
+        sys.exit("docs/registry.md is not up to date: make docs")
