@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test whole demo npm e2e e2e-security bench-sandbox bounds lint docs lock cover clean
+.PHONY: help test properties whole demo npm e2e e2e-security bench-sandbox bounds lint docs lock cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ demo: $(VENV)/.run ## run the main job on the scripted model: no key, no network
 test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the engine rooms
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=
 	$(BIN)/python -m coverage report
+
+properties: $(VENV)/.dev ## the properties of loader, gate, flow and prompts, each on 2000 examples
+	STEPFLOW_PROPERTIES=2000 $(BIN)/python -m pytest -n 2 -m properties
 
 whole: $(VENV)/.dev ## whole runs of the action against loopback servers: every outcome, input and signal
 	$(BIN)/python -m pytest -n 2 -m whole

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stepflow.domain.attempt_event import (
@@ -29,6 +29,9 @@ from stepflow.gate.read import ALIASES
 from stepflow.ports import Ports, SchemaFailure
 from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
 from tests.fakes import ListJournal, RecordingTools, StillClock, TableGuards, answers
+from tests.tried import MARKS, tried
+
+pytestmark = MARKS
 
 WORK = ("analysis.plan", "done")
 AGENT = make_agent(
@@ -215,7 +218,7 @@ LIMITS = st.builds(
     deadline=st.sampled_from([None] * 8 + [1000, 1030, 1100]),
 )
 ENTRIES = st.tuples(st.sampled_from(FailureAction), st.integers(1, 3))
-quick = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+quick = tried(120)
 
 
 def run(world: World, limits: Limits, rule: tuple[FailureAction, int], state: RunState | None = None) -> FlowResult:

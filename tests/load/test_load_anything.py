@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from load_cases import DEFINITIONS, Case
 
@@ -18,6 +18,7 @@ from stepflow.domain.json import JsonValue
 from stepflow.domain.problem import Severity
 from stepflow.errors import DefinitionError
 from stepflow.load import load_agent, validate_agent
+from tests.tried import tried
 
 BASE = DEFINITIONS / "valid/issue-flow/.agent/demo"
 FILES = ("agent.json", "steps_registry.json", "schemas/issue.schema.json", "schemas/common.schema.json")
@@ -90,7 +91,7 @@ def check(files: dict[str, str], templates: Path, **options: bool) -> None:
     assert list(problems) == sorted(problems, key=lambda one: (one.file, one.line or 0, one.code))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@tried(100)
 @given(
     file=st.sampled_from(FILES),
     values=st.lists(JSON, min_size=1, max_size=3),
@@ -105,13 +106,13 @@ def test_a_mutated_agent_gives_a_definition_or_problems(
     check({file: json.dumps(document, indent=1)}, templates, allow_spec_violations=True, allow_custom_verdict=True)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@tried(40)
 @given(file=st.sampled_from(FILES), value=JSON)
 def test_any_json_gives_problems(file: str, value: JsonValue, templates: Path) -> None:
     check({file: json.dumps(value)}, templates)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@tried(40)
 @given(
     file=st.sampled_from([*FILES, "prompts/system.md", "prompts/steps/initial/issue/f_default.md"]),
     text=st.text(max_size=60)
