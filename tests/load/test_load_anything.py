@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import random
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from load_cases import DEFINITIONS, Case
 
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.json import JsonValue
-from stepflow.domain.problem import Severity
+from stepflow.domain.problem import Problem, Severity
 from stepflow.errors import DefinitionError
 from stepflow.load import load_agent, validate_agent
 from tests.tried import tried
@@ -74,21 +73,27 @@ def mutate(document: JsonValue, value: JsonValue, pick: random.Random) -> JsonVa
         return document
 
 
-def check(files: dict[str, str], templates: Path, **options: bool) -> None:
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sound agent, of which each example changes a file; made once: that takes longer than to load it."""
+    root = tmp_path_factory.mktemp("repository")
+    return Case(folder=DEFINITIONS / "valid/issue-flow", data={}).build(root) / ".agent/demo"
+
+
+def check(agent: Path, file: str, text: str, templates: Path, **options: bool) -> None:
     """Load; whatever is wrong must come out as problems that can be printed, sorted, with an error if it fails."""
-    with tempfile.TemporaryDirectory() as name:
-        root = Case(folder=DEFINITIONS / "valid/issue-flow", data={}).build(Path(name))
-        for file, text in files.items():
-            (root / ".agent/demo" / file).write_bytes(text.encode(errors="surrogatepass"))
-        try:
-            loaded: AgentDefinition | DefinitionError = load_agent("demo", root=root, templates=templates, **options)
-        except DefinitionError as error:
-            loaded = error
-        problems = validate_agent("demo", root=root, templates=templates, **options)
-    assert loaded.problems == problems
+    whole = (agent / file).read_bytes()
+    (agent / file).write_bytes(text.encode(errors="surrogatepass"))
+    try:
+        loaded: AgentDefinition | DefinitionError = load_agent(agent, templates=templates, **options)
+    except DefinitionError as error:
+        loaded = error
+    finally:
+        (agent / file).write_bytes(whole)
+    problems: list[Problem] = list(loaded.problems)
     assert isinstance(loaded, DefinitionError) == any(one.severity is Severity.ERROR for one in problems)
     assert "\n".join(str(problem) for problem in problems).encode() is not None
-    assert list(problems) == sorted(problems, key=lambda one: (one.file, one.line or 0, one.code))
+    assert problems == sorted(problems, key=lambda one: (one.file, one.line or 0, one.code))
 
 
 @tried(100)
@@ -98,18 +103,18 @@ def check(files: dict[str, str], templates: Path, **options: bool) -> None:
     pick=st.randoms(use_true_random=False),
 )
 def test_a_mutated_agent_gives_a_definition_or_problems(
-    file: str, values: list[JsonValue], pick: random.Random, templates: Path
+    file: str, values: list[JsonValue], pick: random.Random, agent: Path, templates: Path
 ) -> None:
     document = DOCUMENTS[file]
     for value in values:
         document = mutate(document, value, pick)
-    check({file: json.dumps(document, indent=1)}, templates, allow_spec_violations=True, allow_custom_verdict=True)
+    check(agent, file, json.dumps(document, indent=1), templates, allow_spec_violations=True, allow_custom_verdict=True)
 
 
 @tried(40)
 @given(file=st.sampled_from(FILES), value=JSON)
-def test_any_json_gives_problems(file: str, value: JsonValue, templates: Path) -> None:
-    check({file: json.dumps(value)}, templates)
+def test_any_json_gives_problems(file: str, value: JsonValue, agent: Path, templates: Path) -> None:
+    check(agent, file, json.dumps(value), templates)
 
 
 @tried(40)
@@ -118,8 +123,8 @@ def test_any_json_gives_problems(file: str, value: JsonValue, templates: Path) -
     text=st.text(max_size=60)
     | st.text(alphabet='-{}[]:",\n \tuv1a.!&*', max_size=60).map(lambda text: f"---\n{text}\n---\nx"),
 )
-def test_any_text_gives_problems(file: str, text: str, templates: Path) -> None:
-    check({file: text}, templates)
+def test_any_text_gives_problems(file: str, text: str, agent: Path, templates: Path) -> None:
+    check(agent, file, text, templates)
 
 
 @pytest.mark.parametrize(
