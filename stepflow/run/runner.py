@@ -23,8 +23,10 @@ from stepflow.journal import Fanout, MemoryJournal
 from stepflow.llm import ScriptedModel
 from stepflow.load import check_arguments
 from stepflow.ports import Ports
+from stepflow.prompt.intake import take_in
 from stepflow.report import ReportFacts, collect_report, log_entries
 from stepflow.run.clock import RehearsalClock, SystemClock
+from stepflow.run.context import removal_event
 from stepflow.run.drive import Place, guarded
 from stepflow.run.ending import Ending
 from stepflow.run.outside import finish_outside
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.event import Entry
+    from stepflow.domain.event import Entry, TextRemoved
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
     from stepflow.report import LogEntry
@@ -90,13 +92,14 @@ class StepFlowRunner:
         """Run the agent in the repository `cwd` (default: the current folder) and give the result, whatever happened.
 
         `args` are values for the agent's parameters; `args["issue"]` is the number of the issue. `variables` are more
-        `{uv-…}` for the prompts, `context_text` is shown to every step as data (the issue's text, say), `input_text`
-        fills `{input_text}`.
+        `{uv-…}` for the prompts, `context_text` is shown to every step as data (the issue's text, say; what people
+        would not see of it on GitHub's page is taken out), `input_text` fills `{input_text}`.
         """
         run_id, root = secrets.token_hex(6), str(Path(cwd or ".").resolve())
         memory, place = MemoryJournal(self._clock), Place()
         journal = Fanout(memory, place, self._tell)
         given: dict[str, JsonValue] = dict(args or {})
+        told = take_in(context_text.strip(), "context_text")
 
         def played() -> Ending:
             checked = self._checked(given)
@@ -108,10 +111,10 @@ class StepFlowRunner:
                 issue=_issue(checked),
                 args=checked,
                 variables=dict(variables or {}),
-                context_text=context_text,
+                context_text=told.text,
                 input_text=input_text,
             )
-            return self._played(facts, journal)
+            return self._played(facts, removal_event(told), journal)
 
         ending = guarded(played, journal, place)
         success = ending.outcome is Outcome.COMPLETED
@@ -130,11 +133,13 @@ class StepFlowRunner:
             raise DefinitionError(f'the run arguments do not fit agent "{self._agent.name}".', problems=problems)
         return checked
 
-    def _played(self, facts: RunFacts, journal: Journal) -> Ending:
+    def _played(self, facts: RunFacts, removal: TextRemoved | None, journal: Journal) -> Ending:
         with open_workers(self._agent, Path(facts.root), self._tools, self._commands) as workers:
             facts = replace(facts, base_commit=workers.base_commit)
             started = _started(self._agent, facts, workers)
             journal.append(started)
+            if removal:
+                journal.append(removal)
             for warning in workers.warnings:
                 journal.append(Noted(level="warning", message=f"[Isolation] {warning}"))
             ports = Ports(
