@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 import yaml
 
 from stepflow.load.agent_file import AgentFile
+from stepflow.load.check_file import CheckRegistry
 from stepflow.load.registry_file import GateRegistry
 
 if TYPE_CHECKING:
@@ -38,8 +39,33 @@ def agent_schema() -> JsonObject:
 
 
 def registry_schema() -> JsonObject:
-    """JSON Schema of `steps_registry.json`."""
-    return _published(GateRegistry, "A stepflow step registry (steps_registry.json)")
+    """JSON Schema of `steps_registry.json` in either dialect: what a step has tells which (registry.md §3)."""
+    gates, checks = gate_schema(), check_schema()
+    definitions = {**cast("JsonObject", checks.pop("$defs")), **cast("JsonObject", gates.pop("$defs"))}
+    marks: JsonValue = [{"required": [key]} for key in ("check", "prompt", "iterations")]
+    steps: JsonObject = {"additionalProperties": {"not": {"anyOf": marks}}}
+    return {
+        "$schema": DRAFT,
+        "title": "A stepflow step registry (steps_registry.json)",
+        "if": {"properties": {"steps": steps, "basePath": False}},
+        "then": _inner(gates),
+        "else": _inner(checks),
+        "$defs": definitions,
+    }
+
+
+def gate_schema() -> JsonObject:
+    """JSON Schema of a registry with gates."""
+    return _published(GateRegistry, "A step registry with gates")
+
+
+def check_schema() -> JsonObject:
+    """JSON Schema of a registry with checks."""
+    return _published(CheckRegistry, "A step registry with checks")
+
+
+def _inner(schema: JsonObject) -> JsonObject:
+    return {key: value for key, value in schema.items() if key != "$schema"}
 
 
 @cache

@@ -16,7 +16,7 @@ from stepflow.domain.problem import Severity
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.state import fold
-from stepflow.domain.words import Dialect, Outcome
+from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Outcome
 from stepflow.errors import DefinitionError
 from stepflow.flow import run_flow
 from stepflow.journal import Fanout, MemoryJournal
@@ -30,8 +30,8 @@ from stepflow.run.context import removal_event
 from stepflow.run.drive import Place, guarded
 from stepflow.run.ending import Ending
 from stepflow.run.outside import finish_outside
+from stepflow.run.own_verdict import open_verdict
 from stepflow.run.parts import LoadedSchemas
-from stepflow.run.prepare import CHECK_DIALECT_LIMIT
 from stepflow.run.workers import open_workers
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ class StepFlowRunner:
                 schemas=self._schemas,
                 journal=journal,
                 clock=self._clock,
+                verdict=open_verdict(self._agent, facts.args),
             )
             result = run_flow(self._agent, facts, ports, fold([started]))
             workers.tools.end_step()

@@ -19,7 +19,7 @@ from stepflow.gate.read import ALIASES
 from stepflow.load import check_arguments, load_agent, validate_agent
 from stepflow.load.agent_layout import _MOVES, OLD_VERDICT_TYPES
 from stepflow.load.codes import CODES
-from stepflow.load.published import agent_schema, field_notes, registry_schema
+from stepflow.load.published import agent_schema, check_schema, field_notes, gate_schema
 from stepflow.load.registry_names import _CONDITIONS, _TOP
 from stepflow.load.verdict import _OPTIONAL, _REQUIRED
 from stepflow.prompt import TEMPLATE_KEYS
@@ -28,6 +28,7 @@ from tests.docs.reference_words import (
     EXTRACTED,
     GROUPS,
     HEAD,
+    ON_CHECKS,
     ON_EXTRACTORS,
     ON_OLD_NAMES,
     ON_PROBLEMS,
@@ -54,7 +55,7 @@ def page() -> str:
         "### Verdict types\n",
         ON_VERDICTS + _table(("type", "config", "finished, without gates"), _verdicts()),
         "## steps_registry.json\n",
-        *_file(registry_schema(), "GateRegistry"),
+        *_file(gate_schema(), "GateRegistry"),
         "### Step kinds\n",
         _table(("kind", "its answers may be"), _kinds()),
         _aliases(),
@@ -62,6 +63,9 @@ def page() -> str:
         ON_EXTRACTORS + _table(("name", "value"), _extractors()),
         "### Shipped templates\n",
         f"For `fallbackKey`: {_listed(TEMPLATE_KEYS)}.\n",
+        "## steps_registry.json with checks\n",
+        ON_CHECKS,
+        *_file(check_schema(), "CheckRegistry", {"PatternEntry", "ValidatorEntry", "ValidationStepEntry"}),
         "## Old names\n",
         ON_OLD_NAMES + _table(("old", "new"), _old_names()),
         "## Problems\n",
@@ -71,9 +75,9 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _file(schema: dict[str, Any], root: str) -> Iterator[str]:
-    """One table for each object of a file, in the order of its keys."""
-    todo, told = [(root, schema, "")], {root}
+def _file(schema: dict[str, Any], root: str, known: Iterable[str] = ()) -> Iterator[str]:
+    """One table for each object of a file that is not `known` yet, in the order of its keys."""
+    todo, told = [(root, schema, "")], {root, *known}
     while todo:
         name, shape, place = todo.pop(0)
         if place:

@@ -62,5 +62,9 @@ ON_VERDICTS = (
 ON_EXTRACTORS = (
     "For `validators.<name>.extractParams`: what a failed command printed, as variables of the retry prompt.\n\n"
 )
+ON_CHECKS = (
+    "The older form of a registry. A step is asked and then checked; a pass and a fail each lead somewhere. It is "
+    "told by `basePath`, or by a step with `prompt`, `check` or `iterations`; the two forms do not mix (SF302).\n"
+)
 ON_OLD_NAMES = "Read as the new ones, with one warning for each file (SF110).\n\n"
 ON_PROBLEMS = "An *error* stops the run before it begins; a *warning* is worth a look; a *note* says what was chosen.\n"
