@@ -5,15 +5,13 @@ May touch: processes, the checkout.
 """
 
 from stepflow.toolbox.box import Toolbox
-from stepflow.toolbox.canaries import Canary, CanaryReport
 from stepflow.toolbox.credentials import Away, Findings, credentials_away, find_credentials
 from stepflow.toolbox.environment import SYSTEM_PATH, check_pass_env
 from stepflow.toolbox.isolation import Layer
 from stepflow.toolbox.options import LAYERS, ProcessLimits, ToolboxOptions, UserPolicy
-from stepflow.toolbox.outside import Outside
 from stepflow.toolbox.own_process import close_process, wipe_variables
 from stepflow.toolbox.packages import check_packages, install_packages
-from stepflow.toolbox.selftest import try_canaries
+from stepflow.toolbox.selftest import Canary, CanaryReport, Outside, try_canaries
 
 __all__ = [
     "LAYERS",

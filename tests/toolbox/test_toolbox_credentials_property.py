@@ -17,7 +17,7 @@ from toolbox_world import git
 
 from stepflow.domain.redact import Redactor
 from stepflow.toolbox import credentials_away, find_credentials
-from stepflow.toolbox.credentials_config import Setting, read_settings, write_settings
+from stepflow.toolbox.credentials.config import Setting, read_settings, write_settings
 
 #: A secret that nobody writes by chance. What real tokens consist of, and what a quoted value can hold besides.
 PLAIN = st.text(string.ascii_letters + string.digits + "_-", min_size=16, max_size=40)

@@ -21,9 +21,9 @@ from toolbox_world import AS_ROOT, git, root_only
 from stepflow.domain.words import CanaryState, Isolation, Network
 from stepflow.errors import IsolationError
 from stepflow.toolbox import Outside, UserPolicy, try_canaries
-from stepflow.toolbox.canaries import ALWAYS, LAYERS, CanaryReport, Place
-from stepflow.toolbox.planting import Planting
-from stepflow.toolbox.sockets import sockets_under
+from stepflow.toolbox.selftest.canaries import ALWAYS, LAYERS, CanaryReport, Place
+from stepflow.toolbox.selftest.planting import Planting
+from stepflow.toolbox.selftest.sockets import sockets_under
 
 SECRET = "ghs_secretofthistest0123456789"
 COMMAND_FILES = ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")

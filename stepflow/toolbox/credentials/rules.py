@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from stepflow.domain.redact import MASK
 
 if TYPE_CHECKING:
-    from stepflow.toolbox.credentials_config import Setting
+    from stepflow.toolbox.credentials.config import Setting
 
 #: Names as `git help config` has them. All of `credential.*` and `imap.*` goes with its section.
 _SECTIONS = frozenset({"credential", "imap"})

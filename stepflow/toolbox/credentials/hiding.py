@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from stepflow.domain.redact import SHORTEST_SECRET
-from stepflow.toolbox.credentials_config import Setting, write_settings
+from stepflow.toolbox.credentials.config import Setting, write_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

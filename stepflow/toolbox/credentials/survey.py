@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stepflow.errors import IsolationError
-from stepflow.toolbox.credentials_config import Setting, read_settings
-from stepflow.toolbox.credentials_files import File, Room, opened_folder, take_node
-from stepflow.toolbox.credentials_hiding import clean_config, hide, holds, secret_forms
-from stepflow.toolbox.credentials_places import files_of, git_folders
-from stepflow.toolbox.credentials_rules import Judged, judge_setting, secrets_in
+from stepflow.toolbox.credentials.config import Setting, read_settings
+from stepflow.toolbox.credentials.files import File, Room, opened_folder, take_node
+from stepflow.toolbox.credentials.hiding import clean_config, hide, holds, secret_forms
+from stepflow.toolbox.credentials.places import files_of, git_folders
+from stepflow.toolbox.credentials.rules import Judged, judge_setting, secrets_in
 
 _CONFIGS = ("config", "config.worktree")
 #: actions/checkout writes such a file since its version 6 (security.md "What a Docker action is handed").

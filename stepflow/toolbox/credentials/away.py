@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.errors import IsolationError
-from stepflow.toolbox.credentials_files import FOLDER_FLAGS, File, Room, opened_folder, take_node
-from stepflow.toolbox.credentials_places import entry_of
-from stepflow.toolbox.credentials_put import put_file
-from stepflow.toolbox.credentials_return import Remembered, put_if_untouched
-from stepflow.toolbox.credentials_survey import Survey
+from stepflow.toolbox.credentials.files import FOLDER_FLAGS, File, Room, opened_folder, take_node
+from stepflow.toolbox.credentials.places import entry_of
+from stepflow.toolbox.credentials.put import put_file
+from stepflow.toolbox.credentials.remembered import Remembered, put_if_untouched
+from stepflow.toolbox.credentials.survey import Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from stepflow.toolbox.credentials_files import Node
-    from stepflow.toolbox.credentials_survey import Change
+    from stepflow.toolbox.credentials.files import Node
+    from stepflow.toolbox.credentials.survey import Change
 
 
 _NOT_RETURNED = (

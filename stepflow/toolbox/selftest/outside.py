@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Network
-from stepflow.toolbox.canaries import Place
-from stepflow.toolbox.sockets import sockets_under
+from stepflow.toolbox.selftest.canaries import Place
+from stepflow.toolbox.selftest.sockets import sockets_under
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from stepflow.toolbox.planting import Planting
+    from stepflow.toolbox.selftest.planting import Planting
 
 #: Where the runner mounts its folders into a Docker action, and where act keeps its own in place of them.
 _MOUNTED: Mapping[Place, tuple[str, ...]] = {

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from stepflow.toolbox.canaries import Place
+from stepflow.toolbox.selftest.canaries import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

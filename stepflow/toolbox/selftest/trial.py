@@ -19,19 +19,19 @@ from stepflow.domain.conversation import ToolUse
 from stepflow.domain.redact import Redactor
 from stepflow.domain.words import CanaryState
 from stepflow.errors import IsolationError
-from stepflow.toolbox.canaries import ALWAYS, Canary, CanaryReport, Place
 from stepflow.toolbox.environment import is_never_given
 from stepflow.toolbox.identity import closed_interpreter
-from stepflow.toolbox.outside import try_everything
-from stepflow.toolbox.planting import Attempt, Planting
+from stepflow.toolbox.selftest.canaries import ALWAYS, Canary, CanaryReport, Place
+from stepflow.toolbox.selftest.outside import try_everything
+from stepflow.toolbox.selftest.planting import Attempt, Planting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from stepflow.toolbox.box import Toolbox
-    from stepflow.toolbox.outside import Outside
+    from stepflow.toolbox.selftest.outside import Outside
 
-_PROBE = Path(__file__).parent / "inner" / "probe.py"
+_PROBE = Path(__file__).parents[1] / "inner" / "probe.py"
 _TIMEOUT = 60.0
 _SHELL, _FILE_TOOL = "shell", "file tool"
 #: Kinds whose answer is text that the parent judges; the shell's output has no room for it.

@@ -11,15 +11,15 @@ import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.toolbox.credentials_files import FOLDER_FLAGS, File, Folder, names_in, opened_folder, take_node
-from stepflow.toolbox.credentials_put import is_file, put_file, put_node
+from stepflow.toolbox.credentials.files import FOLDER_FLAGS, File, Folder, names_in, opened_folder, take_node
+from stepflow.toolbox.credentials.put import is_file, put_file, put_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from stepflow.toolbox.credentials_files import Node, Room
-    from stepflow.toolbox.credentials_survey import Change, Survey
+    from stepflow.toolbox.credentials.files import Node, Room
+    from stepflow.toolbox.credentials.survey import Change, Survey
 
 #: What decides which programs git starts and where it looks for configuration; `commondir` and `gitdir` would lead it
 #: to another folder.

@@ -13,12 +13,12 @@ import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from stepflow.toolbox.credentials_files import File, Folder, Link, file_of, folder_below, names_in, read_file
+from stepflow.toolbox.credentials.files import File, Folder, Link, file_of, folder_below, names_in, read_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from stepflow.toolbox.credentials_files import Node
+    from stepflow.toolbox.credentials.files import Node
 
 
 def put_node(folder: int, name: str, path: Path, node: Node | None) -> None:
