@@ -33,7 +33,7 @@ test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the e
 properties: $(VENV)/.dev ## the properties of loader, gate, flow and prompts, each on 2000 examples
 	STEPFLOW_PROPERTIES=2000 $(BIN)/python -m pytest -n 2 -m properties
 
-whole: $(VENV)/.dev ## whole runs of the action against loopback servers: every outcome, input and signal
+whole: $(VENV)/.dev ## whole runs against loopback servers, every outcome, input and signal; all that hostile tools do to git's files
 	$(BIN)/python -m pytest -n 2 -m whole
 
 npm: $(VENV)/.dev ## the tests that install packages from the npm registry

@@ -20,6 +20,8 @@ from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN
 from tests.servers.git_http import GitServer
 
+pytestmark = pytest.mark.whole
+
 BOT = Account(id=41898282, login="github-actions[bot]")
 BRANCH = "stepflow/fixer/issue-7"
 WORK = "echo work > work.txt; git add -A; git commit -qm work"

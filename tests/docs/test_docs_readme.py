@@ -241,6 +241,7 @@ def test_the_program_to_paste_runs_the_agent_of_the_examples(tmp_path: Path, mon
     assert history[1] == "closure.greet closing short and clear"
 
 
+@pytest.mark.whole
 def test_the_demo_leaves_what_the_readmes_next_command_needs(tmp_path: Path) -> None:
     """The command is run as it stands, with a folder of the test and a loopback server in place of the API."""
     place = tmp_path / "kept"
@@ -272,6 +273,7 @@ def _stepflow(*words: str, key: str = "") -> subprocess.CompletedProcess[str]:
 # The picture and the rest
 
 
+@pytest.mark.whole
 def test_the_picture_is_what_a_run_of_the_demo_shows() -> None:
     assert draw(shown(run_demo())) == PICTURE.read_text(encoding="utf-8"), "run `make docs` and look at the picture"
     assert PICTURE.stat().st_size < 50_000

@@ -121,7 +121,11 @@ class HostedRunner:
 
     def finish(self, process: subprocess.Popen[str], *, timeout: float) -> Ended:
         """Wait for the end and read what later steps of the job would read."""
-        log, _ = process.communicate(timeout=timeout)
+        try:
+            log, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            subprocess.run(["docker", "kill", self.name], check=True, capture_output=True)
+            raise AssertionError(f"it did not end within {timeout:g} s:\n{process.communicate()[0]}") from None
         files = self.root / "temp/_runner_file_commands"
         outputs = _read_outputs((files / "output").read_text())
         return Ended(exit_code=process.returncode, log=log, outputs=outputs, summary=(files / "summary").read_text())

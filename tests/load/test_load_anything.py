@@ -96,7 +96,7 @@ def check(agent: Path, file: str, text: str, templates: Path, **options: bool) -
     assert problems == sorted(problems, key=lambda one: (one.file, one.line or 0, one.code))
 
 
-@tried(100)
+@tried(60)
 @given(
     file=st.sampled_from(FILES),
     values=st.lists(JSON, min_size=1, max_size=3),
@@ -111,13 +111,13 @@ def test_a_mutated_agent_gives_a_definition_or_problems(
     check(agent, file, json.dumps(document, indent=1), templates, allow_spec_violations=True, allow_custom_verdict=True)
 
 
-@tried(40)
+@tried(25)
 @given(file=st.sampled_from(FILES), value=JSON)
 def test_any_json_gives_problems(file: str, value: JsonValue, agent: Path, templates: Path) -> None:
     check(agent, file, json.dumps(value), templates)
 
 
-@tried(40)
+@tried(25)
 @given(
     file=st.sampled_from([*FILES, "prompts/system.md", "prompts/steps/initial/issue/f_default.md"]),
     text=st.text(max_size=60)

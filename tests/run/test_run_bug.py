@@ -124,6 +124,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="packages are installed b
 
 
 @as_root
+@pytest.mark.whole
 def test_packages_are_there_before_setup_and_before_the_flow(place: Place) -> None:
     path = fake_apt(place, f"[ $1 = update ] || echo tool > {place.root}/installed; echo did $1")
     place.run(path=path, apt_packages="shellcheck", setup="cat installed && rm installed")
@@ -138,6 +139,7 @@ def test_packages_are_there_before_setup_and_before_the_flow(place: Place) -> No
 
 @as_root
 @pytest.mark.parametrize(("network", "met"), [("full", "open"), ("none", "closed")])
+@pytest.mark.whole
 def test_a_closed_network_is_closed_to_setup_and_never_to_packages(place: Place, network: str, met: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         reach = f"exec 3<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}"

@@ -10,6 +10,8 @@ from stepflow.domain.words import CleanTree
 from stepflow.toolbox import Toolbox
 from tests.build import make_validator
 
+pytestmark = pytest.mark.whole
+
 GIT_CLEAN = make_validator("git-clean", "git status --porcelain", empty=True, clean_tree=CleanTree.WHOLE)
 IN_PART = make_validator("tidy", "git status --porcelain -- src", empty=True, clean_tree=CleanTree.PARTLY)
 

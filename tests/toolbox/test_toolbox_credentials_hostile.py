@@ -12,6 +12,8 @@ from toolbox_world import Box, git, root_only
 
 from stepflow.toolbox import Toolbox, credentials_away
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture
 def temp(open_folder):

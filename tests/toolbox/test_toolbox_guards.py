@@ -60,12 +60,14 @@ def test_each_change_to_what_fits_the_patterns_is_told(project, work, changed):
     assert look().changed == changed
 
 
+@pytest.mark.whole
 def test_a_file_without_end_cannot_hold_the_run_up(project):
     box, look = project()
     box.sh("rm tsconfig.json; ln -s /dev/zero tsconfig.json; truncate -s 1G tools/check")
     assert look().changed == ("tools/check (changed)", "tsconfig.json (changed)")
 
 
+@pytest.mark.whole
 def test_more_files_than_can_be_compared_count_as_a_change(project, monkeypatch):
     box, look = project()
     box.sh("cd tools; seq 20001 | xargs touch")
@@ -73,6 +75,7 @@ def test_more_files_than_can_be_compared_count_as_a_change(project, monkeypatch)
     assert "cannot be read: more than 20000 files fit" in changed
 
 
+@pytest.mark.whole
 def test_too_many_files_at_the_start_are_the_authors_to_mend(project, checkout):
     (checkout / "tools").mkdir()
     for number in range(20_001):
