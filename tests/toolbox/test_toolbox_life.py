@@ -78,6 +78,44 @@ def test_processes_that_fork_all_the_time_are_killed_too(start):
     assert box.sh("echo fine").stdout == "fine\n"
 
 
+#: Its first thread ends, and so it looks like a dead one that nobody has waited for; another thread goes on.
+HEADLESS = """
+import ctypes, os, threading, time
+def live():
+    while True:
+        open("beat", "w").write(str(time.monotonic()))
+        time.sleep(0.01)
+os.setsid()
+threading.Thread(target=live, daemon=True).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+#: Each starts the next and ends, before anybody who has read its number can look at it.
+RELAY = """
+import os, time
+number = 0
+while True:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    number += 1
+    if number % 20 == 0:
+        open("beat", "w").write(str(time.monotonic()))
+"""
+
+
+@pytest.mark.parametrize("hidden", [HEADLESS, RELAY], ids=["headless", "relay"])
+@pytest.mark.parametrize("without", [frozenset[str](), frozenset({"landlock"})], ids=["scoped", "unscoped"])
+def test_a_process_that_hides_in_the_process_table_is_dead_after_the_step(start, hidden, without):
+    box = start(isolation=Isolation.BEST_EFFORT, without=without)
+    box.bash(f"python3 -c '{hidden}' > /dev/null 2>&1 & sleep 0.5")
+    beat = box.checkout / "beat"
+    assert time.monotonic() - float(beat.read_text()) < 0.4, "it lives"
+    box.toolbox.end_step()
+    last = beat.read_text()
+    time.sleep(0.2)
+    assert beat.read_text() == last
+
+
 def test_a_file_ends_where_the_limit_is(start):
     box = start(limits=ProcessLimits(file_bytes=1024 * 1024))
     assert box.sh("head -c 3000000 /dev/zero > big").exit_code != 0

@@ -49,12 +49,15 @@ class Limits:
 
 
 class Family:
-    """Starts children and knows when they end."""
+    """Starts children and knows when they end. `scoped`: no signal of ours reaches anything that is not below us."""
 
-    def __init__(self, *, request_fd: int, limits: Limits, without: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, *, request_fd: int, limits: Limits, without: frozenset[str] = frozenset(), scoped: bool = False
+    ) -> None:
         self._request_fd = request_fd
         self._limits = limits
         self._without = without
+        self._scoped = scoped
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         # A second user that only the supervisor has: what it starts drops to the tools' user and cannot signal it.
         self._user = os.geteuid() if os.getuid() != os.geteuid() else None
@@ -100,19 +103,25 @@ class Family:
         if "limits" not in self._without:
             _limit_self(self._limits, allowed_processes)
 
-    def reap(self) -> None:
-        """Take note of everything that has ended, orphans too."""
+    def reap(self) -> bool:
+        """Take note of everything that has ended, orphans too.
+
+        True when no child is left: below a subreaper there is no descendant then either, whatever /proc shows.
+        """
         for child in list(self._children.values()):
             if child.poll() is not None:
                 del self._children[child.pid]
         if not hasattr(os, "waitid"):
-            return
-        with contextlib.suppress(ChildProcessError):
+            return True
+        try:
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 if ended.si_pid in self._children:
                     self._children.pop(ended.si_pid).poll()
                 else:
                     os.waitpid(ended.si_pid, 0)
+        except ChildProcessError:
+            return True
+        return False
 
     def end(self) -> tuple[int, ...]:
         """Kill every descendant (without the layer `life` only process groups); gives the ids of what would not die."""
@@ -121,6 +130,10 @@ class Family:
                 os.killpg(pid, signal.SIGKILL)
         if "life" in self._without:
             return ()
+        if self._scoped:
+            # All at once, so that none can have started another one meanwhile. Landlock bounds it to our descendants.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(-1, signal.SIGKILL)
         return kill_descendants(os.getpid(), reap=self.reap)
 
     def pump(self, sinks: Mapping[int, Sink], *, until: Callable[[], bool] | None = None, deadline: float) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _PROC = "/proc"
 _PAUSE = 0.005
+_CATCHES = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,20 +33,24 @@ class Process:
 
     @property
     def dead(self) -> bool:
-        """True for what only waits to be reaped."""
-        return self.state in "ZX"
+        """True for what only waits to be reaped. One whose first thread has ended and whose others run looks alike."""
+        return self.state in "ZX" and self.threads <= 1
 
 
-def kill_descendants(root: int, *, reap: Callable[[], None], patience: float = 5.0) -> tuple[int, ...]:
+def kill_descendants(root: int, *, reap: Callable[[], bool], patience: float = 5.0) -> tuple[int, ...]:
     """Kill everything below `root` and wait until nothing is left; gives what is still alive after `patience` seconds.
 
     All are stopped first: a stopped process cannot fork, so a fork bomb runs out of processes that could go on.
+    `reap` takes note of what has ended and tells whether `root` has no child any more, as far as it can know.
     """
     deadline = time.monotonic() + patience
     stopped: set[int] = set()
-    while living := {process.pid for process in descendants(root) if not process.dead}:
+    while True:
+        living = {process.pid for process in descendants(root) if not process.dead}
+        if not living and (reap() or _catch_children(root, reap)):
+            return ()
         if time.monotonic() > deadline:
-            return tuple(sorted(living))
+            return tuple(sorted(living or {root}))
         if fresh := living - stopped:
             _signal(fresh, signal.SIGSTOP)
             stopped |= fresh
@@ -53,8 +58,6 @@ def kill_descendants(root: int, *, reap: Callable[[], None], patience: float = 5
         _signal(living, signal.SIGKILL)
         reap()
         time.sleep(_PAUSE)
-    reap()
-    return ()
 
 
 def descendants(root: int) -> tuple[Process, ...]:
@@ -86,6 +89,19 @@ def process_table() -> Iterator[Process]:
 def tasks_of(uid: int) -> int:
     """How many threads the user runs: what RLIMIT_NPROC counts, as far as it can be seen from here."""
     return sum(process.threads for process in process_table() if process.uid == uid)
+
+
+def _catch_children(root: int, reap: Callable[[], bool]) -> bool:
+    """Kill what the process table does not show because each starts the next and ends before it can be looked at.
+
+    Such a process is a child of its subreaper for a moment; only who lists nothing else is quick enough to catch it.
+    """
+    for _ in range(_CATCHES):
+        with contextlib.suppress(OSError), open(f"{_PROC}/{root}/task/{root}/children", "rb") as file:
+            _signal({int(pid) for pid in file.read().split()}, signal.SIGKILL)
+        if reap():
+            return True
+    return False
 
 
 def _read(name: str) -> Process:

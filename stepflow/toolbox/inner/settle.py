@@ -86,6 +86,12 @@ def settle(settings: Settings) -> dict[str, object]:
     return {**facts, **_close(settings), "uid": os.geteuid(), "gid": os.getegid(), "real_uid": os.getuid()}
 
 
+def scopes_signals(facts: Mapping[str, object]) -> bool:
+    """Whether no signal from here reaches anything but what is started below, by what `settle` found."""
+    in_force = facts.get("landlock")
+    return isinstance(in_force, dict) and in_force["abi"] >= landlock.ABI_SCOPES
+
+
 def _close(settings: Settings) -> dict[str, object]:
     """What cannot be opened again, with no_new_privs first: without it the kernel lets nobody do the rest."""
     without = settings.without

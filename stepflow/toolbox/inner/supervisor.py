@@ -22,7 +22,7 @@ from .footing import check_footing, footing
 from .inputs import flag, number, optional_text
 from .places import Refusal
 from .repository import bundle, head_tree, look_at_tree
-from .settle import CannotSettle, Settings, settle
+from .settle import CannotSettle, Settings, scopes_signals, settle
 from .shell import Shell, ShellRefusal
 from .worker import run_worker
 
@@ -58,7 +58,7 @@ def main() -> int:
         return 0
     if os.getppid() != parent:
         return 0
-    supervisor = _Supervisor(settings)
+    supervisor = _Supervisor(settings, scoped=scopes_signals(facts))
     signal.signal(signal.SIGTERM, partial(supervisor.on_termination, parent))
     wire.send(_ANSWERS, facts)
     return supervisor.serve(requests)
@@ -81,9 +81,9 @@ class _Requests:
 
 
 class _Supervisor:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, scoped: bool) -> None:
         self._settings = settings
-        self._family = Family(request_fd=_REQUESTS, limits=settings.limits, without=settings.without)
+        self._family = Family(request_fd=_REQUESTS, limits=settings.limits, without=settings.without, scoped=scoped)
         self._shell: Shell | None = None
         self._footing = footing(settings.checkout)
 
