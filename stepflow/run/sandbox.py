@@ -47,6 +47,7 @@ def open_sandbox(
         Toolbox.start(request.root, options=options) as toolbox,
         cancellation.obeyed(),
     ):
+        away.only_if(lambda: toolbox.ended_all)
         yield Sandbox(toolbox=toolbox, credentials=away.state)
 
 

@@ -196,6 +196,11 @@ class Toolbox:
         """The layers that do not hold, which `isolation: best-effort` lets pass."""
         return tuple(f"{layer.name}: {layer.state}" for layer in self._layers if layer.missing)
 
+    @property
+    def ended_all(self) -> bool:
+        """Once closed: whether it is certain that nothing of the tools is alive."""
+        return self._connection.ended_all
+
     def close(self) -> None:
         """Kill everything, take the checkout back, remove the private folder. May be called again, at any moment."""
         self._ending.close()

@@ -63,6 +63,11 @@ class Connection:
         """The program's process id."""
         return self._process.pid
 
+    @property
+    def ended_all(self) -> bool:
+        """Whether the program has ended by itself and says that nothing of what it had started is alive."""
+        return self._process.returncode == 0
+
     def ask(
         self, request: JsonObject, *, timeout: float, sink: Callable[[bytes], object] | None = None
     ) -> dict[str, object]:

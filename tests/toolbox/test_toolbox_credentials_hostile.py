@@ -10,7 +10,14 @@ import pytest
 from credentials_world import PAYLOAD, TOKEN, append, files_holding, persist_as_v5, persist_as_v6, snapshot
 from toolbox_world import Box, git, root_only
 
-from stepflow.toolbox import Toolbox, credentials_away
+from stepflow.domain.words import Isolation
+from stepflow.errors import IsolationError
+from stepflow.run.cancel import Cancellation
+from stepflow.run.inputs import read_inputs
+from stepflow.run.request import RunRequest
+from stepflow.run.sandbox import open_sandbox
+from stepflow.run.trigger import Trigger
+from stepflow.toolbox import Toolbox, ToolboxOptions, UserPolicy, credentials_away
 
 pytestmark = pytest.mark.whole
 
@@ -187,3 +194,25 @@ def test_a_hook_that_the_tools_made_is_never_left_with_the_tools_rights(armed, t
     info = (armed / ".git").stat()
     assert (info.st_uid, stat.S_IMODE(info.st_mode) & 0o002) == (0, 0)
     assert not (armed / ".git/hooks/evil").exists()
+
+
+def test_no_credential_comes_back_to_a_daemon_whose_supervisor_the_tools_have_killed(armed, temp, open_folder):
+    """As root without capabilities, or as the parent's own user, tools can end their supervisor."""
+    trigger = Trigger(agent="fixer", actor="bob", actor_is_bot=False)
+    request = RunRequest(
+        run_id="r-1",
+        inputs=read_inputs({"provider": "scripted"}),
+        trigger=trigger,
+        root=armed,
+        folder=open_folder / "run",
+        runner_temp=temp,
+    )
+    options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+    notes: list[str] = []
+    with (
+        pytest.raises(IsolationError, match="ended during"),
+        open_sandbox(request, options, Cancellation(), warn=notes.append) as sandbox,
+    ):
+        Box(sandbox.toolbox, armed).bash("setsid sleep 20 > /dev/null 2>&1 & kill -9 $PPID; sleep 20")
+    assert any("not certain that every process of the tools is dead" in note for note in notes)
+    assert files_holding(TOKEN, armed, temp) == []

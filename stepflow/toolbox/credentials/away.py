@@ -19,7 +19,7 @@ from stepflow.toolbox.credentials.remembered import Remembered, put_if_untouched
 from stepflow.toolbox.credentials.survey import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from stepflow.toolbox.credentials.files import Node
@@ -30,6 +30,7 @@ _NOT_RETURNED = (
     "so the credentials that the checkout had are not given back: what stands there now could use them. "
     "Check the repository out anew before a later step needs them."
 )
+_ALIVE = "it is not certain that every process of the tools is dead"
 _LEFT = "so git's configuration there stays as the tools left it. Check the repository out anew for later steps."
 
 
@@ -75,6 +76,11 @@ class Away:
         self._outside: list[_Outside] = []
         self._inside: dict[Path, Change] = {}
         self._fate = ""
+        self._all_ended: Callable[[], bool] = lambda: True
+
+    def only_if(self, all_ended: Callable[[], bool]) -> None:
+        """At the end, give no credential back unless it is certain then that nothing of the tools is alive."""
+        self._all_ended = all_ended
 
     def begin(self, runner_temp: Path | None) -> None:
         """Find the credentials and take them away."""
@@ -102,7 +108,7 @@ class Away:
         self.notes = tuple(f"[Credentials] {problem}; {self._fate}" for problem in problems)
 
     def _give_back(self) -> list[str]:
-        changed = self._entry_changed()
+        changed = self._entry_changed() if self._all_ended() else _ALIVE
         problems = [changed] if changed else []
         lost: set[Path] = set()
         own = self._folders[0].path if self._folders else None

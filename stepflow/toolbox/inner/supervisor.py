@@ -88,14 +88,16 @@ class _Supervisor:
         self._footing = footing(settings.checkout)
 
     def serve(self, requests: _Requests) -> int:
-        """Answer until the pipe closes."""
+        """Answer until the pipe closes; 0 says that nothing is left alive then."""
+        left: tuple[int, ...] = ()
         try:
             while True:
                 wire.send(_ANSWERS, self._answer(requests.wait()))
         except (ParentGone, BrokenPipeError):
-            return 0
+            pass
         finally:
-            self._family.end()
+            left = self._family.end()
+        return 2 if left else 0
 
     def on_termination(self, parent: int, _number: int, _frame: object) -> None:
         """The kernel says that the parent is dead, or only that the thread of it that started us has ended."""
