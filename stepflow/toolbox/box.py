@@ -7,6 +7,7 @@ May touch: the checkout's owners and modes while it is lent, a private folder, t
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
@@ -65,7 +66,8 @@ class Toolbox:
             private = ending.enter_context(private_folder(chosen, choice.identity))
             programs = interpreter_programs(place, chosen)
             environment = build_environment(checkout=place, private=private, programs=programs.folder, options=chosen)
-            open_places = reach(checkout=place, private=private, path=environment["PATH"])
+            uid = choice.identity.uid if choice.identity else os.geteuid()
+            open_places = reach(checkout=place, private=private, path=environment["PATH"], uid=uid)
             if choice.identity:
                 loan = Loan(place, choice.identity)
                 ending.callback(loan.take_back)

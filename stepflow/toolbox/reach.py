@@ -14,7 +14,9 @@ from stepflow.errors import IsolationError
 
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
 #: Without these git, terminals and shared memory do not work.
-_DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts"))
+_DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx"))
+#: Where everybody's terminals are. Who opens one of the same user reads what is typed there, a password too.
+_TERMINALS = Path("/dev/pts")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - named as a place to leave open, nothing is made there
 #: Where names of hosts are looked up; systemd makes it a link out of /etc.
 _RESOLVER = Path("/etc/resolv.conf")
@@ -31,8 +33,9 @@ class Reach:
     git: tuple[Path, ...]
 
 
-def reach(*, checkout: Path, private: Path, path: str) -> Reach:
-    """`private` holds HOME and TMPDIR, `path` is the tools' PATH."""
+def reach(*, checkout: Path, private: Path, path: str, uid: int) -> Reach:
+    """`private` holds HOME and TMPDIR, `path` is the tools' PATH. `uid` is their user."""
+    terminals = () if _has_terminals(uid) else (_TERMINALS,)
     git = _git_outside(checkout)
     interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     named = (*_SYSTEM, *interpreter, *path.split(":"))
@@ -41,9 +44,20 @@ def reach(*, checkout: Path, private: Path, path: str) -> Reach:
         write=(checkout, private / "home", private / "tmp", Path(_SHARED_MEMORY), *git),
         # An interpreter in the root would open everything.
         read=tuple(place for place in read if place.is_absolute() and place != Path("/")),
-        devices=tuple(Path(device) for device in _DEVICES),
+        devices=(*(Path(device) for device in _DEVICES), *terminals),
         git=git,
     )
+
+
+def _has_terminals(uid: int) -> bool:
+    return any(terminal.name.isdigit() and _owner(terminal) == uid for terminal in _TERMINALS.glob("*"))
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
 
 
 def _git_outside(checkout: Path) -> tuple[Path, ...]:

@@ -107,6 +107,19 @@ class TestOutside:
 class TestInside:
     """What must go on working."""
 
+    def test_a_terminal_of_the_same_user_is_closed(self, start):
+        """What somebody types there, such as a password, is not for the tools to read."""
+        keyboard, terminal = os.openpty()
+        try:
+            box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+            os.write(keyboard, b"password\n")
+            seen = box.bash(f"head -n 1 {os.ttyname(terminal)}; echo spoofed > {os.ttyname(terminal)}")
+        finally:
+            os.close(terminal)
+            os.close(keyboard)
+        assert "password" not in seen.text
+        assert seen.text.count("Permission denied") == 2
+
     def test_the_state_names_the_version(self, shared_box):
         assert shared_box.toolbox.isolation["landlock"].startswith("ABI ")
         assert ("not covered" in shared_box.toolbox.isolation["landlock"]) == (kernel_abi() < landlock.ABI_SCOPES)
@@ -211,13 +224,13 @@ class TestGitOutside:
 
     def test_is_found_for_worktrees_and_submodules_only(self, linked, checkout, open_folder):
         private = open_folder / "private"
-        assert reach(checkout=checkout, private=private, path="/bin").git == ()
-        assert reach(checkout=linked, private=private, path="/bin").git == (
+        assert reach(checkout=checkout, private=private, path="/bin", uid=1).git == ()
+        assert reach(checkout=linked, private=private, path="/bin", uid=1).git == (
             checkout / ".git" / "worktrees" / "linked",
             checkout / ".git",
         )
         (linked / ".git").write_text(f"gitdir: {open_folder}\n")
-        assert reach(checkout=linked, private=private, path="/bin").git == ()
+        assert reach(checkout=linked, private=private, path="/bin", uid=1).git == ()
 
     def test_is_refused_when_isolation_is_required(self, linked):
         with pytest.raises(IsolationError, match=r"because the checkout's git needs it: .*/checkout/\.git"):
