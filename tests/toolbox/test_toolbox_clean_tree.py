@@ -173,6 +173,12 @@ def test_a_git_that_cannot_be_asked_is_a_problem_and_not_a_clean_tree(prepared, 
     assert looked.box.sh("echo fine").stdout == "fine\n"
 
 
+def test_why_git_cannot_be_asked_stands_before_any_advice_of_its(prepared):
+    looked = prepared()
+    looked.box.sh("rm -f .git/objects/$(git rev-parse 'HEAD^{tree}' | sed 's|^..|&/|')")
+    assert "git could not tell: fatal: failed to unpack tree object HEAD" in looked.look().problem
+
+
 class TestAStartThatIsNotClean:
     def test_files_that_a_sparse_checkout_leaves_out_are_not_missing(self, checkout, prepared):
         git(checkout, "status")

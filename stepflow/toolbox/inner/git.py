@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _TIMEOUT = 120.0
 #: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.
 _PLAIN = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
+#: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
+_UNADVISED = ("-c", "advice.graftFileDeprecated=false")
 
 
 def git(
@@ -27,7 +29,8 @@ def git(
 ) -> Ended:
     """Run git. What else the toolbox has running goes on."""
     environment = {**_PLAIN, **(extra_env or {})}
-    return run_command(family, ("git", *arguments), _TIMEOUT, alone=False, stdout=stdout, extra_env=environment)
+    words = ("git", *_UNADVISED, *arguments)
+    return run_command(family, words, _TIMEOUT, alone=False, stdout=stdout, extra_env=environment)
 
 
 def said(ended: Ended) -> str:
