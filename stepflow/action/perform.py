@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.action.log import problem_lines
 from stepflow.domain.problem import Severity, count_problems
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
@@ -25,6 +24,8 @@ from stepflow.report import (
     preflight_lines,
     preflight_reason,
     preflight_summary,
+    problem_lines,
+    problems_counted,
 )
 from stepflow.run.drive import drive_run
 from stepflow.run.input_types import Mode
@@ -139,7 +140,7 @@ def validate_mode(runner: Runner, job: Job) -> Performed:
     }
     problems = tuple(problem for each in found.values() for problem in each)
     for name, each in found.items():
-        job.say(*problem_lines(name, each))
+        job.say(problems_counted(name, each), *(f"  {line}" for line in problem_lines(each)))
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
     outcome = Outcome.INVALID_DEFINITION if errors else Outcome.COMPLETED
     reason = f"Before the run: checked {', '.join(found)}: {count_problems(problems)}"

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     except StepflowError as error:
-        print(f"stepflow: {_redacted(str(error))}", file=sys.stderr)
+        print(_told(f"stepflow: {error}"), file=sys.stderr)
         return error.exit_code
     except (RunCancelled, KeyboardInterrupt) as cancelled:
         print(f"stepflow: cancelled. {cancelled}".rstrip(), file=sys.stderr)
@@ -65,15 +65,17 @@ def _bug_told() -> str:
     from stepflow.domain.words import Outcome  # noqa: PLC0415
     from stepflow.report import advice  # noqa: PLC0415
 
-    return f"{_redacted(traceback.format_exc())}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
+    return f"{_told(traceback.format_exc())}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
 
 
-def _redacted(text: str) -> str:
-    """The text without the secrets of the environment, where those of the command line stand by now too."""
+def _told(text: str) -> str:
+    """The text as a job's runner shows and does not obey it, and without the secrets of the environment, where those
+    of the command line stand by now too."""
     from stepflow.cli.options import SECRETS  # noqa: PLC0415 - these cost time that only an error may take
     from stepflow.domain.redact import Redactor  # noqa: PLC0415
+    from stepflow.report import harmless  # noqa: PLC0415
 
-    return Redactor(os.environ.get(name, "") for name in SECRETS.values())(text)
+    return harmless(Redactor(os.environ.get(name, "") for name in SECRETS.values())(text))
 
 
 def _parse(words: list[str]) -> argparse.Namespace:

@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.problem import Severity, count_problems
+from stepflow.domain.problem import Severity
 from stepflow.errors import InputError
 from stepflow.load import find_agents, validate_agent
+from stepflow.report import problem_annotations, problem_lines, problems_counted
 
 if TYPE_CHECKING:
     import argparse
@@ -52,12 +53,12 @@ def _print(found: dict[str, tuple[Problem, ...]], form: str) -> None:
     problems = [problem for each in found.values() for problem in each]
     match form:
         case "json":
-            print(json.dumps([asdict(problem) for problem in problems], ensure_ascii=False, indent=2))
+            # Read by programs; the escape keeps a job's runner from obeying a text of the definition.
+            told = json.dumps([asdict(problem) for problem in problems], indent=2)
+            print(told.replace("##[", "##\\u005b"))
         case "github":
-            from stepflow.report import problem_annotations  # noqa: PLC0415 - only this form needs it
-
             for line in problem_annotations(problems):
                 print(line)
         case _:
             for agent, each in found.items():
-                print(*each, f"{agent}: {count_problems(each)}", sep="\n")
+                print(*problem_lines(each), problems_counted(agent, each), sep="\n")

@@ -10,8 +10,9 @@ from stepflow.report.graph import FlowGraph, GraphEdge, GraphNode, PathEdge, flo
 from stepflow.report.history import RESUMED
 from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.mermaid import mermaid_graph
-from stepflow.report.plain import cut
+from stepflow.report.plain import cut, harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
+from stepflow.report.problems import problem_lines, problems_counted
 from stepflow.report.story_line import LineKind
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import ActionLog, TerminalLog, folded_traceback
@@ -38,6 +39,7 @@ __all__ = [
     "flow_graph",
     "folded_traceback",
     "graph_json",
+    "harmless",
     "job_summary",
     "log_entries",
     "log_line",
@@ -48,6 +50,8 @@ __all__ = [
     "preflight_reason",
     "preflight_summary",
     "problem_annotations",
+    "problem_lines",
+    "problems_counted",
     "removed_part",
     "report_json",
     "report_schema",

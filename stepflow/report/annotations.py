@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import advice
-from stepflow.report.plain import clean, cut, defuse
+from stepflow.report.plain import cut, harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,8 +59,7 @@ def outcome_annotation(report: RunReport) -> tuple[str, ...]:
 
 def _data(text: str) -> str:
     # The runner prints an annotation's text into the log again, where it may be read for commands again.
-    shown = "\n".join(defuse(line) for line in clean(text).split("\n"))
-    return shown.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return harmless(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

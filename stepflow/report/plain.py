@@ -63,6 +63,11 @@ def defuse(line: str) -> str:
     return f"│ {line}" if line.lstrip().startswith("::") else line
 
 
+def harmless(text: str) -> str:
+    """A whole text with its line breaks, no line of which is obeyed."""
+    return "\n".join(defuse(line) for line in clean(text).split("\n"))
+
+
 def seconds_text(seconds: float) -> str:
     """`0.4 s`, `12 s`, `3.5 min`."""
     if seconds < 10:

@@ -13,13 +13,22 @@ from hypothesis import strategies as st
 from runner_model import lines_of, obeyed_in, outputs_in, unescaped
 
 from stepflow.action.job import Job
-from stepflow.action.log import problem_lines
 from stepflow.action.outputs import OUTPUTS, output_file_text, outputs_of
 from stepflow.domain.event import Entry, Noted
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import RunReport
 from stepflow.domain.words import Outcome
-from stepflow.report import ActionLog, annotation, collect_report, final_words, folded_traceback, problem_annotations
+from stepflow.report import (
+    ActionLog,
+    annotation,
+    collect_report,
+    final_words,
+    folded_traceback,
+    harmless,
+    problem_annotations,
+    problem_lines,
+    problems_counted,
+)
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=150)
 COMMANDS = (
@@ -129,13 +138,14 @@ def test_no_text_is_obeyed_in_the_job_log(text: str, level: str) -> None:
 @PROPERTY
 @given(TEXT)
 def test_a_problem_of_a_definition_is_not_obeyed_where_it_is_checked(text: str) -> None:
-    """What `mode: validate` prints comes from files that a pull request may have changed."""
+    """What `mode: validate` and `stepflow validate` print comes from files that a pull request may have changed."""
     problem = Problem(
         severity=Severity.ERROR, code="SF101", file=text, path=text, line=None, message=text, fix=text
     )  # fmt: skip
-    output = said(*problem_lines("fixer", (problem,)))
+    output = said(problems_counted(text, (problem,)), *(f"  {line}" for line in problem_lines((problem,))))
     assert obeyed(output) == []
     assert len(lines_of(output)) == 3
+    assert obeyed(said(*problem_lines((problem,)), *harmless(text).split("\n"))) == []
 
 
 @PROPERTY

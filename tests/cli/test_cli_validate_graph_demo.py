@@ -70,6 +70,37 @@ def test_json_is_a_list_of_problems(broken: Path, capsys) -> None:
     assert all(problem["fix"] and problem["file"].startswith(".agent/fixer/") for problem in problems)
 
 
+ORDERS = "\n::error::forged\n##[add-path]/evil\u2028\x1b[31m"
+
+
+def lines_with_orders(text: str) -> list[str]:
+    lines = [line for line in re.split(r"[\n\r\u2028]", text) if not line.startswith("::error file=.agent/fixer/")]
+    return [line for line in lines if line.lstrip().startswith("::") or "##[" in line or "\x1b" in line]
+
+
+@pytest.mark.parametrize("form", ["text", "json", "github"])
+def test_a_job_that_validates_obeys_no_text_of_a_definition(checkout: Path, capsys, form: str) -> None:
+    path = checkout / ".agent/fixer/steps_registry.json"
+    found = json.loads(path.read_text())
+    found["steps"]["initial.issue"]["transitions"]["next"] = {"target": ORDERS}
+    path.write_text(json.dumps(found))
+    assert main(["validate", "--format", form]) == 2
+    out = capsys.readouterr().out
+    assert "forged" in out
+    assert lines_with_orders(out) == []
+    if form == "json":
+        assert any("##[add-path]" in problem["message"] for problem in json.loads(out))
+
+
+def test_a_job_that_runs_obeys_no_text_of_a_definition(checkout: Path, capsys) -> None:
+    path = checkout / ".agent/fixer/steps_registry.json"
+    path.write_text(path.read_text().replace('"continuation.issue"', json.dumps(ORDERS), 1))
+    assert main(["run", "fixer", "--issue", "7"]) == 2
+    out, err = capsys.readouterr()
+    assert "forged" in err
+    assert lines_with_orders(out + err) == []
+
+
 def test_github_prints_annotations_for_the_diff(broken: Path, capsys) -> None:
     assert main(["validate", "--format", "github"]) == 2
     lines = capsys.readouterr().out.splitlines()
