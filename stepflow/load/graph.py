@@ -91,7 +91,7 @@ def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | N
         return
     fix = "Give the steps structured gates, or use another verdict type."
     if verdict is VerdictType.DETECT_GRAPH:
-        message = 'the verdict type "detect:graph" needs a registry with gates, and this one has none'
+        message = 'the verdict type "detect:graph" needs a registry with gates or checks, and this one has neither'
         found.add("SF206", "/steps", message, fix)
     node = nodes.flow.get(entry or "")
     if verdict is VerdictType.POLL_STATE and node is not None and node.kind is not StepKind.CLOSURE:

@@ -53,7 +53,7 @@ def page() -> str:
         "## agent.json\n",
         *_file(agent_schema(), "AgentFile"),
         "### Verdict types\n",
-        ON_VERDICTS + _table(("type", "config", "finished, without gates"), _verdicts()),
+        ON_VERDICTS + _table(("type", "config", "finished, without gates and checks"), _verdicts()),
         "## steps_registry.json\n",
         *_file(gate_schema(), "GateRegistry"),
         "### Step kinds\n",
@@ -208,7 +208,8 @@ def _example(problem: Problem | None) -> str:
 def _marked(text: str) -> str:
     """What is quoted in a message stands as code: it may hold characters that Markdown would read."""
     quoted = text.split('"')
-    return "".join(f"`{part}`" if at % 2 and part else part for at, part in enumerate(quoted)).replace("<", "&lt;")
+    shown = (f"`{part}`" if at % 2 else part.replace("<", "&lt;") for at, part in enumerate(quoted))
+    return "".join(shown).replace("``", '`""`')
 
 
 def _examples() -> dict[str, Problem]:

@@ -18,7 +18,7 @@ VERDICTS = {
     VerdictType.COUNT_CHECK: "After so many answers.",
     VerdictType.DETECT_KEYWORD: "The word is in a text of the model.",
     VerdictType.DETECT_STRUCTURED: "The signal is in an answer, with its fields.",
-    VerdictType.DETECT_GRAPH: "The graph decides. The registry must have gates.",
+    VerdictType.DETECT_GRAPH: "The graph decides. The registry must have gates or checks.",
     VerdictType.META_COMPOSITE: "All of the conditions (`and`), any (`or`), or the first that is met (`first`).",
     VerdictType.META_CUSTOM: "Code of the agent decides. Only with `allow-custom-verdict`.",
 }
@@ -56,15 +56,16 @@ GROUPS = {
 }
 
 ON_VERDICTS = (
-    "For `runner.verdict.type`. In a registry with gates the run always ends by `closing` of a closure step; "
-    "the type then chooses the first step and the limits.\n\n"
+    "For `runner.verdict.type`. In a registry with gates the run always ends by `closing` of a closure step, in one "
+    "with checks by `complete`; the type then chooses the first step and the limits.\n\n"
 )
 ON_EXTRACTORS = (
     "For `validators.<name>.extractParams`: what a failed command printed, as variables of the retry prompt.\n\n"
 )
 ON_CHECKS = (
-    "The older form of a registry. A step is asked and then checked; a pass and a fail each lead somewhere. It is "
-    "told by `basePath`, or by a step with `prompt`, `check` or `iterations`; the two forms do not mix (SF302).\n"
+    "The older form of a registry, the *check dialect*; the form above is the *gate dialect*. A step is asked and then "
+    "checked; a pass and a fail each lead somewhere. It is told by `basePath`, or by a step with `prompt`, `check` or "
+    "`iterations`; the two forms do not mix (SF302).\n"
 )
 ON_OLD_NAMES = "Read as the new ones, with one warning for each file (SF110).\n\n"
 ON_PROBLEMS = "An *error* stops the run before it begins; a *warning* is worth a look; a *note* says what was chosen.\n"
