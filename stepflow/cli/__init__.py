@@ -84,8 +84,8 @@ def _parse(words: list[str]) -> argparse.Namespace:
         description="Runs AI agents on a repository's issues, one declared step at a time.",
         epilog="`stepflow COMMAND --help` shows a command's options. Try `stepflow demo` first.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show the version and exit")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     asked = next((word for word in words if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")

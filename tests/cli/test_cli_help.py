@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from stepflow.cli import main
+from stepflow.cli import COMMANDS, main
 from stepflow.cli.options import GROUPS, METAVARS, OWN_FORM
 from stepflow.run.inputs import Inputs
 
@@ -40,6 +40,13 @@ def test_the_help_of_run_stands_in_groups_with_defaults_and_choices(capsys: pyte
     assert "--boundary {github,dry-run}" in told
     assert "(default: dry-run)" in told
     assert "(or set ANTHROPIC_API_KEY)" in told
+
+
+def test_every_command_stands_on_one_line_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [name for name in COMMANDS if not any(line.startswith(f"    {name}  ") for line in lines)] == []
 
 
 def test_what_the_help_says_of_a_flag_is_of_a_flag_that_exists() -> None:
