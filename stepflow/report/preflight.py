@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.preflight import CheckState
 from stepflow.report.markdown import plain, table
-from stepflow.report.plain import defuse, one_line
+from stepflow.report.plain import count, defuse, one_line
 from stepflow.report.story_line import LineKind
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LONGEST_DETAIL = 1200
 def preflight_told(preflight: Preflight) -> str:
     """How many rows of each state there are, in words."""
     counts = Counter(check.state for check in preflight.checks)
-    return ", ".join(f"{counts[state]} {state}" for state in CheckState if counts[state])
+    return ", ".join(_counted(counts[state], state) for state in CheckState if counts[state])
 
 
 def preflight_reason(preflight: Preflight) -> str:
@@ -57,6 +57,10 @@ def preflight_summary(preflight: Preflight) -> str:
     )
     head = f"## {sign} {plain(preflight.agent)}: preflight\n\n{plain(preflight_told(preflight))}"
     return f"{head}\n\n{table(('Check', 'State', 'Detail'), rows)}"
+
+
+def _counted(number: int, state: CheckState) -> str:
+    return count(number, state) if state is CheckState.WARNING else f"{number} {state}"
 
 
 def _line(check: Check, width: int, state: int) -> str:
