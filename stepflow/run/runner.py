@@ -95,10 +95,9 @@ class StepFlowRunner:
         `{uv-…}` for the prompts, `context_text` is shown to every step as data (the issue's text, say; what people
         would not see of it on GitHub's page is taken out), `input_text` fills `{input_text}`.
         """
-        run_id, root = secrets.token_hex(6), str(Path(cwd or ".").resolve())
+        run_id, root, given = secrets.token_hex(6), str(Path(cwd or ".").resolve()), dict(args or {})
         memory, place = MemoryJournal(self._clock), Place()
         journal = Fanout(memory, place, self._tell)
-        given: dict[str, JsonValue] = dict(args or {})
         told = take_in(context_text.strip(), "context_text")
 
         def played() -> Ending:
