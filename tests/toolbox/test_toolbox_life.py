@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,6 +115,26 @@ def test_a_process_that_hides_in_the_process_table_is_dead_after_the_step(start,
     last = beat.read_text()
     time.sleep(0.2)
     assert beat.read_text() == last
+
+
+FAST_RELAYS = """
+#include <time.h>
+#include <unistd.h>
+int main(void) {
+    time_t end = time(0) + 15;
+    for (int i = 0; i < 40; i++)
+        if (fork() == 0 && setsid()) for (;;) if (fork() > 0 || time(0) > end) _exit(0);
+    sleep(60);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a compiler for processes that end so fast")
+def test_processes_that_end_as_fast_as_they_are_reaped_stretch_no_timeout(start):
+    box = start(bash_timeout=1.0, bash_max_timeout=1.0, grace=8.0)
+    subprocess.run(["cc", "-xc", "-static", "-o", box.checkout / "relays", "-"], input=FAST_RELAYS.encode(), check=True)
+    assert "timed out after 1 s" in box.bash("./relays").text
+    box.toolbox.end_step()
 
 
 def test_a_file_ends_where_the_limit_is(start):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _PIECE = 65536
 #: The answer to "how long at most until the conditions are looked at again" where no signal arrives.
 _BEAT = 1.0
+_REAPED_AT_ONCE = 1000
 
 
 class ParentGone(Exception):
@@ -114,7 +115,10 @@ class Family:
         if not hasattr(os, "waitid"):
             return True
         try:
-            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            # Bounded, for processes may end as fast as they are reaped, and whoever waits has a deadline.
+            for _ in range(_REAPED_AT_ONCE):
+                if not (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
+                    break
                 if ended.si_pid in self._children:
                     self._children.pop(ended.si_pid).poll()
                 else:
