@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import typing_extensions
 from credentials_world import HEADER, PAYLOAD, TOKEN, append, files_holding, persist_as_v5, persist_as_v6, snapshot
-from test_toolbox_identity import readable_interpreter
-from toolbox_world import Box, git, root_only
+from toolbox_world import Box, git, readable_interpreter, root_only
 
 import stepflow
 from stepflow.domain.redact import Redactor

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from toolbox_world import AS_ROOT, Box, root_only
+from toolbox_world import AS_ROOT, Box, root_only, run_as_other_user
 
 from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
 from stepflow.toolbox import Toolbox, ToolboxOptions, UserPolicy
 from stepflow.toolbox.environment import build_environment
-from stepflow.toolbox.identity import Choice, closed_folder
+from stepflow.toolbox.identity import Choice
 from stepflow.toolbox.isolation import Found, judge_layers
 from stepflow.toolbox.surroundings import interpreter_programs
 
@@ -164,18 +164,6 @@ def test_an_ordinary_user_stays_who_it_is_and_the_state_says_so(box):
     assert "no root process" in box.toolbox.isolation["uid"]
 
 
-def readable_interpreter() -> str | None:
-    """A Python that every user can run and that has what stepflow needs."""
-    for path in (sys.executable, "/usr/bin/python3"):
-        if Path(path).exists() and not closed_folder(Path(path), -1) and not closed_folder(Path(path).parent, -1):
-            version = subprocess.run(
-                [path, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True
-            )
-            if version.stdout == b"True\n":
-                return path
-    return None
-
-
 NOT_ROOT = """
 import os, sys
 from pathlib import Path
@@ -191,27 +179,7 @@ with Toolbox.start(Path(sys.argv[1])) as box:
 
 @root_only
 def test_a_parent_that_is_no_root_process_keeps_its_user_but_not_the_way_to_its_services(checkout):
-    python = readable_interpreter()
-    if not python:
-        pytest.skip("no Python that other users can run")
-    for path in (checkout, *checkout.rglob("*")):
-        os.chown(path, 12345, 12345, follow_symlinks=False)
-    import typing_extensions
-
-    import stepflow
-
-    packages = [str(Path(stepflow.__file__).parent.parent), str(Path(typing_extensions.__file__).parent)]
-    done = subprocess.run(
-        [python, "-c", NOT_ROOT, str(checkout)],
-        user=12345,
-        group=12345,
-        extra_groups=[],
-        env={"PYTHONPATH": ":".join(packages), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_as_other_user(NOT_ROOT, checkout)
     refused = "PermissionError: [Errno 13] Permission denied"
     assert done.stdout == (
         f"12345 ['12345', 'ok', '{refused}'] 12345 (the parent is no root process and keeps its user)\n"

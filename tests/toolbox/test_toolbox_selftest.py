@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_toolbox_identity import readable_interpreter
-from toolbox_world import AS_ROOT, git, root_only
+from toolbox_world import AS_ROOT, git, readable_interpreter, root_only, run_as_other_user
 
 from stepflow.domain.words import CanaryState, Isolation, Network
 from stepflow.errors import IsolationError
@@ -251,27 +250,7 @@ except IsolationError as error:
 
 @root_only
 def test_a_parent_whose_memory_its_own_user_may_read_is_refused_always(checkout):
-    python = readable_interpreter()
-    if not python:
-        pytest.skip("no Python that other users can run")
-    for path in (checkout, *checkout.rglob("*")):
-        os.chown(path, 12345, 12345, follow_symlinks=False)
-    import typing_extensions
-
-    import stepflow
-
-    packages = [str(Path(stepflow.__file__).parent.parent), str(Path(typing_extensions.__file__).parent)]
-    done = subprocess.run(
-        [python, "-c", SAME_USER, str(checkout)],
-        user=12345,
-        group=12345,
-        extra_groups=[],
-        env={"PYTHONPATH": ":".join(packages), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_as_other_user(SAME_USER, checkout)
     assert done.returncode == 0, done.stderr
     states, message = json.loads(done.stdout)
     assert states["the parent in /proc"].startswith("reached by shell: environ (read), ")

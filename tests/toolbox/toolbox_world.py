@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from stepflow.domain.command import CommandRequest
 from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.toolbox import Toolbox
+from stepflow.toolbox.identity import closed_folder
 
 AS_ROOT = os.getuid() == 0
 root_only = pytest.mark.skipif(not AS_ROOT, reason="only a root process can give the tools a user of their own")
@@ -76,3 +78,40 @@ def gone_within(seconds: float, *pids: int) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def readable_interpreter() -> str | None:
+    """A Python that every user can run and that has what stepflow needs."""
+    for path in (sys.executable, "/usr/bin/python3"):
+        if Path(path).exists() and not closed_folder(Path(path), -1) and not closed_folder(Path(path).parent, -1):
+            version = subprocess.run(
+                [path, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True
+            )
+            if version.stdout == b"True\n":
+                return path
+    return None
+
+
+def run_as_other_user(code: str, checkout: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python as a user who is neither root nor us, and to whom the checkout is given."""
+    python = readable_interpreter()
+    if not python:
+        pytest.skip("no Python that other users can run")
+    for path in (checkout, *checkout.rglob("*")):
+        os.chown(path, 12345, 12345, follow_symlinks=False)
+    import typing_extensions
+
+    import stepflow
+
+    packages = [str(Path(stepflow.__file__).parent.parent), str(Path(typing_extensions.__file__).parent)]
+    return subprocess.run(
+        [python, "-c", code, str(checkout)],
+        user=12345,
+        group=12345,
+        extra_groups=[],
+        env={"PYTHONPATH": ":".join(packages), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
