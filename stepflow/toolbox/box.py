@@ -64,7 +64,7 @@ class Toolbox:
         choice = choose_identity(place, chosen)
         with contextlib.ExitStack() as ending:
             private = ending.enter_context(private_folder(chosen, choice.identity))
-            programs = interpreter_programs(place, chosen)
+            programs = interpreter_programs(place, chosen, choice.identity)
             environment = build_environment(checkout=place, private=private, programs=programs.folder, options=chosen)
             uid = choice.identity.uid if choice.identity else os.geteuid()
             open_places = reach(checkout=place, private=private, path=environment["PATH"], uid=uid)

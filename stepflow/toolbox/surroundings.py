@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation
-from stepflow.toolbox.identity import closed_interpreter
+from stepflow.toolbox.identity import closed_folder, closed_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,9 +62,12 @@ def _remove(private: Path) -> None:
         subprocess.run([*program, "--", str(private)], env={}, check=False, capture_output=True)  # noqa: S603
 
 
-def interpreter_programs(checkout: Path, options: ToolboxOptions) -> Programs:
-    """A virtual environment inside the checkout can be changed by the tools, so it is no place for programs."""
+def interpreter_programs(checkout: Path, options: ToolboxOptions, identity: Identity | None) -> Programs:
+    """A virtual environment inside the checkout can be changed by the tools, so it is no place for programs; nor is
+    one that they cannot enter: every program that does not exist would look forbidden."""
     folder = Path(sys.executable).parent
+    if identity and closed_folder(folder, identity.uid):
+        return Programs(folder=None)
     if not folder.resolve().is_relative_to(checkout):
         return Programs(folder=folder)
     if options.isolation is Isolation.REQUIRED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from toolbox_world import Box, git, reachable_folder
+from toolbox_world import Box, copy_packages, git, reachable_folder
 
 from stepflow.toolbox import Toolbox, ToolboxOptions
 
@@ -14,6 +14,12 @@ from stepflow.toolbox import Toolbox, ToolboxOptions
 def open_folder():
     with reachable_folder() as folder:
         yield folder
+
+
+@pytest.fixture(scope="session")
+def packages():
+    with reachable_folder() as folder:
+        yield copy_packages(folder)
 
 
 @pytest.fixture(scope="session")

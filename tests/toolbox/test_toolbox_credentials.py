@@ -5,16 +5,13 @@ from __future__ import annotations
 import base64
 import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
-import typing_extensions
 from credentials_world import HEADER, PAYLOAD, TOKEN, append, files_holding, persist_as_v5, persist_as_v6, snapshot
-from toolbox_world import Box, git, readable_interpreter, root_only
+from toolbox_world import Box, git, root_only, run_as_other_user
 
-import stepflow
 from stepflow.domain.redact import Redactor
 from stepflow.errors import IsolationError, RunCancelled
 from stepflow.run.cancel import Cancellation
@@ -374,27 +371,13 @@ print(os.getuid(), away.notes)
 
 
 @root_only
-def test_a_parent_that_is_no_root_process_can_do_all_this_too(checkout, temp):
-    python = readable_interpreter()
-    if not python:
-        pytest.skip("no Python that other users can run")
+def test_a_parent_that_is_no_root_process_can_do_all_this_too(checkout, temp, packages):
     persist_as_v5(checkout)
     persist_as_v6(checkout, temp)
     for path in (checkout, *checkout.rglob("*"), temp, *temp.rglob("*")):
         os.chown(path, 12345, 12345, follow_symlinks=False)
     before = snapshot(checkout, temp)
-    packages = (Path(stepflow.__file__).parents[1], Path(typing_extensions.__file__).parent)
-    done = subprocess.run(
-        [python, "-c", NOT_ROOT, str(checkout), str(temp)],
-        user=12345,
-        group=12345,
-        extra_groups=[],
-        env={"PYTHONPATH": ":".join(map(str, packages)), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_as_other_user(NOT_ROOT, checkout, temp, packages=packages)
     assert done.stdout == "0 2 taken out of .git/config, runner_temp\n12345 ()\n", done.stderr
     assert snapshot(checkout, temp) == before
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from toolbox_world import AS_ROOT, Box, root_only, run_as_other_user
 
+from stepflow.domain.command import CommandRequest
 from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
 from stepflow.toolbox import Toolbox, ToolboxOptions, UserPolicy
-from stepflow.toolbox.environment import build_environment
+from stepflow.toolbox.environment import SYSTEM_PATH, build_environment
 from stepflow.toolbox.identity import Choice
 from stepflow.toolbox.isolation import Found, judge_layers
 from stepflow.toolbox.surroundings import interpreter_programs
@@ -86,11 +87,23 @@ class TestEnvironment:
 
     def test_an_interpreter_inside_the_checkout_is_left_out_or_named(self):
         venv = Path(sys.executable).parent.parent.resolve()
-        required = interpreter_programs(venv, ToolboxOptions())
+        required = interpreter_programs(venv, ToolboxOptions(), None)
         assert (required.folder, "without" in required.note) == (None, True)
-        relaxed = interpreter_programs(venv, ToolboxOptions(isolation=Isolation.BEST_EFFORT))
+        relaxed = interpreter_programs(venv, ToolboxOptions(isolation=Isolation.BEST_EFFORT), None)
         assert relaxed.folder == Path(sys.executable).parent
         assert "inside the checkout" in relaxed.state(None)
+
+    @root_only
+    def test_an_interpreter_that_the_tools_cannot_enter_is_no_place_for_programs(self, start, open_folder, monkeypatch):
+        closed = open_folder / "closed"
+        closed.mkdir(mode=0o700)
+        (closed / "python").symlink_to(Path(sys.executable).resolve())
+        monkeypatch.setattr(sys, "executable", str(closed / "python"))
+        box = start()
+        assert box.bash("echo $PATH").text == ":".join(SYSTEM_PATH) + "\n"
+        assert f"behind {closed}" in box.toolbox.isolation["path"]
+        missing = box.toolbox.run_command(CommandRequest(argv=("no-such-program",), timeout=5))
+        assert missing.error == "`no-such-program` could not be started: No such file or directory"
 
     def test_programs_planted_in_the_checkout_and_home_are_not_run(self, start, checkout):
         for name in ("git", "sh", "bash", "ls", "python3"):
@@ -178,8 +191,8 @@ with Toolbox.start(Path(sys.argv[1])) as box:
 
 
 @root_only
-def test_a_parent_that_is_no_root_process_keeps_its_user_but_not_the_way_to_its_services(checkout):
-    done = run_as_other_user(NOT_ROOT, checkout)
+def test_a_parent_that_is_no_root_process_keeps_its_user_but_not_the_way_to_its_services(checkout, packages):
+    done = run_as_other_user(NOT_ROOT, checkout, packages=packages)
     refused = "PermissionError: [Errno 13] Permission denied"
     assert done.stdout == (
         f"12345 ['12345', 'ok', '{refused}'] 12345 (the parent is no root process and keeps its user)\n"

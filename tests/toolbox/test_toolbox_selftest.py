@@ -249,8 +249,8 @@ except IsolationError as error:
 
 
 @root_only
-def test_a_parent_whose_memory_its_own_user_may_read_is_refused_always(checkout):
-    done = run_as_other_user(SAME_USER, checkout)
+def test_a_parent_whose_memory_its_own_user_may_read_is_refused_always(checkout, packages):
+    done = run_as_other_user(SAME_USER, checkout, packages=packages)
     assert done.returncode == 0, done.stderr
     states, message = json.loads(done.stdout)
     assert states["the parent in /proc"].startswith("reached by shell: environ (read), ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -92,24 +93,31 @@ def readable_interpreter() -> str | None:
     return None
 
 
-def run_as_other_user(code: str, checkout: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program of Python as a user who is neither root nor us, and to whom the checkout is given."""
-    python = readable_interpreter()
-    if not python:
-        pytest.skip("no Python that other users can run")
-    for path in (checkout, *checkout.rglob("*")):
-        os.chown(path, 12345, 12345, follow_symlinks=False)
+def copy_packages(folder: Path) -> Path:
+    """What a toolbox needs of Python's packages, in a folder that is open where this checkout may not be."""
     import typing_extensions
 
     import stepflow
 
-    packages = [str(Path(stepflow.__file__).parent.parent), str(Path(typing_extensions.__file__).parent)]
+    shutil.copytree(Path(stepflow.__file__).parent, folder / "stepflow", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(typing_extensions.__file__, folder)
+    return folder
+
+
+def run_as_other_user(code: str, *places: Path, packages: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python as a user who is neither root nor us, and to whom the places are given."""
+    python = readable_interpreter()
+    if not python:
+        pytest.skip("no Python that other users can run")
+    for place in places:
+        for path in (place, *place.rglob("*")):
+            os.chown(path, 12345, 12345, follow_symlinks=False)
     return subprocess.run(
-        [python, "-c", code, str(checkout)],
+        [python, "-c", code, *map(str, places)],
         user=12345,
         group=12345,
         extra_groups=[],
-        env={"PYTHONPATH": ":".join(packages), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PYTHONPATH": str(packages), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
         cwd="/",
         capture_output=True,
         text=True,
