@@ -72,6 +72,15 @@ class ModelTurned:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolStarted:
+    """A tool call begins. Without the `tool_call` that answers it the run was stopped while the tool was at work."""
+
+    tool_use_id: str
+    name: str
+    event: Literal["tool_started"] = "tool_started"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolCalled:
     """A tool call was answered. `denied`: the step may not use it, nothing ran."""
 
@@ -95,6 +104,22 @@ class UserSpoke:
     format_retry: bool
     errors: list[str] = field(default_factory=list)
     event: Literal["user_message"] = "user_message"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandRan:
+    """The process of a command step ended, with what it printed (flow.md §4.5)."""
+
+    step_id: str
+    argv: list[str]
+    exit_code: int
+    stdout: str
+    stderr: str
+    timed_out: bool
+    started: bool
+    error: str
+    seconds: float
+    event: Literal["command_ran"] = "command_ran"
 
 
 @dataclass(frozen=True, kw_only=True)

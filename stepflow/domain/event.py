@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stepflow.domain.attempt_event import (
+    CommandRan,
     IterationStarted,
     ModelTurned,
     ModelWaited,
@@ -18,17 +19,24 @@ from stepflow.domain.attempt_event import (
     SchemaFailed,
     StepAnswered,
     ToolCalled,
+    ToolStarted,
     UserSpoke,
 )
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import JsonObject
 from stepflow.domain.removal import RemovedPiece
+from stepflow.domain.run import Issue, StartedBy
 from stepflow.domain.words import FailureAction, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted:
-    """The first event. `options` holds every option of the run but its secrets."""
+    """The first event, with all that a later process needs to go on (action.md "Resume").
+
+    `options` holds every option of the run but its secrets, `args` the checked run arguments, `subject` the issue and
+    `context_text` what the model was told of it. `nonce` is the delimiter of that text, `root` the repository's path
+    on the machine of the start.
+    """
 
     run_id: str
     agent: str
@@ -42,7 +50,42 @@ class RunStarted:
     base_commit: str = ""
     isolation: dict[str, str] = field(default_factory=dict)
     options: JsonObject = field(default_factory=dict)
+    args: JsonObject = field(default_factory=dict)
+    subject: Issue | None = None
+    context_text: str = ""
+    nonce: str = ""
+    base_branch: str = ""
+    started_by: StartedBy = field(default_factory=StartedBy)
+    root: str = ""
     event: Literal["run_started"] = "run_started"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResumed:
+    """A later process goes on with the run. Of the `events` that the journal held, the first `from_seq` stand as they
+    are and what followed is played again from what is recorded, up to where the run stopped: `iteration` is the last
+    that began, `step_id` the step that goes on, empty between two. Validators run again, so their failures count as
+    in `attempts`. `snapshot` is what the working tree is put back to, empty when none was kept."""
+
+    events: int
+    from_seq: int
+    iteration: int
+    step_id: str
+    attempts: dict[str, int] = field(default_factory=dict)
+    snapshot: str = ""
+    event: Literal["run_resumed"] = "run_resumed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotTaken:
+    """The working tree was kept under `name`: `files` that changed since the snapshot before, in so many `bytes` on
+    disk. The same name means the same tree."""
+
+    name: str
+    files: int
+    bytes: int
+    seconds: float
+    event: Literal["snapshot_taken"] = "snapshot_taken"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +219,8 @@ class RunFinished:
 
 Event = (
     RunStarted
+    | RunResumed
+    | SnapshotTaken
     | CanariesTried
     | TextRemoved
     | IterationStarted
@@ -183,7 +228,9 @@ Event = (
     | PromptRendered
     | ModelWaited
     | ModelTurned
+    | ToolStarted
     | ToolCalled
+    | CommandRan
     | UserSpoke
     | StepAnswered
     | Routed

@@ -24,6 +24,17 @@ class Issue:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartedBy:
+    """Who started a run: a login, empty when nobody is known, and the label that did it, if one did."""
+
+    actor: str = ""
+    actor_is_bot: bool = False
+    label: str | None = None
+    default_branch: str = ""
+    private: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """The caller's limits; None means none (flow.md §10). `deadline` is in seconds since the epoch, `usd` in dollars.
 

@@ -25,6 +25,7 @@ from stepflow.domain.event import (
     Event,
     FlowEnded,
     RunFinished,
+    RunResumed,
     RunStarted,
     ValidatorRan,
 )
@@ -73,11 +74,13 @@ class RunState:
     outcome: Outcome | None = None
 
 
-def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911 - one return per event is the table
+def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR0912 - one return per event is the table
     """The state after one event. Events that change nothing give the same object back."""
     match event:
         case RunStarted():
             return replace(state, step_id=event.entry_step)
+        case RunResumed():
+            return replace(state, attempts=dict(event.attempts), outcome=None)
         case IterationStarted():
             return _begun(state, event)
         case SchemaFailed():

@@ -10,6 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from stepflow.domain.attempt_event import CommandRan
 from stepflow.domain.command import CommandRequest, CommandResult
 from stepflow.domain.decision import Stop
 from stepflow.domain.json import JsonObject, JsonValue, compact
@@ -35,6 +36,7 @@ def run_command_step(track: Track, step: Step, command: StepCommand, schema: Jso
     args = (CONTEXT.sub(lambda found: _text(track.facts.args[found[1]]), arg) for arg in command.args)
     request = CommandRequest(argv=(command.command, *args), timeout=command.timeout)
     result = track.ports.commands.run_command(request)
+    track.record(_event(step, request, result))
     if result.exit_code != 0 or result.timed_out or not result.started:
         return Stop(outcome=Outcome.VALIDATION_FAILED, reason=_failure(step, request, result))
     answer = correct(track, step, _answer_of(result.stdout))
@@ -45,6 +47,20 @@ def run_command_step(track: Track, step: Step, command: StepCommand, schema: Jso
     if gate is None:
         return judge(track, step, Settled(answer=answer, errors=errors), (result.stdout,))
     return Reading(answer=answer, decision=decide(track, step, gate, answer, errors))
+
+
+def _event(step: Step, request: CommandRequest, result: CommandResult) -> CommandRan:
+    return CommandRan(
+        step_id=step.id,
+        argv=list(request.argv),
+        exit_code=result.exit_code,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        timed_out=result.timed_out,
+        started=result.started,
+        error=result.error,
+        seconds=result.seconds,
+    )
 
 
 def _text(value: JsonValue) -> str:

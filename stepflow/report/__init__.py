@@ -7,7 +7,6 @@ from stepflow.report.comment import comment_summary, removed_part
 from stepflow.report.document import ReportDocument, report_json, report_schema
 from stepflow.report.ending import ReportFacts
 from stepflow.report.graph import FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, graph_json, walked_path
-from stepflow.report.history import RESUMED
 from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import cut, harmless
@@ -19,7 +18,6 @@ from stepflow.report.watch import ActionLog, TerminalLog, folded_traceback
 from stepflow.report.words import final_words
 
 __all__ = [
-    "RESUMED",
     "ActionLog",
     "FlowGraph",
     "GraphEdge",

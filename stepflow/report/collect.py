@@ -19,6 +19,7 @@ from stepflow.domain.event import (
     FailureReported,
     FlowEnded,
     Noted,
+    RunResumed,
     RunStarted,
     TextRemoved,
     ValidatorRan,
@@ -71,7 +72,7 @@ def collect_report(
         spec_violations=state.violations,
         canaries=_canaries(last_of(events, CanariesTried)),
         removed_text=_removed_text(last_of(events, TextRemoved)),
-        failure_report=_failure_report(last_of(events, FailureReported)),
+        failure_report=_failure_report(events),
     )
 
 
@@ -149,6 +150,8 @@ def _validated(events: Iterable[Event]) -> bool:
         match event:
             case FlowEnded() | CompletionJudged():
                 validated = event.validated
+            case RunResumed():
+                validated = False
             case WorkCollected() if event.uncommitted or not event.as_validated:
                 # What leaves is not what the validators saw (boundary.md "Commits").
                 validated = False
@@ -188,5 +191,7 @@ def _removed_text(event: TextRemoved | None) -> RemovedText:
     return RemovedText(count=event.count, pieces=tuple(event.pieces)) if event else RemovedText()
 
 
-def _failure_report(event: FailureReported | None) -> str | None:
-    return (event.url or event.detail) if event else None
+def _failure_report(events: Sequence[Event]) -> str | None:
+    """What was told of the failure that stands: a run that was resumed takes the failure before it back."""
+    last = next((event for event in reversed(events) if isinstance(event, FailureReported | RunResumed)), None)
+    return (last.url or last.detail) if isinstance(last, FailureReported) else None

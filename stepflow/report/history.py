@@ -20,14 +20,12 @@ from stepflow.domain.attempt_event import (
     ToolCalled,
     UserSpoke,
 )
-from stepflow.domain.event import Entry, Event, FlowEnded, Noted, RunFinished, RunStarted
+from stepflow.domain.event import Entry, Event, FlowEnded, Noted, RunFinished, RunResumed, RunStarted
 from stepflow.domain.report import CheckResult, HistoryEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: A note that begins with this says that the run stood still before it; that time is nobody's.
-RESUMED = "[Run] resumed"
 #: flow.md §15; the check's outcome has no event of its own.
 CHECK = re.compile(r"\[Check\] .*: (?P<result>ok|ng)\b", re.DOTALL)
 OF_A_STEP = (PromptRendered, ModelTurned, ToolCalled, UserSpoke, StepAnswered, Routed)
@@ -46,7 +44,7 @@ def collect_history(entries: Sequence[Entry]) -> tuple[HistoryEntry, ...]:
         if isinstance(event, IterationStarted):
             history.append(_begin(event))
             running = True
-        elif isinstance(event, FlowEnded):
+        elif isinstance(event, FlowEnded | RunResumed):
             running = False
     return tuple(replace(line, seconds=round(line.seconds, 3)) for line in history)
 
@@ -60,8 +58,7 @@ def seconds_between(entries: Sequence[Entry]) -> Iterable[float]:
 
 
 def _stood_still(before: Event, event: Event) -> bool:
-    resumed = isinstance(event, Noted) and event.message.startswith(RESUMED)
-    return resumed or isinstance(before, RunFinished) or isinstance(event, RunStarted)
+    return isinstance(before, RunFinished) or isinstance(event, RunStarted | RunResumed)
 
 
 def _begin(begun: IterationStarted) -> HistoryEntry:

@@ -23,6 +23,7 @@ from stepflow.domain.event import (
     CanariesTried,
     Noted,
     RunFinished,
+    RunResumed,
     RunStarted,
     TextRemoved,
     ValidatorRan,
@@ -75,6 +76,8 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
     match event:
         case RunStarted():
             return (("info", f"Starting agent: {event.agent}", _start_data(event)),)
+        case RunResumed():
+            return (("info", f"[Run] {resumed_words(event)}", {"step": event.step_id, "from_seq": event.from_seq}),)
         case CanariesTried():
             level = "warning" if reached_places(event.canaries) else "info"
             return ((level, f"[Isolation] self-test: {canaries_told(event.canaries)}", dict(event.canaries)),)
@@ -104,6 +107,12 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             return (("info", f"Agent completed: {event.outcome}", {"reason": cut(event.reason, REASON_LIMIT)}),)
         case _:
             return ()
+
+
+def resumed_words(event: RunResumed) -> str:
+    """Where the run goes on."""
+    at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
+    return f"resumed after {count(event.events, 'event')}, {at}"
 
 
 def _start_data(event: RunStarted) -> JsonObject:

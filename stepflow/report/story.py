@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted, Routed
-from stepflow.domain.event import CompletionJudged, FlowEnded, RunFinished, RunStarted
-from stepflow.domain.state import RunState, advance
+from stepflow.domain.event import CompletionJudged, FlowEnded, RunFinished, RunResumed, RunStarted
+from stepflow.domain.state import RunState, advance, fold
 from stepflow.report.plain import one_line, usd
 from stepflow.report.story_ends import end_lines
 from stepflow.report.story_full import full_lines
@@ -18,6 +18,8 @@ from stepflow.report.story_line import LineKind, StoryLine, line
 from stepflow.report.story_steps import step_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stepflow.domain.event import Entry, Event
     from stepflow.domain.run import Limits
 
@@ -34,6 +36,10 @@ class Story:
         self._step = ""
         self._leads = ""
 
+    def recall(self, events: Iterable[Event]) -> None:
+        """Know what a run that goes on did before, without telling it again."""
+        self._state = fold(events, self._state)
+
     def tell(self, entry: Entry) -> tuple[StoryLine, ...]:
         """The lines of one entry."""
         event = entry.event
@@ -42,8 +48,10 @@ class Story:
         ends = isinstance(event, IterationStarted | FlowEnded | RunFinished)
         closing = self._close_step() if ends and self._step else ()
         self._follow(event)
-        opening = self._open_step(event) if isinstance(event, IterationStarted) else ()
+        opening = self._opening(event)
         full = full_lines(event) if self._debug else ()
+        if isinstance(event, RunResumed):
+            return (*end_lines(event), *opening)
         return (*closing, *opening, *step_lines(event), *full, *end_lines(event))
 
     def progress(self, now: float | None = None) -> str:
@@ -72,11 +80,19 @@ class Story:
             case _:
                 pass
 
-    def _open_step(self, event: IterationStarted) -> tuple[StoryLine, ...]:
+    def _opening(self, event: Event) -> tuple[StoryLine, ...]:
+        match event:
+            case IterationStarted():
+                return self._open_step(event, f" ({event.kind})" if event.kind else "")
+            case RunResumed() if event.step_id:
+                return self._open_step(event, " (goes on)")
+            case _:
+                return ()
+
+    def _open_step(self, event: IterationStarted | RunResumed, how: str) -> tuple[StoryLine, ...]:
         self._step, self._leads = one_line(event.step_id) or "(no id)", ""
         number = _against(f"Iteration {event.iteration}", str(self._iterations or ""))
-        kind = f" ({event.kind})" if event.kind else ""
-        return (line(LineKind.STEP, f"{number} · {self._step}{kind}"),)
+        return (line(LineKind.STEP, f"{number} · {self._step}{how}"),)
 
     def _close_step(self) -> tuple[StoryLine, ...]:
         """The end of the step that is open: how far the run is, and what a reader of folded steps must see."""

@@ -18,6 +18,7 @@ from stepflow.domain.event import (
     FlowEnded,
     Noted,
     RunFinished,
+    RunResumed,
     RunStarted,
     TextRemoved,
     ValidatorRan,
@@ -26,6 +27,7 @@ from stepflow.domain.event import (
 from stepflow.domain.removal import count_kinds
 from stepflow.report.canaries import canaries_told, reached_places
 from stepflow.report.ending import told_reason
+from stepflow.report.log import resumed_words
 from stepflow.report.plain import count, first_lines, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
 
@@ -44,6 +46,8 @@ def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911, PLR0912 
     match event:
         case RunStarted():
             return _start(event)
+        case RunResumed():
+            return (line(LineKind.RUN, f"The run is {resumed_words(event)}"),)
         case CanariesTried():
             return (_tried(event),)
         case TextRemoved():

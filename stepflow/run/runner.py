@@ -187,4 +187,9 @@ def _started(agent: AgentDefinition, facts: RunFacts, workers: Workers) -> RunSt
         issue=facts.issue.number if facts.issue else None,
         base_commit=facts.base_commit,
         isolation=dict(workers.isolation),
+        args=facts.args,
+        subject=facts.issue,
+        context_text=facts.context_text,
+        nonce=facts.nonce,
+        root=facts.root,
     )

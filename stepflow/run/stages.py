@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.command import CommandRequest
 from stepflow.domain.event import Noted, RunStarted, WorkCollected
-from stepflow.domain.run import RunFacts
+from stepflow.domain.run import RunFacts, StartedBy
 from stepflow.domain.state import fold
 from stepflow.errors import BoundaryError, InputError
 from stepflow.flow import run_flow
@@ -108,7 +108,7 @@ def _tell_beforehand(prepared: Prepared, toolbox: Toolbox, journal: Journal) -> 
 
 
 def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarted:
-    agent = prepared.agent
+    agent, trigger = prepared.agent, prepared.request.trigger
     return RunStarted(
         run_id=facts.run_id,
         agent=agent.name,
@@ -122,6 +122,19 @@ def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarte
         base_commit=facts.base_commit,
         isolation=dict(sandbox.isolation),
         options=prepared.request.inputs.options(),
+        args=facts.args,
+        subject=facts.issue,
+        context_text=facts.context_text,
+        nonce=facts.nonce,
+        base_branch=facts.base_branch,
+        started_by=StartedBy(
+            actor=trigger.actor,
+            actor_is_bot=trigger.actor_is_bot,
+            label=trigger.label,
+            default_branch=trigger.default_branch,
+            private=trigger.private,
+        ),
+        root=facts.root,
     )
 
 

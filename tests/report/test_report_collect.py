@@ -21,13 +21,14 @@ from stepflow.domain.event import (
     FlowEnded,
     Noted,
     RunFinished,
+    RunResumed,
     RunStarted,
     WorkCollected,
 )
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import AgentResult, CheckResult
 from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.report import RESUMED, ReportFacts, collect_report, report_json, report_schema
+from stepflow.report import ReportFacts, collect_report, report_json, report_schema
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -192,7 +193,7 @@ def test_a_resumed_run_is_not_over_because_its_first_part_ended():
         (1.0, FlowEnded(outcome=Outcome.CANCELLED, reason="Flow loop: x", step_id="s", answer=None, validated=False)),
         (0.0, RunFinished(outcome=Outcome.CANCELLED, reason="Flow loop: x", success=False)),
     ]
-    resumed = (9000.0, Noted(level="info", message=f"{RESUMED} after 8 events"))
+    resumed = (9000.0, RunResumed(events=8, from_seq=1, iteration=1, step_id="s"))
     call = ToolCalled(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=2.0)
     timed = [*TIMED[:6], *stopped, resumed, (2.0, call)]
     first = collect_report(entries_of(timed[:8]))
@@ -202,6 +203,16 @@ def test_a_resumed_run_is_not_over_because_its_first_part_ended():
     assert report.history[0].tool_calls == 3
     assert report.history[0].seconds == pytest.approx(first.history[0].seconds + 2.0)
     assert report.seconds == pytest.approx(first.seconds + 2.0)
+
+
+def test_a_resumed_run_forgets_the_failure_that_was_told_and_what_was_validated_before_it():
+    told = (0.0, FailureReported(detail="updated", url="https://github.com/o/r/issues/7#c"))
+    resumed = (60.0, RunResumed(events=9, from_seq=1, iteration=1, step_id="s"))
+    before = collect_report(entries_of([*TIMED, told]))
+    assert (before.validated, before.failure_report) == (True, "https://github.com/o/r/issues/7#c")
+    report = collect_report(entries_of([*TIMED, told, resumed]))
+    assert (report.validated, report.failure_report) == (False, None)
+    assert report.seconds == before.seconds
 
 
 def test_a_resumed_boundary_takes_the_old_end_back():

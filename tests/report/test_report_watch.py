@@ -34,6 +34,7 @@ from stepflow.domain.event import (
     FlowEnded,
     Noted,
     RunFinished,
+    RunResumed,
     RunStarted,
     ValidatorRan,
     WorkCollected,
@@ -71,6 +72,20 @@ def lines_of(event, limits: Limits | None = None) -> list[str]:
 
 def logged(event) -> list[tuple[str, str]]:
     return [(entry.level, entry.message) for entry in log_entries(Entry(seq=1, time=BEGAN, event=event))]
+
+
+def test_a_run_that_goes_on_is_told_with_what_it_had_spent_and_in_the_step_where_it_stood() -> None:
+    before = ENTRIES[: next(at for at, one in enumerate(ENTRIES) if isinstance(one.event, StepAnswered))]
+    log = ActionLog(LIMITS)
+    log.story.recall(entry.event for entry in before)
+    resumed = RunResumed(events=len(before), from_seq=1, iteration=1, step_id="initial.issue")
+    lines = list(log.render(Entry(seq=len(before) + 1, time=BEGAN, event=resumed)))
+    words = f"resumed after {len(before)} events, at iteration 1"
+    assert lines == [f"The run is {words}", "::group::Iteration 1 of 10 · initial.issue (goes on)"]
+    spent = sum(entry.event.cost_usd or 0 for entry in before if isinstance(entry.event, ModelTurned))
+    assert spent > 0
+    assert usd(spent) in log.story.progress()
+    assert [line.message for line in log_entries(Entry(seq=1, time=0.0, event=resumed))] == [f"[Run] {words}"]
 
 
 def test_the_job_log_of_a_plausible_run_is_the_golden_one():
