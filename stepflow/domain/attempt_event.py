@@ -13,6 +13,9 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, StepKind
 
+#: registry.md §8.4: this many schema failures in a row end the run.
+MAX_STRIKES = 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class IterationStarted:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    MAX_STRIKES,
     IterationStarted,
     PromptRendered,
     SchemaFailed,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.flow.track import Track
     from stepflow.prompt import Variables
-
-#: registry.md §8.4: this many schema failures in a row end the run.
-MAX_STRIKES = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,5 +4,16 @@ from stepflow.journal.file import JournalFile
 from stepflow.journal.line import journal_schema
 from stepflow.journal.memory import Fanout, MemoryJournal
 from stepflow.journal.reader import JournalReader, read_journal
+from stepflow.journal.replay import Replay, safe_point, turn_of
 
-__all__ = ["Fanout", "JournalFile", "JournalReader", "MemoryJournal", "journal_schema", "read_journal"]
+__all__ = [
+    "Fanout",
+    "JournalFile",
+    "JournalReader",
+    "MemoryJournal",
+    "Replay",
+    "journal_schema",
+    "read_journal",
+    "safe_point",
+    "turn_of",
+]

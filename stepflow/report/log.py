@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    MAX_STRIKES,
     IterationStarted,
     ModelWaited,
     Routed,
@@ -37,8 +38,6 @@ from stepflow.report.plain import clean, count, cut, defuse
 if TYPE_CHECKING:
     from stepflow.domain.event import Entry, Event
 
-#: So many answer schemas that cannot be resolved, one after the other, end a run (registry.md §8.4).
-STRIKES = 2
 REASON_LIMIT = 500
 Line = tuple[str, str, JsonObject]
 
@@ -88,7 +87,7 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             data: JsonObject = {"step": event.step_id, "kind": event.kind, "model": event.model}
             return (("info", f"=== Iteration {event.iteration} ===", data),)
         case SchemaFailed():
-            message = f'[SchemaResolution] failure {event.strikes}/{STRIKES} on step "{event.step_id}"'
+            message = f'[SchemaResolution] failure {event.strikes}/{MAX_STRIKES} on step "{event.step_id}"'
             return (("warning", message, {"reason": cut(event.reason, REASON_LIMIT)}),)
         case ModelWaited():
             data = {"reason": cut(event.reason, REASON_LIMIT), "attempt": event.attempt}

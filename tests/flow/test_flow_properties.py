@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from stepflow.domain.attempt_event import (
     IterationStarted,
     ModelTurned,
+    ModelWaited,
     Routed,
     StepAnswered,
     ToolCalled,
@@ -20,12 +22,14 @@ from stepflow.domain.command import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, Usage, text_block
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import Branch, Step, Target
-from stepflow.domain.event import Event, FlowEnded, RunStarted, ValidatorRan
+from stepflow.domain.event import Event, FlowEnded, RunResumed, RunStarted, ValidatorRan
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
 from stepflow.flow import run_flow
 from stepflow.gate.read import ALIASES
+from stepflow.journal import Replay, safe_point
+from stepflow.journal.replay import PLAYED
 from stepflow.ports import Ports, SchemaFailure
 from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
 from tests.fakes import ListJournal, RecordingTools, StillClock, TableGuards, answers
@@ -125,15 +129,21 @@ def sound_answer(step_id: str, number: int) -> ModelTurn:
 
 @dataclass
 class WatchedJournal(ListJournal):
-    """Remembers what was left of the world whenever an iteration began."""
+    """Remembers after each event what would be left of the world for a run that was killed then: every reply that was
+    not written down, and what the step attempt in flight meets again: its schema, and its validators."""
 
     world: World | None = None
-    begun: list[tuple[int, World]] = field(default_factory=list)
+    cuts: list[World] = field(default_factory=list)
+    again: World | None = None
 
     def append(self, event: Event) -> None:
-        if isinstance(event, IterationStarted) and self.world:
-            self.begun.append((len(self.events), self.world.left()))
         super().append(event)
+        if self.world is None:
+            return
+        left = self.world.left()
+        if self.again is None or isinstance(event, IterationStarted) or safe_point(self.events) == len(self.events):
+            self.again = left
+        self.cuts.append(replace(left, results=list(self.again.results), schemas=list(self.again.schemas)))
 
 
 WORDS = st.sampled_from([*Intent, *ALIASES, "Next", " closing", "approve", "", "closing\n", "naechstes"])
@@ -221,8 +231,14 @@ ENTRIES = st.tuples(st.sampled_from(FailureAction), st.integers(1, 3))
 quick = tried(120)
 
 
-def run(world: World, limits: Limits, rule: tuple[FailureAction, int], state: RunState | None = None) -> FlowResult:
-    """A run in this world; with a state, one that goes on from there."""
+def run(
+    world: World,
+    limits: Limits,
+    rule: tuple[FailureAction, int],
+    state: RunState | None = None,
+    recorded: Sequence[Event] = (),
+) -> FlowResult:
+    """A run in this world; with a state, one that goes on from there and has these events recorded."""
     closure = AGENT.steps["closure.issue"]
     assert closure.validation is not None
     entry = replace(closure.validation, action=rule[0], max_attempts=rule[1])
@@ -239,7 +255,8 @@ def run(world: World, limits: Limits, rule: tuple[FailureAction, int], state: Ru
         )
         world.journal.append(started)
         state = fold([started])
-    return run_flow(agent, make_facts(limits=limits), world.ports(), state)
+    ports = world.ports()
+    return run_flow(agent, make_facts(limits=limits), Replay(recorded, ports.journal).over(ports), state)
 
 
 def test_whatever_is_answered_a_flow_keeps_its_promises() -> None:
@@ -309,15 +326,53 @@ def check_closing(world: World, result: FlowResult, action: FailureAction) -> No
 
 @quick
 @given(WORLDS, LIMITS, ENTRIES, st.data())
-def test_a_run_that_goes_on_from_its_events_ends_as_the_whole_run_did(world, limits, rule, data) -> None:
+def test_a_run_that_was_killed_after_any_event_ends_as_the_whole_run_did(world, limits, rule, data) -> None:
     world.clock.tick = 0.0
+    limits = replace(limits, deadline=None)
     result, events = run(world, limits, rule), world.journal.events
-    if not world.journal.begun:
-        return
-    at, rest = data.draw(st.sampled_from(world.journal.begun), label="where the run is cut")
-    again = run(rest, limits, rule, fold(events[:at]))
+    at = data.draw(st.integers(1, len(events) - 1), label="how many events were written")
+    rest, before = world.journal.cuts[at - 1], events[:at]
+    again, after = resume(rest, limits, rule, before)
     assert again == result
-    assert rest.journal.events == events[at:]
+    assert fold(after) == fold(events)
+    assert [each for each in after if isinstance(each, PLAYED)] == [each for each in events if isinstance(each, PLAYED)]
+    # Nobody is asked for a turn that was finished; a fault that was not written down is met once more.
+    assert len([each for each in before if isinstance(each, ModelTurned | ModelWaited)]) + len(rest.asked) == len(
+        world.asked
+    )
+
+
+@quick
+@given(WORLDS, LIMITS, ENTRIES, st.data())
+def test_a_run_that_was_killed_again_while_it_was_resumed_ends_as_the_whole_run_did(world, limits, rule, data) -> None:
+    world.clock.tick = 0.0
+    limits = replace(limits, deadline=None)
+    result, events = run(world, limits, rule), world.journal.events
+    at = data.draw(st.integers(1, len(events) - 1), label="how many events were written")
+    _, after = resume(world.journal.cuts[at - 1].left(), limits, rule, events[:at])
+    again_at = data.draw(st.integers(at + 1, len(after) - 1), label="how many events were written then")
+    # What a second process meets: of what the first met, all that was not written down.
+    rest = world.journal.cuts[at - 1].left()
+    rest.journal.again = rest.left()
+    resume(rest, limits, rule, events[:at])
+    left = rest.journal.cuts[again_at - at - 1]
+    again, whole = resume(left, limits, rule, after[:again_at])
+    assert again == result
+    assert fold(whole) == fold(events)
+
+
+def resume(
+    world: World, limits: Limits, rule: tuple[FailureAction, int], before: list[Event]
+) -> tuple[FlowResult, list[Event]]:
+    """What a run that goes on after these events comes to, and all its events."""
+    safe = safe_point(before)
+    state = fold(before[:safe])
+    resumed = RunResumed(
+        events=len(before), from_seq=safe, iteration=state.iteration, step_id="", attempts=dict(state.attempts)
+    )
+    world.journal.append(resumed)
+    result = run(world, limits, rule, state, before[safe:])
+    return result, [*before, *world.journal.events]
 
 
 def test_a_target_of_the_graph_exists() -> None:

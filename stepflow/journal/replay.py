@@ -1,0 +1,242 @@
+"""A run's past, played again: ports that answer from what is recorded until it is used up.
+
+Takes: the events of a run that stopped; the real ports. Gives: where it can go on from, and ports for the flow.
+May touch: nothing itself. The flow does not know that it is resumed (action.md "Resume").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepflow.domain.attempt_event import (
+    MAX_STRIKES,
+    CommandRan,
+    IterationStarted,
+    ModelTurned,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
+)
+from stepflow.domain.command import CommandResult
+from stepflow.domain.conversation import ModelTurn, StopReason, ToolResult
+from stepflow.domain.event import CompletionJudged, Noted, RunStarted
+from stepflow.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stepflow.domain.command import CommandRequest
+    from stepflow.domain.conversation import ModelFault, ModelRequest, ToolUse
+    from stepflow.domain.event import Event
+    from stepflow.ports import Commands, Journal, Model, Ports, Tools
+
+#: What the flow itself records in a step attempt, in the order in which it happens again. What comes after it, such as
+#: a validator's result, is not among them: that happens anew.
+PLAYED = (
+    IterationStarted,
+    PromptRendered,
+    ModelTurned,
+    ToolCalled,
+    UserSpoke,
+    CommandRan,
+    StepAnswered,
+    Routed,
+)
+
+INTERRUPTED = (
+    "Interrupted; it may have run. The working tree is as it was before this call; what the call did elsewhere may "
+    "have happened. Look before you repeat it."
+)
+
+
+def safe_point(events: Iterable[Event]) -> int:
+    """How many events stand as they are: the state that they fold to is one from which the flow can go on. It lies
+    before the last iteration that began, or between two."""
+    safe = 0
+    for number, event in enumerate(events):
+        match event:
+            case IterationStarted():
+                safe = number
+            case RunStarted() | CompletionJudged(done=False):
+                safe = number + 1
+            case Routed() if event.to is not None:
+                safe = number + 1
+            case SchemaFailed() if event.strikes < MAX_STRIKES:
+                safe = number + 1
+            case _:
+                pass
+    return safe
+
+
+class Replay:
+    """Plays the events after the safe point again. Implements the port `Journal`: what is recorded already is not
+    written twice, and what happens otherwise than it is recorded is an error."""
+
+    def __init__(self, events: Iterable[Event], journal: Journal) -> None:
+        self._journal = journal
+        self._left: deque[Event] = deque()
+        self._notes: list[Noted] = []
+        self._begun: ToolStarted | None = None
+        for event in events:
+            if isinstance(event, PLAYED):
+                self._left.append(event)
+                self._begun = None
+            elif isinstance(event, Noted):
+                self._notes.append(event)
+            elif isinstance(event, ToolStarted):
+                self._begun = event
+
+    def over(self, ports: Ports) -> Ports:
+        """These ports, behind what is recorded."""
+        return replace(
+            ports,
+            journal=self,
+            model=ReplayedModel(past=self, model=ports.model),
+            tools=ReplayedTools(past=self, tools=ports.tools),
+            commands=ReplayedCommands(past=self, commands=ports.commands),
+        )
+
+    @property
+    def coming(self) -> Event | None:
+        """The recorded event that must happen next; None when the past is used up."""
+        return self._left[0] if self._left else None
+
+    def append(self, event: Event) -> None:
+        """Take one event of the flow's."""
+        if isinstance(event, PLAYED):
+            if self._left:
+                self._match(event)
+                return
+            self._notes.clear()
+        elif isinstance(event, Noted) and event in self._notes:
+            self._notes.remove(event)
+            return
+        self._journal.append(event)
+
+    def was_interrupted(self, use: ToolUse) -> bool:
+        """Whether this call was at work when the run stopped; true only once."""
+        begun, self._begun = self._begun, None
+        return begun is not None and begun.tool_use_id == use.id
+
+    def _match(self, event: Event) -> None:
+        recorded = self._left.popleft()
+        if type(recorded) is not type(event) or _gist(recorded) != _gist(event):
+            raise misfit(recorded, event.event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayedModel:
+    """Gives the recorded turns first: nobody is asked and nothing is paid for them."""
+
+    past: Replay
+    model: Model
+
+    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
+        """The recorded turn, or a new one."""
+        match self.past.coming:
+            case None:
+                return self.model.ask(request)
+            case ModelTurned() as turned:
+                return turn_of(turned)
+            case other:
+                raise misfit(other, ModelTurned.event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayedTools:
+    """Gives the recorded results first; nothing runs for them."""
+
+    past: Replay
+    tools: Tools
+
+    def run_tool(self, use: ToolUse) -> ToolResult:
+        """The recorded result; for the call that was at work when the run stopped, that it was; or a new one."""
+        match self.past.coming:
+            case None if self.past.was_interrupted(use):
+                return ToolResult(tool_use_id=use.id, text=INTERRUPTED, is_error=True)
+            case None:
+                return self.tools.run_tool(use)
+            case ToolCalled() as called:
+                return ToolResult(
+                    tool_use_id=use.id,
+                    text=called.output,
+                    is_error=called.is_error,
+                    exit_code=called.exit_code,
+                    seconds=called.seconds,
+                )
+            case other:
+                raise misfit(other, ToolCalled.event)
+
+    def end_step(self) -> None:
+        """Nothing of a step that is played again is alive."""
+        if self.past.coming is None:
+            self.tools.end_step()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayedCommands:
+    """Gives the recorded result of a command step first. Validators have none: they always run."""
+
+    past: Replay
+    commands: Commands
+
+    def run_command(self, request: CommandRequest) -> CommandResult:
+        """The recorded result, or a new one."""
+        match self.past.coming:
+            case None:
+                return self.commands.run_command(request)
+            case CommandRan() as ran:
+                return CommandResult(
+                    exit_code=ran.exit_code,
+                    stdout=ran.stdout,
+                    stderr=ran.stderr,
+                    timed_out=ran.timed_out,
+                    started=ran.started,
+                    error=ran.error,
+                    seconds=ran.seconds,
+                )
+            case other:
+                raise misfit(other, CommandRan.event)
+
+
+def turn_of(turned: ModelTurned) -> ModelTurn:
+    """The turn as the model gave it."""
+    return ModelTurn(
+        content=tuple(turned.content),
+        stop_reason=StopReason(turned.stop_reason),
+        usage=turned.usage,
+        cost_usd=turned.cost_usd,
+        model=turned.model,
+    )
+
+
+def misfit(recorded: Event, happens: str) -> InputError:
+    """The journal tells of something else than what its own beginning leads to."""
+    return InputError(
+        f"the journal does not fit this agent: it goes on with `{recorded.event}`, where `{happens}` must come.",
+        hint="Start a new run with the input `resume: never`; the journal was changed, or another version wrote it.",
+    )
+
+
+def _gist(event: Event) -> object:
+    """What of an event the flow's next moves depend on. Prompts and times may differ: limits may have been raised; and
+    texts: of an escaped secret only the parsed text is free."""
+    match event:
+        case IterationStarted():
+            return (event.iteration, event.step_id)
+        case ToolCalled():
+            return (event.tool_use_id, event.name, event.denied)
+        case UserSpoke():
+            return event.format_retry
+        case StepAnswered():
+            return (event.step_id, event.intent, event.target, sorted(event.handoff), event.violation is None)
+        case Routed():
+            return (event.source, event.to, event.transition)
+        case _:
+            return None

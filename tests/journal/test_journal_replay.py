@@ -1,0 +1,243 @@
+"""A run's past is played again: nothing that is recorded happens twice, and what is not recorded happens."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stepflow.domain.attempt_event import (
+    CommandRan,
+    IterationStarted,
+    ModelTurned,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
+)
+from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.conversation import ModelRequest, StopReason, ToolUse, Usage
+from stepflow.domain.event import CompletionJudged, FlowEnded, Noted, RunFinished, RunResumed, RunStarted, ValidatorRan
+from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
+from stepflow.errors import InputError
+from stepflow.journal import Replay, safe_point
+from stepflow.journal.replay import INTERRUPTED
+from tests.fakes import ListJournal, answers, fake_ports
+
+START = RunStarted(
+    run_id="run-1",
+    agent="demo",
+    dialect="gate",
+    definition_digest="0" * 64,
+    verdict_type="poll:state",
+    entry_step="a",
+    max_iterations=5,
+)
+BEGIN = IterationStarted(iteration=1, step_id="a", kind=StepKind.WORK, model="opus")
+PROMPT = PromptRendered(system="", blocks=["Do it."], source="a.md", retry=False, tools=["bash"])
+TURN = ModelTurned(
+    content=[{"type": "tool_use", "id": "t1", "name": "bash", "input": {}}],
+    stop_reason="tool_use",
+    usage=Usage(input_tokens=3),
+    cost_usd=0.5,
+    model="m",
+    seconds=1.0,
+)
+TOOL = ToolStarted(tool_use_id="t1", name="bash")
+CALL = ToolCalled(tool_use_id="t1", name="bash", input={}, output="out", is_error=False, exit_code=0, seconds=2.0)
+ANSWER = StepAnswered(step_id="a", answer={"x": 1}, intent=Intent.NEXT, target=None, reason="r", handoff={"x": 1})
+ROUTED = Routed(source="a", to="b", transition="next", reason="r")
+CLOSED = Routed(source="a", to=None, transition="closing", reason="r")
+NOTE = Noted(level="info", message="[Tools] bash")
+RED = ValidatorRan(
+    iteration=1,
+    entry="a",
+    name="tests",
+    passed=False,
+    exit_code=1,
+    pattern="p",
+    attempt=1,
+    max_attempts=3,
+    action=FailureAction.RETRY,
+    recoverable=True,
+    seconds=0.1,
+    output_tail="",
+)
+DONE = CompletionJudged(entry="a", done=True, validated=True, step_id="a")
+AGAIN = CompletionJudged(entry="a", done=False, validated=False, step_id="b", retry_prompt="Mend it.")
+ENDED = FlowEnded(outcome=Outcome.TIMED_OUT, reason="Flow loop: x", step_id="a", answer=None, validated=False)
+FINISHED = RunFinished(outcome=Outcome.TIMED_OUT, reason="Flow loop: x", success=False)
+RESUMED = RunResumed(events=4, from_seq=1, iteration=1, step_id="a")
+RAN = CommandRan(
+    step_id="a",
+    argv=["make"],
+    exit_code=0,
+    stdout="{}",
+    stderr="",
+    timed_out=False,
+    started=True,
+    error="",
+    seconds=1.0,
+)
+REQUEST = ModelRequest(step_id="a", iteration=1, model="opus", system="", messages=())
+USE = ToolUse(id="t1", name="bash", input={})
+
+
+@pytest.mark.parametrize(
+    ("events", "safe"),
+    [
+        ([], 0),
+        ([START], 1),
+        ([START, NOTE], 1),
+        ([START, NOTE, BEGIN], 2),
+        ([START, BEGIN, PROMPT, TURN, TOOL], 1),
+        ([START, BEGIN, PROMPT, TURN, CALL, ANSWER], 1),
+        ([START, BEGIN, PROMPT, TURN, ANSWER, ROUTED], 6),
+        ([START, BEGIN, PROMPT, TURN, ANSWER, ROUTED, NOTE, BEGIN], 7),
+        ([START, BEGIN, ANSWER, CLOSED, RED], 1),
+        ([START, BEGIN, ANSWER, CLOSED, RED, AGAIN], 6),
+        ([START, BEGIN, ANSWER, CLOSED, DONE, ENDED, FINISHED], 1),
+        ([START, BEGIN, SchemaFailed(step_id="a", strikes=1, reason="r")], 3),
+        ([START, BEGIN, SchemaFailed(step_id="a", strikes=2, reason="r")], 1),
+        ([START, BEGIN, PROMPT, ENDED, FINISHED, RESUMED], 1),
+        ([START, BEGIN, ANSWER, ROUTED, ENDED, FINISHED, RESUMED], 4),
+    ],
+)
+def test_a_run_goes_on_from_before_its_last_iteration_or_from_between_two(events, safe) -> None:
+    assert safe_point(events) == safe
+
+
+def play(*events, **parts):
+    """A replay of these events over fakes; it, its ports and the journal behind it."""
+    journal = ListJournal()
+    past = Replay(events, journal)
+    return past, past.over(fake_ports([answers("next")], **parts)), journal
+
+
+def test_recorded_turns_calls_and_commands_are_given_and_what_follows_them_is_asked_for() -> None:
+    past, ports, journal = play(BEGIN, NOTE, PROMPT, TURN, TOOL, CALL, RAN, ANSWER, CLOSED, RED)
+    for event in (BEGIN, NOTE, PROMPT):
+        past.append(event)
+    turn = ports.model.ask(REQUEST)
+    assert (turn.stop_reason, turn.cost_usd, turn.usage, turn.tool_uses) == (
+        StopReason.TOOL_USE,
+        0.5,
+        Usage(input_tokens=3),
+        (USE,),
+    )
+    past.append(TURN)
+    result = ports.tools.run_tool(USE)
+    assert (result.text, result.exit_code, result.is_error) == ("out", 0, False)
+    past.append(CALL)
+    assert ports.commands.run_command(CommandRequest(argv=("make",), timeout=1)).stdout == "{}"
+    for event in (RAN, ANSWER):
+        past.append(event)
+    ports.tools.end_step()
+    past.append(CLOSED)
+    assert journal.events == []
+    # The past is used up: validators run, the model is asked, and everything is written down.
+    assert ports.commands.run_command(CommandRequest(argv=("sh", "-c", "true"), timeout=1)) == CommandResult(
+        exit_code=0
+    )
+    past.append(RED)
+    assert json.loads(ports.model.ask(REQUEST).text)["next_action"]["action"] == "next"
+    past.append(TURN)
+    assert ports.tools.run_tool(USE).text == "fine"
+    assert journal.events == [RED, TURN]
+
+
+def test_nothing_is_asked_run_or_ended_for_what_is_recorded() -> None:
+    real = fake_ports([])
+    past = Replay([BEGIN, TURN, CALL, RAN, ANSWER], ListJournal())
+    ports = past.over(real)
+    past.append(BEGIN)
+    ports.model.ask(REQUEST)
+    past.append(TURN)
+    ports.tools.run_tool(USE)
+    past.append(CALL)
+    ports.commands.run_command(CommandRequest(argv=("make",), timeout=1))
+    past.append(RAN)
+    ports.tools.end_step()
+    assert (real.model.requests, real.tools.happened, real.commands.ran) == ([], [], [])
+    past.append(ANSWER)
+    ports.tools.end_step()
+    assert real.tools.happened == ["step ended"]
+
+
+def test_a_call_that_was_at_work_is_answered_that_it_was_and_only_once() -> None:
+    real = fake_ports([])
+    past = Replay([TURN, TOOL], ListJournal())
+    ports = past.over(real)
+    past.append(TURN)
+    result = ports.tools.run_tool(USE)
+    assert (result.text, result.is_error) == (INTERRUPTED, True)
+    assert "interrupted; it may have run" in INTERRUPTED.lower()
+    assert ports.tools.run_tool(USE).text == "fine"
+    assert real.tools.happened == ["tool bash"]
+
+
+@pytest.mark.parametrize("events", [(TURN,), (TURN, TOOL, CALL), (TURN, ToolStarted(tool_use_id="t0", name="bash"))])
+def test_a_call_that_had_not_begun_runs(events) -> None:
+    past, ports, _ = play(*events)
+    for event in events:
+        if not isinstance(event, ToolStarted):
+            past.append(event)
+    assert ports.tools.run_tool(USE).text == "fine"
+
+
+def test_a_note_that_is_written_is_not_written_again_until_something_new_has_happened() -> None:
+    past, _, journal = play(BEGIN, NOTE)
+    other = Noted(level="info", message="another")
+    for event in (BEGIN, other, NOTE, NOTE, PROMPT, NOTE):
+        past.append(event)
+    assert journal.events == [other, NOTE, PROMPT, NOTE]
+    past, _, journal = play(BEGIN, NOTE)
+    for event in (BEGIN, PROMPT, NOTE):
+        past.append(event)
+    assert journal.events == [PROMPT, NOTE]
+
+
+def test_a_limit_that_was_lowered_ends_the_flow_in_its_past() -> None:
+    past, _, journal = play(BEGIN, PROMPT, TURN)
+    past.append(BEGIN)
+    past.append(ENDED)
+    assert journal.events == [ENDED]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "happens"),
+    [
+        (BEGIN, PROMPT),
+        (BEGIN, IterationStarted(iteration=2, step_id="a", kind=StepKind.WORK, model="opus")),
+        (CALL, ToolCalled(**{**vars(CALL), "tool_use_id": "t2"})),
+        (UserSpoke(text="", format_retry=True), UserSpoke(text="", format_retry=False)),
+        (ANSWER, StepAnswered(**{**vars(ANSWER), "intent": Intent.REPEAT})),
+        (ANSWER, StepAnswered(**{**vars(ANSWER), "handoff": {}})),
+        (ROUTED, CLOSED),
+    ],
+)
+def test_a_flow_that_goes_another_way_than_its_journal_is_stopped(recorded, happens) -> None:
+    past, _, journal = play(recorded)
+    with pytest.raises(InputError, match="does not fit this agent"):
+        past.append(happens)
+    assert journal.events == []
+
+
+def test_a_port_that_is_asked_for_what_is_not_recorded_next_stops_the_run() -> None:
+    _, ports, _ = play(PROMPT)
+    for ask in (
+        lambda: ports.model.ask(REQUEST),
+        lambda: ports.tools.run_tool(USE),
+        lambda: ports.commands.run_command(CommandRequest(argv=("make",), timeout=1)),
+    ):
+        with pytest.raises(InputError, match="prompt_rendered"):
+            ask()
+
+
+def test_a_prompt_may_differ_since_a_limit_may_have_been_raised() -> None:
+    past, _, journal = play(PROMPT)
+    past.append(PromptRendered(system="another", blocks=["Do it, in 9 iterations."], source="", retry=False, tools=[]))
+    assert journal.events == []
