@@ -3,7 +3,7 @@
 from stepflow.journal.file import JournalFile
 from stepflow.journal.line import journal_schema
 from stepflow.journal.memory import Fanout, MemoryJournal
-from stepflow.journal.reader import JournalReader, read_journal
+from stepflow.journal.reader import JournalReader, iter_journal, read_journal
 from stepflow.journal.replay import Replay, safe_point, turn_of
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "JournalReader",
     "MemoryJournal",
     "Replay",
+    "iter_journal",
     "journal_schema",
     "read_journal",
     "safe_point",

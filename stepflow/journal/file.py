@@ -7,6 +7,7 @@ May touch: the one file it was given.
 from __future__ import annotations
 
 import os
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -21,7 +22,7 @@ from stepflow.domain.event import (
 from stepflow.domain.redact import Redactor
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.line import write_line
-from stepflow.journal.reader import read_journal
+from stepflow.journal.reader import JournalReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,8 @@ class JournalFile:
         self._redact = redact or Redactor()
         self._unsure = False
         try:
-            self._seq = _settle(path)
+            # The number of the last line, and where it ends, in bytes: one value, so that no signal parts them.
+            self._written = _settle(path)
             # Readable by others: the workflow's next step uploads it as another user than the container's root.
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as exc:
@@ -59,19 +61,36 @@ class JournalFile:
     def record(self, event: Event) -> Entry:
         """As `append`; gives the entry as it stands in the file, without secrets."""
         if self._unsure:
-            self._seq = _settle(self._path)
-        line, entry = write_line(event, seq=self._seq + 1, time=self._clock.now(), redact=self._redact)
+            self._written = self._look_again()
+        seq, end = self._written
+        line, entry = write_line(event, seq=seq + 1, time=self._clock.now(), redact=self._redact)
+        # A lone surrogate has no UTF-8 form; `\udc80` is its JSON escape and reads back as what it was.
+        data = line.encode("utf-8", "backslashreplace") + b"\n"
         # A signal may raise at any point from here on, and a full disk takes half a line: the file knows then.
         self._unsure = True
         try:
-            _write_all(self._fd, line)
+            _write_all(self._fd, data)
             if isinstance(event, SYNCED):
                 os.fdatasync(self._fd)
         except OSError as exc:
             raise _unwritable(self._path, exc) from exc
-        self._seq += 1
+        self._written = seq + 1, end + len(data)
         self._unsure = False
         return entry
+
+    def _look_again(self) -> tuple[int, int]:
+        """Whether the line that was being written last is whole; half of one is cut off. What is before it is known."""
+        seq, end = self._written
+        try:
+            with self._path.open("r+b") as file:
+                file.seek(end)
+                left = file.read()
+                if left.endswith(b"\n"):
+                    return seq + 1, end + len(left)
+                file.truncate(end)
+        except OSError as exc:
+            raise _unwritable(self._path, exc) from exc
+        return seq, end
 
     def close(self) -> None:
         """Give the file back; closing twice is fine."""
@@ -88,31 +107,24 @@ class JournalFile:
         self.close()
 
 
-def _settle(path: Path) -> int:
-    """The number of the last whole line. What follows it is the half-written line of a crash and is cut off."""
+def _settle(path: Path) -> tuple[int, int]:
+    """The number of the last whole line and its end. What follows is the half-written line of a crash: it is cut off.
+
+    The file is read once, a line at a time."""
     if not path.exists():
-        return 0
-    entries = read_journal(path)
-    data = path.read_bytes()
-    whole = _end_of_line(data, len(entries))
+        return 0, 0
+    reader = JournalReader(path)
+    last = deque(reader.new_entries(), maxlen=1)
+    unbroken = reader.last_entry()
     with path.open("r+b") as file:
-        file.truncate(whole)
-        if whole and data[whole - 1 : whole] != b"\n":
-            file.seek(whole)
-            file.write(b"\n")
-    return entries[-1].seq if entries else 0
+        end = file.truncate(reader.offset)
+        if unbroken:
+            file.seek(end)
+            end += file.write(b"\n")
+    return max((entry.seq for entry in (*last, *unbroken)), default=0), end
 
 
-def _end_of_line(data: bytes, lines: int) -> int:
-    end = 0
-    for _ in range(lines):
-        end = data.find(b"\n", end) + 1 or len(data)
-    return end
-
-
-def _write_all(fd: int, line: str) -> None:
-    # A lone surrogate has no UTF-8 form; `\udc80` is its JSON escape and reads back as what it was.
-    data = line.encode("utf-8", "backslashreplace") + b"\n"
+def _write_all(fd: int, data: bytes) -> None:
     while data:
         data = data[os.write(fd, data) :]
 

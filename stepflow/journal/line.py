@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VERSION = 1
+#: The beginning of a line of this version, in the order and form that `write_line` gives it.
+_HEAD = re.compile(rb'\{"v":%d,"seq":(?P<seq>\d+),"t":(?P<t>\d+(?:\.\d+)?),"event":"' % VERSION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +45,24 @@ def write_line(event: Event, *, seq: int, time: float, redact: Callable[[str], s
     return _one_line(line), Entry(seq=seq, time=round(time, 6), event=seen)
 
 
-def read_line(text: str, *, place: str) -> Entry:
+def read_line(line: bytes, *, place: str) -> Entry:
     """The entry of one line. `place` names file and line in errors; raises `BrokenLine` and `InputError`."""
+    return _own_entry(line) or _any_entry(line.decode("utf-8", "replace"), place)
+
+
+def _own_entry(line: bytes) -> Entry | None:
+    """The same for a line as `write_line` writes nearly all of them, three times as fast; None for others."""
+    head = _HEAD.match(line)
+    if not head:
+        return None
+    try:
+        return Entry(seq=int(head["seq"]), time=float(head["t"]), event=_adapter().validate_json(line))
+    except ValidationError:
+        # Half a surrogate pair, say, which this parser does not take; or no event at all, which is told in words.
+        return None
+
+
+def _any_entry(text: str, place: str) -> Entry:
     fields = _json_object(text)
     if fields.get("v") != VERSION:
         raise InputError(

@@ -6,22 +6,29 @@ May touch: reads that one file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from stepflow.domain.event import Entry
 from stepflow.errors import InputError
 from stepflow.journal.line import BrokenLine, read_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
 def read_journal(path: Path) -> tuple[Entry, ...]:
     """All entries of a journal. A last line torn by a crash is ignored; anything else that does not fit is refused."""
+    return tuple(iter_journal(path))
+
+
+def iter_journal(path: Path) -> Iterator[Entry]:
+    """As `read_journal`, one entry after the other: a journal of any size takes the memory of its longest line."""
     if not path.exists():
         raise InputError(f"There is no journal at {path}.", hint="Name the run folder of a run, which holds it.")
     reader = JournalReader(path)
-    return (*reader.new_entries(), *reader.last_entry())
+    yield from reader.new_entries()
+    yield from reader.last_entry()
 
 
 class JournalReader:
@@ -33,41 +40,50 @@ class JournalReader:
         self._lines = 0
         self._rest = b""
 
-    def new_entries(self) -> tuple[Entry, ...]:
-        """Entries of the lines that are whole by now. A file that does not exist yet has none.
+    @property
+    def offset(self) -> int:
+        """Where the lines that were read end, in bytes."""
+        return self._offset
+
+    def new_entries(self) -> Iterator[Entry]:
+        """Entries of the lines that are whole by now, read as they are asked for. A file that does not exist yet has
+        none.
 
         What follows the last whole line is read again next time: a run that goes on after a crash cuts it off.
         """
-        *whole, self._rest = self._read().split(b"\n")
-        entries: list[Entry] = []
-        for at, line in enumerate(whole, 1):
-            entry = self._entry(line, last=at == len(whole) and not self._rest)
-            if entry is None:
-                break
-            entries.append(entry)
-            self._offset += len(line) + 1
-        return tuple(entries)
-
-    def last_entry(self) -> tuple[Entry, ...]:
-        """The entry of a last line that is whole but for its line break, as an editor may leave it; else none."""
-        entry = self._entry(self._rest, last=True) if self._rest else None
-        return (entry,) if entry else ()
-
-    def _read(self) -> bytes:
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
-                return file.read()
+                yield from self._entries(file)
         except FileNotFoundError:
-            return b""
+            self._rest = b""
         except OSError as exc:
             reason = f"The journal {self._path} cannot be read: {exc.strerror}."
             raise InputError(reason, hint="Name a run folder.") from exc
 
+    def last_entry(self) -> tuple[Entry, ...]:
+        """The entry of a last line that is whole but for its line break, as an editor may leave it; else none."""
+        entry = self._entry(self._rest, last=True) if self._rest else None
+        if entry:
+            self._offset += len(self._rest)
+        return (entry,) if entry else ()
+
+    def _entries(self, file: BinaryIO) -> Iterator[Entry]:
+        line = file.readline()
+        while line.endswith(b"\n"):
+            after = file.readline()
+            entry = self._entry(line, last=not after)
+            if entry is None:
+                break
+            self._offset += len(line)
+            yield entry
+            line = after
+        self._rest = line if not line.endswith(b"\n") else b""
+
     def _entry(self, line: bytes, *, last: bool) -> Entry | None:
         place = f"{self._path}, line {self._lines + 1}"
         try:
-            entry = read_line(line.decode("utf-8", "replace"), place=place)
+            entry = read_line(line, place=place)
         except BrokenLine as exc:
             if last:
                 return None

@@ -1,0 +1,111 @@
+"""One long run through the real drive, and what each iteration cost.
+
+Takes: a folder for checkout and run, the number of iterations. Gives: one JSON object on stdout.
+May touch: the folder. Run as a process of its own, so that the memory it measures is the run's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from array import array
+from pathlib import Path
+
+from stepflow.domain.attempt_event import IterationStarted
+from stepflow.domain.event import Entry
+from stepflow.report import ActionLog, job_summary
+from stepflow.run.cancel import Cancellation
+from stepflow.run.drive import drive_run
+from stepflow.run.inputs import read_inputs
+from stepflow.run.prepare import clock_for, prepare_run
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger import Trigger
+from tests.checkout import git
+
+CHECKOUT = Path(__file__).parents[1] / "action" / "checkout"
+#: One iteration in so many runs a tool; the others only answer.
+BLOCK = 50
+WORK = "echo hello, world > greeting.txt; git add --all; git commit --quiet --allow-empty --message 'Greet the world'"
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def scenario(iterations: int) -> dict:
+    """So many iterations of the work step with one before and one after them, most of which say the same again."""
+    again = _output("continuation.issue", "repeat", summary="not yet" + " and more" * 20)
+    block = [{"tools": [{"bash": {"command": WORK}}]}, again, {"repeat": BLOCK - 1}]
+    first = _output("initial.issue", "next", understanding="the greeting leaves the world out")
+    work = (iterations - 3) // BLOCK
+    rest = (iterations - 3) % BLOCK
+    turns = [first, *block * work, *([again, {"repeat": rest - 1}] if rest > 1 else [again] * rest)]
+    turns.append(_output("continuation.issue", "handoff", summary="the world is greeted"))
+    closing = {"comment": "Greeted.", "pull_request": {"title": "Greet the world", "body": "It was left out."}}
+    turns.append(_output("closure.issue", "closing", **closing))
+    return {"params": {"issue": 7}, "issue": {"number": 7, "title": "Greet the world"}, "turns": turns}
+
+
+def _output(step: str, intent: str, **more: object) -> dict:
+    return {"output": {"stepId": step, "next_action": {"action": intent, "reason": f"{intent} it is"}, **more}}
+
+
+class Meter:
+    """Time and memory at the beginning of each iteration, in rooms that are there from the start."""
+
+    def __init__(self, iterations: int) -> None:
+        self.times, self.pages = array("d", bytes(8 * (iterations + 2))), array("l", bytes(8 * (iterations + 2)))
+
+    def __call__(self, entry: Entry) -> None:
+        if isinstance(entry.event, IterationStarted):
+            at = entry.event.iteration
+            self.times[at] = time.perf_counter()
+            with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - the cheapest way, ten thousand times
+                self.pages[at] = int(statm.read().split()[1])
+
+
+def main(folder: Path, iterations: int) -> dict:
+    root = folder / "checkout"
+    shutil.copytree(CHECKOUT, root)
+    git("init", "--quiet", cwd=root)
+    git("add", "--all", cwd=root)
+    git("commit", "--quiet", "--message", "Begin", cwd=root)
+    (folder / "scenario.yaml").write_text(json.dumps(scenario(iterations)))
+    given = {
+        "provider": "scripted",
+        "scenario": str(folder / "scenario.yaml"),
+        "boundary": "dry-run",
+        "isolation": "best-effort",
+        "max-iterations": str(iterations + 1),
+        "timeout-minutes": "600",
+    }
+    trigger = Trigger(agent="fixer", actor="bob", actor_is_bot=False)
+    request = RunRequest(
+        run_id="long", inputs=read_inputs(given), trigger=trigger, root=root, folder=folder / "run", repository="o/r"
+    )
+    clock, meter, log = clock_for(request.inputs), Meter(iterations), ActionLog()
+    with open(os.devnull, "w") as job:  # noqa: PTH123
+        prepared = prepare_run(request, now=clock.now())
+        began = time.perf_counter()
+        result = drive_run(
+            prepared,
+            clock=clock,
+            cancellation=Cancellation(),
+            listeners=(meter, lambda entry: job.writelines(log.render(entry))),
+        )
+        ended = time.perf_counter()
+    return {
+        "outcome": result.report.outcome,
+        "reason": result.reason,
+        "iterations": result.iterations,
+        "seconds": [round(b - a, 6) for a, b in zip(meter.times[1:iterations], meter.times[2:], strict=False)],
+        "kib": [pages * PAGE // 1024 for pages in meter.pages[1 : iterations + 1]],
+        "all": round(ended - began, 1),
+        "ending": round(ended - meter.times[iterations], 1),
+        "summary_bytes": len(job_summary(result.report, prepared.agent).encode()),
+        "file_bytes": {path.name: path.stat().st_size for path in (folder / "run").iterdir()},
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))))
