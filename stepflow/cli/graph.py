@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.journal import read_journal
+from stepflow.journal import iter_journal
 from stepflow.load import load_agent
 from stepflow.report import collect_report, graph_json, mermaid_graph, walked_path
 
@@ -30,7 +30,7 @@ def execute(arguments: argparse.Namespace) -> int:
     agent = load_agent(arguments.agent, root=Path.cwd())
     path = None
     if arguments.run:
-        path = walked_path(collect_report(read_journal(Path(arguments.run) / "journal.jsonl"), agent))
+        path = walked_path(collect_report(iter_journal(Path(arguments.run) / "journal.jsonl"), agent))
     if arguments.format == "json":
         print(json.dumps(graph_json(agent, path), ensure_ascii=False, indent=2))
     else:

@@ -30,6 +30,9 @@ class ScriptedModel:
         self._in_order = scenario.turns is not None
         self._queues = {place: _played_out(turns) for place, turns in scenario.queues().items()}
         self._position = {place: (position or {}).get(place, 0) for place in self._queues}
+        self._calls = sum(
+            len(turn.tools) for place, turns in self._queues.items() for turn in turns[: self._position[place]]
+        )
 
     @property
     def position(self) -> dict[str, int]:
@@ -53,12 +56,10 @@ class ScriptedModel:
                 reason=f"Turn {number + 1} of the scenario ({place}) {problem}",
                 hint="Change the scenario, or the agent that no longer does what the scenario expects.",
             )
-        first_id = self._tool_calls_played() + 1
+        first_id = self._calls + 1
+        self._calls += len(turn.tools)
         self._position[place] = number + 1
         return _fault(turn.error) if turn.error else _turn(turn, first_id)
-
-    def _tool_calls_played(self) -> int:
-        return sum(len(turn.tools) for place, turns in self._queues.items() for turn in turns[: self._position[place]])
 
 
 def _played_out(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:

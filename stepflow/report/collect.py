@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import IterationStarted
+from stepflow.domain.attempt_event import IterationStarted, ModelTurned, PromptRendered, ToolCalled
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
     CanariesTried,
     CompletionJudged,
     EffectApplied,
     EffectPlanned,
+    Entry,
     FailureReported,
     FlowEnded,
     Noted,
@@ -37,14 +38,21 @@ if TYPE_CHECKING:
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.effect import EffectKind
-    from stepflow.domain.event import Entry, Event
+    from stepflow.domain.event import Event
+
+#: Of these only the kind counts.
+UNTOLD: Mapping[type, Event] = {
+    PromptRendered: PromptRendered(system="", blocks=[], source="", retry=False, tools=[]),
+    ToolCalled: ToolCalled(tool_use_id="", name="", input={}, output="", is_error=False, exit_code=None, seconds=0.0),
+}
 
 
 def collect_report(
-    entries: Sequence[Entry], agent: AgentDefinition | None = None, *, facts: ReportFacts | None = None
+    entries: Iterable[Entry], agent: AgentDefinition | None = None, *, facts: ReportFacts | None = None
 ) -> RunReport:
     """The report of these entries. Works on the journal of a crashed or cancelled run, and on none at all."""
     known = facts or ReportFacts()
+    entries = tuple(map(_without_texts, entries))
     events = tuple(entry.event for entry in entries)
     state = fold(events)
     report = _begun(last_of(events, RunStarted), agent, known)
@@ -74,6 +82,18 @@ def collect_report(
         removed_text=_removed_text(last_of(events, TextRemoved)),
         failure_report=_failure_report(events),
     )
+
+
+def _without_texts(entry: Entry) -> Entry:
+    """The entry without what no report shows: nearly all that a long journal holds are prompts, words and outputs."""
+    event = entry.event
+    match event:
+        case PromptRendered() | ToolCalled():
+            return Entry(seq=entry.seq, time=entry.time, event=UNTOLD[type(event)])
+        case ModelTurned():
+            return Entry(seq=entry.seq, time=entry.time, event=replace(event, content=[]))
+        case _:
+            return entry
 
 
 def _begun(started: RunStarted | None, agent: AgentDefinition | None, known: ReportFacts) -> RunReport:

@@ -34,19 +34,22 @@ OF_A_STEP = (PromptRendered, ModelTurned, ToolCalled, UserSpoke, StepAnswered, R
 def collect_history(entries: Sequence[Entry]) -> tuple[HistoryEntry, ...]:
     """One entry per iteration, in order; the last one may be cut short by a crash."""
     history: list[HistoryEntry] = []
+    spent: list[float] = []
     running = False
     for entry, seconds in zip(entries, seconds_between(entries), strict=True):
         event = entry.event
         # After an end these mean that the run was resumed inside the iteration that had been cut short.
         running = running or isinstance(event, OF_A_STEP)
         if history and running:
-            history[-1] = _include(replace(history[-1], seconds=history[-1].seconds + seconds), event)
+            history[-1] = _include(history[-1], event)
+            spent[-1] += seconds
         if isinstance(event, IterationStarted):
             history.append(_begin(event))
+            spent.append(0.0)
             running = True
         elif isinstance(event, FlowEnded | RunResumed):
             running = False
-    return tuple(replace(line, seconds=round(line.seconds, 3)) for line in history)
+    return tuple(replace(line, seconds=round(each, 3)) for line, each in zip(history, spent, strict=True))
 
 
 def seconds_between(entries: Sequence[Entry]) -> Iterable[float]:

@@ -1,7 +1,7 @@
 """The report of a run as its journal stands.
 
 Takes: a prepared run. Gives: `RunReport`, at the end or on the way there.
-May touch: the run's journal, to read it.
+May touch: the run's journal, to read it. A long one takes a second: whoever needs several things of it asks once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
-from stepflow.journal import read_journal
+from stepflow.journal import iter_journal
 from stepflow.report import ReportFacts, collect_report, comment_summary
 
 if TYPE_CHECKING:
@@ -38,28 +38,28 @@ def collect_run(prepared: Prepared) -> RunReport:
         run_folder=str(request.folder),
         host_run_folder=request.host_folder,
     )
-    return collect_report(read_journal(journal_path(prepared)), agent, facts=facts)
+    return collect_report(iter_journal(journal_path(prepared)), agent, facts=facts)
 
 
-def pushed_commit(prepared: Prepared) -> str:
+def pushed_commit(report: RunReport) -> str:
     """The commit that this run has pushed so far, empty if none."""
-    pushed = (e.commit for e in collect_run(prepared).effects if e.kind is EffectKind.PUSH_BRANCH)
+    pushed = (e.commit for e in report.effects if e.kind is EffectKind.PUSH_BRANCH)
     return next(pushed, "")
 
 
-def guard_warnings(prepared: Prepared) -> tuple[str, ...]:
+def guard_warnings(report: RunReport) -> tuple[str, ...]:
     """What each validator's last run brought to light about what it stands on."""
-    last = {run.name: run for run in collect_run(prepared).validators}
+    last = {run.name: run for run in report.validators}
     return tuple(f"{run.name}: {text}" for run in last.values() for text in run.warnings)
 
 
-def comment_text(prepared: Prepared, ending: Ending) -> str:
+def comment_text(report: RunReport, ending: Ending, *, job_url: str) -> str:
     """The engine's own text for the run's one comment, with the ending that the journal does not hold yet."""
-    report = replace(
-        collect_run(prepared),
+    ended = replace(
+        report,
         outcome=ending.outcome,
         reason=ending.reason,
         success=ending.outcome is Outcome.COMPLETED,
         code=CODE_OF_OUTCOME.get(ending.outcome),
     )
-    return comment_summary(report, run_url=prepared.request.job_url)
+    return comment_summary(ended, run_url=job_url)

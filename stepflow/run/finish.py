@@ -75,16 +75,17 @@ def tell_failure(finish: Finish, ending: Ending) -> Ending:
     """Tell the issue that the run did not complete, where outcome and inputs want it; the ending stays as it is."""
     if finish.prepared.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome is Outcome.COMPLETED:
         return ending
+    so_far = collect_run(finish.prepared)
     with closing(_writer(finish)) as writer:
         told = report_failure(
             finish.prepared.agent,
             finish.facts,
             boundary_settings(finish.prepared.request),
             outcome=ending.outcome,
-            text=comment_text(finish.prepared, ending),
+            text=comment_text(so_far, ending, job_url=finish.prepared.request.job_url),
             writer=writer,
             pusher=_pusher(finish),
-            pushed_commit=pushed_commit(finish.prepared),
+            pushed_commit=pushed_commit(so_far),
             redactor=_redactor(finish),
         )
     if told is not None:
@@ -96,14 +97,15 @@ def tell_failure(finish: Finish, ending: Ending) -> Ending:
 
 def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
     work, prepared = finish.work, finish.prepared
+    so_far = collect_run(prepared)
     plan = plan_effects(
         prepared.agent,
         finish.facts,
         result,
         boundary_settings(prepared.request),
-        summary=comment_text(prepared, ending),
-        removed=removed_part(collect_run(prepared)),
-        commits=CommitsInfo(count=work.commits, uncommitted=work.uncommitted, warnings=guard_warnings(prepared)),
+        summary=comment_text(so_far, ending, job_url=prepared.request.job_url),
+        removed=removed_part(so_far),
+        commits=CommitsInfo(count=work.commits, uncommitted=work.uncommitted, warnings=guard_warnings(so_far)),
         redactor=_redactor(finish),
     )
     for effect in plan.effects:

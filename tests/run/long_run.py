@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from array import array
+from itertools import pairwise
 from pathlib import Path
 
 from stepflow.domain.attempt_event import IterationStarted
@@ -54,12 +55,14 @@ class Meter:
     """Time and memory at the beginning of each iteration, in rooms that are there from the start."""
 
     def __init__(self, iterations: int) -> None:
-        self.times, self.pages = array("d", bytes(8 * (iterations + 2))), array("l", bytes(8 * (iterations + 2)))
+        room = bytes(8 * (iterations + 2))
+        self.times, self.cpu, self.pages = array("d", room), array("d", room), array("l", room)
 
     def __call__(self, entry: Entry) -> None:
         if isinstance(entry.event, IterationStarted):
             at = entry.event.iteration
             self.times[at] = time.perf_counter()
+            self.cpu[at] = time.process_time()
             with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - the cheapest way, ten thousand times
                 self.pages[at] = int(statm.read().split()[1])
 
@@ -98,7 +101,8 @@ def main(folder: Path, iterations: int) -> dict:
         "outcome": result.report.outcome,
         "reason": result.reason,
         "iterations": result.iterations,
-        "seconds": [round(b - a, 6) for a, b in zip(meter.times[1:iterations], meter.times[2:], strict=False)],
+        "seconds": [round(after - at, 6) for at, after in pairwise(meter.times[1 : iterations + 1])],
+        "cpu_seconds": [round(after - at, 6) for at, after in pairwise(meter.cpu[1 : iterations + 1])],
         "kib": [pages * PAGE // 1024 for pages in meter.pages[1 : iterations + 1]],
         "all": round(ended - began, 1),
         "ending": round(ended - meter.times[iterations], 1),
