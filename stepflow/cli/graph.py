@@ -1,6 +1,6 @@
 """`stepflow graph NAME`: the step graph, optionally with the path of a run.
 
-Takes: an agent's name. Gives: Mermaid or JSON on stdout.
+Takes: an agent's name. Gives: Mermaid, SVG or JSON on stdout.
 May touch: the agent folder through `load/`; a run folder's journal.
 """
 
@@ -12,27 +12,38 @@ from typing import TYPE_CHECKING
 
 from stepflow.journal import iter_journal
 from stepflow.load import load_agent
-from stepflow.report import collect_report, graph_json, mermaid_graph, walked_path
+from stepflow.report import collect_report, cost_words, graph_json, mermaid_graph, walked_path
 
 if TYPE_CHECKING:
     import argparse
+
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.report import RunReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `graph`."""
     parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
-    parser.add_argument("--format", choices=("mermaid", "json"), default="mermaid", help="how to draw it")
+    parser.add_argument("--format", choices=("mermaid", "svg", "json"), default="mermaid", help="how to draw it")
     parser.add_argument("--run", metavar="DIR", help="a run folder whose path is drawn into the graph")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the graph."""
     agent = load_agent(arguments.agent, root=Path.cwd())
-    path = None
-    if arguments.run:
-        path = walked_path(collect_report(iter_journal(Path(arguments.run) / "journal.jsonl"), agent))
-    if arguments.format == "json":
-        print(json.dumps(graph_json(agent, path), ensure_ascii=False, indent=2))
-    else:
-        print(mermaid_graph(agent, path).rstrip())
+    report = collect_report(iter_journal(Path(arguments.run) / "journal.jsonl"), agent) if arguments.run else None
+    print(_drawn(agent, report, arguments.format))
     return 0
+
+
+def _drawn(agent: AgentDefinition, report: RunReport | None, form: str) -> str:
+    path = walked_path(report) if report else None
+    match form:
+        case "json":
+            return json.dumps(graph_json(agent, path), ensure_ascii=False, indent=2)
+        case "svg":
+            from stepflow.report.svg import graph_svg  # noqa: PLC0415 - templates and layout cost time
+
+            return graph_svg(agent, path, costs=cost_words(report) if report else None)
+        case _:
+            return mermaid_graph(agent, path).rstrip()

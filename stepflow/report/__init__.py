@@ -6,7 +6,16 @@ from stepflow.report.collect import collect_report
 from stepflow.report.comment import comment_summary, removed_part
 from stepflow.report.document import ReportDocument, report_json, report_schema
 from stepflow.report.ending import ReportFacts
-from stepflow.report.graph import FlowGraph, GraphEdge, GraphNode, PathEdge, flow_graph, graph_json, walked_path
+from stepflow.report.graph import (
+    FlowGraph,
+    GraphEdge,
+    GraphNode,
+    PathEdge,
+    cost_words,
+    flow_graph,
+    graph_json,
+    walked_path,
+)
 from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import cut, harmless
@@ -32,6 +41,7 @@ __all__ = [
     "annotation",
     "collect_report",
     "comment_summary",
+    "cost_words",
     "cut",
     "final_words",
     "flow_graph",

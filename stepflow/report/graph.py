@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Outcome, StepKind
+from stepflow.report.plain import usd
 from stepflow.report.ways import Way, reachable_steps, ways_of
 
 if TYPE_CHECKING:
@@ -86,6 +87,16 @@ def walked_path(report: RunReport) -> tuple[PathEdge, ...]:
     if closed and report.outcome in (Outcome.COMPLETED, Outcome.BOUNDARY_FAILED, Outcome.REFUSED):
         walked[steps[-1], None] += 1
     return tuple((source, to, times) for (source, to), times in walked.items())
+
+
+def cost_words(report: RunReport) -> dict[tuple[str | None, str | None], str]:
+    """What the iterations cost that left by each way of the path, as words; nothing where all of it was free."""
+    costs: dict[tuple[str | None, str | None], float | None] = {}
+    following = [*(line.step_id for line in report.history[1:]), None]
+    for line, to in zip(report.history, following, strict=True):
+        spent = costs.get((line.step_id, to), 0.0)
+        costs[line.step_id, to] = None if spent is None or line.cost_usd is None else spent + line.cost_usd
+    return {way: usd(cost) if cost is not None else "cost unknown" for way, cost in costs.items() if cost != 0}
 
 
 def graph_json(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> JsonObject:

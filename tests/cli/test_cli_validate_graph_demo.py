@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -138,6 +139,18 @@ def test_graph_draws_the_path_of_a_run(checkout: Path, capsys) -> None:
     picture = capsys.readouterr().out
     assert 's1 ==>|"handoff"| s2' in picture
     assert 's1 -->|"repeat"| s1' in picture
+
+
+def test_graph_is_a_picture_too_with_the_path_of_a_run(checkout: Path, capsys) -> None:
+    folder = checkout.parent / "run"
+    scripted = ["--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"), "--issue", "7"]
+    assert main(["run", "fixer", *scripted, "--run-folder", str(folder)]) == 0
+    capsys.readouterr()
+    for words, walked in (([], 0), (["--run", str(folder)], 4)):
+        assert main(["graph", "fixer", "--format", "svg", *words]) == 0
+        picture = ElementTree.fromstring(capsys.readouterr().out)
+        assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(picture.findall("./{*}path[@class='arrow walked']")) == walked
 
 
 @pytest.mark.parametrize("words", [["graph", "nobody"], ["graph", "fixer", "--run", "/no/such/run"]])

@@ -1,0 +1,169 @@
+"""The step graph as SVG: kinds by colour, intents on the arrows, validators in the closures, the walked way thick.
+
+Takes: `AgentDefinition`, a path and what each way of it cost. Gives: SVG text; the same for the same graph.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from stepflow.report.graph import flow_graph
+from stepflow.report.plain import one_line
+from stepflow.report.rendered import read_text, render
+from stepflow.report.svg.layout import lay_out
+from stepflow.report.svg.shape import LOOP, SMALL_LINE, shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.report.graph import PathEdge
+    from stepflow.report.svg.layout import Layout, Point
+    from stepflow.report.svg.shape import Arrow, Box, Way
+
+TEMPLATE = "svg/graph.svg.j2"
+STYLE = "svg/graph.css"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnText:
+    """One line of text, set around its middle."""
+
+    x: str
+    y: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnArrow:
+    """An arrow with its texts on a ground `left`, `top`, `width`, `height`."""
+
+    sort: str
+    path: str
+    texts: tuple[DrawnText, ...]
+    left: str
+    top: str
+    width: str
+    height: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnBox:
+    """A box with its name and the small lines below it. `href` leads to the step's first iteration, or nowhere."""
+
+    kind: str
+    title: str
+    href: str
+    x: str
+    y: str
+    width: str
+    height: str
+    name: DrawnText
+    small: tuple[DrawnText, ...]
+
+
+def graph_svg(
+    agent: AgentDefinition,
+    path: Sequence[PathEdge] | None = None,
+    *,
+    costs: Mapping[Way, str] | None = None,
+    links: Mapping[str, str] | None = None,
+) -> str:
+    """A picture that needs no font, no script and no network. `links` lead from a step into the page that holds the
+    picture; with them it brings no style of its own."""
+    graph = flow_graph(agent, path)
+    boxes, arrows = shapes(graph, costs or {})
+    layout = lay_out(boxes, arrows)
+    drawn = [
+        _arrow(arrow, points, label) for arrow, points, label in zip(arrows, layout.paths, layout.labels, strict=True)
+    ]
+    drawn += [_loop(box, layout) for box in boxes if box.loop]
+    return render(
+        TEMPLATE,
+        title=f"Step graph of {one_line(agent.name)}",
+        style=read_text(STYLE) if links is None else "",
+        width=_figure(layout.width),
+        height=_figure(layout.height),
+        # What was walked is drawn last, above the rest.
+        arrows=sorted(drawn, key=lambda arrow: "walked" in arrow.sort),
+        boxes=[_box(box, layout.boxes[box.number], (links or {}).get(box.step or "", "")) for box in boxes],
+    )
+
+
+def _arrow(arrow: Arrow, points: Sequence[Point], label: Point) -> DrawnArrow:
+    x, y = label
+    first = y - arrow.height / 2 + SMALL_LINE / 2 + 4.0
+    return DrawnArrow(
+        sort=" ".join(_sorts(arrow)),
+        path=_curve(points),
+        texts=_lines(arrow.lines, x, first),
+        left=_figure(x - arrow.width / 2),
+        top=_figure(y - arrow.height / 2),
+        width=_figure(arrow.width),
+        height=_figure(arrow.height),
+    )
+
+
+def _sorts(arrow: Arrow) -> Iterator[str]:
+    yield "arrow"
+    if arrow.walked:
+        yield "walked"
+    elif not arrow.declared:
+        yield "undeclared"
+
+
+def _loop(box: Box, layout: Layout) -> DrawnArrow:
+    assert box.loop is not None  # noqa: S101 - only boxes with a loop are asked
+    x, y = layout.boxes[box.number]
+    edge, far, reach = x + box.width / 2, x + box.width / 2 + LOOP, box.height / 4
+    path = " ".join(
+        (
+            f"M{_figure(edge)},{_figure(y - reach)}",
+            f"C{_figure(far)},{_figure(y - reach - 8)} {_figure(far)},{_figure(y + reach + 8)}",
+            f"{_figure(edge)},{_figure(y + reach)}",
+        )
+    )
+    middle = far - 4.0 + box.loop.width / 2
+    drawn = _arrow(box.loop, (), (middle, y))
+    return DrawnArrow(**{**drawn.__dict__, "path": path})
+
+
+def _curve(points: Sequence[Point]) -> str:
+    """Through all points, upright at each of them."""
+    words = [f"M{_figure(points[0][0])},{_figure(points[0][1])}"] if points else []
+    for (x, y), (to_x, to_y) in pairwise(points):
+        if x == to_x:
+            words.append(f"L{_figure(to_x)},{_figure(to_y)}")
+            continue
+        half = _figure((y + to_y) / 2)
+        words.append(f"C{_figure(x)},{half} {_figure(to_x)},{half} {_figure(to_x)},{_figure(to_y)}")
+    return " ".join(words)
+
+
+def _box(box: Box, middle: Point, href: str) -> DrawnBox:
+    x, y = middle
+    first = y - box.height / 2 + 8.0 + 15.0
+    return DrawnBox(
+        kind=box.kind,
+        title=box.full_name,
+        href=href,
+        x=_figure(x - box.width / 2),
+        y=_figure(y - box.height / 2),
+        width=_figure(box.width),
+        height=_figure(box.height),
+        name=DrawnText(x=_figure(x), y=_figure(first), text=box.name),
+        small=_lines(box.small, x, first + SMALL_LINE + 1.0),
+    )
+
+
+def _lines(lines: Sequence[str], x: float, first: float) -> tuple[DrawnText, ...]:
+    return tuple(
+        DrawnText(x=_figure(x), y=_figure(first + number * SMALL_LINE), text=line) for number, line in enumerate(lines)
+    )
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,216 @@
+"""Where boxes and arrows stand: in layers, as Sugiyama's method sets them.
+
+Takes: boxes and arrows. Gives: the place of each box, the path of each arrow, the size of the whole, in pixels.
+May touch: nothing. No text reaches the library: it sees numbers only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from fast_sugiyama import from_edges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from stepflow.report.svg.shape import Arrow, Box
+
+Point = tuple[float, float]
+#: Between neighbours in a layer, and between layers.
+GAP_X = 26.0
+GAP_Y = 24.0
+MARGIN = 16.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """`boxes` are the middles by number, `paths` the points of each arrow from its source on, `labels` the middles of
+    their texts; both lists are in the order of the arrows."""
+
+    width: float
+    height: float
+    boxes: Mapping[int, Point]
+    paths: Sequence[Sequence[Point]]
+    labels: Sequence[Point]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """The middles of all spots, the layer of each, and the top and bottom of each layer."""
+
+    xs: Mapping[int, float]
+    layers: Mapping[int, int]
+    bands: Mapping[int, Point]
+
+    def band(self, spot: int) -> Point:
+        """Top and bottom of the spot's layer."""
+        return self.bands[self.layers[spot]]
+
+    def middle(self, spot: int) -> Point:
+        """The middle of a spot."""
+        return self.xs[spot], sum(self.band(spot)) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """A place in a layer: of a box, of an arrow's text, or of an arrow that passes by."""
+
+    left: float = 0.0
+    right: float = 0.0
+    height: float = 0.0
+
+
+def lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Layout:
+    """Places for all of them. Each arrow has its text in a layer of its own between those of its boxes."""
+    back = backward(len(boxes), arrows)
+    spots = {box.number: Spot(left=box.width / 2, right=box.right, height=box.height) for box in boxes}
+    chains: list[list[int]] = []
+    for number, arrow in enumerate(arrows):
+        text = len(boxes) + number
+        spots[text] = Spot(left=arrow.width / 2, right=arrow.width / 2, height=arrow.height)
+        ends = (arrow.to, arrow.source) if number in back else (arrow.source, arrow.to)
+        chains.append([ends[0], text, ends[1]])
+    rough, passed = _rough([*spots], chains)
+    xs, layers = _spread(rough, spots)
+    grid = Grid(xs=xs, layers=layers, bands=_bands(layers, spots))
+    whole = [_through(chain, passed) for chain in chains]
+    ports = _ports(whole, boxes, xs)
+    paths = [_path(chain, grid, spots, ports) for chain in whole]
+    return Layout(
+        width=max(x + spots.get(spot, Spot()).right for spot, x in xs.items()) + MARGIN,
+        height=max(bottom for _, bottom in grid.bands.values()) + MARGIN,
+        boxes={box.number: grid.middle(box.number) for box in boxes},
+        paths=[path[::-1] if number in back else path for number, path in enumerate(paths)],
+        labels=[grid.middle(len(boxes) + number) for number in range(len(arrows))],
+    )
+
+
+def backward(boxes: int, arrows: Sequence[Arrow]) -> frozenset[int]:
+    """The arrows that lead back on the way from the start, so that the rest has no circle."""
+    leaving: dict[int, list[int]] = defaultdict(list)
+    for number, arrow in enumerate(arrows):
+        leaving[arrow.source].append(number)
+    done: set[int] = set()
+    found: set[int] = set()
+    for root in range(boxes):
+        on_way: list[int] = []
+        waiting: list[tuple[int, Iterator[int]]] = []
+        if root not in done:
+            on_way, waiting = [root], [(root, iter(leaving[root]))]
+        while waiting:
+            following = next(waiting[-1][1], None)
+            if following is None:
+                waiting.pop()
+                done.add(on_way.pop())
+                continue
+            number = following
+            if arrows[number].to in on_way:
+                found.add(number)
+            elif (to := arrows[number].to) not in done:
+                on_way.append(to)
+                waiting.append((to, iter(leaving[to])))
+    return frozenset(found)
+
+
+def _rough(spots: Iterable[int], chains: Iterable[Sequence[int]]) -> tuple[dict[int, Point], dict[int, list[int]]]:
+    """Places in units of one, layer 0 at the top; and after which spot comes which one that an arrow only passes."""
+    edges = [pair for chain in chains for pair in pairwise(chain)]
+    found = from_edges(edges, vertex_spacing=1, dummy_vertices=True) if edges else []
+    places: dict[int, Point] = {}
+    passed: dict[int, list[int]] = defaultdict(list)
+    known, aside, dummies = set(spots), 0.0, 0
+    for positions, width, height, lines in found:
+        # The numbers of what is only passed may repeat in another part of the graph.
+        own = {spot: spot if spot in known else -(dummies + int(spot)) for spot, _ in positions}
+        dummies += max(map(int, own))
+        places |= {int(own[spot]): (aside + x, height - y) for spot, (x, y) in positions}
+        for source, to in lines or ():
+            passed[int(own[source])].append(int(own[to]))
+        aside += width + 1
+    for spot in sorted(known - places.keys()):
+        places[spot] = (aside, 0.0)
+        aside += 1
+    return places, passed
+
+
+def _through(chain: Sequence[int], passed: Mapping[int, list[int]]) -> list[int]:
+    """The whole chain of an arrow, with what it passes: below zero, and each with one way on."""
+    whole = [chain[0]]
+    for source, to in pairwise(chain):
+        whole += next(way for way in _ways(source, to, passed))
+    return whole
+
+
+def _ways(source: int, to: int, passed: Mapping[int, list[int]]) -> Iterator[list[int]]:
+    for first in sorted(passed[source]):
+        way = [first]
+        while way[-1] < 0:
+            way.append(passed[way[-1]][0])
+        if way[-1] == to:
+            yield way
+
+
+def _spread(rough: Mapping[int, Point], spots: Mapping[int, Spot]) -> tuple[dict[int, float], dict[int, int]]:
+    """Pixels instead of units: as narrow as the most crowded layer allows. And the layer of each spot."""
+    heights = sorted({round(y, 3) for _, y in rough.values()})
+    layers = {spot: heights.index(round(y, 3)) for spot, (_, y) in rough.items()}
+    rows: dict[int, list[int]] = defaultdict(list)
+    for spot in sorted(rough, key=lambda spot: (rough[spot][0], spot)):
+        rows[layers[spot]].append(spot)
+    none = Spot()
+    needs = [
+        (spots.get(one, none).right + spots.get(two, none).left + GAP_X) / (rough[two][0] - rough[one][0])
+        for row in rows.values()
+        for one, two in pairwise(row)
+    ]
+    scale = max(needs, default=1.0)
+    xs = {spot: x * scale for spot, (x, _) in rough.items()}
+    shift = MARGIN - min(x - spots.get(spot, none).left for spot, x in xs.items())
+    return {spot: x + shift for spot, x in xs.items()}, layers
+
+
+def _bands(layers: Mapping[int, int], spots: Mapping[int, Spot]) -> dict[int, Point]:
+    """Top and bottom of each layer."""
+    heights: dict[int, float] = defaultdict(float)
+    for spot, layer in layers.items():
+        heights[layer] = max(heights[layer], spots.get(spot, Spot()).height)
+    bands: dict[int, Point] = {}
+    top = MARGIN
+    for layer in sorted(heights):
+        bands[layer] = (top, top + heights[layer])
+        top += heights[layer] + GAP_Y
+    return bands
+
+
+def _ports(
+    chains: Iterable[Sequence[int]], boxes: Sequence[Box], xs: Mapping[int, float]
+) -> dict[tuple[int, int], float]:
+    """Where on a box's edge each chain ends, by box and next spot: side by side in the order of where they lead."""
+    sides: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for chain in chains:
+        sides[chain[0], "below"].append(chain[1])
+        sides[chain[-1], "above"].append(chain[-2])
+    ports: dict[tuple[int, int], float] = {}
+    for (box, _), nexts in sides.items():
+        ordered = sorted(nexts, key=lambda spot: (xs[spot], spot))
+        room = boxes[box].width - 24.0
+        step = min(26.0, room / max(1, len(ordered) - 1))
+        for place, spot in enumerate(ordered):
+            ports[box, spot] = xs[box] + (place - (len(ordered) - 1) / 2) * step
+    return ports
+
+
+def _path(
+    chain: Sequence[int], grid: Grid, spots: Mapping[int, Spot], ports: Mapping[tuple[int, int], float]
+) -> list[Point]:
+    """From the lower edge of the first box straight down through each layer to the upper edge of the last."""
+    first, last = chain[0], chain[-1]
+    path = [(ports[first, chain[1]], grid.middle(first)[1] + spots[first].height / 2)]
+    for spot in chain[1:-1]:
+        top, bottom = grid.band(spot)
+        path += [(grid.xs[spot], top), (grid.xs[spot], bottom)]
+    path.append((ports[last, chain[-2]], grid.middle(last)[1] - spots[last].height / 2))
+    return path
