@@ -93,7 +93,8 @@ class Message:
 class ModelRequest:
     """Everything one turn needs. `model` is an alias or id; `schema` is what the final answer must fit, or None.
 
-    `step_id` and `iteration` are for accounting and for scripted models; they are not sent.
+    `step_id` and `iteration` are for accounting and for scripted models; they are not sent. `seconds` is the most that
+    the call may take, None when the run has no deadline.
     """
 
     step_id: str
@@ -103,6 +104,7 @@ class ModelRequest:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     schema: JsonObject | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,12 +130,14 @@ class ModelTurn:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFault:
-    """A model call that gave no turn. `transient` ones are tried again (flow.md §10); `retry_after` in seconds."""
+    """A model call that gave no turn. `transient` ones are tried again (flow.md §10); `retry_after` in seconds.
+    `overflow`: the conversation does not fit the model, a shorter one may."""
 
     reason: str
     hint: str = ""
     transient: bool = False
     retry_after: float | None = None
+    overflow: bool = False
 
 
 def _tool_use(block: JsonObject) -> ToolUse:

@@ -33,7 +33,8 @@ class AnthropicModel:
     written by whatever ran before. Use it as a context manager, or call `close`.
 
     `max_tokens` caps one answer; a model that allows less refuses the request and says so. The timeouts are in seconds;
-    `read_timeout` is the longest silence between two pieces of an answer.
+    `read_timeout` is the longest silence between two pieces of an answer, `longest_call` the most that one call may
+    take, however busy its connection is; a request may allow less.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class AnthropicModel:
         max_tokens: int = 32_000,
         connect_timeout: float = 10,
         read_timeout: float = 600,
+        longest_call: float = 1800,
     ) -> None:
         self._key = _check_key(api_key)
         self.base_url = check_base_url(base_url or ANTHROPIC_URL)
@@ -57,6 +59,7 @@ class AnthropicModel:
             proxy=proxy,
             max_tokens=max_tokens,
             timeouts=(connect_timeout, read_timeout),
+            longest_call=longest_call,
         )
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:

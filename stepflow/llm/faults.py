@@ -15,7 +15,7 @@ import anthropic
 import httpx2
 
 from stepflow.domain.conversation import ModelFault
-from stepflow.llm.statuses import HINTS, is_transient_status
+from stepflow.llm.statuses import HINTS, hint_for, is_overflow, is_transient_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 #: What a call can raise. Anything else that leaves the adapter is a bug of ours.
 CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)
 
-_NETWORK_HINT = "Check `anthropic-base-url` and the network of the runner; the same call is tried again."
+_NETWORK_HINT = "Check `anthropic-base-url` and the network of the runner."
 _BROKEN_HINT = "If it keeps happening, check that `anthropic-base-url` leads to a server that speaks the Messages API."
+_SLOW_HINT = "If it keeps happening, choose a faster `model`, or let the step answer in less."
 _TRANSIENT_TYPES = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 _SPENDING_CODES = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
+_KEY_WORKED = "The key worked earlier in this run: it was revoked, expired or restricted since. Store a valid key."
+_KEY_STATUSES = (401, 403)
 _PAGE_BEGINS = "<"
 _REFUSED = 300
 
@@ -35,11 +38,11 @@ class BrokenAnswer(Exception):
     """Bytes came back that are not a whole answer of the Messages API; the message says what they were."""
 
 
-def fault_of(error: Exception, *, where: str) -> ModelFault:
-    """The fault behind an exception of a call to the service at `where`."""
+def fault_of(error: Exception, *, where: str, key_worked: bool = False) -> ModelFault:
+    """The fault behind an exception of a call to the service at `where`; `key_worked`: it has answered before."""
     match error:
         case anthropic.APIStatusError():
-            return _status_fault(error, where)
+            return _status_fault(error, where, key_worked=key_worked)
         case anthropic.APITimeoutError() | httpx2.TimeoutException():
             return _passing(f"The model service at {where} did not answer in time.", _NETWORK_HINT)
         case anthropic.APIConnectionError():
@@ -53,7 +56,7 @@ def fault_of(error: Exception, *, where: str) -> ModelFault:
             return ModelFault(reason=f"The call to the model service at {where} failed: {_plain(error)}.")
 
 
-def _passing(reason: str, hint: str = "") -> ModelFault:
+def _passing(reason: str, hint: str = _NETWORK_HINT) -> ModelFault:
     return ModelFault(reason=reason, hint=hint, transient=True)
 
 
@@ -61,21 +64,29 @@ def _plain(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": .")
 
 
-def _status_fault(error: anthropic.APIStatusError, where: str) -> ModelFault:
+def overdue_fault(seconds: float, *, where: str) -> ModelFault:
+    """The fault of a call that was cut because its time was up."""
+    return _passing(f"The model service at {where} had not finished its answer after {seconds:g} s.", _SLOW_HINT)
+
+
+def _status_fault(error: anthropic.APIStatusError, where: str, *, key_worked: bool) -> ModelFault:
     transient = _is_transient(error)
     kind = f" ({error.type})" if error.type else ""
     # An error inside a stream comes with the status 200 of the stream's beginning: there only the type tells.
     did = f"answered {error.status_code}{kind}" if error.status_code >= _REFUSED else f"broke off its answer{kind}"
+    said = _said(error)
     return ModelFault(
-        reason=f"The model service at {where} {did}: {_said(error)}",
-        hint="" if transient else _hint(error),
+        reason=f"The model service at {where} {did}: {said}",
+        hint=_hint(error, key_worked=key_worked),
         transient=transient,
         retry_after=_retry_after(error.response.headers) if transient else None,
+        overflow=is_overflow(error.status_code, said),
     )
 
 
 def _is_transient(error: anthropic.APIStatusError) -> bool:
-    if error.error_code in _SPENDING_CODES:
+    # The second is no standard header; the SDK's own retries obey it too.
+    if error.error_code in _SPENDING_CODES or error.response.headers.get("x-should-retry") == "false":
         return False
     return is_transient_status(error.status_code) or error.type in _TRANSIENT_TYPES
 
@@ -87,15 +98,14 @@ def _said(error: anthropic.APIStatusError) -> str:
     return "a web page instead of an API answer" if text.lstrip().startswith(_PAGE_BEGINS) else text
 
 
-def _hint(error: anthropic.APIStatusError) -> str:
-    said = _said(error).lower()
-    if "prompt is too long" in said or "context window" in said or "context limit" in said:
-        return "Let the step read less, split it into two steps, or choose a `model` with a larger context window."
-    if "credit balance" in said or error.error_code in _SPENDING_CODES:
+def _hint(error: anthropic.APIStatusError, *, key_worked: bool) -> str:
+    status = error.status_code
+    if error.error_code in _SPENDING_CODES:
         return HINTS[402]
-    if error.type is None:
+    if error.type is None and not is_transient_status(status):
         return "No API error came back: check that `anthropic-base-url` leads to a server that speaks the Messages API."
-    return HINTS.get(error.status_code, HINTS[400])
+    hint = hint_for(status, _said(error))
+    return _KEY_WORKED if key_worked and status in _KEY_STATUSES and hint == HINTS[status] else hint
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

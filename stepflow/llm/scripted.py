@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, text_block
 from stepflow.domain.json import compact
-from stepflow.llm.statuses import HINTS, is_transient_status
+from stepflow.llm.statuses import hint_for, is_overflow, is_transient_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +113,8 @@ def _fault(error: ScriptedError) -> ModelFault:
     transient = is_transient_status(error.status)
     return ModelFault(
         reason=f"The scenario answers {error.status}{said}",
-        hint="" if transient else HINTS.get(error.status, ""),
+        hint=hint_for(error.status, error.message),
         transient=transient,
+        overflow=is_overflow(error.status, error.message),
         retry_after=error.retry_after if transient else None,
     )

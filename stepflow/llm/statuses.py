@@ -1,6 +1,6 @@
-"""What an HTTP status of the model service means for a run.
+"""What a refusal of the model service means for a run: its HTTP status, and the words beside it.
 
-Takes: a status. Gives: whether asking again can help, and what a person should change.
+Takes: a status and what the service said. Gives: whether asking again can help, and what a person should change.
 May touch: nothing.
 """
 
@@ -9,21 +9,52 @@ from __future__ import annotations
 from types import MappingProxyType
 
 _TIMED_OUT, _RATE_LIMITED, _SERVER_ERRORS = 408, 429, 500
+_TOO_LARGE = 413
+
+_PAY = "Add credit, or raise the spend limit, of the account that the key belongs to."
+_TOO_LONG = "Let the step read less, split it into two steps, or choose a `model` with a larger context window."
+_DOWN = "Look at the status page of the service; start the run again when it works."
 
 #: What to change, by status; the words name inputs of the action (action.md, group "model").
 HINTS = MappingProxyType(
     {
         400: "The service cannot take this request; its message names the part. Check the step's schema and `model`.",
         401: "Check the secret behind the input `anthropic-api-key`: it must be a valid key of this service.",
-        402: "Add credit, or raise the spend limit, of the account that the key belongs to.",
+        402: _PAY,
         403: "The key may not use this model or service: give another `anthropic-api-key` or another `model`.",
         404: "Check the input `model`, the step's `model` and `anthropic-base-url` (it must not end in /v1).",
         413: "The conversation is too large for one request: let the step read less, or split it into two steps.",
         422: "The service does not know a part of the request: check `anthropic-base-url` and `model`.",
+        429: "Let fewer runs work at once, or raise the rate limit of the account that the key belongs to.",
     }
+)
+
+#: Words that say more than the status they come with.
+_OVERFLOW_WORDS = ("prompt is too long", "context window", "context limit", "context length", "context size")
+_HINTS_OF_WORDS = (
+    (
+        _OVERFLOW_WORDS,
+        "Let the step read less, split it into two steps, or choose a `model` with a larger context window.",
+    ),
+    (("credit balance", "billing", "purchase credits", "spend limit", "usage limit", "insufficient_quota"), _PAY),
+    (("has been disabled",), "Ask the service why the account is disabled, or give the key of another account."),
 )
 
 
 def is_transient_status(status: int) -> bool:
     """Whether the call may be tried again: rate limit, overload, server error (flow.md §10)."""
     return status in (_TIMED_OUT, _RATE_LIMITED) or status >= _SERVER_ERRORS
+
+
+def is_overflow(status: int, said: str) -> bool:
+    """Whether a refusal means that the conversation does not fit the model; a shorter one may."""
+    return status == _TOO_LARGE or (
+        not is_transient_status(status) and any(words in said.lower() for words in _OVERFLOW_WORDS)
+    )
+
+
+def hint_for(status: int, said: str) -> str:
+    """What a person should change; the words count for more than the status."""
+    lower = said.lower()
+    found = next((hint for words, hint in _HINTS_OF_WORDS if any(word in lower for word in words)), "")
+    return found or HINTS.get(status, _DOWN if is_transient_status(status) else HINTS[400])

@@ -13,9 +13,11 @@ import anthropic
 import httpx2
 
 from stepflow.domain.conversation import ModelFault
-from stepflow.llm.faults import CALL_ERRORS, BrokenAnswer, fault_of
+from stepflow.llm.bounds import BoundedTransport, bounded_call
+from stepflow.llm.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.llm.models import UnlistedModel
 from stepflow.llm.request import name_part, request_body
+from stepflow.llm.statuses import is_overflow
 from stepflow.llm.turn import read_turn
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
 
 _BAD_REQUESTS = frozenset({400, 422})
+_LONGEST_LOOK_UP = 60.0
 #: By which words a service refuses a part that it does not support.
 _REFUSAL_WORDS = {
     "cache_control": ("cache_control",),
@@ -45,7 +48,14 @@ class Wire:
     """One client for one service. Remembers which optional parts the service refused; that only saves calls."""
 
     def __init__(
-        self, *, api_key: str, base_url: str, proxy: str | None, max_tokens: int, timeouts: tuple[float, float]
+        self,
+        *,
+        api_key: str,
+        base_url: str,
+        proxy: str | None,
+        max_tokens: int,
+        timeouts: tuple[float, float],
+        longest_call: float,
     ) -> None:
         connect, read = timeouts
         self._client = anthropic.Anthropic(
@@ -60,33 +70,44 @@ class Wire:
         self._client._custom_headers = {}
         self._where = base_url
         self._max_tokens = max_tokens
+        self._longest_call = longest_call
+        self._key_worked = False
         self._refused: frozenset[str] = frozenset()
 
     def send(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Stream one answer and take the finished message."""
         body = request_body(request, max_tokens=self._max_tokens, without=self._refused)
-        try:
-            answer = self._stream(body)
-        except (*CALL_ERRORS, BrokenAnswer) as error:
-            return self._without_refused(error, body) or fault_of(error, where=self._where)
+        seconds = self._longest_call if request.seconds is None else min(self._longest_call, request.seconds)
+        with bounded_call(seconds) as call:
+            try:
+                answer = self._stream(body)
+            except (*CALL_ERRORS, BrokenAnswer) as error:
+                if call.overdue:
+                    return overdue_fault(seconds, where=self._where)
+                return self._without_refused(error, body) or self._fault(error)
+        self._key_worked = True
         return read_turn(answer, asked=str(body["model"]))
 
     def look_up(self, model: str) -> ModelFault | None:
         """Ask for the model's entry."""
-        try:
-            entry = self._client.models.retrieve(model)
-        except anthropic.NotFoundError as error:
-            fault = fault_of(error, where=self._where)
-            # The API itself names the type of its error (docs, "Errors"); a server without the route cannot.
-            return fault if error.type else UnlistedModel(reason=fault.reason, hint=fault.hint)
-        except CALL_ERRORS as error:
-            return fault_of(error, where=self._where)
+        with bounded_call(_LONGEST_LOOK_UP) as call:
+            try:
+                entry = self._client.models.retrieve(model)
+            except anthropic.NotFoundError as error:
+                fault = self._fault(error)
+                # The API itself names the type of its error (docs, "Errors"); a server without the route cannot.
+                return fault if error.type else UnlistedModel(reason=fault.reason, hint=fault.hint)
+            except (*CALL_ERRORS, BrokenAnswer) as error:
+                return overdue_fault(call.seconds, where=self._where) if call.overdue else self._fault(error)
         known = isinstance(entry, anthropic.types.ModelInfo)
-        return None if known else fault_of(BrokenAnswer("no entry of a model came back"), where=self._where)
+        return None if known else self._fault(BrokenAnswer("no entry of a model came back"))
 
     def close(self) -> None:
         """Close the client's connections."""
         self._client.close()
+
+    def _fault(self, error: Exception) -> ModelFault:
+        return fault_of(error, where=self._where, key_worked=self._key_worked)
 
     def _stream(self, body: JsonObject) -> JsonObject:
         # Streamed, so that a long answer never looks like a dead connection.
@@ -110,7 +131,7 @@ class Wire:
         if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
             return None
         said = error.api_message or error.message
-        part = _refused_part(said.lower(), body)
+        part = None if is_overflow(error.status_code, said) else _refused_part(said.lower(), body)
         if part is None:
             return None
         self._refused |= {name_part(part, body[part])}
@@ -128,8 +149,11 @@ def _read(stream: MessageStream[None]) -> JsonObject:
 
 def _http_client(proxy: str | None) -> httpx2.Client:
     """A client that the environment does not steer; the SDK's own takes proxies from it even when told not to."""
-    transport = httpx2.HTTPTransport(
+    transport = BoundedTransport(
         trust_env=False,
+        # A turn lasts much longer than a handshake, and what a fault or a long tool call left of a connection is not
+        # used again.
+        limits=httpx2.Limits(max_keepalive_connections=0),
         proxy=httpx2.Proxy(proxy) if proxy else None,
         # A model may think for minutes; without keep-alive probes a router on the way forgets the connection.
         socket_options=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],

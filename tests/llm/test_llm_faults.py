@@ -76,6 +76,33 @@ LASTING = {
         "spend limit",
     ),
     "bad request in the middle": (stream_error("invalid_request_error"), "`model`"),
+    "403 billing": (
+        Failure(status=403, error="permission_error", message="Your organization has a billing problem."),
+        "Add credit",
+    ),
+    "400 usage limit": (
+        Failure(status=400, error="invalid_request_error", message="You have reached your specified API usage limits."),
+        "raise the spend limit",
+    ),
+    "400 disabled": (
+        Failure(status=400, error="invalid_request_error", message="This organization has been disabled."),
+        "account is disabled",
+    ),
+    "a server that says not to try again": (
+        Failure(status=529, error="overloaded_error", headers={"x-should-retry": "false"}),
+        "status page",
+    ),
+}
+
+OVERFLOWS = {
+    "too long": (400, "prompt is too long: 210000 tokens > 200000 maximum"),
+    "no room for the answer": (
+        400,
+        "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease input length or "
+        "`max_tokens` and try again",
+    ),
+    "too many bytes": (413, "Request exceeds the maximum size"),
+    "another server": (400, "the request exceeds the available context size. try increasing the context size"),
 }
 
 
@@ -85,6 +112,7 @@ def test_what_may_pass_is_transient_and_the_next_call_works(serve, case):
     fault = model.ask(ask())
     assert isinstance(fault, ModelFault), fault
     assert fault.transient
+    assert fault.hint
     assert api.url in fault.reason
     assert "Traceback" not in fault.reason
     assert len(api.bodies) == 1, "one call, one try"
@@ -100,6 +128,29 @@ def test_what_stays_wrong_is_not_tried_again_and_says_what_to_change(serve, case
     assert not fault.transient
     assert hint in fault.hint
     assert fault.retry_after is None
+
+
+@pytest.mark.parametrize("case", OVERFLOWS)
+def test_a_conversation_that_does_not_fit_is_told_apart(serve, case):
+    status, message = OVERFLOWS[case]
+    model, _ = serve(Failure(status=status, error="invalid_request_error", message=message))
+    fault = model.ask(ask(schema={"type": "object", "properties": {}}))
+    assert (fault.overflow, fault.transient) == (True, False)
+
+
+@pytest.mark.parametrize("case", [case for case in LASTING if case not in ("400 context", "413")])
+def test_no_other_refusal_passes_for_an_overflow(serve, case):
+    model, _ = serve(LASTING[case][0])
+    assert model.ask(ask()).overflow is False
+
+
+def test_a_key_that_worked_before_was_revoked(serve):
+    refused = Failure(status=401, error="authentication_error", message="invalid x-api-key")
+    model, _ = serve(refused, says("ok"), refused, Failure(status=403, error="billing_error", message="credit balance"))
+    hints = [getattr(model.ask(ask()), "hint", "") for _ in range(4)]
+    assert "Check the secret" in hints[0]
+    assert "revoked" in hints[2]
+    assert "Add credit" in hints[3]
 
 
 @pytest.mark.parametrize("reply", [LASTING["401"][0], Failure(status=500, message="Bearer sk-ant-other_key-1 leaked")])
@@ -162,6 +213,55 @@ def test_a_stream_that_falls_silent_times_out(serve):
 def test_a_slow_stream_that_goes_on_is_waited_for(serve):
     model, _ = serve(says("slowly", pause=0.03), model={"read_timeout": 0.2})
     assert isinstance(model.ask(ask()), ModelTurn)
+
+
+@pytest.mark.parametrize(
+    "drip",
+    [
+        pytest.param(Answer(content=(), drip=0.02), id="headers"),
+        pytest.param(says(LONG, pause=0.04), id="events"),
+        pytest.param(says(LONG, flood=10, pause=0.01), id="comments"),
+    ],
+)
+def test_no_drip_stretches_the_time_of_a_call(serve, drip):
+    model, _ = serve(drip, says("back again"), model={"read_timeout": 5, "longest_call": 0.2})
+    started = time.monotonic()
+    fault = model.ask(ask())
+    assert 0.2 <= time.monotonic() - started < 2
+    assert fault.transient
+    assert "had not finished its answer" in fault.reason
+    assert model.ask(ask()).text == "back again"
+
+
+def test_a_request_may_allow_less_time_than_the_model(serve):
+    model, _ = serve(says(LONG, pause=0.05), model={"read_timeout": 5})
+    started = time.monotonic()
+    assert "had not finished" in model.ask(ask(seconds=0.1)).reason
+    assert time.monotonic() - started < 2
+
+
+def test_a_look_up_is_bounded_too(serve, monkeypatch):
+    monkeypatch.setattr("stepflow.llm.wire._LONGEST_LOOK_UP", 0.1)
+    model, api = serve()
+    api.list_of_models = Drop(silent=0.5)
+    started = time.monotonic()
+    assert "had not finished" in model.probe("sonnet").reason
+    assert time.monotonic() - started < 0.45
+
+
+def test_a_stream_without_end_is_cut_by_its_size(serve, monkeypatch):
+    monkeypatch.setattr("stepflow.llm.bounds.MOST_BYTES", 1_000_000)
+    model, _ = serve(says(LONG, flood=50_000), says("back again"))
+    fault = model.ask(ask())
+    assert fault.transient
+    assert "does not end after 1000000 bytes" in fault.reason
+    assert model.ask(ask()).text == "back again"
+
+
+def test_a_refusal_without_end_is_cut_too(serve, monkeypatch):
+    monkeypatch.setattr("stepflow.llm.bounds.MOST_BYTES", 1_000_000)
+    model, _ = serve(Failure(status=502, page="<p>" * 500_000))
+    assert "does not end after" in model.ask(ask()).reason
 
 
 def test_a_service_that_is_not_there_is_a_transient_fault_naming_the_input():

@@ -66,7 +66,7 @@ def test_an_error_happens_once_and_is_transient_by_its_status(status, transient)
     assert isinstance(fault, ModelFault)
     assert str(status) in fault.reason
     assert (fault.transient, fault.retry_after) == (transient, 3 if transient else None)
-    assert bool(fault.hint) is not transient
+    assert fault.hint
     assert model.ask(ask()).text == "fine"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import socket
 import struct
@@ -67,7 +68,7 @@ class MessagesApi:
         self.api_key, self.models, self.unknown_fields, self.checks = api_key, models, unknown_fields, checks
         self.requests: list[Received] = []
         #: What every look-up of a model gets, in the place of the model's entry.
-        self.list_of_models: Failure | None = None
+        self.list_of_models: Failure | Drop | None = None
         self._reply = replies if callable(replies) else _one_after_another(replies)
         self._lock = threading.Lock()
         self._cached: set[tuple[str, str]] = set()
@@ -211,10 +212,15 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
                 message = message_of(answer, body["model"], usage)
                 self._send(200, "application/json", json.dumps(message).encode(), {})
                 return
+            if answer.drip:
+                self._drip(answer.drip)
+                return
             self.send_response(200)
             self.send_header("content-type", "text/event-stream; charset=utf-8")
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
+            while answer.flood and self._chunk(f": {'.' * answer.flood}\n"):
+                pass
             self._stream(answer, list(events_of(answer, model=body["model"], usage=usage)))
 
         def _stream(self, answer: Answer, events: list[tuple[str, Json]]) -> None:
@@ -232,6 +238,16 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
             self._chunk("")
             return None
 
+        def _drip(self, seconds: float) -> None:
+            """Headers that hold out for ever: there is progress, but never an answer."""
+            for byte in itertools.chain(b"HTTP/1.1 200 OK\r\nx-drip: ", itertools.repeat(ord("."))):
+                try:
+                    self.wfile.write(bytes([byte]))
+                except OSError:
+                    self.close_connection = True
+                    return
+                time.sleep(seconds)
+
         def _chunk(self, text: str) -> bool:
             data = text.encode()
             try:
@@ -247,7 +263,10 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
             for name, value in {"content-type": kind, "content-length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            try:
+                self.wfile.write(body)
+            except OSError:
+                self.close_connection = True
 
         def _reset(self) -> None:
             self.close_connection = True

@@ -36,6 +36,10 @@ class Answer:
     """(position, name, data) of events that are pushed in between."""
     pause: float = 0.0
     """Seconds between two events."""
+    drip: float = 0.0
+    """Seconds between two single bytes, from the first one of the status line on."""
+    flood: int = 0
+    """Before the first event, comments without end, each of so many bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,112 @@
+"""How long one call may take and how much may come back: bounds that no drip of bytes can stretch.
+
+Takes: seconds. Gives: the context of one call, and the transport that keeps its bounds.
+May touch: the call's socket, to cut it. The HTTP library's own timeouts only measure the silence between two bytes.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from stepflow.llm.faults import BrokenAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: 32,000 tokens, each in an event of its own, are some five million bytes.
+MOST_BYTES = 32 * 1024 * 1024
+#: A socket that is just being wrapped for TLS cannot be cut: it is tried again so often, in seconds.
+_AGAIN = 0.1
+
+
+class Call:
+    """One call in flight. `overdue` is true once its time was up and its connection was cut."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.overdue = False
+        self._over = Event()
+        self._stream: Any = None
+
+    def follow(self, name: str, info: Mapping[str, Any]) -> None:
+        """Remember the newest connection; `name` and `info` are those of the HTTP library's `trace`."""
+        if name.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            self._stream = info.get("return_value")
+
+    def watch(self) -> None:
+        """Cut the connection when the time is up."""
+        if self._over.wait(self.seconds):
+            return
+        self.overdue = True
+        self._cut()
+        while not self._over.wait(_AGAIN):
+            self._cut()
+
+    def end(self) -> None:
+        """The call is over: nothing is cut any more."""
+        self._over.set()
+
+    def _cut(self) -> None:
+        found = self._stream.get_extra_info("socket") if self._stream is not None else None
+        if found is not None:
+            with suppress(OSError):
+                # Of the plain socket below TLS: whoever reads from it sees the end at once.
+                socket.socket.shutdown(found, socket.SHUT_RDWR)
+
+
+_IN_FLIGHT: ContextVar[Call | None] = ContextVar("call in flight", default=None)
+
+
+@contextmanager
+def bounded_call(seconds: float) -> Iterator[Call]:
+    """Everything that is sent and read inside the block, from the connection's first byte on, is one call."""
+    call = Call(seconds)
+    before = _IN_FLIGHT.set(call)
+    Thread(target=call.watch, name="time of a model call", daemon=True).start()
+    try:
+        yield call
+    finally:
+        call.end()
+        _IN_FLIGHT.reset(before)
+
+
+class BoundedTransport(httpx2.HTTPTransport):
+    """The library's own, which also follows where a call goes and counts what comes back."""
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request."""
+        call = _IN_FLIGHT.get()
+        if call is not None:
+            request.extensions = {**request.extensions, "trace": call.follow}
+        response = super().handle_request(request)
+        assert isinstance(response.stream, httpx2.SyncByteStream)  # noqa: S101 - a synchronous client has no other
+        return httpx2.Response(
+            status_code=response.status_code,
+            headers=response.headers,
+            stream=_Counted(response.stream),
+            extensions=response.extensions,
+        )
+
+
+class _Counted(httpx2.SyncByteStream):
+    """A body that ends with `BrokenAnswer` when it does not end by itself."""
+
+    def __init__(self, stream: httpx2.SyncByteStream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for part in self._stream:
+            size += len(part)
+            if size > MOST_BYTES:
+                raise BrokenAnswer(f"it does not end after {MOST_BYTES} bytes")
+            yield part
+
+    def close(self) -> None:
+        self._stream.close()
