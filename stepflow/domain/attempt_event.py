@@ -53,11 +53,15 @@ class PromptRendered:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelWaited:
-    """A model call failed in a way that passes; the run waits this many seconds and asks again (flow.md §10)."""
+    """A model call failed in a way that passes; the run waits this many seconds and asks again (flow.md §10).
+    `attempt` is the try that failed, of `tries` at most; `deadline_in` are the seconds that were left when the wait
+    began, None without a deadline."""
 
     reason: str
     seconds: float
     attempt: int
+    tries: int = 5
+    deadline_in: float | None = None
     event: Literal["model_waited"] = "model_waited"
 
 
@@ -81,6 +85,32 @@ class ToolStarted:
     tool_use_id: str
     name: str
     event: Literal["tool_started"] = "tool_started"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextCompacted:
+    """The conversation did not fit the model: `results` old tool results, `characters` in all, were replaced by notes;
+    `left` characters remain. `by_fault`: the service refused the call, so no turn stands for it."""
+
+    reason: str
+    by_fault: bool
+    results: int
+    characters: int
+    left: int
+    event: Literal["context_compacted"] = "context_compacted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextOutgrown:
+    """The conversation did not fit the model and could not be made shorter: the step is begun again. `retry_prompt` is
+    the one that the attempt began with; it is not used up."""
+
+    step_id: str
+    reason: str
+    by_fault: bool
+    retry_prompt: str | None = None
+    retry_source: str | None = None
+    event: Literal["context_outgrown"] = "context_outgrown"
 
 
 @dataclass(frozen=True, kw_only=True)

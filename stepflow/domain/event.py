@@ -11,6 +11,8 @@ from typing import Literal
 
 from stepflow.domain.attempt_event import (
     CommandRan,
+    ContextCompacted,
+    ContextOutgrown,
     IterationStarted,
     ModelTurned,
     ModelWaited,
@@ -229,6 +231,8 @@ Event = (
     | ModelWaited
     | ModelTurned
     | ToolStarted
+    | ContextCompacted
+    | ContextOutgrown
     | ToolCalled
     | CommandRan
     | UserSpoke

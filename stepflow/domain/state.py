@@ -11,6 +11,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    ContextOutgrown,
     IterationStarted,
     ModelTurned,
     PromptRendered,
@@ -94,6 +95,10 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
                 usage=state.usage + event.usage,
                 cost_usd=state.cost_usd + (event.cost_usd or 0.0),
                 unpriced=state.unpriced or event.cost_usd is None,
+            )
+        case ContextOutgrown():
+            return replace(
+                state, intent=Intent.REPEAT, retry_prompt=event.retry_prompt, retry_source=event.retry_source
             )
         case UserSpoke(format_retry=True):
             return replace(state, format_retries=state.format_retries + 1)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.domain.decision import FormatError, Stop
+from stepflow.domain.decision import FormatError
 from stepflow.gate import correct_step_id, find_object
 from stepflow.prompt import correction_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from stepflow.domain.decision import Decision
+    from stepflow.domain.decision import Decision, Unanswered
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
     from stepflow.flow.conversation import Conversation
@@ -52,7 +52,7 @@ def settle_format(
     step: Step,
     answer: JsonObject | None,
     errors_of: Callable[[JsonObject], tuple[FormatError, ...]],
-) -> Settled | Stop:
+) -> Settled | Unanswered:
     """Ask for corrections while the answer does not fit and the step has format retries left (flow.md §4.4)."""
     track = conversation.track
     errors = NO_OBJECT if answer is None else errors_of(answer)
@@ -62,7 +62,7 @@ def settle_format(
         )
         conversation.say(correction_message(errors), format_retry=True, errors=tuple(map(str, errors)))
         text = conversation.listen()
-        if isinstance(text, Stop):
+        if not isinstance(text, str):
             return text
         corrected = find_answer(track, step, text)
         answer = answer if corrected is None else corrected

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
     MAX_STRIKES,
+    ContextOutgrown,
     IterationStarted,
     PromptRendered,
     SchemaFailed,
     StepAnswered,
 )
 from stepflow.domain.conversation import Message, ModelRequest, text_block
-from stepflow.domain.decision import Stop, Undecided
+from stepflow.domain.decision import Decided, Outgrown, Stop, Undecided
 from stepflow.domain.tools import effective_tools
-from stepflow.domain.words import Outcome
+from stepflow.domain.words import Intent, Outcome
 from stepflow.flow.answer import Reading
 from stepflow.flow.command import run_command_step
 from stepflow.flow.conversation import Conversation
@@ -34,16 +35,21 @@ from stepflow.prompt import (
 )
 
 if TYPE_CHECKING:
-    from stepflow.domain.decision import Decided
+    from stepflow.domain.decision import Unanswered
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
     from stepflow.flow.track import Track
     from stepflow.prompt import Variables
 
+BEGUN_AGAIN = (
+    "the conversation outgrew the model's context window, so the step begins again; what it did so far is in the "
+    "working tree"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """A step attempt that ended with a readable intent."""
+    """A step attempt that ended with an intent: a readable one, or the engine's own `repeat`."""
 
     answer: JsonObject
     decision: Decided
@@ -58,8 +64,11 @@ def attempt_step(track: Track, step: Step) -> Answered | Stop | None:
         schema = track.ports.schemas.resolve(step)
     except SchemaFailure as failure:
         return _strike(track, step, failure)
+    retry = track.state.retry_prompt, track.state.retry_source
     reading = _answer(track, step, schema, model)
     track.ports.tools.end_step()
+    if isinstance(reading, Outgrown):
+        return _begin_again(track, step, reading, *retry)
     if not isinstance(reading, Reading):
         return reading
     _record_answer(track, step, reading)
@@ -77,7 +86,23 @@ def _strike(track: Track, step: Step, failure: SchemaFailure) -> Stop | None:
     return Stop(outcome=Outcome.SCHEMA_FAILED, reason=reason)
 
 
-def _answer(track: Track, step: Step, schema: JsonObject | None, model: str) -> Reading | Stop | None:
+def _begin_again(
+    track: Track, step: Step, outgrown: Outgrown, retry_prompt: str | None, retry_source: str | None
+) -> Answered:
+    """The attempt is over, but nothing of it is lost: handoff, tree and retry prompt stay (flow.md §6.1, §10)."""
+    track.record(
+        ContextOutgrown(
+            step_id=step.id,
+            reason=outgrown.reason,
+            by_fault=outgrown.by_fault,
+            retry_prompt=retry_prompt,
+            retry_source=retry_source,
+        )
+    )
+    return Answered(answer={}, decision=Decided(intent=Intent.REPEAT, reason=BEGUN_AGAIN))
+
+
+def _answer(track: Track, step: Step, schema: JsonObject | None, model: str) -> Reading | Unanswered | None:
     if step.command:
         return run_command_step(track, step, step.command, schema)
     request = _open(track, step, schema, model)

@@ -1,6 +1,6 @@
 """The intent found by a check: a second question, or the step's own `result` (flow.md §7).
 
-Takes: an open conversation, the step, its check and schema. Gives: `Reading` or `Stop`.
+Takes: an open conversation, the step, its check and schema. Gives: `Reading`, or why there is no answer.
 May touch: the model, through the conversation.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.decision import Decided, FormatError, Stop
+from stepflow.domain.decision import Decided, FormatError, Stop, Unanswered
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Intent, Outcome
 from stepflow.flow.answer import Reading, Settled, find_answer, give_up, misfit, note_missing, settle_format
@@ -42,25 +42,29 @@ CHECK_SCHEMA: JsonObject = {
 }
 
 
-def read_by_check(conversation: Conversation, step: Step, check: Check, schema: JsonObject | None) -> Reading | Stop:
+def read_by_check(
+    conversation: Conversation, step: Step, check: Check, schema: JsonObject | None
+) -> Reading | Unanswered:
     """The step's answer and the rule that its check leads to."""
     track = conversation.track
     settled = _own_answer(conversation, step, check, schema)
-    if isinstance(settled, Stop):
+    if not isinstance(settled, Settled):
         return settled
     answer = settled.answer or {}
     note_missing(track, step, read_handoff(check, answer)[1])
     judged = _ask(conversation, step, check.prompt) if check.prompt else read_own_result(check, settled.answer)
-    if isinstance(judged, Stop):
+    if isinstance(judged, Unanswered):
         return judged
     track.note("info", f"[Check] {step.id}: {judged.word}", {"message": judged.message})
     decision = _decide(track, check, judged, answer)
     return Reading(answer=answer, decision=_held_back(track, step, check, answer, decision))
 
 
-def _own_answer(conversation: Conversation, step: Step, check: Check, schema: JsonObject | None) -> Settled | Stop:
+def _own_answer(
+    conversation: Conversation, step: Step, check: Check, schema: JsonObject | None
+) -> Settled | Unanswered:
     text = conversation.listen()
-    if isinstance(text, Stop):
+    if not isinstance(text, str):
         return text
     answer = find_answer(conversation.track, step, text)
     if schema is None:
@@ -86,7 +90,7 @@ def _canonical(answer: JsonObject) -> JsonObject:
     return {**answer, "result": "ok" if read_result(result) else "ng"}
 
 
-def _ask(conversation: Conversation, step: Step, question: StepPrompt) -> Judged | Stop:
+def _ask(conversation: Conversation, step: Step, question: StepPrompt) -> Judged | Unanswered:
     """The outcome of the check question. Its answer gets no format retry: unreadable is a fail."""
     track = conversation.track
     asking = replace(step, prompt=question)
@@ -94,7 +98,7 @@ def _ask(conversation: Conversation, step: Step, question: StepPrompt) -> Judged
     if isinstance(prompt, PromptFailure):
         return Stop(outcome=Outcome.INVALID_DEFINITION, reason=prompt.message)
     text = conversation.ask(prompt.text, CHECK_SCHEMA)
-    return text if isinstance(text, Stop) else read_check_answer(text)
+    return read_check_answer(text) if isinstance(text, str) else text
 
 
 def _decide(track: Track, check: Check, judged: Judged, answer: JsonObject) -> Decision:

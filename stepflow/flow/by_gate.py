@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.decision import Decided, FormatError, Stop, Undecided
 from stepflow.domain.words import Intent, Outcome
-from stepflow.flow.answer import Reading, find_answer, misfit, note_missing, settle_format
+from stepflow.flow.answer import Reading, Settled, find_answer, misfit, note_missing, settle_format
 from stepflow.gate import canonical_answer, check_format, read_gate
 
 if TYPE_CHECKING:
-    from stepflow.domain.decision import Decision
+    from stepflow.domain.decision import Decision, Unanswered
     from stepflow.domain.definition import Gate, Step
     from stepflow.domain.json import JsonObject
     from stepflow.flow.conversation import Conversation
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 def read_by_gate(
     conversation: Conversation, step: Step, gate: Gate, schema: JsonObject | None
-) -> Reading | Stop | None:
+) -> Reading | Unanswered | None:
     """The step's answer after format retries; None when iteration 1 gave no JSON object (flow.md §4.2)."""
     track = conversation.track
     text = conversation.listen()
-    if isinstance(text, Stop):
+    if not isinstance(text, str):
         return text
     answer = find_answer(track, step, text)
     if answer is None:
         return _no_object(track, step)
     settled = settle_format(conversation, step, answer, lambda one: format_errors(step, gate, one, schema))
-    if isinstance(settled, Stop):
+    if not isinstance(settled, Settled):
         return settled
     answer = settled.answer or answer
     return Reading(answer=answer, decision=decide(track, step, gate, answer, settled.errors))

@@ -9,30 +9,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.complete import Fed, why_finished
-from stepflow.domain.decision import Decided, Stop
+from stepflow.domain.decision import Decided
 from stepflow.domain.words import Intent, StepKind
 from stepflow.flow.answer import Reading, Settled, find_answer, settle_format
 from stepflow.gate import check_format, stated_reason
 from stepflow.route import continuation_of
 
 if TYPE_CHECKING:
+    from stepflow.domain.decision import Unanswered
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
     from stepflow.flow.conversation import Conversation
     from stepflow.flow.track import Track
 
 
-def read_by_verdict(conversation: Conversation, step: Step, schema: JsonObject | None) -> Reading | Stop:
+def read_by_verdict(conversation: Conversation, step: Step, schema: JsonObject | None) -> Reading | Unanswered:
     """The step's answer, and whether the verdict says that the work is finished."""
     track = conversation.track
     text = conversation.listen()
-    if isinstance(text, Stop):
+    if not isinstance(text, str):
         return text
     answer = find_answer(track, step, text)
     if schema is None:
         return judge(track, step, Settled(answer=answer), tuple(conversation.texts))
     settled = settle_format(conversation, step, answer, lambda one: check_format(one, schema))
-    return settled if isinstance(settled, Stop) else judge(track, step, settled, tuple(conversation.texts))
+    if not isinstance(settled, Settled):
+        return settled
+    return judge(track, step, settled, tuple(conversation.texts))
 
 
 def judge(track: Track, step: Step, settled: Settled, texts: tuple[str, ...]) -> Reading:

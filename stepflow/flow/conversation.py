@@ -1,6 +1,6 @@
 """One step attempt's conversation with the model, with its tool loop.
 
-Takes: a track and the opening of the conversation. Gives: the model's final text of each exchange, or `Stop`.
+Takes: a track and the opening of the conversation. Gives: the final text of each exchange, or why there is none.
 May touch: the model, the tools and the clock, through their ports.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import ModelTurned, ModelWaited, ToolCalled, UserSpoke
+from stepflow.domain.attempt_event import ContextCompacted, ToolCalled, UserSpoke
 from stepflow.domain.conversation import (
     Message,
     ModelFault,
@@ -21,20 +21,22 @@ from stepflow.domain.conversation import (
     text_block,
     tool_result_block,
 )
-from stepflow.domain.decision import Stop
-from stepflow.domain.words import Outcome
+from stepflow.domain.decision import Outgrown, Stop
+from stepflow.flow.asking import ask_patiently, model_failed
+from stepflow.flow.compaction import compact_messages
 
 if TYPE_CHECKING:
+    from stepflow.domain.decision import Unanswered
     from stepflow.domain.json import JsonObject
     from stepflow.flow.track import Track
 
-#: flow.md §10: five tries in a row at most, waiting 5 s × 2ⁿ and never more than 60 s.
-MAX_TRIES = 5
-FIRST_WAIT = 5.0
-LONGEST_WAIT = 60.0
-
 CUT_OFF = (
     "The answer was cut off at the output limit before the call was complete, so nothing ran. Send a shorter call."
+)
+FULL = "the model's context window was full before its answer was complete"
+SMALLER_OPENING = (
+    "Give the step less to begin with (its prompt, the handoff that it is shown, the issue's text), or choose a "
+    "`model` with a larger context window"
 )
 AGAIN_SHORTER = "Your answer was cut off at the output limit. Send the whole answer again, shorter."
 
@@ -56,39 +58,62 @@ class Conversation:
         self.track.record(UserSpoke(text=text, format_retry=format_retry, errors=list(errors)))
         self._add("user", (text_block(text),))
 
-    def ask(self, question: str, schema: JsonObject) -> str | Stop:
+    def ask(self, question: str, schema: JsonObject) -> str | Unanswered:
         """One more question with an answer schema of its own; its answer is taken as it comes (flow.md §7)."""
         self.request = replace(self.request, schema=schema)
         self.may_shorten = False
         self.say(question)
         return self.listen()
 
-    def listen(self) -> str | Stop:
+    def listen(self) -> str | Unanswered:
         """Let the model work, tools included, until it answers without a tool call; its last text."""
         while True:
             if stop := self.track.limit_reached():
                 return stop
             turn = ask_patiently(self.track, self.request)
-            if isinstance(turn, Stop):
-                return turn
-            # The API takes no empty message back.
-            if turn.content:
-                self._add("assistant", turn.content)
-            if turn.text:
-                self.texts.append(turn.text)
-            match self._after(turn):
-                case None:
-                    continue
-                case ended:
-                    return ended
+            ended = turn if isinstance(turn, Stop) else self._take(turn)
+            if ended is not None:
+                return ended
+
+    def _take(self, turn: ModelTurn | ModelFault) -> str | Unanswered | None:
+        """Add a turn to the conversation, and do what it asks for; None asks the model again."""
+        if isinstance(turn, ModelFault):
+            return self._make_room(turn.reason, by_fault=True)
+        if turn.stop_reason is StopReason.CONTEXT_EXCEEDED:
+            # What there is of the answer is left out: a call in it may be cut off, and nobody has answered it.
+            return self._make_room(FULL, by_fault=False)
+        # The API takes no empty message back.
+        if turn.content:
+            self._add("assistant", turn.content)
+        if turn.text:
+            self.texts.append(turn.text)
+        return self._after(turn)
+
+    def _make_room(self, reason: str, *, by_fault: bool) -> Unanswered | None:
+        """Shorten the conversation, which does not fit the model; None asks again (flow.md §10)."""
+        if len(self.request.messages) == 1:
+            opening = f'the opening of step "{self.request.step_id}" does not fit the model\'s context window'
+            return model_failed(f"{opening}: {reason.rstrip('.')}. {SMALLER_OPENING}")
+        shorter = compact_messages(self.request.messages)
+        if shorter is None:
+            return Outgrown(reason=reason, by_fault=by_fault)
+        self.track.record(
+            ContextCompacted(
+                reason=reason,
+                by_fault=by_fault,
+                results=shorter.results,
+                characters=shorter.characters,
+                left=shorter.left,
+            )
+        )
+        self.request = replace(self.request, messages=shorter.messages)
+        return None
 
     def _after(self, turn: ModelTurn) -> str | Stop | None:
         """What a turn's stop reason leads to; None asks the model again."""
         match turn.stop_reason:
             case StopReason.REFUSAL:
-                return _failed("the model refused to answer")
-            case StopReason.CONTEXT_EXCEEDED:
-                return _failed("the conversation has outgrown the model's context window")
+                return model_failed("the model refused to answer")
             case StopReason.PAUSE_TURN:
                 return None
             case _ if turn.tool_uses:
@@ -132,54 +157,5 @@ class Conversation:
         self.request = replace(self.request, messages=(*self.request.messages, message))
 
 
-def ask_patiently(track: Track, request: ModelRequest) -> ModelTurn | Stop:
-    """One turn of the model; faults that pass are waited out within the run's limits (flow.md §10)."""
-    for attempt in range(1, MAX_TRIES + 1):
-        started = track.ports.clock.now()
-        answer = track.ports.model.ask(request)
-        if isinstance(answer, ModelTurn):
-            _record_turn(track, answer, seconds=track.ports.clock.now() - started)
-            return answer
-        if not answer.transient or attempt == MAX_TRIES:
-            return _gave_up(answer, attempt)
-        if stop := _wait(track, answer, attempt):
-            return stop
-    raise AssertionError("unreachable: the last try returns")
-
-
-def _wait(track: Track, fault: ModelFault, attempt: int) -> Stop | None:
-    seconds = fault.retry_after if fault.retry_after is not None else FIRST_WAIT * 2 ** (attempt - 1)
-    deadline = track.facts.limits.deadline
-    if deadline is not None:
-        seconds = min(seconds, max(0.0, deadline - track.ports.clock.now()))
-    if fault.retry_after is None:
-        seconds = min(seconds, LONGEST_WAIT)
-    track.record(ModelWaited(reason=fault.reason, seconds=seconds, attempt=attempt))
-    track.ports.clock.sleep(seconds)
-    return track.limit_reached()
-
-
-def _record_turn(track: Track, turn: ModelTurn, *, seconds: float) -> None:
-    track.record(
-        ModelTurned(
-            content=list(turn.content),
-            stop_reason=turn.stop_reason,
-            usage=turn.usage,
-            cost_usd=turn.cost_usd,
-            model=turn.model,
-            seconds=seconds,
-        )
-    )
-
-
-def _gave_up(fault: ModelFault, attempt: int) -> Stop:
-    tries = f" ({attempt} tries)" if attempt > 1 else ""
-    return _failed(f"{fault.reason.rstrip('.')}{tries}{'. ' + fault.hint if fault.hint else ''}")
-
-
 def _cut_call(use: ToolUse) -> ToolResult:
     return ToolResult(tool_use_id=use.id, text=CUT_OFF, is_error=True)
-
-
-def _failed(reason: str) -> Stop:
-    return Stop(outcome=Outcome.MODEL_FAILED, reason=reason)

@@ -13,14 +13,14 @@ from stepflow.flow.by_gate import read_by_gate
 from stepflow.flow.by_verdict import read_by_verdict
 
 if TYPE_CHECKING:
-    from stepflow.domain.decision import Stop
+    from stepflow.domain.decision import Unanswered
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
     from stepflow.flow.answer import Reading
     from stepflow.flow.conversation import Conversation
 
 
-def read_answer(conversation: Conversation, step: Step, schema: JsonObject | None) -> Reading | Stop | None:
+def read_answer(conversation: Conversation, step: Step, schema: JsonObject | None) -> Reading | Unanswered | None:
     """Let the model answer, and find the intent: by gate, by check, or by the agent's verdict (registry.md §7)."""
     if step.gate is not None:
         return read_by_gate(conversation, step, step.gate, schema)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from stepflow.domain.attempt_event import (
     MAX_STRIKES,
     CommandRan,
+    ContextCompacted,
+    ContextOutgrown,
     IterationStarted,
     ModelTurned,
     PromptRendered,
@@ -24,7 +26,7 @@ from stepflow.domain.attempt_event import (
     UserSpoke,
 )
 from stepflow.domain.command import CommandResult
-from stepflow.domain.conversation import ModelTurn, StopReason, ToolResult
+from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolResult
 from stepflow.domain.event import CompletionJudged, Noted, RunStarted
 from stepflow.errors import InputError
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stepflow.domain.command import CommandRequest
-    from stepflow.domain.conversation import ModelFault, ModelRequest, ToolUse
+    from stepflow.domain.conversation import ModelRequest, ToolUse
     from stepflow.domain.event import Event
     from stepflow.ports import Commands, Journal, Model, Ports, Tools
 
@@ -42,6 +44,8 @@ PLAYED = (
     IterationStarted,
     PromptRendered,
     ModelTurned,
+    ContextCompacted,
+    ContextOutgrown,
     ToolCalled,
     UserSpoke,
     CommandRan,
@@ -144,6 +148,8 @@ class ReplayedModel:
                 return self.model.ask(request)
             case ModelTurned() as turned:
                 return turn_of(turned)
+            case ContextCompacted(by_fault=True) | ContextOutgrown(by_fault=True) as refused:
+                return ModelFault(reason=refused.reason, overflow=True)
             case other:
                 raise misfit(other, ModelTurned.event)
 
@@ -224,7 +230,7 @@ def misfit(recorded: Event, happens: str) -> InputError:
     )
 
 
-def _gist(event: Event) -> object:
+def _gist(event: Event) -> object:  # noqa: PLR0911 - one return per event is the table
     """What of an event the flow's next moves depend on. Prompts and times may differ: limits may have been raised; and
     texts: of an escaped secret only the parsed text is free."""
     match event:
@@ -234,6 +240,8 @@ def _gist(event: Event) -> object:
             return (event.tool_use_id, event.name, event.denied)
         case UserSpoke():
             return event.format_retry
+        case ContextCompacted() | ContextOutgrown():
+            return event.by_fault
         case StepAnswered():
             return (event.step_id, event.intent, event.target, sorted(event.handoff), event.violation is None)
         case Routed():

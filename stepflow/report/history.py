@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    ContextOutgrown,
     IterationStarted,
     ModelTurned,
     PromptRendered,
@@ -22,13 +23,14 @@ from stepflow.domain.attempt_event import (
 )
 from stepflow.domain.event import Entry, Event, FlowEnded, Noted, RunFinished, RunResumed, RunStarted
 from stepflow.domain.report import CheckResult, HistoryEntry
+from stepflow.domain.words import Intent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 #: flow.md §15; the check's outcome has no event of its own.
 CHECK = re.compile(r"\[Check\] .*: (?P<result>ok|ng)\b", re.DOTALL)
-OF_A_STEP = (PromptRendered, ModelTurned, ToolCalled, UserSpoke, StepAnswered, Routed)
+OF_A_STEP = (PromptRendered, ModelTurned, ToolCalled, UserSpoke, ContextOutgrown, StepAnswered, Routed)
 
 
 def collect_history(entries: Sequence[Entry]) -> tuple[HistoryEntry, ...]:
@@ -78,6 +80,8 @@ def _include(line: HistoryEntry, event: Event) -> HistoryEntry:
             line = replace(line, format_retries=line.format_retries + 1)
         case StepAnswered():
             line = replace(line, intent=event.intent, target=event.target, reason=event.reason)
+        case ContextOutgrown():
+            line = replace(line, intent=Intent.REPEAT)
         case Routed():
             # A jump's target is what the answer named; for every other intent it is where the rule led.
             line = replace(line, transition=event.transition, target=event.to or line.target)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
     MAX_STRIKES,
+    ContextCompacted,
+    ContextOutgrown,
     IterationStarted,
     ModelWaited,
     Routed,
@@ -90,8 +92,13 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             message = f'[SchemaResolution] failure {event.strikes}/{MAX_STRIKES} on step "{event.step_id}"'
             return (("warning", message, {"reason": cut(event.reason, REASON_LIMIT)}),)
         case ModelWaited():
-            data = {"reason": cut(event.reason, REASON_LIMIT), "attempt": event.attempt}
-            return (("warning", f"[Model] waiting {event.seconds:g}s", data),)
+            return (_wait(event),)
+        case ContextCompacted():
+            data = {"reason": cut(event.reason, REASON_LIMIT), "characters": event.characters, "left": event.left}
+            return (("warning", f"[Model] too long: removed {count(event.results, 'old tool result')}", data),)
+        case ContextOutgrown():
+            data = {"reason": cut(event.reason, REASON_LIMIT)}
+            return (("warning", f'[Model] too long: step "{event.step_id}" begins again', data),)
         case ToolCalled(denied=True):
             return (("warning", f'[Tools] denied "{event.name}"', {}),)
         case StepAnswered() if event.intent:
@@ -138,6 +145,16 @@ def _intent_data(event: StepAnswered) -> JsonObject:
 def _routing(event: Routed, way: str) -> tuple[Line, ...]:
     decision: Line = ("info", f"[StepFlow] Routing decision: {way}", {"transition": event.transition})
     return (("info", f"[StepFlow] Prefix substitution: {way}", {}), decision) if event.by_prefix else (decision,)
+
+
+def _wait(event: ModelWaited) -> Line:
+    data: JsonObject = {
+        "reason": cut(event.reason, REASON_LIMIT),
+        "attempt": event.attempt,
+        "tries": event.tries,
+        "deadline_in": event.deadline_in,
+    }
+    return ("warning", f"[Model] waiting {event.seconds:g}s", data)
 
 
 def _validator(event: ValidatorRan) -> Line:

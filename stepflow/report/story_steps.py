@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    ContextCompacted,
+    ContextOutgrown,
     ModelTurned,
     ModelWaited,
     PromptRendered,
@@ -19,7 +21,7 @@ from stepflow.domain.attempt_event import (
     UserSpoke,
 )
 from stepflow.domain.json import JsonObject, compact
-from stepflow.report.plain import first_line, last_lines, one_line, seconds_text
+from stepflow.report.plain import count, first_line, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
 
 if TYPE_CHECKING:
@@ -39,8 +41,13 @@ def step_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one re
         case SchemaFailed():
             return (line(LineKind.BAD, f"✗ answer schema: {one_line(event.reason)} ({event.strikes} of 2)"),)
         case ModelWaited():
-            waited = f"waiting {event.seconds:g} s for the model: {one_line(event.reason)}"
-            return (line(LineKind.WARNING, waited),)
+            return (line(LineKind.WARNING, _wait(event)),)
+        case ContextCompacted():
+            removed = f"{count(event.results, 'old tool result')} ({count(event.characters, 'character')})"
+            return (line(LineKind.WARNING, f"the conversation was too long for the model: removed {removed} from it"),)
+        case ContextOutgrown():
+            outgrown = f"the conversation stays too long for the model, the step begins again: {one_line(event.reason)}"
+            return (line(LineKind.WARNING, outgrown),)
         case ModelTurned():
             return _words(event)
         case ToolCalled():
@@ -59,6 +66,12 @@ def step_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one re
 def _prompt(event: PromptRendered) -> str:
     kind = "retry prompt" if event.retry else "prompt"
     return f"{kind}: {one_line(event.source)}; tools: {one_line(', '.join(event.tools)) or 'none'}"
+
+
+def _wait(event: ModelWaited) -> str:
+    tried = f"try {event.attempt} of {event.tries} failed"
+    left = f", {seconds_text(event.deadline_in)} left before the deadline" if event.deadline_in is not None else ""
+    return f"waiting {event.seconds:g} s for the model ({tried}{left}): {one_line(event.reason)}"
 
 
 def _words(event: ModelTurned) -> tuple[StoryLine, ...]:

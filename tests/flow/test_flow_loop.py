@@ -379,6 +379,47 @@ def test_the_services_own_waiting_time_is_kept() -> None:
     assert [(event.seconds, event.attempt) for event in ports.journal.of(ModelWaited)] == [(90, 1)]
 
 
+@pytest.mark.parametrize(
+    ("deadline", "asked", "words"),
+    [
+        (1060, 61, "only 60 s are left before the deadline (input timeout-minutes)"),
+        (1060, 1e12, "only 60 s are left"),
+        (None, 3601, "waits 3600 s at most"),
+    ],
+)
+def test_a_wait_that_cannot_help_is_not_begun(deadline, asked, words) -> None:
+    fault = ModelFault(reason="rate limit (429).", hint="Let fewer runs work.", transient=True, retry_after=asked)
+    facts = make_facts(limits=Limits(iterations=10, deadline=deadline))
+    result, ports = play(issue_agent(), [fault], facts=facts)
+    assert result.outcome is Outcome.MODEL_FAILED
+    assert f"rate limit (429). It asks for a wait of {asked:.0f} s, and " in result.reason
+    assert words in result.reason
+    assert result.reason.endswith("Let fewer runs work.")
+    assert ports.clock.slept == []
+
+
+def test_a_wait_says_which_try_failed_and_what_is_left_of_the_deadline() -> None:
+    facts = make_facts(limits=Limits(iterations=10, deadline=1100))
+    _result, ports = play(issue_agent(), [BUSY, BUSY, *HAPPY], facts=facts)
+    told = [(event.seconds, event.attempt, event.tries, event.deadline_in) for event in ports.journal.of(ModelWaited)]
+    assert told == [(5, 1, 5, 100), (10, 2, 5, 95)]
+
+
+def test_a_call_may_take_what_is_left_of_the_deadline() -> None:
+    facts = make_facts(limits=Limits(iterations=10, deadline=1100))
+    _result, ports = play(issue_agent(), [BUSY, *HAPPY], facts=facts)
+    assert [request.seconds for request in ports.model.requests[:2]] == [100, 95]
+    _result, ports = play(issue_agent(), HAPPY)
+    assert [request.seconds for request in ports.model.requests] == [None] * 3
+
+
+def test_a_call_that_fails_at_the_deadline_is_not_waited_for() -> None:
+    facts = make_facts(limits=Limits(iterations=10, deadline=1001))
+    result, ports = play(issue_agent(), [BUSY], facts=facts, clock=StillClock(tick=0.4))
+    assert result.outcome is Outcome.TIMED_OUT
+    assert ports.clock.slept == []
+
+
 def test_waiting_never_outlasts_the_deadline() -> None:
     facts = make_facts(limits=Limits(iterations=10, deadline=1003))
     result, ports = play(issue_agent(), [BUSY, *HAPPY], facts=facts)

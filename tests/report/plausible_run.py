@@ -225,7 +225,7 @@ TIMED: tuple[tuple[float, Event], ...] = (
     _answer("initial.issue", Intent.NEXT, "The empty line is the cause", handoff={"cause": "empty line"}),
     (0.0, Routed(source="initial.issue", to="continuation.issue", transition="next", reason="…", by_prefix=True)),
     *_begin(2, "continuation.issue", StepKind.WORK),
-    (5.0, ModelWaited(reason="overloaded (529)", seconds=5.0, attempt=1)),
+    (5.0, ModelWaited(reason="overloaded (529)", seconds=5.0, attempt=1, deadline_in=2980.0)),
     _turn(6.0, "Now I change it.", stop="tool_use"),
     _tool(0.01, "edit", {"file_path": "src/parser.py", "old_string": "a", "new_string": "b"}, "edited"),
     _turn(2.0, "Done, I think."),

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
 from stepflow.domain.attempt_event import (
+    ContextCompacted,
+    ContextOutgrown,
     IterationStarted,
     ModelTurned,
     ModelWaited,
@@ -186,7 +188,22 @@ def _validator(**given) -> ValidatorRan:
         (replace(STARTED, isolation={}), "Agent fixer on octo/parser#7, run 20260715-101500-7"),
         (PromptRendered(system="", blocks=[], source="f.md", retry=False, tools=[]), "  prompt: f.md; tools: none"),
         (SchemaFailed(step_id="s", strikes=1, reason="no file"), "  ✗ answer schema: no file (1 of 2)"),
-        (ModelWaited(reason="529", seconds=2.5, attempt=1), "  waiting 2.5 s for the model: 529"),
+        (
+            ModelWaited(reason="529", seconds=2.5, attempt=1),
+            "  waiting 2.5 s for the model (try 1 of 5 failed): 529",
+        ),
+        (
+            ModelWaited(reason="529", seconds=10, attempt=2, tries=5, deadline_in=1500),
+            "  waiting 10 s for the model (try 2 of 5 failed, 25.0 min left before the deadline): 529",
+        ),
+        (
+            ContextCompacted(reason="400", by_fault=True, results=12, characters=34_567, left=9_000),
+            "  the conversation was too long for the model: removed 12 old tool results (34,567 characters) from it",
+        ),
+        (
+            ContextOutgrown(step_id="s", reason="400", by_fault=True),
+            "  the conversation stays too long for the model, the step begins again: 400",
+        ),
         (_turn("First I look.\nThen more.", "tool_use"), "  │ First I look. …"),
         (_turn("cut", "max_tokens"), "  the model stopped: max_tokens"),
         (_tool(), "  ✓ bash ls (exit 0, 0.5 s)"),
@@ -284,6 +301,14 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
             [("warning", '[SchemaResolution] failure 2/2 on step "s"')],
         ),
         (ModelWaited(reason="r", seconds=5.0, attempt=1), [("warning", "[Model] waiting 5s")]),
+        (
+            ContextCompacted(reason="400", by_fault=True, results=1, characters=9, left=9),
+            [("warning", "[Model] too long: removed 1 old tool result")],
+        ),
+        (
+            ContextOutgrown(step_id="s", reason="400", by_fault=True),
+            [("warning", '[Model] too long: step "s" begins again')],
+        ),
         (_tool(denied=True), [("warning", '[Tools] denied "bash"')]),
         (_tool(), []),
         (
@@ -347,6 +372,8 @@ def hostile_entries(text: str) -> tuple[Entry, ...]:
             (0, PromptRendered(system=text, blocks=[text], source=text, retry=True, tools=[text])),
             (0, SchemaFailed(step_id=text, strikes=1, reason=text)),
             (0, ModelWaited(reason=text, seconds=1, attempt=1)),
+            (0, ContextCompacted(reason=text, by_fault=True, results=1, characters=1, left=1)),
+            (0, ContextOutgrown(step_id=text, reason=text, by_fault=True, retry_prompt=text, retry_source=text)),
             (0, _turn(text, "tool_use")),
             (0, _turn(text, text)),
             (0, _tool(name=text, input={"command": text}, output=text)),
