@@ -8,6 +8,7 @@ from stepflow.boundary.actor import check_actor
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.failure import FailureReport, report_failure
 from stepflow.boundary.outlet import Outlet, filter_line, filter_text
+from stepflow.boundary.patience import Patience
 from stepflow.boundary.plan import Plan, branch_name, plan_effects
 from stepflow.boundary.planner import CommitsInfo
 from stepflow.boundary.settings import BoundarySettings
@@ -20,6 +21,7 @@ __all__ = [
     "CommitsInfo",
     "FailureReport",
     "Outlet",
+    "Patience",
     "Plan",
     "Pushed",
     "Pusher",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.actor import check_actor
 from stepflow.boundary.effect_writer import EffectWriter
+from stepflow.boundary.patience import Patience
 from stepflow.boundary.writer import Refused
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, Receipt
 from stepflow.domain.words import Outcome
@@ -56,12 +57,14 @@ def apply_effects(
     pusher: Pusher | None,
     record: Callable[[Receipt], None],
     done: Sequence[Receipt] = (),
+    patience: Patience | None = None,
 ) -> ApplyResult:
     """Write what is planned and not yet `done`. Stops at the first failure; `record` is called after each effect.
 
-    `record` may raise: the effect it was told of is through, and none has begun after it.
+    `record` may raise: the effect it was told of is through, and none has begun after it. Without `patience` nothing
+    is tried twice.
     """
-    application = _Application(plan, writer, pusher, done)
+    application = _Application(plan, writer, pusher, done, patience or Patience())
     if plan.refusal:
         return application.result(Outcome.REFUSED, plan.refusal)
     if not plan.effects and not plan.reads_back:
@@ -81,12 +84,14 @@ def apply_effects(
 class _Application:
     """One plan being written."""
 
-    def __init__(self, plan: Plan, writer: Writer, pusher: Pusher | None, done: Sequence[Receipt]) -> None:
+    def __init__(
+        self, plan: Plan, writer: Writer, pusher: Pusher | None, done: Sequence[Receipt], patience: Patience
+    ) -> None:
         self._plan, self._writer = plan, writer
         self._receipts = {receipt.kind: receipt for receipt in done if receipt.status in _SETTLED}
         if any(receipt.status is EffectStatus.FORBIDDEN for receipt in done):
             self._receipts.pop(EffectKind.POST_COMMENT, None)
-        self._effects = EffectWriter(plan, writer, pusher, self._receipts)
+        self._effects = EffectWriter(plan, writer, pusher, self._receipts, patience)
         self._was_closed = False
         self.reason = ""
 

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from stepflow.boundary.bundle import read_bundle
 from stepflow.boundary.commit_message import clean_message
 from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, judge_changes
-from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
+from stepflow.boundary.git import Git, Remote, TooMuch
+from stepflow.boundary.git_errors import GitFailed
 from stepflow.boundary.outlet import Outlet
 from stepflow.boundary.remote_branch import push_commit
 from stepflow.boundary.tree_diff import REMOVED, changed_entries
@@ -24,7 +25,7 @@ from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.redact import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from stepflow.boundary.writer import Account
 
@@ -39,6 +40,7 @@ class BundlePush:
     """Pushes one bundle. `tree` is the tree that the validators saw, when they ran: another one may not leave.
 
     `folder` must be the parent's own, out of the sandbox's reach. `network_env` may name a proxy and certificates.
+    `present_url` asks where the repository is when it is no longer at `remote_url`; it may raise `WriteFailed`.
     """
 
     remote_url: str
@@ -53,10 +55,20 @@ class BundlePush:
     protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
     redactor: Redactor = field(default_factory=Redactor)
     network_env: Mapping[str, str] = field(default_factory=dict)
+    present_url: Callable[[], str] | None = None
 
     def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
         """Check, rewrite and push the bundle's commits; see `Pusher`."""
-        remote = Remote(url=self.remote_url, token=self.token)
+        try:
+            return self._push(self.remote_url, branch, author, replaces)
+        except GitFailed as exc:
+            # Git is to follow no redirect with a credential: where the repository is now, GitHub's API tells.
+            if not exc.moved or self.present_url is None or (url := self.present_url()) == self.remote_url:
+                raise
+        return self._push(url, branch, author, replaces)
+
+    def _push(self, url: str, branch: str, author: Account, replaces: str | None) -> Pushed:
+        remote = Remote(url=url, token=self.token)
         with tempfile.TemporaryDirectory(dir=self.folder, prefix="push-") as place:
             object_format = "sha256" if len(self.base_commit) == 64 else "sha1"
             git = Git(
@@ -114,19 +126,33 @@ class BundlePush:
 
     def _rewrite(self, git: Git, commits: tuple[_Commit, ...], author: Account) -> str:
         """The same trees in commits that the bot answers for. Doing it again gives the same commits."""
-        trailers = {"Stepflow-Agent": self.agent, "Stepflow-Run": self.run_id}
-        if self.issue is not None:
-            trailers["Stepflow-Issue"] = str(self.issue)
+        trailers = {"Stepflow-Agent": self.agent, "Stepflow-Run": self.run_id, **self._issue_trailer}
         outlet = Outlet(redactor=self.redactor.knowing(self.token))
-        host, new = urlsplit(self.remote_url).hostname or "", {self.base_commit: self.base_commit}
+        new = {self.base_commit: self.base_commit}
         for commit in commits:
             parents = [word for parent in dict.fromkeys(commit.parents) for word in ("-p", new[parent])]
             message = clean_message(commit.message, trailers, outlet)
             written = git.run(
-                "commit-tree", commit.tree, *parents, stdin=message.encode(), env=_identity(author, host, commit.time)
+                "commit-tree", commit.tree, *parents, stdin=message.encode(), env=self._identity(author, commit.time)
             )
             new[commit.oid] = written.decode().strip()
         return new[commits[-1].oid]
+
+    def _identity(self, author: Account, time: str) -> dict[str, str]:
+        """The bot as author and committer."""
+        return {
+            f"GIT_{role}_{key}": value
+            for role in ("AUTHOR", "COMMITTER")
+            for key, value in (("NAME", author.login), ("EMAIL", self._address(author)), ("DATE", f"@{time} +0000"))
+        }
+
+    def _address(self, author: Account) -> str:
+        """The address that GitHub gives the bot."""
+        return f"{author.id}+{author.login}@users.noreply.{urlsplit(self.remote_url).hostname or ''}"
+
+    @property
+    def _issue_trailer(self) -> dict[str, str]:
+        return {} if self.issue is None else {"Stepflow-Issue": str(self.issue)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,16 +169,6 @@ class _Commit:
 def _commit(record: str) -> _Commit:
     oid, tree, parents, time, message = record.split("\n", 4)
     return _Commit(oid=oid, tree=tree, parents=tuple(parents.split()), time=time, message=message)
-
-
-def _identity(author: Account, host: str, time: str) -> dict[str, str]:
-    """The bot as author and committer, with the address that GitHub gives it."""
-    address = f"{author.id}+{author.login}@users.noreply.{host}"
-    return {
-        f"GIT_{role}_{key}": value
-        for role in ("AUTHOR", "COMMITTER")
-        for key, value in (("NAME", author.login), ("EMAIL", address), ("DATE", f"@{time} +0000"))
-    }
 
 
 def _changes(git: Git, base: str, commits: tuple[_Commit, ...]) -> tuple[Change, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.boundary import github_effects
 from stepflow.boundary.comment import NO_COMMIT, Marker, OwnComment, find_own_comment, marked, marker_word
+from stepflow.boundary.comment_write import write_comment
 from stepflow.boundary.say import branch_lines, compare_url, edited_lines, pull_request_lines
 from stepflow.domain.effect import (
     AddLabels,
@@ -30,6 +31,7 @@ from stepflow.errors import BoundaryError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stepflow.boundary.patience import Patience
     from stepflow.boundary.plan import Plan
     from stepflow.boundary.writer import Pusher, Writer
 
@@ -38,9 +40,15 @@ class EffectWriter:
     """Writes the effects of one plan. Reads the receipts that its caller collects: later effects name earlier ones."""
 
     def __init__(
-        self, plan: Plan, writer: Writer, pusher: Pusher | None, receipts: Mapping[EffectKind, Receipt]
+        self,
+        plan: Plan,
+        writer: Writer,
+        pusher: Pusher | None,
+        receipts: Mapping[EffectKind, Receipt],
+        patience: Patience,
     ) -> None:
         self._plan, self._writer, self._pusher, self._receipts = plan, writer, pusher, receipts
+        self._patience = patience
 
     def write(self, effect: Effect) -> Receipt:  # noqa: PLR0911 - one return per effect is the table
         """Write one effect. Raises `BoundaryError`, and `Refused` when the commits may not leave."""
@@ -52,13 +60,13 @@ class EffectWriter:
             case PostComment():
                 return self._post_comment(effect)
             case AddLabels():
-                return github_effects.add_labels(effect, self._writer, self.issue)
+                return github_effects.add_labels(effect, self._writer, self._patience, self.issue)
             case RemoveLabels():
-                return github_effects.remove_labels(effect, self._writer, self.issue)
+                return github_effects.remove_labels(effect, self._writer, self._patience, self.issue)
             case CreateRelease():
-                return github_effects.create_release(effect, self._writer, target=self._base)
+                return github_effects.create_release(effect, self._writer, self._patience, target=self._base)
             case CloseIssue():
-                return github_effects.close_issue(self._writer, self.issue)
+                return github_effects.close_issue(self._writer, self._patience, self.issue)
             case _:
                 assert_never(effect)
 
@@ -66,9 +74,10 @@ class EffectWriter:
         """The receipt's detail is the name of the branch that the commits are on."""
         if self._pusher is None:
             raise BoundaryError("The plan pushes a branch, but no commits were handed over.")
-        own = self._own_comment()
-        pushed = self._pusher.push(
-            effect.branch, author=self._writer.viewer(), replaces=own.pushed_commit if own else None
+        own, pusher, author = self._own_comment(), self._pusher, self._writer.viewer()
+        # Pushing looks at the branch first: one that has the commit already is left alone.
+        pushed = self._patience.repeat(
+            lambda: pusher.push(effect.branch, author=author, replaces=own.pushed_commit if own else None)
         )
         return Receipt(
             kind=effect.kind,
@@ -80,7 +89,7 @@ class EffectWriter:
 
     def _open_pull_request(self, effect: OpenPullRequest) -> Receipt:
         branch, base = self._receipts[EffectKind.PUSH_BRANCH].detail, self._base
-        receipt = github_effects.open_pull_request(effect, self._writer, branch=branch, base=base)
+        receipt = github_effects.open_pull_request(effect, self._writer, self._patience, branch=branch, base=base)
         if receipt.status is EffectStatus.FORBIDDEN:
             return replace(receipt, url=compare_url(self._plan.settings.repository_url, base, branch))
         return receipt
@@ -92,7 +101,7 @@ class EffectWriter:
             run=marker_word(self._plan.run_id), agent=marker_word(self._plan.agent), issue=self.issue, commit=commit
         )
         body = marked("\n\n".join((effect.body, *self._lines())), marker)
-        written = self._writer.update_comment(own.id, body) if own else self._writer.create_comment(self.issue, body)
+        written = write_comment(self._writer, self._patience, self.issue, body, own=own, marker=marker)
         detail = "updated" if own else "posted"
         return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=detail, url=written.url, number=written.id)
 

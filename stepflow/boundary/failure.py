@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.actor import check_actor
 from stepflow.boundary.comment import NO_COMMIT, Marker, find_own_comment, marked, marker_word, without_marker
+from stepflow.boundary.comment_write import write_comment
 from stepflow.boundary.outlet import LONGEST_TEXT, Outlet, filter_text
+from stepflow.boundary.patience import Patience
 from stepflow.boundary.plan import branch_name
 from stepflow.domain.redact import Redactor
 from stepflow.domain.words import OnFailure, Outcome
@@ -55,6 +57,7 @@ def report_failure(
     pusher: Pusher | None = None,
     pushed_commit: str = "",
     redactor: Redactor | None = None,
+    patience: Patience | None = None,
 ) -> FailureReport | None:
     """Update the run's one comment with `text`; None when there is nothing to do. Never raises for GitHub's sake.
 
@@ -66,7 +69,7 @@ def report_failure(
     tells = settings.report_failures and facts.issue is not None and _may_comment(agent)
     if outcome in SILENT_OUTCOMES or not agent.github.enabled or not (keeps or tells):
         return None
-    failure = _Failure(agent, facts, settings, writer)
+    failure = _Failure(agent, facts, settings, writer, patience or Patience())
     try:
         if refusal := check_actor(writer, settings):
             return FailureReport(detail=refusal)
@@ -95,8 +98,11 @@ def _reported(detail: str, *, url: str = "", pushed: Pushed | None) -> FailureRe
 class _Failure:
     """One failed run being told of."""
 
-    def __init__(self, agent: AgentDefinition, facts: RunFacts, settings: BoundarySettings, writer: Writer) -> None:
+    def __init__(
+        self, agent: AgentDefinition, facts: RunFacts, settings: BoundarySettings, writer: Writer, patience: Patience
+    ) -> None:
         self._agent, self._facts, self._settings, self._writer = agent, facts, settings, writer
+        self._patience = patience
 
     def own_comment(self) -> OwnComment | None:
         """Our earlier comment on the issue."""
@@ -110,7 +116,10 @@ class _Failure:
         """Push the unfinished work to the run's branch; what came of it as a sentence."""
         branch = branch_name(self._agent, self._facts, self._settings)
         try:
-            pushed = pusher.push(branch, author=self._writer.viewer(), replaces=own.pushed_commit if own else None)
+            author = self._writer.viewer()
+            pushed = self._patience.repeat(
+                lambda: pusher.push(branch, author=author, replaces=own.pushed_commit if own else None)
+            )
         except BoundaryError as exc:
             return None, f"The unfinished work could not be kept on a branch: {exc}"
         return pushed, f"The unfinished work is kept on the branch `{pushed.branch}`."
@@ -121,8 +130,7 @@ class _Failure:
         commit = pushed_commit or (own.marker.commit if own else NO_COMMIT)
         run = marker_word(self._facts.run_id)
         marker = Marker(run=run, agent=marker_word(self._agent.name), issue=number, commit=commit)
-        if own is None:
-            return self._writer.create_comment(number, marked(body, marker)).url
-        if adds and own.marker.run == run and len(own.body) + len(body) < LONGEST_TEXT:
+        if own and adds and own.marker.run == run and len(own.body) + len(body) < LONGEST_TEXT:
             body = f"{without_marker(own.body)}\n\n---\n\n{body}"
-        return self._writer.update_comment(own.id, marked(body, marker)).url
+        text = marked(body, marker)
+        return write_comment(self._writer, self._patience, number, text, own=own, marker=marker).url

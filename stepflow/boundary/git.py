@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from stepflow.boundary.git_errors import GitFailed, git_failed
 from stepflow.domain.redact import Redactor
 from stepflow.errors import BoundaryError
 
@@ -27,18 +29,10 @@ if TYPE_CHECKING:
 FIXED_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCAL_SECONDS, NETWORK_SECONDS = 120, 300
 LONGEST_DETAIL, LONGEST_STDERR = 600, 100_000
+#: What `git push --porcelain` says of a ref that was not taken.
+REJECTED = re.compile(r"(?m)^!\t.*?\t(\[.*)$")
 #: Commits within the policy's limits stay far below this.
 MOST_OUTPUT = 32 * 1024 * 1024
-#: What to change when the server says this.
-_HINTS = {
-    "verified signature": "A branch rule demands signed commits: exempt the run's branches from it.",
-    "workflow": "The token may not change workflow files.",
-    "GH006": "A branch rule protects this branch: exempt the run's branches from it.",
-    "GH013": "A repository rule forbids this push: exempt the run's branches from it.",
-    "error: 403": "The token may not push: the job needs `contents: write`.",
-    "could not read Username": "The token is not accepted: check `github-token`.",
-    "Authentication failed": "The token is not accepted: check `github-token`.",
-}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _CONFIG = {
     "core.hooksPath": os.devnull,
@@ -60,14 +54,6 @@ _CONFIG = {
 
 class TooMuch(BoundaryError):
     """A git command wrote more than any honest commits make it write."""
-
-
-class GitFailed(BoundaryError):
-    """A git command failed. `said` is what it wrote to stderr, without secrets."""
-
-    def __init__(self, message: str, *, said: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.said = said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +158,9 @@ class Git:
             errors.seek(0)
             said = self._redactor(errors.read(LONGEST_STDERR).decode(errors="replace")).strip()[-LONGEST_DETAIL:]
         if process.returncode:
-            hint = next((hint for sign, hint in _HINTS.items() if sign in said), "")
-            raise GitFailed(f"`git {args[0]}` failed: {said or f'exit {process.returncode}'}.", said=said, hint=hint)
+            rejected = " ".join(REJECTED.findall(output.decode(errors="replace")))
+            told = "\n".join(filter(None, (said, self._redactor(rejected)[:LONGEST_DETAIL])))
+            raise git_failed(args[0], told or f"exit {process.returncode}")
         return output
 
 

@@ -1,7 +1,7 @@
 """GitHub's errors in our words.
 
 Takes: an exception of PyGithub or requests. Gives: a `WriteFailed` that says what to change.
-May touch: nothing. The message is redacted and shortened; headers and requests are never looked at.
+May touch: nothing. The message is redacted and shortened; of the headers only those of the rate limit are looked at.
 """
 
 from __future__ import annotations
@@ -12,34 +12,54 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 import github
 import requests
 
-from stepflow.boundary.writer import WriteFailed
+from stepflow.boundary.github_requests import Redirected
+from stepflow.boundary.writer import TOO_MANY, WriteFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from stepflow.boundary.patience import Patience
     from stepflow.domain.redact import Redactor
     from stepflow.errors import StepflowError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-TOO_MANY = 429
+FORBIDDEN, GONE, UNPROCESSABLE, SERVER_ERRORS = 403, 410, 422, 500
 LONGEST_DETAIL = 300
 VENDOR_ERRORS = (
     github.GithubException,
     github.BadAttributeException,
     requests.RequestException,
-    # What PyGithub raises when a server redirects elsewhere or answers with another shape than GitHub's.
+    Redirected,
+    # What PyGithub raises when a server leads elsewhere or answers with another shape than GitHub's.
     AssertionError,
+    AttributeError,
+    LookupError,
     RuntimeError,
-    KeyError,
     TypeError,
+    ValueError,
 )
+_AGAIN = "Start the run again when GitHub works (see githubstatus.com): what was written is not written twice."
 _HINTS = {
+    None: f"The answer was lost or is none of GitHub's: check the network and proxies. {_AGAIN}",
     401: "The token is not accepted: check `github-token`.",
-    403: "The token lacks a permission: the job needs `contents: write`, `issues: write` and `pull-requests: write`.",
-    404: "The repository or issue does not exist, or the token may not see it: check `permissions` of the job.",
-    TOO_MANY: "The rate limit is used up: start the run again later; what was written is updated, not written twice.",
+    FORBIDDEN: "The token lacks a permission: the job needs `contents: write`, `issues: write` and "
+    "`pull-requests: write`.",
+    404: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of the "
+    "job.",
+    GONE: "The issue was deleted, so nothing can be written to it; commits that were pushed are on their branch.",
+    UNPROCESSABLE: "GitHub did not accept what was to be written: mend what it names, then start the run again.",
+    TOO_MANY: "The rate limit is used up: start the run again later; what was written is not written twice.",
 }
+#: Words of GitHub's that say more than the status.
+_SAID_HINTS = {
+    "issue is locked": "The issue is locked: unlock it, then start the run again.",
+    "archived": "The repository is archived, so nobody can write to it.",
+}
+_MOVED = (
+    "The issue was transferred, or the address leads elsewhere, and nothing is written there: start the run on the "
+    "issue where it is now."
+)
 
 
 class Adapter(Protocol):
@@ -50,7 +70,14 @@ class Adapter(Protocol):
         ...
 
 
+class PatientAdapter(Adapter, Protocol):
+    """One that waits for answers."""
+
+    patience: Patience
+
+
 A = TypeVar("A", bound=Adapter)
+B = TypeVar("B", bound=PatientAdapter)
 
 
 def translated(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, P], R]:
@@ -67,18 +94,54 @@ def translated(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A
     return call
 
 
+def reading(method: Callable[Concatenate[B, P], R]) -> Callable[Concatenate[B, P], R]:
+    """The same for a method that only reads: what may pass is asked again."""
+    ask = translated(method)
+
+    @functools.wraps(method)
+    def call(self: B, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.patience.repeat(lambda: ask(self, *args, **kwargs))
+
+    return call
+
+
 def write_failed(method: str, repository: str, exc: Exception, redactor: Redactor) -> WriteFailed:
     """What the call of a `Writer` method came to; `status` 429 stands for every rate limit."""
     place = f"GitHub failed at `{method}` in {repository}"
+    if isinstance(exc, Redirected):
+        return WriteFailed(redactor(f"{place}: {exc}."), status=exc.status, hint=_MOVED)
     if not isinstance(exc, github.GithubException):
-        return WriteFailed(redactor(f"{place}: no usable answer came ({type(exc).__name__})."))
-    status = TOO_MANY if isinstance(exc, github.RateLimitExceededException) else exc.status
-    message = redactor(f"{place}: it answered {exc.status} ({_said(exc)}).")
-    return WriteFailed(message, status=status, hint=_HINTS.get(status, ""))
+        return WriteFailed(redactor(f"{place}: no usable answer came ({type(exc).__name__})."), hint=_HINTS[None])
+    headers = exc.headers or {}
+    status = TOO_MANY if _is_limit(exc, headers) else exc.status
+    said = _said(exc)
+    hint = next((hint for words, hint in _SAID_HINTS.items() if words in said), _HINTS.get(status, ""))
+    spent = headers.get("x-ratelimit-remaining") == "0"
+    return WriteFailed(
+        redactor(f"{place}: it answered {exc.status} ({said})."),
+        status=status,
+        hint=_AGAIN if status >= SERVER_ERRORS else hint,
+        retry_after=_number(headers.get("retry-after")),
+        resets_at=_number(headers.get("x-ratelimit-reset")) if spent else None,
+    )
+
+
+def _is_limit(exc: github.GithubException, headers: Mapping[str, str]) -> bool:
+    """Whether the answer is a rate limit: GitHub says so with 429, or with 403 and words or headers."""
+    told = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
+    limited = isinstance(exc, github.RateLimitExceededException) or (exc.status == FORBIDDEN and told)
+    return limited or exc.status == TOO_MANY
+
+
+def _number(text: str | None) -> float | None:
+    """The seconds in a header; the date that HTTP also allows there is none of GitHub's forms."""
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
 def _said(exc: github.GithubException) -> str:
     if not isinstance(exc.data, dict):
         return "no message"
+    if "<html" in str(exc.data.get("data", "")).lower():
+        return "an HTML page, as proxies send it"
     errors = exc.data.get("errors")
     return f"{exc.data.get('message') or 'no message'}{f' {errors}' if errors else ''}"[:LONGEST_DETAIL]

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import github
-from github.Auth import Token
 
 from stepflow.boundary.comment import read_marker
-from stepflow.boundary.github_errors import translated, write_failed
+from stepflow.boundary.github_errors import reading, write_failed
+from stepflow.boundary.github_requests import GitHubRequests
+from stepflow.boundary.patience import Patience
 from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Permission
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from github.Repository import Repository
 
 NOT_FOUND = 404
-TIMEOUT_SECONDS = 30
 _HINTS = {
     401: "The token is not accepted: check `read-token`.",
     403: "The token lacks a permission: to read it needs `issues: read` (and `metadata: read`).",
@@ -51,33 +51,33 @@ class GitHubReader:
     Every method raises `InputError` where token or number are wrong, and `BoundaryError` where GitHub fails.
     """
 
-    def __init__(self, *, api_url: str, repository: str, token: str | None, redactor: Redactor | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        api_url: str,
+        repository: str,
+        token: str | None,
+        redactor: Redactor | None = None,
+        patience: Patience | None = None,
+    ) -> None:
         self._redactor = (redactor or Redactor()).knowing(*([token] if token else []))
         self._repository_name = repository
-        self._api = github.Github(
-            auth=Token(token) if token else None,
-            base_url=api_url.rstrip("/"),
-            timeout=TIMEOUT_SECONDS,
-            retry=None,
-            per_page=100,
-            lazy=True,
-            seconds_between_requests=None,
-            seconds_between_writes=None,
-        )
+        self._api = GitHubRequests(api_url=api_url, repository=repository, token=token)
+        self.patience = patience or Patience()
 
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
 
-    @translated
+    @reading
     def permission(self, login: str) -> str:
         """What this account may do: a word of `Permission`, `none` for a stranger."""
         return permission_of(self._api, self._repository.url, login)
 
-    @translated
+    @reading
     def issue(self, number: int) -> Issue | None:
         """The issue now; None when the number is a pull request's."""
-        _, data = self._api.requester.requestJsonAndCheck("GET", f"{self._repository.url}/issues/{number}")
+        _, data = self._api.requestJsonAndCheck("GET", f"{self._repository.url}/issues/{number}")
         if data.get("pull_request"):
             return None
         return Issue(
@@ -89,12 +89,12 @@ class GitHubReader:
             labels=tuple(str(label if isinstance(label, str) else label["name"]) for label in data["labels"]),
         )
 
-    @translated
+    @reading
     def labels(self) -> tuple[str, ...]:
         """The names of all labels that the repository has."""
         return tuple(label.name for label in self._repository.get_labels())
 
-    @translated
+    @reading
     def remarks(self, number: int, *, most: int) -> tuple[Remark, ...]:
         """What people said on the issue, newest first, out of its `most` newest comments; no bot's and none of ours."""
         listed = self._repository.get_issue(number).get_comments().reversed
@@ -106,19 +106,17 @@ class GitHubReader:
         failed = write_failed(action, self._repository_name, exc, self._redactor)
         if failed.status in _HINTS:
             return InputError(failed.message, hint=_HINTS[failed.status])
-        return BoundaryError(failed.message, hint=failed.hint)
+        return failed
 
     @property
     def _repository(self) -> Repository:
-        return self._api.get_repo(self._repository_name)
+        return self._api.repository
 
 
-def permission_of(api: github.Github, repository_url: str, login: str) -> str:
+def permission_of(api: GitHubRequests, repository_url: str, login: str) -> str:
     """The role where it is one of GitHub's own, else the permission that a custom role stands for."""
     try:
-        _, data = api.requester.requestJsonAndCheck(
-            "GET", f"{repository_url}/collaborators/{quote(login, safe='')}/permission"
-        )
+        _, data = api.requestJsonAndCheck("GET", f"{repository_url}/collaborators/{quote(login, safe='')}/permission")
     except github.GithubException as exc:
         if exc.status != NOT_FOUND:
             raise

@@ -1,4 +1,4 @@
-"""`Writer` on PyGithub: one request per call, no retries, GitHub's errors as `WriteFailed`.
+"""`Writer` on PyGithub: one request per write, patience for reads, GitHub's errors as `WriteFailed`.
 
 Takes: the API's address, the repository, the token. Gives: a `Writer`.
 May touch: the GitHub API. The token stays in here: no error that leaves holds a request, a header or a secret.
@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import github
-from github.Auth import Token
-
-from stepflow.boundary.github_errors import translated, write_failed
-from stepflow.boundary.github_reader import TIMEOUT_SECONDS, permission_of
+from stepflow.boundary.github_errors import reading, translated, write_failed
+from stepflow.boundary.github_reader import permission_of
+from stepflow.boundary.github_requests import GitHubRequests
+from stepflow.boundary.patience import Patience
 from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release, WriteFailed
 from stepflow.domain.redact import Redactor
 
@@ -32,48 +31,54 @@ _WHO_AM_I = "query { viewer { databaseId login } }"
 class GitHubWriter:
     """One repository, written to with one token. Close it at the end."""
 
-    def __init__(self, *, api_url: str, repository: str, token: str, redactor: Redactor | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        api_url: str,
+        repository: str,
+        token: str,
+        redactor: Redactor | None = None,
+        patience: Patience | None = None,
+    ) -> None:
         self._redactor = (redactor or Redactor()).knowing(token)
         self._repository_name = repository
-        self._api = github.Github(
-            auth=Token(token),
-            base_url=api_url.rstrip("/"),
-            timeout=TIMEOUT_SECONDS,
-            retry=None,
-            per_page=100,
-            lazy=True,
-            seconds_between_requests=None,
-            seconds_between_writes=None,
-        )
+        self._api = GitHubRequests(api_url=api_url, repository=repository, token=token)
         self._viewer: Account | None = None
+        self.patience = patience or Patience()
 
     def close(self) -> None:
         """Close the connections."""
         self._api.close()
 
-    @translated
+    @reading
     def viewer(self) -> Account:
         """Whose token this is; asked once."""
         if self._viewer is None:
-            _, data = self._api.requester.graphql_query(_WHO_AM_I, {})
+            _, data = self._api.graphql_query(_WHO_AM_I, {})
             viewer = data["data"]["viewer"]
             self._viewer = Account(id=int(viewer["databaseId"]), login=str(viewer["login"]))
         return self._viewer
 
-    @translated
+    @reading
     def permission(self, login: str) -> str:
         """The role where it is one of GitHub's own, else the permission that a custom role stands for."""
         return permission_of(self._api, self._repository.url, login)
 
-    @translated
+    @reading
     def default_branch(self) -> str:
         """The repository's default branch."""
         return self._repository.default_branch
 
-    @translated
+    @reading
+    def full_name(self) -> str:
+        """The repository's present name, also when it was renamed."""
+        _, data = self._api.requestJsonAndCheck("GET", self._repository.url)
+        return str(data["full_name"])
+
+    @reading
     def issue(self, number: int) -> IssueNow:
         """The issue now."""
-        _, data = self._api.requester.requestJsonAndCheck("GET", f"{self._repository.url}/issues/{number}")
+        _, data = self._api.requestJsonAndCheck("GET", f"{self._repository.url}/issues/{number}")
         return IssueNow(
             state=str(data["state"]),
             title=str(data["title"]),
@@ -81,7 +86,7 @@ class GitHubWriter:
             labels=tuple(str(label if isinstance(label, str) else label["name"]) for label in data["labels"]),
         )
 
-    @translated
+    @reading
     def comments(self, number: int) -> tuple[Comment, ...]:
         """All comments of an issue, oldest first."""
         return tuple(_comment(comment) for comment in self._repository.get_issue(number).get_comments())
@@ -94,7 +99,7 @@ class GitHubWriter:
     @translated
     def update_comment(self, comment_id: int, body: str) -> Comment:
         """Replace a comment's text."""
-        _, data = self._api.requester.requestJsonAndCheck(
+        _, data = self._api.requestJsonAndCheck(
             "PATCH", f"{self._repository.url}/issues/comments/{comment_id}", input={"body": body}
         )
         return Comment(
@@ -108,20 +113,20 @@ class GitHubWriter:
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
         """Put labels on an issue, in the form that GitHub describes; PyGithub's method sends a bare list."""
         path = f"{self._repository.url}/issues/{number}/labels"
-        self._api.requester.requestJsonAndCheck("POST", path, input={"labels": list(labels)})
+        self._api.requestJsonAndCheck("POST", path, input={"labels": list(labels)})
 
     @translated
     def remove_label(self, number: int, label: str) -> None:
         """Take one label off an issue; PyGithub's own method leaves a slash in the name as it is."""
         path = f"{self._repository.url}/issues/{number}/labels/{quote(label, safe='')}"
-        self._api.requester.requestJsonAndCheck("DELETE", path)
+        self._api.requestJsonAndCheck("DELETE", path)
 
     @translated
     def close_issue(self, number: int) -> None:
         """Close an issue as completed."""
         self._repository.get_issue(number).edit(state="closed", state_reason="completed")
 
-    @translated
+    @reading
     def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
         """The open pull requests from a branch of this repository."""
         owner = self._repository_name.partition("/")[0]
@@ -143,7 +148,7 @@ class GitHubWriter:
         """Replace title and body."""
         self._repository.get_pull(number).edit(title=title, body=body)
 
-    @translated
+    @reading
     def releases(self) -> tuple[Release, ...]:
         """The newest hundred releases, drafts too."""
         page = self._repository.get_releases().get_page(0)
@@ -161,7 +166,7 @@ class GitHubWriter:
 
     @property
     def _repository(self) -> Repository:
-        return self._api.get_repo(self._repository_name)
+        return self._api.repository
 
 
 def _comment(comment: IssueComment) -> Comment:

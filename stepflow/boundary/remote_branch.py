@@ -1,6 +1,6 @@
 """Finds a branch that is ours to write, and pushes one commit to it.
 
-Takes: a commit, the wanted branch, the commit that we pushed before. Gives: the branch that now has the commit.
+Takes: a commit, the wanted branch, what shows that a branch is ours. Gives: the branch that now has the commit.
 May touch: the server (boundary.md "Plan, then apply"). Never the default branch, never somebody else's commits.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.git import GitFailed
+from stepflow.boundary.git_errors import GitFailed
 from stepflow.boundary.writer import Pushed, Refused
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from stepflow.boundary.git import Git
 
@@ -34,16 +34,20 @@ class Choice:
 
 def push_commit(git: Git, url: str, branch: str, commit: str, *, replaces: str | None) -> Pushed:
     """Push the commit; once more, to another branch, if somebody was faster."""
+
+    def is_ours(tip: str) -> bool:
+        return tip == replaces
+
     try:
-        return _push(git, url, branch, commit, replaces)
+        return _push(git, url, branch, commit, is_ours)
     except GitFailed as exc:
         if "stale info" not in exc.said and "already exists" not in exc.said:
             raise
-    return _push(git, url, branch, commit, replaces)
+    return _push(git, url, branch, commit, is_ours)
 
 
 def choose_branch(
-    branch: str, tips: Mapping[str, str], *, commit: str, replaces: str | None, default: str
+    branch: str, tips: Mapping[str, str], *, commit: str, is_ours: Callable[[str], bool], default: str
 ) -> Choice | None:
     """The branch that has the commit already, else the one that stands where we left it, else the first free name."""
     names = [branch, *(f"{branch}-{number}" for number in range(2, MOST_BRANCHES + 1))]
@@ -52,16 +56,16 @@ def choose_branch(
         if tips.get(name) == commit:
             return Choice(branch=name, expected=commit, done=True)
     for name in names:
-        if replaces and tips.get(name) == replaces:
-            return Choice(branch=name, expected=replaces)
+        if (tip := tips.get(name)) and is_ours(tip):
+            return Choice(branch=name, expected=tip)
     return next((Choice(branch=name) for name in names if name not in tips), None)
 
 
-def _push(git: Git, url: str, branch: str, commit: str, replaces: str | None) -> Pushed:
+def _push(git: Git, url: str, branch: str, commit: str, is_ours: Callable[[str], bool]) -> Pushed:
     tips, default = _remote_branches(git, url, branch)
     if branch == default:
         raise Refused(f"refused: {branch} is the repository's default branch")
-    choice = choose_branch(branch, tips, commit=commit, replaces=replaces, default=default)
+    choice = choose_branch(branch, tips, commit=commit, is_ours=is_ours, default=default)
     if choice is None:
         raise BoundaryError(
             f"{branch} and {MOST_BRANCHES - 1} more branches like it hold somebody else's commits.",

@@ -7,17 +7,45 @@ May touch: nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from stepflow.errors import BoundaryError
 
+TOO_MANY, SERVER_ERRORS = 429, 500
 
-class WriteFailed(BoundaryError):
-    """GitHub did not do what was asked. `status` is the HTTP status, None when no answer came."""
 
-    def __init__(self, message: str, *, status: int | None = None, hint: str = "") -> None:
+class GitHubFailed(BoundaryError):
+    """GitHub, or the way to it, failed. `passes`: the same may succeed a little later; `limited`: a rate limit forbids
+    it until then, `retry_after` seconds from the answer or at `resets_at` (seconds since the epoch), if it said so."""
+
+    passes = False
+    limited = False
+    retry_after: float | None = None
+    resets_at: float | None = None
+
+    def given_up(self, hint: str = "") -> Self:
+        """The same failure, which nobody waits out any more, perhaps with another hint."""
+        self.passes, self.hint = False, hint or self.hint
+        return self
+
+
+class WriteFailed(GitHubFailed):
+    """GitHub did not do what was asked. `status` is the HTTP status, None when no answer came; 429 stands for every
+    rate limit."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        hint: str = "",
+        retry_after: float | None = None,
+        resets_at: float | None = None,
+    ) -> None:
         super().__init__(message, hint=hint)
-        self.status = status
+        self.status, self.retry_after, self.resets_at = status, retry_after, resets_at
+        self.limited = status == TOO_MANY
+        self.passes = status is None or status == TOO_MANY or status >= SERVER_ERRORS
 
 
 class Refused(BoundaryError):
@@ -71,7 +99,7 @@ class Release:
 
 
 class Writer(Protocol):
-    """One repository on GitHub. Every method may raise `WriteFailed`; none tries twice."""
+    """One repository on GitHub. Every method may raise `WriteFailed`; none writes twice."""
 
     def viewer(self) -> Account:
         """Whose token this is."""

@@ -58,7 +58,12 @@ def drive_run(
         cancellation.hold()
         if ending.untold:
             finish = Finish(
-                prepared=prepared, facts=facts_of(prepared), work=Work(), journal=journal, cancellation=cancellation
+                prepared=prepared,
+                facts=facts_of(prepared),
+                work=Work(),
+                journal=journal,
+                cancellation=cancellation,
+                clock=clock,
             )
             guarded(lambda: tell_failure(finish, ending), journal, place)
         success = ending.outcome is Outcome.COMPLETED

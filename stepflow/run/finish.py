@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from stepflow.boundary import CommitsInfo, apply_effects, plan_effects, report_failure
+from stepflow.boundary import CommitsInfo, Patience, apply_effects, plan_effects, report_failure
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.domain.effect import describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
 from stepflow.domain.words import Outcome
 from stepflow.report import removed_part
+from stepflow.run.clock import InterruptibleClock
 from stepflow.run.collect import collect_run, comment_text, guard_warnings, pushed_commit
 from stepflow.run.ending import Ending
 from stepflow.run.input_types import BoundaryMode
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from stepflow.domain.effect import Receipt
     from stepflow.domain.redact import Redactor
     from stepflow.domain.run import RunFacts
-    from stepflow.ports import Journal
+    from stepflow.ports import Clock, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.prepare import Prepared
 
@@ -57,6 +59,13 @@ class Finish:
     work: Work
     journal: Journal
     cancellation: Cancellation
+    clock: Clock
+
+    @cached_property
+    def patience(self) -> Patience:
+        """How long this end of a run waits for GitHub in all, counted from the first use."""
+        clock = InterruptibleClock(self.clock, self.cancellation)
+        return Patience.of(clock, self.prepared.limits.deadline, lambda message: _note(self, "warning", message))
 
 
 def finish_run(finish: Finish, result: FlowResult) -> Ending:
@@ -84,9 +93,10 @@ def tell_failure(finish: Finish, ending: Ending) -> Ending:
             outcome=ending.outcome,
             text=comment_text(so_far, ending, job_url=finish.prepared.request.job_url),
             writer=writer,
-            pusher=_pusher(finish),
+            pusher=_pusher(finish, writer),
             pushed_commit=pushed_commit(so_far),
             redactor=_redactor(finish),
+            patience=finish.patience,
         )
     if told is not None:
         if told.branch:
@@ -123,7 +133,11 @@ def _refusal(plan: Plan) -> Ending | None:
 def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
     with closing(_writer(finish)) as writer:
         applied = apply_effects(
-            plan, writer=writer, pusher=_pusher(finish), record=lambda receipt: _record(finish, receipt)
+            plan,
+            writer=writer,
+            pusher=_pusher(finish, writer),
+            record=lambda receipt: _record(finish, receipt),
+            patience=finish.patience,
         )
     if applied.outcome is Outcome.COMPLETED:
         _note(finish, "info", "applied")
@@ -155,15 +169,18 @@ def _writer(finish: Finish) -> GitHubWriter:
         repository=finish.facts.repository,
         token=_token(finish),
         redactor=_redactor(finish),
+        patience=finish.patience,
     )
 
 
-def _pusher(finish: Finish) -> BundlePush | None:
+def _pusher(finish: Finish, writer: GitHubWriter) -> BundlePush | None:
     request, agent, work = finish.prepared.request, finish.prepared.agent, finish.work
     if work.bundle is None:
         return None
+    server = request.inputs.github_server_url.rstrip("/")
     return BundlePush(
-        remote_url=f"{request.inputs.github_server_url.rstrip('/')}/{request.repository}.git",
+        remote_url=f"{server}/{request.repository}.git",
+        present_url=lambda: f"{server}/{writer.full_name()}.git",
         token=_token(finish),
         bundle=work.bundle,
         folder=request.folder,

@@ -72,7 +72,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         work = _collect(prepared, facts, toolbox, journal, seen=result.tree)
     cancellation.check()
     result = replace(result, validated=result.validated and not work.uncommitted and work.tree in ("", work.seen))
-    finish = Finish(prepared=prepared, facts=facts, work=work, journal=journal, cancellation=cancellation)
+    finish = Finish(prepared=prepared, facts=facts, work=work, journal=journal, cancellation=cancellation, clock=clock)
     return finish_run(finish, result)
 
 

@@ -140,7 +140,7 @@ def test_a_bug_of_ours_is_told_with_a_folded_traceback_and_exit_3(world: World) 
 
 
 def test_a_comment_that_github_cannot_take_fails_the_boundary_and_leaves_the_rest(world: World) -> None:
-    world.github.fail("POST", r"/issues/7/comments$", 500, times=2)
+    world.github.fail("POST", r"/issues/7/comments$", 500, times=99)
     done = world.run(solve())
     assert_ended(world, done, "boundary_failed")
     assert done.outputs["validated"] == "true"
@@ -157,8 +157,8 @@ def test_a_comment_that_github_cannot_take_fails_the_boundary_and_leaves_the_res
     assert "500" in done.outputs["reason"]
 
 
-def test_a_passing_fault_at_the_comment_is_reported_in_the_comment(world: World) -> None:
-    world.github.fail("POST", r"/issues/7/comments$", 500)
+def test_a_comment_that_github_takes_only_later_tells_of_the_broken_boundary(world: World) -> None:
+    world.github.fail("POST", r"/issues/7/comments$", 500, times=5)
     done = world.run(solve())
     assert_ended(world, done, "boundary_failed")
     (comment,) = world.comments()
@@ -167,8 +167,17 @@ def test_a_passing_fault_at_the_comment_is_reported_in_the_comment(world: World)
     assert done.outputs["comment-url"]
 
 
+def test_a_passing_fault_is_waited_out_and_leaves_no_trace_but_in_the_log(world: World) -> None:
+    world.github.fail("POST", r"/issues/7/comments$", 503)
+    done = world.run(solve())
+    assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
+    assert world.clock.slept == [5.0]
+    assert "[Boundary] waiting 5 s before try 2 of 5: GitHub failed at `create_comment`" in done.log
+    assert "503" not in world.comments()[0] + done.outputs["reason"]
+
+
 def test_after_a_broken_boundary_the_next_run_finds_its_own_branch_again(world: World) -> None:
-    world.github.fail("POST", r"/issues/7/comments$", 500)
+    world.github.fail("POST", r"/issues/7/comments$", 500, times=5)
     first = world.run(solve())
     assert f"commit={first.outputs['commit']}" in world.comments()[0]
     git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import base64
 import os
+import re
 import subprocess
 import threading
 import time
@@ -32,12 +33,30 @@ class GitRequest:
     time: float
 
 
+@dataclass
+class GitFault:
+    """What goes wrong at the next `times` requests that fit. `status` 0 drops the connection; `after_write` lets the
+    request have its effect first; `headers` and `content` are sent as they are."""
+
+    path: str
+    status: int
+    times: int = 1
+    after_write: bool = False
+    content: str = "injected"
+    headers: tuple[tuple[str, str], ...] = ()
+    method: str = ""
+
+    def fits(self, method: str, path: str) -> bool:
+        return self.times > 0 and method.startswith(self.method) and re.search(self.path, path) is not None
+
+
 class GitServer:
     """Serves on a free port of 127.0.0.1 as a context manager. `url` is what a server URL is for GitHub."""
 
     def __init__(self, root: Path, token: str, *, anonymous_reads: bool = False, port: int = 0) -> None:
         self.root, self.token, self.anonymous_reads = root, token, anonymous_reads
         self.requests: list[GitRequest] = []
+        self.faults: list[GitFault] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
         self._server.git = self  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -45,6 +64,19 @@ class GitServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def fail(self, path: str, status: int, **more: Any) -> None:
+        """Let the next request that fits fail; `path` is a regular expression and may name the query too."""
+        self.faults.append(GitFault(path, status, **more))
+
+    def refuse_pushes(self, repository: str, said: str) -> Path:
+        """A hook that lets no push in and says why; delete the file to let them in again."""
+        hook = self.root / f"{repository}.git" / "hooks" / "pre-receive"
+        lines = "".join(f"echo '{line}' >&2\n" for line in said.splitlines())
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\n{lines}exit 1\n")
+        hook.chmod(0o755)
+        return hook
 
     def create(self, repository: str, default_branch: str = "main") -> Path:
         """An empty repository that may be pushed to."""
@@ -96,6 +128,12 @@ class _Handler(BaseHTTPRequestHandler):
         if not credential and (writes or not self._git.anonymous_reads):
             self._answer(401, [("WWW-Authenticate", 'Basic realm="GitHub"')], b"Authentication required\n")
             return
+        fault = next((fault for fault in self._git.faults if fault.fits(self.command, self.path)), None)
+        if fault:
+            fault.times -= 1
+        if fault and not fault.after_write:
+            self._fail(fault)
+            return
         environment = {
             "PATH": PATH,
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -114,9 +152,19 @@ class _Handler(BaseHTTPRequestHandler):
         }
         done = subprocess.run(["git", "http-backend"], input=body, env=environment, capture_output=True, check=False)
         head, _, content = done.stdout.partition(b"\r\n\r\n")
+        if fault:
+            self._fail(fault)
+            return
         headers = [tuple(line.split(": ", 1)) for line in head.decode().split("\r\n") if ": " in line]
         status = next((int(value.split()[0]) for name, value in headers if name == "Status"), 200 if head else 500)
         self._answer(status, [(name, value) for name, value in headers if name != "Status"], content)
+
+    def _fail(self, fault: GitFault) -> None:
+        if fault.status == 0:
+            self.close_connection = True
+            self.connection.close()
+            return
+        self._answer(fault.status, list(fault.headers), fault.content.encode())
 
     def _has_credential(self) -> bool:
         expected = base64.b64encode(f"x-access-token:{self._git.token}".encode()).decode()

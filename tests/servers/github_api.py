@@ -44,8 +44,9 @@ class Request:
 
 @dataclass
 class Fault:
-    """What goes wrong at the next `times` requests that fit. `status` 0 drops the connection; `after_write` lets the
-    request have its effect first."""
+    """What goes wrong at the next `times` requests that fit. `status` 0 drops the connection, after `stall` seconds;
+    `after_write` lets the request have its effect first. `content` is sent as it is, in the place of a message;
+    `since` names a request ("METHOD path") before which nothing goes wrong."""
 
     method: str
     path: str
@@ -53,9 +54,14 @@ class Fault:
     message: str = "injected"
     times: int = 1
     after_write: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+    content: str = ""
+    stall: float = 0.0
+    since: str = ""
 
-    def fits(self, method: str, path: str) -> bool:
-        return self.times > 0 and method == self.method and re.search(self.path, path) is not None
+    def fits(self, method: str, path: str, earlier: list[Request]) -> bool:
+        fits = self.times > 0 and method == self.method and re.search(self.path, path) is not None
+        return fits and (not self.since or any(re.search(self.since, f"{each.method} {each.path}") for each in earlier))
 
 
 class Answer(Exception):
@@ -71,7 +77,8 @@ class Answer(Exception):
 @dataclass
 class State:
     """The repository. `issues` and `comments` hold plain facts; JSON is made when it is asked for. Of a `public` one
-    everybody may read issues, without any token."""
+    everybody may read issues, without any token. `renamed_to` is the repository's new name, where the old one leads;
+    an issue in `moved` is in another repository now, one in `deleted` nowhere, and a `locked` one takes no comments."""
 
     repository: str
     default_branch: str = "main"
@@ -87,6 +94,10 @@ class State:
     accounts: dict[str, int] = field(default_factory=lambda: {"octocat": 1})
     faults: list[Fault] = field(default_factory=list)
     public: bool = False
+    renamed_to: str = ""
+    moved: set[int] = field(default_factory=set)
+    deleted: set[int] = field(default_factory=set)
+    locked: set[int] = field(default_factory=set)
 
     def add_issue(self, number: int, title: str, body: str, *, labels: list[str] | None = None) -> None:
         """An open issue by octocat."""
@@ -175,7 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(raw) if raw else None
             token = credential == "write"
             github.requests.append(Request(self.command, self.path, token, time.time(), body, credential))
-            fault = next((fault for fault in github.state.faults if fault.fits(self.command, path)), None)
+            earlier = github.requests[:-1]
+            fault = next((fault for fault in github.state.faults if fault.fits(self.command, path, earlier)), None)
             if fault:
                 fault.times -= 1
             if fault and not fault.after_write:
@@ -188,9 +200,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self._fail(fault)
                 return
             content = b"" if data is None else json.dumps(data).encode()
-            if github.contract and path != "/graphql":
+            described = path.startswith(f"/repos/{github.state.repository}") and not api.headers
+            if github.contract and described:
                 github.violations += github.contract.violations(self.command, path, query, raw, status, content)
-        self._answer(status, content, self._links(parts.path, dict(query), api.listed))
+        base = f"http://{self.headers['Host']}{parts.path.removesuffix(path)}"
+        whole = {name: f"{base}{to}" for name, to in api.headers.items()}
+        self._answer(status, content, {**self._links(parts.path, dict(query), api.listed), **whole})
 
     def _credential(self, github: GitHubServer) -> str:
         given = self.headers.get("Authorization", "").removeprefix("token ").removeprefix("Bearer ")
@@ -211,15 +226,18 @@ class _Handler(BaseHTTPRequestHandler):
         return {"Link": ", ".join(links)} if links and last > 1 else {}
 
     def _fail(self, fault: Fault) -> None:
+        time.sleep(fault.stall)
         if fault.status == 0:
             self.close_connection = True
             self.connection.close()
             return
-        self._answer(fault.status, json.dumps({"message": fault.message}).encode())
+        content = fault.content or json.dumps({"message": fault.message})
+        self._answer(fault.status, content.encode(), fault.headers)
 
     def _answer(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json; charset=utf-8")
+        kind = "text/html" if content.startswith(b"<") else "application/json"
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         for name, value in (headers or {}).items():
             self.send_header(name, value)
@@ -235,6 +253,7 @@ class _Api:
         self._body, self._credential = body, credential
         #: How many things there are in the list that was asked for, on all pages.
         self.listed = 0
+        self.headers: dict[str, str] = {}
 
     def answer(self, method: str) -> tuple[int, Any]:
         try:
@@ -243,15 +262,45 @@ class _Api:
                 return 200, self._graphql()
             if self._path == "/user":
                 raise Answer(403, "Resource not accessible by integration")
-            inner = self._path.removeprefix(f"/repos/{self._state.repository}")
-            if inner == self._path:
-                raise Answer(404, "Not Found")
+            inner = self._inner(method)
+            self._check_issue(method, inner)
             for verb, pattern, handler in ROUTES:
                 if verb == method and (found := re.fullmatch(pattern, inner)):
                     return handler(self, *(unquote(group) for group in found.groups()))
             raise Answer(404, "Not Found")
         except Answer as answer:
             return answer.status, answer.data
+
+    def _inner(self, method: str) -> str:
+        """The path inside the repository; its old name leads to its number, which never changes."""
+        state = self._state
+        found = re.fullmatch(r"/(repos/[^/]+/[^/]+|repositories/1)(/.*)?", self._path)
+        if found is None or found[1] not in (
+            f"repos/{state.repository}",
+            f"repos/{state.renamed_to}",
+            "repositories/1",
+        ):
+            raise Answer(404, "Not Found")
+        inner = found[2] or ""
+        if state.renamed_to and found[1] == f"repos/{state.repository}":
+            self._lead(method, f"/repositories/1{inner}")
+        return inner
+
+    def _lead(self, method: str, path: str) -> None:
+        query = f"?{urlencode(self._query)}" if self._query else ""
+        self.headers["Location"] = f"{path}{query}"
+        raise Answer(301 if method == "GET" else 307, "Moved Permanently")
+
+    def _check_issue(self, method: str, inner: str) -> None:
+        """What GitHub says of issues that are gone."""
+        found = re.match(r"/issues/(\d+)", inner)
+        number = int(found[1]) if found else 0
+        if number in self._state.deleted:
+            raise Answer(410, "This issue was deleted")
+        if number in self._state.moved:
+            if method == "GET" and inner == f"/issues/{number}":
+                self._lead(method, "/repositories/99/issues/3")
+            raise Answer(404, "Not Found")
 
     def _check_credential(self, method: str) -> None:
         reads = method == "GET" or self._path == "/graphql"
@@ -291,6 +340,8 @@ class _Api:
 
     def post_comment(self, number: str) -> tuple[int, Any]:
         self._issue(int(number))
+        if int(number) in self._state.locked:
+            raise Answer(403, "Unable to create comment because issue is locked.")
         return 201, self._comment_json(self._state.add_comment(int(number), self._text(), self._state.viewer[0]))
 
     def edit_comment(self, number: str) -> tuple[int, Any]:
@@ -386,7 +437,7 @@ class _Api:
         return {"data": None, "errors": [{"type": "INVALID", "message": "this server only knows `viewer`"}]}
 
     def _repo(self) -> Json:
-        name = self._state.repository
+        name = self._state.renamed_to or self._state.repository
         owner = self._user(name.split("/")[0])
         return github_json.repository(self._api, self._github.web_url, name, owner, self._state.default_branch)
 

@@ -1,0 +1,241 @@
+"""What passes by itself is waited out: how long, how often, and never a second write of what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from stepflow.boundary.apply import apply_effects
+from stepflow.boundary.github_writer import GitHubWriter
+from stepflow.boundary.patience import Patience
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.writer import WriteFailed
+from stepflow.domain.effect import EffectStatus
+from stepflow.domain.json import JsonObject
+from stepflow.domain.words import CloseBy, Outcome
+from tests.boundary.agents import agent, facts, result, settings
+from tests.boundary.conftest import TOKEN
+from tests.boundary.recording_writer import RecordingPusher
+from tests.boundary.test_boundary_wire import ALLOWED, EVERYTHING, WRITES, assert_written_once
+from tests.servers.github_api import GitHubServer
+
+NOW = 1_700_000_000.0
+
+
+class StillClock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return NOW + sum(self.slept)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+class Waiting:
+    """A patience with what it noted, and a writer that has it."""
+
+    def __init__(self, github: GitHubServer, deadline: float | None = None) -> None:
+        self.clock, self.notes = StillClock(), []  # type: ignore[var-annotated]
+        self.patience = Patience.of(self.clock, deadline, self.notes.append)
+        self.writer = GitHubWriter(api_url=github.api_url, repository="o/r", token=TOKEN, patience=self.patience)
+
+
+@pytest.fixture
+def waiting(github: GitHubServer) -> Iterator[Waiting]:
+    made = Waiting(github)
+    yield made
+    made.writer.close()
+
+
+def written(github: GitHubServer, waiting: Waiting) -> Outcome:
+    """A plan with every effect, applied."""
+    everything: JsonObject = EVERYTHING
+    plan = plan_effects(
+        agent(allowed_effects=ALLOWED, close_by=CloseBy.NOW),
+        facts(),
+        result(everything),
+        settings(server_url=github.web_url),
+        summary="All done.",
+        commits=CommitsInfo(count=1),
+    )
+    applied = apply_effects(
+        plan, writer=waiting.writer, pusher=RecordingPusher(), record=lambda _: None, patience=waiting.patience
+    )
+    assert {receipt.status for receipt in applied.receipts} == {EffectStatus.APPLIED}
+    return applied.outcome
+
+
+@pytest.mark.parametrize("after_write", [False, True], ids=["before the write", "after the write"])
+@pytest.mark.parametrize("status", [0, 502], ids=["dropped", "502"])
+@pytest.mark.parametrize("kind", WRITES)
+def test_a_write_whose_answer_was_lost_is_looked_for_before_it_is_written_again(
+    github: GitHubServer, waiting: Waiting, kind: str, status: int, after_write: bool
+) -> None:
+    method, path = WRITES[kind]  # type: ignore[index]
+    github.fail(method, path, status, after_write=after_write)
+    assert written(github, waiting) is Outcome.COMPLETED
+    assert_written_once(github)
+    assert waiting.clock.slept == [5.0]
+    sent = [request for request in github.requests if request.method == method and request.path.endswith(path[:-1])]
+    assert len(sent) == (1 if after_write else 2)
+
+
+@pytest.mark.parametrize(
+    ("headers", "message", "slept"),
+    [
+        ({"retry-after": "37"}, "You have exceeded a secondary rate limit", [37.0]),
+        ({"retry-after": "0"}, "whatever", [1.0]),
+        ({}, "You have exceeded a secondary rate limit. Please wait a few minutes before you try again.", [60.0]),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{NOW + 90:.0f}"}, "API rate limit exceeded", [91.0]),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{NOW - 90:.0f}"}, "API rate limit exceeded", [1.0]),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, "slow down", [60.0]),
+    ],
+)
+@pytest.mark.parametrize(("status", "request_"), [(403, ("GET", "/issues/7$")), (429, ("POST", "/comments$"))])
+def test_a_rate_limit_is_waited_out_for_as_long_as_github_says(
+    github: GitHubServer,
+    waiting: Waiting,
+    request_: tuple[str, str],
+    status: int,
+    headers: dict[str, str],
+    message: str,
+    slept: list[float],
+) -> None:
+    github.fail(*request_, status, message, headers=headers)
+    assert written(github, waiting) is Outcome.COMPLETED
+    assert waiting.clock.slept == slept
+    assert len(waiting.notes) == 1
+    assert f"waiting {slept[0]:.0f} s before try 2 of 5" in waiting.notes[0]
+    assert_written_once(github)
+
+
+def test_a_limit_without_a_time_is_given_longer_and_longer(github: GitHubServer, waiting: Waiting) -> None:
+    github.fail("GET", "/issues/7$", 429, times=3)
+    assert waiting.writer.issue(7).state == "open"
+    assert waiting.clock.slept == [60.0, 120.0, 240.0]
+
+
+def test_five_tries_are_enough_also_inside_a_look(github: GitHubServer, waiting: Waiting) -> None:
+    github.fail("POST", "/comments$", 500)
+    github.fail("GET", "/comments", 500, times=99)
+    with pytest.raises(WriteFailed, match="`comments`") as caught:
+        waiting.patience.write(
+            lambda: waiting.writer.create_comment(7, "x"), find=lambda: waiting.writer.comments(7)[0]
+        )
+    assert waiting.clock.slept == [5.0, 5.0, 10.0, 20.0, 40.0]
+    assert "githubstatus.com" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("deadline", "headers"),
+    [
+        (NOW + 600, {"retry-after": "601"}),
+        (None, {"retry-after": "901"}),
+        (NOW + 9000, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{NOW + 3000:.0f}"}),
+        (NOW - 60, {"retry-after": "121"}),
+    ],
+)
+def test_a_limit_beyond_reason_or_deadline_is_not_waited_out_and_says_when(
+    github: GitHubServer, deadline: float | None, headers: dict[str, str]
+) -> None:
+    waiting = Waiting(github, deadline)
+    github.fail("GET", "/issues/7$", 403, "API rate limit exceeded", headers=headers)
+    with pytest.raises(WriteFailed) as caught:
+        waiting.writer.issue(7)
+    assert waiting.clock.slept == []
+    assert caught.value.hint.startswith("The limit is lifted at 2023-11-1")
+    assert "UTC, too late to wait for: start the run again then" in caught.value.hint
+    waiting.writer.close()
+
+
+def test_after_the_deadline_two_minutes_are_left_for_writing(github: GitHubServer) -> None:
+    waiting = Waiting(github, NOW - 1000)
+    github.fail("GET", "/issues/7$", 500, times=4)
+    assert waiting.writer.issue(7).state == "open"
+    assert waiting.clock.slept == [5.0, 10.0, 20.0, 40.0]
+    waiting.writer.close()
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410, 422])
+def test_what_does_not_pass_is_tried_once(github: GitHubServer, waiting: Waiting, status: int) -> None:
+    github.fail("GET", ".*", status, times=99)
+    github.fail("POST", ".*", status, times=99)
+    for call in (lambda: waiting.writer.issue(7), lambda: waiting.writer.create_comment(7, "x")):
+        with pytest.raises(WriteFailed) as caught:
+            call()
+        assert caught.value.hint
+    assert (len(github.requests), waiting.clock.slept) == (2, [])
+
+
+HTML = "<!DOCTYPE html><html><body>Bad gateway</body></html>"
+ANSWERS: dict[str, dict[str, object]] = {
+    "HTML 502": {"status": 502, "content": HTML},
+    "HTML 200": {"status": 200, "content": HTML},
+    "202": {"status": 202},
+    "half a document": {"status": 200, "content": '{"number": 7, "tit'},
+    "a list": {"status": 500, "content": "[1]"},
+    "an empty list": {"status": 200, "content": "[]"},
+    "a word": {"status": 200, "content": '"hello"'},
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_that_is_not_githubs_is_asked_for_again(github: GitHubServer, waiting: Waiting, answer: str) -> None:
+    github.fail("GET", "/issues/7$", **ANSWERS[answer])  # type: ignore[arg-type]
+    assert waiting.writer.issue(7).title == "Fix the parser"
+    assert waiting.clock.slept == [5.0]
+    assert HTML not in waiting.notes[0]
+
+
+def test_a_redirected_write_is_not_taken_for_done(github: GitHubServer, waiting: Waiting) -> None:
+    github.fail("POST", "/comments$", 307, headers={"Location": f"{github.api_url}/repos/x/y/issues/7/comments"})
+    with pytest.raises(WriteFailed, match="answered 307: moved to") as caught:
+        waiting.writer.create_comment(7, "x")
+    assert "nothing is written there" in caught.value.hint
+    assert github.writes() == ["POST /api/v3/repos/o/r/issues/7/comments"]
+
+
+def test_the_requests_of_a_renamed_repository_go_to_its_new_address(github: GitHubServer, waiting: Waiting) -> None:
+    github.state.renamed_to = "o/new"
+    assert written(github, waiting) is Outcome.COMPLETED
+    assert_written_once(github)
+    assert waiting.writer.full_name() == "o/new"
+    assert sum("/repos/o/r" in request.path for request in github.requests) == 2
+
+
+def test_a_transferred_issue_is_not_followed_into_another_repository(github: GitHubServer, waiting: Waiting) -> None:
+    github.state.moved.add(7)
+    calls: list[Callable[[], object]] = [
+        lambda: waiting.writer.issue(7),
+        lambda: waiting.writer.close_issue(7),
+        lambda: waiting.writer.create_comment(7, "x"),
+    ]
+    for call in calls:
+        with pytest.raises(WriteFailed):
+            call()
+    assert not any("/repositories/" in request.path for request in github.requests)
+
+
+def test_no_request_leaves_for_another_server(github: GitHubServer, waiting: Waiting) -> None:
+    with GitHubServer(github.state, "other") as other:
+        github.state.renamed_to = "o/new"
+        for path in ("/issues/7$", "/o/r$"):
+            github.fail("GET", path, 301, headers={"Location": f"{other.api_url}/repositories/1"})
+        with pytest.raises(WriteFailed, match="answered 301"):
+            waiting.writer.issue(7)
+        assert other.requests == []
+
+
+def test_a_pull_request_that_appeared_after_the_look_is_taken_as_ours(github: GitHubServer, waiting: Waiting) -> None:
+    opened = waiting.writer.create_pull_request(
+        branch="stepflow/fixer/issue-7", base="main", title="t", body="b", draft=True
+    )
+    github.fail("GET", "/pulls", 200, content="[]")
+    assert written(github, waiting) is Outcome.COMPLETED
+    assert [pull["number"] for pull in github.state.pulls] == [opened.number]
