@@ -18,7 +18,7 @@ from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, judge_ch
 from stepflow.boundary.git import Git, Remote, TooMuch
 from stepflow.boundary.git_errors import GitFailed
 from stepflow.boundary.outlet import Outlet
-from stepflow.boundary.remote_branch import push_commit
+from stepflow.boundary.remote_branch import OwnSigns, push_commit
 from stepflow.boundary.tree_diff import REMOVED, changed_entries
 from stepflow.boundary.writer import Pushed, Refused
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
@@ -84,7 +84,7 @@ class BundlePush:
             except TooMuch as exc:
                 raise Refused(f"refused: the commits are too large to be looked at ({exc})") from exc
             commit = self._rewrite(git, commits, author)
-            return push_commit(git, remote.url, branch, commit, replaces=replaces)
+            return push_commit(git, remote.url, branch, commit, replaces=replaces, signs=self._signs(author))
 
     def _checked(self, git: Git) -> tuple[_Commit, ...]:
         """The commits of the bundle, parents first, when they may leave."""
@@ -145,6 +145,14 @@ class BundlePush:
             for role in ("AUTHOR", "COMMITTER")
             for key, value in (("NAME", author.login), ("EMAIL", self._address(author)), ("DATE", f"@{time} +0000"))
         }
+
+    def _signs(self, author: Account) -> OwnSigns | None:
+        """By what our commits of earlier runs are known; without an issue every run has a branch of its own."""
+        if self.issue is None:
+            return None
+        trailers = {"Stepflow-Agent": self.agent, **self._issue_trailer}
+        lines = frozenset(f"{key}: {value}" for key, value in trailers.items())
+        return OwnSigns(committer=self._address(author), trailers=lines)
 
     def _address(self, author: Account) -> str:
         """The address that GitHub gives the bot."""

@@ -32,11 +32,23 @@ class Choice:
     done: bool = False
 
 
-def push_commit(git: Git, url: str, branch: str, commit: str, *, replaces: str | None) -> Pushed:
-    """Push the commit; once more, to another branch, if somebody was faster."""
+@dataclass(frozen=True, kw_only=True)
+class OwnSigns:
+    """What a commit of ours for this agent and issue carries: our account's address as its committer's, and these
+    lines in its last paragraph. Whoever changes or adds a commit becomes its committer."""
+
+    committer: str
+    trailers: frozenset[str]
+
+
+def push_commit(
+    git: Git, url: str, branch: str, commit: str, *, replaces: str | None, signs: OwnSigns | None = None
+) -> Pushed:
+    """Push the commit; once more, to another branch, if somebody was faster. Without `signs` only a branch that stands
+    at `replaces` is ours."""
 
     def is_ours(tip: str) -> bool:
-        return tip == replaces
+        return tip == replaces or (signs is not None and _carries(git, url, tip, signs))
 
     try:
         return _push(git, url, branch, commit, is_ours)
@@ -75,6 +87,14 @@ def _push(git: Git, url: str, branch: str, commit: str, is_ours: Callable[[str],
         lease = f"--force-with-lease={HEADS}{choice.branch}:{choice.expected}"
         git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, url, f"{commit}:{HEADS}{choice.branch}")
     return Pushed(branch=choice.branch, commit=commit)
+
+
+def _carries(git: Git, url: str, tip: str, signs: OwnSigns) -> bool:
+    """An earlier run may have been cut off between its push and the comment that would name its commit."""
+    git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", url, tip)
+    committer, _, message = git.run("log", "-1", "--format=%ce%n%B", tip).decode(errors="replace").partition("\n")
+    last = message.strip().rpartition("\n\n")[2]
+    return committer == signs.committer and signs.trailers <= set(last.splitlines())
 
 
 def _remote_branches(git: Git, url: str, branch: str) -> tuple[dict[str, str], str]:

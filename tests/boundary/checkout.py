@@ -22,13 +22,14 @@ class Checkout:
         self.base = self.commit("Start")
         self.git("push", "--quiet", str(origin), "main")
 
-    def git(self, *args: str, stdin: bytes = b"", check: bool = True) -> str:
+    def git(self, *args: str, stdin: bytes = b"", check: bool = True, committer: str = "") -> str:
         environment = {
             "PATH": PATH,
             "HOME": str(self.folder.parent),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": os.devnull,
             **{f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in MODEL.items()},
+            **({"GIT_COMMITTER_EMAIL": committer} if committer else {}),
         }
         done = subprocess.run(
             ["git", *args], cwd=self.folder, env=environment, input=stdin, capture_output=True, check=False
@@ -41,7 +42,7 @@ class Checkout:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
 
-    def commit(self, message: str = "Work") -> str:
+    def commit(self, message: str = "Work", *, committer: str = "") -> str:
         self.git("add", "--all")
         self.git(
             "commit",
@@ -52,6 +53,7 @@ class Checkout:
             "-F",
             "-",
             stdin=message.encode(),
+            committer=committer,
         )
         return self.git("rev-parse", "HEAD")
 

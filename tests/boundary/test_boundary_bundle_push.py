@@ -162,12 +162,32 @@ def test_a_branch_that_somebody_else_pushed_to_is_left_alone(push: Pushing, chec
     assert branches(origin) == {"main": checkout.base, BRANCH: human, f"{BRANCH}-2": third.commit}
 
 
-def test_without_a_comment_of_ours_no_branch_is_ever_overwritten(push: Pushing, checkout: Checkout) -> None:
+def test_a_branch_whose_run_was_cut_off_before_its_comment_is_known_by_its_commit(
+    push: Pushing, checkout: Checkout, origin: Path
+) -> None:
     checkout.write("a.txt", "first\n")
     checkout.commit()
     push()
-    assert push(run_id="run-2").branch == f"{BRANCH}-2"
-    assert push(run_id="run-3").branch == f"{BRANCH}-3"
+    second = push(run_id="run-2")
+    assert branches(origin) == {"main": checkout.base, BRANCH: second.commit}
+
+
+@pytest.mark.parametrize("other", ["committer", "agent", "issue", "no trailers"])
+def test_without_a_comment_of_ours_a_commit_that_is_not_all_ours_is_never_overwritten(
+    push: Pushing, checkout: Checkout, origin: Path, other: str
+) -> None:
+    """Whoever amends or rebases our commit becomes its committer, also where the message stays."""
+    agent, issue = ("another" if other == "agent" else "fixer"), (8 if other == "issue" else 7)
+    trailers = f"Stepflow-Agent: {agent}\nStepflow-Run: x\nStepflow-Issue: {issue}"
+    address = "human@x.org" if other == "committer" else f"{BOT.id}+{BOT.login}@users.noreply.127.0.0.1"
+    checkout.write("a.txt", "human\n")
+    human = checkout.commit("Work" if other == "no trailers" else f"Work\n\n{trailers}", committer=address)
+    assert checkout.git("log", "-1", "--format=%ce", human) == address
+    checkout.git("push", "--quiet", str(origin), f"HEAD:{BRANCH}")
+    checkout.write("a.txt", "ours\n")
+    checkout.commit()
+    pushed = push()
+    assert branches(origin) == {"main": checkout.base, BRANCH: human, f"{BRANCH}-2": pushed.commit}
 
 
 def test_the_default_branch_is_never_pushed_to(checkout: Checkout, origin: Path, push: Pushing) -> None:
