@@ -30,31 +30,38 @@ from stepflow.run.ending import outcome_of
 from stepflow.toolbox import close_process, wipe_variables
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import MutableMapping, Sequence
 
     from stepflow.domain.problem import Problem
     from stepflow.ports import Clock
 
 
-def main() -> int:
-    """The container's entry point: nobody else on the machine can look into this process from here on."""
+def main(early: Sequence[int] = ()) -> int:
+    """The container's entry point: nobody else on the machine can look into this process from here on. `early` are
+    the signals that came while the program was loaded."""
     close_process()
     environ = dict(os.environ)
     wipe_variables(secret_variables(environ, secrets_in(environ)))
-    return act(environ, sys.stdout)
+    return act(environ, sys.stdout, cancellation=Cancellation(early, for_good=True))
 
 
-def act(environ: MutableMapping[str, str], stdout: TextIO, *, clock: Clock | None = None) -> int:
+def act(
+    environ: MutableMapping[str, str],
+    stdout: TextIO,
+    *,
+    clock: Clock | None = None,
+    cancellation: Cancellation | None = None,
+) -> int:
     """Do what the inputs ask for; outputs, summary and annotations are written whatever happened.
 
     Without a clock the run takes the one that fits its model.
     """
     job = Job(environ, stdout)
-    job.mask(secrets_in(environ))
-    cancellation = Cancellation()
+    cancellation = cancellation or Cancellation()
+    cancellation.hold()
     with cancellation.listening():
+        job.mask(secrets_in(environ))
         performed = _performed(environ, job, cancellation, clock)
-        cancellation.hold()
         report = performed.report
         job.say(*problem_annotations(performed.problems), *outcome_annotation(report))
         job.write_summary(performed.summary or job_summary(report, performed.agent))
@@ -68,7 +75,9 @@ def _performed(
     """The top handler: what goes wrong before a run has its own report ends here, as one clear message."""
     asked = Asked()
     try:
-        return perform(read_runner(environ), job, cancellation, asked, clock=clock)
+        # Outside of this block a signal waits: whatever comes of the work, its end is told whole.
+        with cancellation.obeyed():
+            return perform(read_runner(environ), job, cancellation, asked, clock=clock)
     except RunCancelled as cancelled:
         return _not_begun(asked, Outcome.CANCELLED, str(cancelled))
     except DefinitionError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity, count_problems
 from stepflow.domain.words import Outcome
-from stepflow.errors import InputError
+from stepflow.errors import InputError, RunCancelled
 from stepflow.load import find_agents, validate_agent
 from stepflow.report import (
     ActionLog,
@@ -27,7 +27,7 @@ from stepflow.report import (
     problem_lines,
     problems_counted,
 )
-from stepflow.run.drive import drive_run
+from stepflow.run.drive import drive_run, leave_unbegun
 from stepflow.run.input_types import Mode
 from stepflow.run.preflight import run_preflight
 from stepflow.run.prepare import clock_for, prepare_run
@@ -89,7 +89,11 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
     if isinstance(trigger, Skip):
         return _skipped(trigger)
     asked.agent, asked.issue = trigger.agent, trigger.issue_number
-    prepared = prepare_run(_request(runner, trigger, job), now=clock.now())
+    request = _request(runner, trigger, job)
+    try:
+        prepared = prepare_run(request, now=clock.now())
+    except RunCancelled as cancelled:
+        return Performed(report=leave_unbegun(request, cancelled, clock))
     log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)
     result = drive_run(
         prepared,

@@ -31,7 +31,7 @@ def ask_patiently(track: Track, request: ModelRequest) -> ModelTurn | ModelFault
         started = track.ports.clock.now()
         answer = track.ports.model.ask(replace(request, seconds=_seconds_left(track, started)))
         if isinstance(answer, ModelTurn):
-            _record_turn(track, answer, seconds=track.ports.clock.now() - started)
+            _record_turn(track, answer, seconds=max(0.0, track.ports.clock.now() - started))
             return answer
         if answer.overflow:
             return answer

@@ -6,6 +6,7 @@ May touch: the one file it was given.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
 from pathlib import Path
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 #: most events. A machine that dies may lose it, and for a write to GitHub that would mean writing twice: these
 #: few events wait for the disk (about 0.2 ms on an SSD; on all events of a scripted run it would be most of its time).
 SYNCED = (EffectPlanned, EffectApplied, FailureReported, RunFinished)
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+_PIECE = 1024 * 1024
 
 
 class JournalFile:
@@ -50,7 +53,7 @@ class JournalFile:
             # The number of the last line, and where it ends, in bytes: one value, so that no signal parts them.
             self._written = _settle(path)
             # Readable by others: the workflow's next step uploads it as another user than the container's root.
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(path, _FLAGS, 0o644)
         except OSError as exc:
             raise _unwritable(path, exc) from exc
 
@@ -60,8 +63,13 @@ class JournalFile:
 
     def record(self, event: Event) -> Entry:
         """As `append`; gives the entry as it stands in the file, without secrets."""
-        if self._unsure:
-            self._written = self._look_again()
+        try:
+            if not os.fstat(self._fd).st_nlink:
+                self._put_back()
+            if self._unsure:
+                self._written = self._look_again()
+        except OSError as exc:
+            raise _unwritable(self._path, exc) from exc
         seq, end = self._written
         line, entry = write_line(event, seq=seq + 1, time=self._clock.now(), redact=self._redact)
         # A lone surrogate has no UTF-8 form; `\udc80` is its JSON escape and reads back as what it was.
@@ -81,16 +89,26 @@ class JournalFile:
     def _look_again(self) -> tuple[int, int]:
         """Whether the line that was being written last is whole; half of one is cut off. What is before it is known."""
         seq, end = self._written
-        try:
-            with self._path.open("r+b") as file:
-                file.seek(end)
-                left = file.read()
-                if left.endswith(b"\n"):
-                    return seq + 1, end + len(left)
-                file.truncate(end)
-        except OSError as exc:
-            raise _unwritable(self._path, exc) from exc
+        left = os.pread(self._fd, os.fstat(self._fd).st_size - end, end)
+        if left.endswith(b"\n"):
+            return seq + 1, end + len(left)
+        os.ftruncate(self._fd, end)
         return seq, end
+
+    def _put_back(self) -> None:
+        """Somebody removed the file. What was written is still there behind the open descriptor."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = os.open(self._path, _FLAGS | os.O_EXCL, 0o644)
+        try:
+            at = 0
+            while piece := os.pread(self._fd, _PIECE, at):
+                _write_all(new, piece)
+                at += len(piece)
+        except BaseException:
+            os.close(new)
+            raise
+        os.close(self._fd)
+        self._fd = new
 
     def close(self) -> None:
         """Give the file back; closing twice is fine."""
@@ -130,7 +148,8 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _unwritable(path: Path, exc: OSError) -> StepflowError:
-    if isinstance(exc, PermissionError | FileNotFoundError | IsADirectoryError | NotADirectoryError):
+    closed = isinstance(exc, PermissionError | FileNotFoundError | IsADirectoryError | NotADirectoryError)
+    if closed or exc.errno == errno.EROFS:
         return InputError(f"The journal {path} cannot be opened: {exc.strerror}.", hint="Choose another run folder.")
     return StepflowError(
         f"The journal {path} cannot be written: {exc.strerror}.",

@@ -1,6 +1,6 @@
 """Shows people: events → report, log, summary, graph, annotations (house.md "Rooms"). Returns text, touches nothing."""
 
-from stepflow.report.advice import advice, next_step
+from stepflow.report.advice import BUG, advice, next_step
 from stepflow.report.annotations import annotation, outcome_annotation, problem_annotations
 from stepflow.report.collect import collect_report
 from stepflow.report.comment import comment_summary, removed_part
@@ -27,6 +27,7 @@ from stepflow.report.watch import ActionLog, TerminalLog, folded_traceback
 from stepflow.report.words import final_words
 
 __all__ = [
+    "BUG",
     "ActionLog",
     "FlowGraph",
     "GraphEdge",

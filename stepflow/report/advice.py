@@ -80,6 +80,14 @@ ADVICE_OF_CODE: dict[str, str] = {
 }
 
 
+#: How the reason of a run names a bug of ours; `internal_error` without it is a machine that cannot go on.
+BUG = "an error of stepflow itself"
+MACHINE = (
+    "Do what the reason says, then put the label on again to start anew; what was written down until then is in the "
+    "run folder's journal."
+)
+
+
 def advice(outcome: Outcome, code: str | None = None) -> str:
     """What a person should do after this outcome; a code may know better."""
     return ADVICE_OF_CODE.get(code or "", ADVICE[outcome])
@@ -87,6 +95,8 @@ def advice(outcome: Outcome, code: str | None = None) -> str:
 
 def next_step(report: RunReport) -> str:
     """The same for a whole report: a success depends on what was written."""
+    if report.outcome is Outcome.INTERNAL_ERROR and BUG not in report.reason:
+        return MACHINE
     if not report.success or not report.effects:
         return advice(report.outcome, report.code)
     if all(effect.status is EffectStatus.PLANNED for effect in report.effects):

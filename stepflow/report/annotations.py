@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import Outcome
-from stepflow.report.advice import advice
+from stepflow.report.advice import next_step
 from stepflow.report.plain import cut, harmless
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def outcome_annotation(report: RunReport) -> tuple[str, ...]:
     if report.success:
         return ()
     level = "notice" if report.outcome is Outcome.SKIPPED else "error"
-    what = f"{report.reason}\n{advice(report.outcome, report.code)}"
+    what = f"{report.reason}\n{next_step(report)}"
     return (annotation(level, what, title=f"{report.agent or 'stepflow'}: {report.outcome}"),)
 
 

@@ -58,7 +58,7 @@ class Story:
         """Iterations, money, tokens and minutes so far, each against its limit if it has one."""
         limits, state = self._limits, self._state
         cost = usd(state.cost_usd) + (" and unpriced turns" if state.unpriced else "")
-        minutes = f"{((now or self._now) - self._began) / 60:.1f}"
+        minutes = f"{max(0.0, (now or self._now) - self._began) / 60:.1f}"
         deadline = (limits.deadline - self._began) / 60 if limits and limits.deadline is not None else None
         parts = (
             _against(f"iteration {state.iteration}", str(self._iterations or "")),

@@ -13,31 +13,39 @@ from typing import TYPE_CHECKING
 from stepflow.errors import RunCancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Cancellation:
-    """Turns a signal into `RunCancelled`, wherever the main thread is; only once, so that the end can be written."""
+    """Turns a signal into `RunCancelled`, wherever the main thread is; only once, so that the end can be written.
 
-    def __init__(self) -> None:
+    `early` are the numbers of signals that came while nobody listened yet. `for_good`: the process ends soon after the
+    context, and no signal may change its exit code on the way there.
+    """
+
+    def __init__(self, early: Sequence[int] = (), *, for_good: bool = False) -> None:
         self._held = False
         self._asked: str | None = None
+        self._early, self._for_good = early, for_good
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Listen until the block ends, then give the signals back to whoever had them."""
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         try:
+            for number in self._early:
+                self._on_signal(number, None)
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in () if self._for_good else before.items():
                 signal.signal(number, handler)
 
     def hold(self) -> None:
-        """From here on a signal only counts where `check` asks: what has begun is never left half done."""
+        """From here on a signal only counts where `check` asks: what has begun is never left half done. Held before
+        the context is opened, signals are so from its first moment on."""
         self._held = True
 
     @contextmanager

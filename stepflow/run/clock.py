@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 
 class SystemClock:
-    """The machine's time."""
+    """The machine's time when the clock was made, and the seconds since: somebody who sets the machine's clock moves
+    neither a deadline nor an event, and no duration is negative."""
+
+    def __init__(self) -> None:
+        self._began = time.time() - time.monotonic()
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        return time.time()
+        return self._began + time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
+from stepflow.errors import StepflowError
 from stepflow.journal import iter_journal
 from stepflow.report import ReportFacts, collect_report, comment_summary
 
@@ -27,10 +28,12 @@ def journal_path(prepared: Prepared) -> Path:
     return prepared.request.folder / "journal.jsonl"
 
 
-def collect_run(prepared: Prepared) -> RunReport:
-    """Everything that the journal and the request know."""
+def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
+    """Everything that the journal and the request know; the `ending` counts where the journal could not take it."""
     request, agent = prepared.request, prepared.agent
-    facts = ReportFacts(
+    known = ReportFacts(outcome=ending.outcome, reason=ending.reason) if ending else ReportFacts()
+    facts = replace(
+        known,
         run_id=request.run_id,
         agent=agent.name,
         problems=agent.problems,
@@ -38,7 +41,12 @@ def collect_run(prepared: Prepared) -> RunReport:
         run_folder=str(request.folder),
         host_run_folder=request.host_folder,
     )
-    return collect_report(iter_journal(journal_path(prepared)), agent, facts=facts)
+    try:
+        return collect_report(iter_journal(journal_path(prepared)), agent, facts=facts)
+    except StepflowError:
+        if ending is None:
+            raise
+        return collect_report((), agent, facts=facts)
 
 
 def pushed_commit(report: RunReport) -> str:

@@ -6,33 +6,38 @@ May touch: the run folder; everything else through the real parts that `stages.p
 
 from __future__ import annotations
 
-import json
+import errno
 import traceback
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted
-from stepflow.domain.event import FlowEnded, Noted, RunFinished
+from stepflow.domain.event import Entry, FlowEnded, Noted, RunFinished
 from stepflow.domain.report import AgentResult
 from stepflow.domain.words import Outcome
-from stepflow.errors import InputError, RunCancelled, StepflowError
+from stepflow.errors import RunCancelled, StepflowError
 from stepflow.journal import Fanout, JournalFile
 from stepflow.llm import Expect
-from stepflow.report import report_json
+from stepflow.report import BUG, ReportFacts, collect_report
 from stepflow.run.collect import collect_run, journal_path
 from stepflow.run.ending import Ending, outcome_of
 from stepflow.run.finish import Finish, Work, tell_failure
+from stepflow.run.folder import make_folder, write_reports
 from stepflow.run.log import LogFile
 from stepflow.run.stages import facts_of, run_stages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
-    from stepflow.domain.event import Entry
+    from stepflow.domain.event import Event
+    from stepflow.domain.report import RunReport
     from stepflow.ports import Clock, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.prepare import Prepared
+    from stepflow.run.request import RunRequest
+
+#: What keeps a file from being written or made that no change of ours could: the disk is full or cannot be written.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 
 
 def drive_run(
@@ -43,19 +48,18 @@ def drive_run(
     listeners: Sequence[Callable[[Entry], None]] = (),
 ) -> AgentResult:
     """Run the stages, write every event down, and give the result, whatever happened."""
+    # A signal strikes inside the stages alone: what stands around them is never left half done.
+    cancellation.hold()
     request = prepared.request
-    folder = request.folder
-    redact = request.redactor
+    make_folder(request.folder)
     with (
         prepared.resources,
-        _opened(folder),
-        JournalFile(journal_path(prepared), clock, redact=redact) as file,
-        LogFile(folder / "log.jsonl", prepared.agent.log_format) as log,
+        JournalFile(journal_path(prepared), clock, redact=request.redactor) as file,
+        LogFile(request.folder / "log.jsonl", prepared.agent.log_format) as log,
     ):
         place = Place()
         journal = Fanout(file, place, log, *listeners)
         ending = guarded(lambda: run_stages(prepared, journal, clock, cancellation), journal, place)
-        cancellation.hold()
         if ending.untold:
             finish = Finish(
                 prepared=prepared,
@@ -66,17 +70,53 @@ def drive_run(
                 clock=clock,
             )
             guarded(lambda: tell_failure(finish, ending), journal, place)
-        success = ending.outcome is Outcome.COMPLETED
-        journal.append(RunFinished(outcome=ending.outcome, reason=ending.reason, success=success))
-    report = collect_run(prepared)
-    _write(folder / "report.json", report_json(report))
-    _write(folder / "effects.json", {"effects": report_json(report)["effects"]})
-    if prepared.recording is not None and request.inputs.record:
-        recorded = prepared.recording.to_yaml(Expect(outcome=report.outcome))
-        path = folder / request.inputs.record
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(redact(recorded), encoding="utf-8")
+        finished = RunFinished(
+            outcome=ending.outcome, reason=ending.reason, success=ending.outcome is Outcome.COMPLETED
+        )
+        told = _written(journal, finished)
+    aloud = Aloud(listeners, clock)
+    if not told:
+        aloud.say(finished)
+    report = collect_run(prepared, ending)
+    for problem in (*log.problems, *write_reports(request.folder, report, _recorded(prepared, report))):
+        aloud.say(Noted(level="error", message=request.redactor(problem)))
     return AgentResult.of(report)
+
+
+class Aloud:
+    """Tells listeners what can no longer be written down."""
+
+    def __init__(self, listeners: Sequence[Callable[[Entry], None]], clock: Clock) -> None:
+        self._listeners, self._clock = listeners, clock
+
+    def say(self, event: Event) -> None:
+        """Tell it, under the number 0."""
+        for listener in self._listeners:
+            listener(Entry(seq=0, time=self._clock.now(), event=event))
+
+
+def leave_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) -> RunReport:
+    """The run folder of a run that a signal ended before it began, where no earlier run has left one."""
+    path = request.folder / "journal.jsonl"
+    reason = f"Before the run: {cancelled}"
+    finished = RunFinished(outcome=Outcome.CANCELLED, reason=reason, success=False)
+    facts = ReportFacts(
+        run_id=request.run_id,
+        agent=request.trigger.agent,
+        issue=request.trigger.issue_number,
+        reason=reason,
+        run_folder=str(request.folder),
+        host_run_folder=request.host_folder,
+    )
+    report = collect_report((Entry(seq=1, time=clock.now(), event=finished),), facts=facts)
+    with suppress(StepflowError):
+        # Nothing is lost without it: there is nothing yet to go on with.
+        make_folder(request.folder)
+        if not path.exists():
+            with JournalFile(path, clock, redact=request.redactor) as journal:
+                journal.append(finished)
+            tuple(write_reports(request.folder, report, {}))
+    return report
 
 
 class Place:
@@ -104,25 +144,31 @@ def guarded(work: Callable[[], Ending], journal: Journal, place: Place) -> Endin
     except StepflowError as error:
         return Ending(outcome=outcome_of(error), reason=f"{place.words}: {error}", untold=True)
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
-        journal.append(Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
-        told = f"{place.words}: an error of stepflow itself: {type(bug).__name__}: {bug}"
+        if isinstance(bug, OSError) and bug.errno in NO_ROOM:
+            return Ending(outcome=Outcome.INTERNAL_ERROR, reason=f"{place.words}: {_no_room(bug)}", untold=True)
+        _written(journal, Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
+        told = f"{place.words}: {BUG}: {type(bug).__name__}: {bug}"
         return Ending(outcome=Outcome.INTERNAL_ERROR, reason=told, untold=True)
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[None]:
-    """The run folder, made with its parents."""
+def _written(journal: Journal, event: Event) -> bool:
+    """Write the last things down where that is still possible: a journal that cannot be written ends a run, not its
+    end."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise InputError(
-            f"the run folder {folder} cannot be made: {exc.strerror}.",
-            hint="Set the input run-folder, or RUNNER_TEMP, to a place where this process may write.",
-        ) from exc
-    yield
+        journal.append(event)
+    except StepflowError:
+        return False
+    return True
 
 
-def _write(path: Path, document: object) -> None:
-    # A lone surrogate, which only JSON can spell, stays spelled as JSON does.
-    text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+def _no_room(error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    return f"this machine cannot write{where}: {error.strerror}. Free space on its disks, then start the run again."
+
+
+def _recorded(prepared: Prepared, report: RunReport) -> dict[str, str]:
+    """The scenario that the input `record` asks for."""
+    if prepared.recording is None or not prepared.request.inputs.record:
+        return {}
+    text = prepared.recording.to_yaml(Expect(outcome=report.outcome))
+    return {prepared.request.inputs.record: prepared.request.redactor(text)}

@@ -49,7 +49,8 @@ SHOWN_TAIL = 1000
 def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation) -> Ending:
     """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub."""
     request = prepared.request
-    _install(request, journal)
+    with cancellation.obeyed():
+        _install(request, journal)
     with open_sandbox(request, toolbox_options(request), cancellation, warn=_credentials_noted(journal)) as sandbox:
         toolbox = sandbox.toolbox
         facts = facts_of(prepared, base_commit=toolbox.tree().commit)
@@ -196,6 +197,8 @@ def _collect(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Jou
         except BoundaryError as error:
             # How the flow ended stands; whether that matters is for the boundary to say.
             problem = str(error)
+        except OSError as error:
+            problem = f"The commits cannot be kept in {path}: {error.strerror}."
     work = Work(
         problem=problem,
         commits=bundle.commits if bundle else 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import tempfile
 import tracemalloc
 from contextlib import contextmanager
 from dataclasses import replace
@@ -250,6 +251,29 @@ def test_a_folder_in_the_journals_place_is_refused_on_reading_and_writing(tmp_pa
         read_journal(tmp_path)
     with pytest.raises(InputError, match="cannot be opened"):
         JournalFile(tmp_path / "no" / "such" / "folder", clock)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody whom a mode keeps out")
+def test_a_folder_that_may_not_be_written_is_refused_with_what_to_do(clock):
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        os.seteuid(12345)
+        try:
+            with pytest.raises(InputError, match=r"cannot be opened: Permission denied\. Choose another run folder"):
+                JournalFile(Path(folder) / "j", clock)
+        finally:
+            os.seteuid(0)
+
+
+def test_a_file_that_is_removed_comes_back_whole_with_the_next_event(tmp_path, clock):
+    path = tmp_path / "run" / "j"
+    path.parent.mkdir()
+    with JournalFile(path, clock) as journal:
+        journal.append(START)
+        path.unlink()
+        path.parent.rmdir()
+        journal.append(NOTE)
+    assert [(entry.seq, entry.event) for entry in read_journal(path)] == [(1, START), (2, NOTE)]
 
 
 @contextmanager

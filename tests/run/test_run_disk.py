@@ -1,0 +1,123 @@
+"""A disk that is full, a run folder that goes away, a clock that is set back: an outcome, a message, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from stepflow.domain.attempt_event import StepAnswered
+from stepflow.domain.event import EffectPlanned, Entry, RunFinished
+from stepflow.domain.words import Outcome
+from stepflow.journal import read_journal
+from stepflow.report import final_words
+from stepflow.run.clock import RehearsalClock, SystemClock
+from tests.run.place import Place
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture(autouse=True)
+def limit_back() -> Iterator[None]:
+    """What a test does to the largest file that this process may write ends with it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def full_at(place: Place, kind: type, *, room: int = 20) -> Callable[[Entry], None]:
+    """A listener that lets no file of this process grow beyond the journal's size and so many bytes, as a full disk
+    would, from the first event of a kind on."""
+
+    def listen(entry: Entry) -> None:
+        if isinstance(entry.event, kind):
+            size = (place.folder / "journal.jsonl").stat().st_size if room else 0
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, resource.RLIM_INFINITY))
+
+    return listen
+
+
+def test_a_disk_that_is_full_ends_the_run_with_a_message_and_a_whole_journal(place: Place) -> None:
+    heard: list[Entry] = []
+    result = place.run(full_at(place, StepAnswered), heard.append)
+    assert result.report.outcome is Outcome.INTERNAL_ERROR
+    assert result.reason.startswith("Flow loop: The journal ")
+    assert "File too large. Free space on the disk of the run folder" in result.reason
+    written = read_journal(place.folder / "journal.jsonl")
+    assert [entry.event.event for entry in written][-1] == "step_output"
+    assert isinstance(heard[-1].event, RunFinished)
+    assert [entry for entry in heard if entry.seq] == list(written)
+    told = "\n".join((*place.log, *final_words(result.report)))
+    assert "Traceback" not in told
+    assert "✗ internal_error: Flow loop: The journal" in told
+    assert "Do what the reason says" in told
+    assert "fault of stepflow" not in told
+    assert json.loads((place.folder / "report.json").read_text())["outcome"] == "internal_error"
+
+
+def test_a_disk_that_is_full_at_the_very_end_does_not_change_how_the_run_ended(place: Place) -> None:
+    result = place.run(full_at(place, EffectPlanned, room=600))
+    assert result.report.outcome is Outcome.COMPLETED
+    assert result.success
+    assert "Traceback" not in "\n".join(place.log)
+
+
+def test_reports_that_cannot_be_written_are_told_and_nothing_else_suffers(place: Place) -> None:
+    result = place.run(full_at(place, RunFinished, room=0))
+    assert result.report.outcome is Outcome.COMPLETED
+    assert f"[Run] {place.folder}/report.json could not be written: File too large" in "\n".join(place.log)
+    assert read_journal(place.folder / "journal.jsonl")[-1].event.event == "run_finished"
+
+
+def test_a_log_that_cannot_be_written_ends_only_the_log(place: Place) -> None:
+    place.folder.mkdir()
+    (place.folder / "log.jsonl").symlink_to("/dev/full")
+    result = place.run()
+    assert result.report.outcome is Outcome.COMPLETED
+    assert f"[Run] {place.folder}/log.jsonl could not be written any more: No space left on device" in place.log
+
+
+def test_a_run_folder_that_is_removed_comes_back_with_all_that_was_written(place: Place) -> None:
+    heard: list[Entry] = []
+
+    def remove(entry: Entry) -> None:
+        if isinstance(entry.event, StepAnswered):
+            shutil.rmtree(place.folder)
+
+    result = place.run(remove, heard.append)
+    assert result.report.outcome is Outcome.COMPLETED
+    assert read_journal(place.folder / "journal.jsonl") == tuple(entry for entry in heard if entry.seq)
+    assert json.loads((place.folder / "report.json").read_text())["outcome"] == "completed"
+    assert any("log.jsonl was removed during the run" in line for line in place.log)
+
+
+class JumpingClock(RehearsalClock):
+    """A clock that somebody sets back by an hour each time that it is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = 0
+
+    def now(self) -> float:
+        self.looked += 1
+        return super().now() - 3600 * self.looked
+
+
+def test_a_clock_that_goes_backwards_makes_no_negative_duration(place: Place) -> None:
+    result = place.run(clock=JumpingClock())
+    assert result.report.outcome is Outcome.COMPLETED
+    durations = [event["seconds"] for event in place.events() if "seconds" in event]
+    assert durations
+    assert min(durations) >= 0
+    assert result.report.seconds >= 0
+    assert min(line.seconds for line in result.report.history) >= 0
+    assert not any("-" in line and " min" in line for line in place.log)
+
+
+def test_the_runs_clock_begins_with_the_machines_and_only_goes_forward() -> None:
+    clock = SystemClock()
+    times = [clock.now() for _ in range(100)]
+    assert times == sorted(times)
