@@ -23,7 +23,8 @@ from stepflow.load.graph import Named, check_entries, check_reached, reached_fro
 from stepflow.load.registry_names import to_new_names
 from stepflow.load.run_variables import run_variables
 from stepflow.load.shapes import read_shape
-from stepflow.load.validators import Declared, ValidationDesk, entry_of
+from stepflow.load.validator_entries import Declared
+from stepflow.load.validators import ValidationDesk, entry_of
 from stepflow.load.variables import supply_of
 from stepflow.prompt import handoff_variable
 

@@ -24,7 +24,8 @@ from stepflow.load.registry_file import REGISTRY_CODES, GateRegistry
 from stepflow.load.registry_names import to_new_names
 from stepflow.load.shapes import read_shape
 from stepflow.load.steps import check_steps
-from stepflow.load.validators import Declared, ValidationDesk, entry_of
+from stepflow.load.validator_entries import Declared
+from stepflow.load.validators import ValidationDesk, entry_of
 from stepflow.load.variables import check_variables, supply_of
 
 if TYPE_CHECKING:
