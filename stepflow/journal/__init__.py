@@ -18,3 +18,6 @@ __all__ = [
     "safe_point",
     "turn_of",
 ]
+from stepflow.journal.snapshots import SnapshotStore
+
+__all__ = ["Fanout", "JournalFile", "JournalReader", "MemoryJournal", "SnapshotStore", "journal_schema", "read_journal"]

@@ -26,6 +26,7 @@ from stepflow.toolbox.lending import Loan
 from stepflow.toolbox.options import ToolboxOptions
 from stepflow.toolbox.reach import reach
 from stepflow.toolbox.settling import settle_request
+from stepflow.toolbox.snapshots import SnapshotPort
 from stepflow.toolbox.surroundings import interpreter_programs, private_folder
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Toolbox:
         self._found = found
         self.checkout = checkout
         self._ending = contextlib.ExitStack()
+        #: The checkout's snapshots, taken and put back.
+        self.snapshots = SnapshotPort(connection, found.options.grace)
 
     @classmethod
     def start(cls, checkout: Path, *, options: ToolboxOptions | None = None) -> Toolbox:

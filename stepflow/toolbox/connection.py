@@ -22,7 +22,7 @@ from stepflow.toolbox.inner import wire
 from stepflow.toolbox.inner.processes import kill_descendants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from stepflow.domain.json import JsonObject
 
@@ -68,10 +68,20 @@ class Connection:
         """Whether the program has ended by itself and says that nothing of what it had started is alive."""
         return self._process.returncode == 0
 
+    @property
+    def usable(self) -> bool:
+        """False once it was interrupted, failed or closed."""
+        return not self._broken
+
     def ask(
-        self, request: JsonObject, *, timeout: float, sink: Callable[[bytes], object] | None = None
+        self,
+        request: JsonObject,
+        *,
+        timeout: float,
+        sink: Callable[[bytes], object] | None = None,
+        payload: Iterable[bytes] = (),
     ) -> dict[str, object]:
-        """Send a request and wait for its answer; raw bytes that come before it go to the sink.
+        """Send a request with raw bytes after it, and wait for its answer; raw bytes before that go to the sink.
 
         An exception that arrives meanwhile, a cancellation above all, leaves a connection that can only be closed.
         """
@@ -82,6 +92,8 @@ class Connection:
         op = str(request["op"])
         try:
             self._send(wire.pack(wire.JSON, json.dumps(request).encode()), deadline, op)
+            for piece in payload:
+                self._send(wire.pack(wire.RAW, piece), deadline, op)
             answer = self._receive(deadline, op, sink)
         except wire.WireError as exc:
             raise self._failed(f"The pipe to the toolbox cannot carry `{op}`: {exc}.") from exc

@@ -1,6 +1,7 @@
 """The toolbox program: settles, then answers one request after the other until the pipe closes.
 
-Takes: frames on standard input. Gives: one JSON frame per request on standard output, a bundle's bytes before it.
+Takes: frames on standard input. Gives: one JSON frame per request on standard output, the bytes of a bundle or of a
+snapshot before it.
 May touch: everything below it; at the end, however it comes, it kills all that it has started.
 """
 
@@ -24,6 +25,7 @@ from .places import Refusal
 from .repository import bundle, head_tree, look_at_tree
 from .settle import CannotSettle, Settings, scopes_signals, settle
 from .shell import Shell, ShellRefusal
+from .snapshots import Snapshots
 from .worker import run_worker
 
 if TYPE_CHECKING:
@@ -58,10 +60,10 @@ def main() -> int:
         return 0
     if os.getppid() != parent:
         return 0
-    supervisor = _Supervisor(settings, scoped=scopes_signals(facts))
+    supervisor = _Supervisor(settings, requests, scoped=scopes_signals(facts))
     signal.signal(signal.SIGTERM, partial(supervisor.on_termination, parent))
     wire.send(_ANSWERS, facts)
-    return supervisor.serve(requests)
+    return supervisor.serve()
 
 
 class _Requests:
@@ -72,27 +74,32 @@ class _Requests:
 
     def wait(self) -> Mapping[str, object]:
         """The next request; raises `ParentGone` at the end of the pipe."""
+        return wire.unpack(self.wait_raw())
+
+    def wait_raw(self) -> bytes:
+        """The next frame's payload."""
         while not (frame := self._frames.take()):
             data = os.read(_REQUESTS, _PIECE)
             if not data:
                 raise ParentGone
             self._frames.feed(data)
-        return wire.unpack(frame[1])
+        return frame[1]
 
 
 class _Supervisor:
-    def __init__(self, settings: Settings, *, scoped: bool) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, requests: _Requests, *, scoped: bool) -> None:
+        self._settings, self._requests = settings, requests
         self._family = Family(request_fd=_REQUESTS, limits=settings.limits, without=settings.without, scoped=scoped)
         self._shell: Shell | None = None
         self._footing = footing(settings.checkout)
+        self._snapshots = Snapshots(self._family, settings.checkout)
 
-    def serve(self, requests: _Requests) -> int:
+    def serve(self) -> int:
         """Answer until the pipe closes; 0 says that nothing is left alive then."""
         left: tuple[int, ...] = ()
         try:
             while True:
-                wire.send(_ANSWERS, self._answer(requests.wait()))
+                wire.send(_ANSWERS, self._answer(self._requests.wait()))
         except (ParentGone, BrokenPipeError):
             pass
         finally:
@@ -125,6 +132,11 @@ class _Supervisor:
             case "bundle":
                 self._drop_shell()
                 return _or_problem(lambda: self._bundle(str(request["base"]), int(str(request["limit"]))))
+            case "take_snapshot":
+                return _or_problem(lambda: self._snapshots.take(request, partial(wire.send_raw, _ANSWERS)))
+            case "restore_snapshot":
+                self._drop_shell()
+                return _or_problem(lambda: self._snapshots.restore(request, self._requests.wait_raw))
             case other:
                 return {"problem": f"the toolbox knows no request {other!r}"}
 

@@ -1,0 +1,107 @@
+"""A snapshot's manifest as a file: what changed since the snapshot before it.
+
+Takes: the bytes of a manifest. Gives: a `Manifest`, checked, or `InputError`.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from stepflow.domain.json import JsonObject
+from stepflow.errors import InputError
+
+VERSION = 1
+Shape = TypeVar("Shape")
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Mode = Annotated[int, Field(ge=0, le=0o777)]
+#: What became of a path since the base; bytes of names and targets are written as Latin-1.
+EntryValue = (
+    tuple[Literal["file"], Mode, Digest, int]
+    | tuple[Literal["base", "folder"], Mode]
+    | tuple[Literal["link", "left out"], str]
+    | tuple[Literal["gone"]]
+)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GitPart(_Strict):
+    """HEAD's branch (empty when it is detached), its commit (empty when there is none), the index in pieces."""
+
+    head: str
+    commit: str
+    index: tuple[Digest, ...] | None
+    index_mtime: int
+
+
+class Taken(_Strict):
+    """What the toolbox sends. `git` is left out when it is as before, null without a repository."""
+
+    base: str
+    modes: tuple[Mode, Mode, Mode]
+    whole: bool
+    set: dict[str, EntryValue]
+    drop: tuple[str, ...]
+    packs: tuple[Digest, ...]
+    git: GitPart | None = None
+
+
+class Manifest(Taken):
+    """What is stored: `parent` is the snapshot that this one builds on, `blobs` what its own file of blobs holds."""
+
+    v: Literal[1]
+    parent: Digest | None
+    blobs: tuple[tuple[Digest, int], ...]
+
+
+def read_taken(data: bytes) -> Taken:
+    """What came from the toolbox. Raises `InputError`."""
+    return _read(_taken(), data, "The toolbox's manifest of a snapshot")
+
+
+def read_manifest(data: bytes, *, name: str, place: str) -> Manifest:
+    """What is in a file of the store. Raises `InputError` when it is not what its name says."""
+    if name_of(data) != name:
+        raise InputError(f"{place} is damaged: its content is not what its name says.", hint=HINT)
+    return _read(_manifest(), data, place)
+
+
+def write_manifest(taken: Taken, *, parent: str | None, blobs: tuple[tuple[str, int], ...]) -> bytes:
+    """The content of the file."""
+    fields: JsonObject = taken.model_dump(mode="json", exclude_unset=True)
+    manifest = Manifest.model_validate({**fields, "v": VERSION, "parent": parent, "blobs": blobs})
+    return manifest.model_dump_json(exclude_unset=True).encode()
+
+
+def name_of(data: bytes) -> str:
+    """What a snapshot with this content is called."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@cache
+def _taken() -> TypeAdapter[Taken]:
+    return TypeAdapter(Taken)
+
+
+@cache
+def _manifest() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
+
+
+def _read(adapter: TypeAdapter[Shape], data: bytes, place: str) -> Shape:
+    try:
+        return adapter.validate_json(data)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "manifest"
+        raise InputError(f"{place} is no snapshot: {where}: {first['msg']}.", hint=HINT) from exc
+
+
+HINT = "The run folder was changed or damaged; start a new run, or restore the folder from its artifact."

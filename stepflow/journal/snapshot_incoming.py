@@ -1,0 +1,116 @@
+"""What comes of a snapshot, on its way into files of the run folder.
+
+Takes: blobs as they come, a manifest's bytes. Gives: files that are there whole or not at all.
+May touch: the folder `snapshots` of the run folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from stepflow.errors import StepflowError
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from pathlib import Path
+
+
+class Incoming:
+    """Blobs on their way into a file of the store; the digests are made here, and what is `known` is not kept twice.
+
+    What goes wrong on the disk is told by `finish`: it must not strike the toolbox's answer, which is to be read whole.
+    """
+
+    def __init__(self, path: Path, known: Container[str]) -> None:
+        self._path, self._known = path, known
+        self._blobs: dict[str, int] = {}
+        self._fd = -1
+        self._problem: OSError | None = None
+        self._hash = hashlib.sha256()
+        self._size = -1
+
+    def begin_blob(self, size: int) -> None:
+        """A blob of so many bytes begins; the one before is whole."""
+        self._end_blob()
+        self._hash, self._size = hashlib.sha256(), size
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of it."""
+        self._hash.update(data)
+        if self._problem:
+            return
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._opened(), view) :]
+        except OSError as exc:
+            self._problem = exc
+
+    def finish(self) -> tuple[tuple[str, int], ...]:
+        """What came, by digest and size, in the order of the file. Raises `StepflowError` when it could not be kept."""
+        self._end_blob()
+        if self._problem:
+            raise unwritable(self._path.parent, self._problem) from self._problem
+        return tuple(self._blobs.items())
+
+    def keep(self, path: Path) -> None:
+        """Give it the name that it stays under, for good. Raises OSError."""
+        if self._fd < 0:
+            return
+        os.fsync(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+        self._path.rename(path)
+
+    def close(self) -> None:
+        """Remove what was not kept."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+    def _opened(self) -> int:
+        if self._fd < 0:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        return self._fd
+
+    def _end_blob(self) -> None:
+        size, self._size = self._size, -1
+        if size < 0:
+            return
+        digest = self._hash.hexdigest()
+        if digest not in self._known and digest not in self._blobs:
+            self._blobs[digest] = size
+        elif size and not self._problem:
+            end = os.lseek(self._fd, -size, os.SEEK_CUR)
+            os.ftruncate(self._fd, end)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """There with all of its bytes or not at all, also when the machine dies."""
+    draft = path.with_name(f"{path.name}.part")
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+    draft.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def unwritable(folder: Path, exc: OSError) -> StepflowError:
+    """What a person can do about it."""
+    return StepflowError(
+        f"A snapshot cannot be written to {folder}: {exc.strerror}.",
+        hint="Free space on the disk of the run folder, or choose another one with the input run-folder.",
+    )

@@ -1,0 +1,99 @@
+"""A snapshot with everything that it builds on, as one.
+
+Takes: manifests, the oldest first. Gives: what each path is, and where the blobs stand.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stepflow.journal.snapshot_file import Taken
+
+if TYPE_CHECKING:
+    from stepflow.journal.snapshot_file import EntryValue, GitPart, Manifest
+
+
+@dataclass(kw_only=True)
+class Place:
+    """Where a blob stands: in the file of blobs that came with the snapshot `file`."""
+
+    file: str
+    offset: int
+    size: int
+
+
+@dataclass(kw_only=True)
+class Resolved:
+    """A snapshot with all that it builds on; `places` tells where its chain's blobs stand."""
+
+    base: str
+    modes: tuple[int, int, int]
+    entries: dict[str, EntryValue] = field(default_factory=dict)
+    git: GitPart | None = None
+    packs: tuple[str, ...] = ()
+    places: dict[str, Place] = field(default_factory=dict)
+
+    def add(self, name: str, manifest: Manifest) -> None:
+        """Put a manifest on top; a whole one builds on nothing but the blobs that are there."""
+        if manifest.whole:
+            self.base, self.modes = manifest.base, manifest.modes
+            self.entries, self.git, self.packs = {}, None, ()
+        for path in manifest.drop:
+            self.entries.pop(path, None)
+        self.entries.update(manifest.set)
+        if "git" in manifest.model_fields_set:
+            self.git = manifest.git
+        self.packs += manifest.packs
+        offset = 0
+        for digest, size in manifest.blobs:
+            self.places[digest] = Place(file=name, offset=offset, size=size)
+            offset += size
+
+    def digests(self) -> tuple[str, ...]:
+        """Every blob that the snapshot needs, each once, in a fixed order."""
+        contents = (str(entry[2]) for entry in self.entries.values() if entry[0] == "file")
+        pieces = self.git.index or () if self.git else ()
+        return tuple(dict.fromkeys((*self.packs, *pieces, *contents)))
+
+    def as_message(self) -> bytes:
+        """For the toolbox."""
+        fields = {
+            "base": self.base,
+            "modes": self.modes,
+            "set": self.entries,
+            "git": self.git.model_dump(mode="json") if self.git else None,
+            "packs": self.packs,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def since(now: Resolved, taken: Taken) -> Taken:
+    """A whole snapshot as what it changes in the one before: a toolbox that was started anew remembers nothing."""
+    if (taken.base, taken.modes) != (now.base, now.modes):
+        return taken
+    fields = {
+        "base": taken.base,
+        "modes": taken.modes,
+        "whole": False,
+        "set": {path: entry for path, entry in taken.set.items() if now.entries.get(path) != entry},
+        "drop": tuple(now.entries.keys() - taken.set.keys()),
+        "packs": (),
+    }
+    if taken.git != now.git:
+        fields |= {"git": taken.git, "packs": taken.packs}
+    return Taken.model_validate(fields)
+
+
+def left_out(whole: Resolved) -> tuple[str, ...]:
+    """Why which paths are not in it. Names are the tools' own: no line break and no control character gets further."""
+    return tuple(
+        f"{_printable(path)}: {entry[1]}" for path, entry in sorted(whole.entries.items()) if entry[0] == "left out"
+    )
+
+
+def _printable(path: str) -> str:
+    text = path.encode("latin-1", "replace").decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

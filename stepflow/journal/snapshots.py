@@ -1,0 +1,176 @@
+"""The snapshots of a run folder: stored as they come, read back only when they are what their names say.
+
+Takes: blobs and manifests from the toolbox. Gives: names; manifests and blobs of a snapshot to put back.
+May touch: the folder `snapshots` of the run folder. No path of a manifest is ever used as a path here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.errors import InputError
+from stepflow.journal.snapshot_file import HINT, name_of, read_manifest, read_taken, write_manifest
+from stepflow.journal.snapshot_incoming import Incoming, unwritable, write_whole
+from stepflow.journal.snapshot_resolved import Resolved, left_out, since
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from stepflow.journal.snapshot_file import Manifest
+    from stepflow.journal.snapshot_resolved import Place
+
+#: A run's snapshots together: what an artifact or a cache of GitHub takes without becoming the slowest part of a job.
+STORE_LIMIT = 4 * 1024 * 1024 * 1024
+_MANIFEST_LIMIT = 128 * 1024 * 1024
+_LONGEST_CHAIN = 100_000
+_PIECE = 1024 * 1024
+_NAME = re.compile(r"[0-9a-f]{64}")
+_INCOMING = "incoming"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """`files` are the paths that changed, `bytes` what the folder grew by."""
+
+    name: str
+    files: int
+    bytes: int
+    left_out: tuple[str, ...]
+
+
+class SnapshotStore:
+    """The store. `last` is the snapshot that the next one builds on, empty before there is one."""
+
+    def __init__(self, folder: Path, *, limit: int = STORE_LIMIT) -> None:
+        self._folder = folder
+        self.last = ""
+        self._resolved: Resolved | None = None
+        self._room = limit - _size_of(folder)
+
+    @property
+    def room(self) -> int:
+        """How many bytes the store may still grow by."""
+        return max(self._room, 0)
+
+    @contextlib.contextmanager
+    def incoming(self) -> Iterator[Incoming]:
+        """Takes the blobs of one snapshot; what is not stored by `store` is gone afterwards."""
+        coming = Incoming(self._folder / _INCOMING, self._resolved.places if self._resolved else {})
+        try:
+            yield coming
+        finally:
+            coming.close()
+
+    def store(self, coming: Incoming, data: bytes) -> Stored:
+        """Make a snapshot of what came, complete or not at all. Raises `StepflowError`, `InputError` for nonsense."""
+        taken = read_taken(data)
+        now = self._resolved
+        if not taken.whole and not now:
+            raise InputError("A snapshot builds on one that is not there.", hint=HINT)
+        if taken.whole and now:
+            taken = since(now, taken)
+        files = len(taken.set) + len(taken.drop)
+        if now and not files and "git" not in taken.model_fields_set:
+            return Stored(name=self.last, files=0, bytes=0, left_out=left_out(now))
+        blobs = coming.finish()
+        content = write_manifest(taken, parent=self.last or None, blobs=blobs)
+        name = name_of(content)
+        whole = now or Resolved(base=taken.base, modes=taken.modes)
+        whole.add(name, read_manifest(content, name=name, place="The new snapshot"))
+        if missing := [digest for digest in whole.digests() if digest not in whole.places]:
+            self._resolved = None
+            raise InputError(f"The toolbox's manifest names a blob that did not come: {missing[0][:12]}.", hint=HINT)
+        try:
+            coming.keep(self._folder / f"{name}.blobs")
+            write_whole(self._folder / f"{name}.json", content)
+        except OSError as exc:
+            self.forget()
+            raise unwritable(self._folder, exc) from exc
+        self.last, self._resolved = name, whole
+        size = len(content) + sum(size for _, size in blobs)
+        self._room -= size
+        return Stored(name=name, files=files, bytes=size, left_out=left_out(whole))
+
+    def forget(self) -> None:
+        """Let the next snapshot build on none."""
+        self.last, self._resolved = "", None
+
+    def resolve(self, name: str) -> Resolved:
+        """The snapshot with all that it builds on, read from the folder. Raises `InputError` for any damage."""
+        chain = self._chain(name)
+        first = chain[0][1]
+        whole = Resolved(base=first.base, modes=first.modes)
+        for one, manifest in chain:
+            whole.add(one, manifest)
+        for digest in whole.digests():
+            if digest not in whole.places:
+                raise InputError(f"The snapshot {name[:12]} lacks the blob {digest[:12]}.", hint=HINT)
+            self._check(digest, whole.places[digest])
+        return whole
+
+    def build_on(self, name: str, whole: Resolved) -> None:
+        """The next snapshot builds on this one, which is how the tree stands."""
+        self.last, self._resolved = name, whole
+
+    def blobs(self, whole: Resolved) -> tuple[tuple[int, Iterator[bytes]], ...]:
+        """Every blob of the snapshot: its size, and its bytes in pieces that are read when they are asked for."""
+        places = (whole.places[digest] for digest in whole.digests())
+        return tuple((place.size, self._pieces(place)) for place in places)
+
+    def _chain(self, name: str) -> list[tuple[str, Manifest]]:
+        """From the whole snapshot at the beginning to this one. A name is a digest of what names the one before, so
+        there can be no ring."""
+        found: list[tuple[str, Manifest]] = []
+        wanted: str | None = name
+        while wanted is not None:
+            if not _NAME.fullmatch(wanted) or len(found) > _LONGEST_CHAIN:
+                raise InputError(f"There is no snapshot {wanted!r}.", hint=HINT)
+            manifest = self._read(wanted)
+            found.append((wanted, manifest))
+            wanted = manifest.parent
+        return found[::-1]
+
+    def _read(self, name: str) -> Manifest:
+        path = self._folder / f"{name}.json"
+        try:
+            if path.stat().st_size > _MANIFEST_LIMIT:
+                raise InputError(f"The snapshot {path} is damaged: it is too large.", hint=HINT)
+            data = path.read_bytes()
+        except OSError as exc:
+            raise InputError(f"The snapshot {path} cannot be read: {exc.strerror}.", hint=HINT) from exc
+        return read_manifest(data, name=name, place=f"The snapshot {path}")
+
+    def _check(self, digest: str, place: Place) -> None:
+        seen, total = hashlib.sha256(), 0
+        for piece in self._pieces(place):
+            seen.update(piece)
+            total += len(piece)
+        if total != place.size or seen.hexdigest() != digest:
+            path = self._folder / f"{place.file}.blobs"
+            raise InputError(f"The snapshot's file {path} is damaged at byte {place.offset}.", hint=HINT)
+
+    def _pieces(self, place: Place) -> Iterator[bytes]:
+        path = self._folder / f"{place.file}.blobs"
+        left = place.size
+        try:
+            with path.open("rb") as file:
+                file.seek(place.offset)
+                while left and (piece := file.read(min(left, _PIECE))):
+                    left -= len(piece)
+                    yield piece
+        except OSError as exc:
+            raise InputError(f"The snapshot's file {path} cannot be read: {exc.strerror}.", hint=HINT) from exc
+
+
+def _size_of(folder: Path) -> int:
+    try:
+        with os.scandir(folder) as entries:
+            return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+    except OSError:
+        return 0

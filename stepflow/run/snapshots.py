@@ -1,0 +1,73 @@
+"""The working tree of a run, kept and put back (action.md "Resume").
+
+Takes: a toolbox's snapshots and the store in the run folder. Gives: `SnapshotInfo`, `RestoredInfo`.
+May touch: nothing itself; the toolbox reads and writes the checkout, the journal's store the run folder.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.domain.snapshot import RestoredInfo, SnapshotInfo
+from stepflow.errors import StepflowError
+from stepflow.journal import SnapshotStore
+
+if TYPE_CHECKING:
+    from stepflow.toolbox import Toolbox
+
+#: Where in the run folder they are (action.md "Run folder").
+FOLDER = "snapshots"
+
+
+class Snapshots:
+    """Takes snapshots of the toolbox's checkout into the run folder. `base` is the commit that a fresh clone has: of a
+    run that is resumed, the one that it began with. Empty: HEAD, when the first one is taken.
+    """
+
+    def __init__(self, toolbox: Toolbox, run_folder: Path, *, base: str = "") -> None:
+        self._port = toolbox.snapshots
+        self._store = SnapshotStore(run_folder / FOLDER)
+        self._base = base
+        self._leave = _inside(toolbox.checkout, run_folder)
+
+    def take(self) -> SnapshotInfo:
+        """Keep the tree as it is now. What goes wrong is a value; raises `IsolationError` for a broken toolbox only."""
+        begun = time.monotonic()
+        try:
+            with self._store.incoming() as coming:
+                manifest, problem = self._port.take(coming, base=self._base, room=self._store.room, leave=self._leave)
+                if manifest is None:
+                    return SnapshotInfo(name=self._store.last, problem=problem, seconds=time.monotonic() - begun)
+                stored = self._store.store(coming, manifest)
+        except StepflowError as error:
+            if not self._port.alive:
+                raise
+            return SnapshotInfo(name=self._store.last, problem=str(error), seconds=time.monotonic() - begun)
+        self._port.keep()
+        return SnapshotInfo(
+            name=stored.name,
+            files=stored.files,
+            bytes=stored.bytes,
+            left_out=stored.left_out,
+            seconds=time.monotonic() - begun,
+        )
+
+    def restore(self, name: str) -> RestoredInfo:
+        """Bring the checkout to what it was; the next snapshot builds on this one.
+
+        Raises `InputError` for a store that is damaged, `StepflowError` for a checkout that it does not fit.
+        """
+        whole = self._store.resolve(name)
+        restored = self._port.restore(whole.as_message(), self._store.blobs(whole), leave=self._leave)
+        self._base = whole.base
+        self._store.build_on(name, whole)
+        return restored
+
+
+def _inside(checkout: Path, run_folder: Path) -> tuple[bytes, ...]:
+    """A run folder inside the checkout is no part of it, or each snapshot would hold all those before."""
+    place = run_folder.resolve()
+    return (os.fsencode(place.relative_to(checkout)),) if place.is_relative_to(checkout) else ()

@@ -1,0 +1,160 @@
+"""Puts a snapshot back into the checkout it came from, or into a fresh clone of the same base (action.md "Resume").
+
+Takes: a manifest and blobs as records, which anybody may have written. Gives: how much was changed.
+May touch: the checkout, never through a link and never outside; of `.git` only HEAD, its branch, the index, objects.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from typing import IO, TYPE_CHECKING, cast
+
+from .beneath import below
+from .places import Refusal
+from .records import HEADER, MANIFEST
+from .snapshot_git import BRANCHES, COMMIT, digest_of, has_repository, list_index, list_tree
+from .snapshot_place import Placing, check_paths, wanted_of
+from .snapshot_scan import Known, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .plumbing import Git
+    from .snapshot_place import Wanted
+
+
+class Blobs:
+    """The records of a spooled snapshot by the digest of what is in them, which is made here."""
+
+    def __init__(self, spool: IO[bytes]) -> None:
+        self._spool = spool
+        self._places: dict[str, tuple[int, int]] = {}
+        self.manifest: Mapping[str, object] | None = None
+        while header := spool.read(HEADER.size):
+            if len(header) < HEADER.size:
+                raise Refusal("the snapshot is cut off")
+            kind, size = HEADER.unpack(header)
+            place = spool.tell()
+            data = spool.read(size)
+            if len(data) < size:
+                raise Refusal("the snapshot is cut off")
+            if kind == MANIFEST:
+                self.manifest = json.loads(data)
+            else:
+                self._places[digest_of(data)] = (place, size)
+
+    def __contains__(self, digest: object) -> bool:
+        return digest in self._places
+
+    def read(self, digest: str) -> bytes:
+        """Raises `Refusal` for a blob that did not come."""
+        if digest not in self._places:
+            raise Refusal(f"the snapshot lacks the blob {digest[:12]}")
+        place, size = self._places[digest]
+        self._spool.seek(place)
+        return self._spool.read(size)
+
+
+class Restoring:
+    """One snapshot on its way back."""
+
+    def __init__(self, root: str, git: Git, request: Mapping[str, object], spool: IO[bytes]) -> None:
+        self._root, self._git = root, git
+        self._leave = frozenset(str(path).encode("latin-1") for path in cast("list[object]", request["leave"]))
+        self._spool = spool
+
+    def restore(self) -> dict[str, object]:
+        """Everything. What can be refused is refused before anything is changed. Raises `Refusal` or OSError."""
+        blobs = Blobs(self._spool)
+        manifest = blobs.manifest
+        if manifest is None:
+            raise Refusal("the snapshot has no manifest")
+        base, standing = str(manifest["base"]), cast("Mapping[str, object] | None", manifest["git"])
+        inside = has_repository(self._root)
+        if (standing or base) and not inside:
+            raise Refusal("there is no repository in the checkout")
+        tree = list_tree(self._git, self._known_commit(base)) if base else {}
+        overlay = {
+            path.encode("latin-1"): tuple(entry)
+            for path, entry in cast("Mapping[str, list[str | int]]", manifest["set"]).items()
+        }
+        plain, runs, folder = (int(mode) & 0o777 for mode in cast("list[int]", manifest["modes"]))
+        wanted = wanted_of(tree, overlay, (plain, runs, folder))
+        check_paths(wanted, blobs)
+        if standing:
+            self._restore_git(standing, [str(one) for one in cast("list[object]", manifest["packs"])], blobs, base)
+        return self._restore_files(wanted, blobs, base, inside=inside)
+
+    def _known_commit(self, base: str) -> str:
+        if not COMMIT.fullmatch(base):
+            raise Refusal("the snapshot's base is no commit id")
+        if not self._git.ask("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}", fine=(0, 1, 128)):
+            raise Refusal(f"the checkout does not have the commit {base[:12]} that the snapshot builds on")
+        return base
+
+    def _restore_files(self, wanted: Wanted, blobs: Blobs, base: str, *, inside: bool) -> dict[str, object]:
+        with below(self._root) as tree:
+            placing = Placing(tree, self._git, blobs, base)
+            written = placing.put(wanted)
+            tracked = list_index(self._git)[0] if inside else frozenset[bytes]()
+            ask = self._ask_ignored if inside else lambda _: set[bytes]()
+            seen = scan(self._root, Known(tracked=tracked), ask, self._leave)
+            removed = placing.remove_others(wanted, seen)
+            placing.set_folder_modes(wanted, seen)
+        return {"written": written, "removed": removed}
+
+    def _ask_ignored(self, paths: list[bytes]) -> set[bytes]:
+        given = b"".join(b"./" + path + b"\0" for path in paths)
+        said = self._git.ask("check-ignore", "--no-index", "-z", "--stdin", given=given, fine=(0, 1))
+        return {path[2:] for path in said.split(b"\0") if path}
+
+    def _restore_git(self, standing: Mapping[str, object], packs: list[str], blobs: Blobs, base: str) -> None:
+        head, commit = str(standing["head"]), str(standing["commit"])
+        pieces = cast("list[object] | None", standing["index"])
+        index = None if pieces is None else b"".join(blobs.read(str(piece)) for piece in pieces)
+        self._check_head(head, commit)
+        for pack in packs:
+            self._git.ask("index-pack", "--stdin", "--fix-thin", given=blobs.read(pack))
+        if commit:
+            without = [f"^{base}"] if base else []
+            self._git.ask("rev-list", "--objects", "--quiet", commit, *without)
+        self._move_head(head, commit)
+        self._write_index(index, int(str(standing["index_mtime"])))
+
+    def _check_head(self, head: str, commit: str) -> None:
+        if commit and not COMMIT.fullmatch(commit):
+            raise Refusal("the snapshot's HEAD is no commit id")
+        if not head and not commit:
+            raise Refusal("the snapshot's HEAD stands nowhere")
+        if head:
+            if not head.startswith(BRANCHES):
+                raise Refusal("the snapshot's HEAD stands on no branch")
+            self._git.ask("check-ref-format", head)
+
+    def _move_head(self, head: str, commit: str) -> None:
+        if not head:
+            self._git.ask("update-ref", "--no-deref", "HEAD", commit)
+            return
+        if commit:
+            self._git.ask("update-ref", "--no-deref", head, commit)
+        else:
+            self._git.ask("update-ref", "--no-deref", "-d", head)
+        self._git.ask("symbolic-ref", "HEAD", head)
+
+    def _write_index(self, index: bytes | None, mtime: int) -> None:
+        """With its time: git takes an entry for clean by whether it is older than the index."""
+        with below(self._root) as tree:
+            folder = tree.folder(b".git")
+            if index is None:
+                if "index" in os.listdir(folder):
+                    os.unlink("index", dir_fd=folder)
+                return
+            draft = f"index.{secrets.token_hex(8)}"
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+            with os.fdopen(fd, "wb") as file:
+                file.write(index)
+                file.flush()
+                os.utime(fd, ns=(mtime, mtime))
+            os.rename(draft, "index", src_dir_fd=folder, dst_dir_fd=folder)

@@ -1,0 +1,239 @@
+"""Takes a snapshot of the checkout as what changed since the one before (action.md "Resume").
+
+Takes: a request, and what the last call remembered. Gives: blobs and a manifest as records; what to remember.
+May touch: reads the checkout as the tools' user, and runs git's plumbing; changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from .beneath import below, read_regular
+from .places import Refusal, reason
+from .records import BLOB, HEADER, MANIFEST, pack_record
+from .snapshot_git import (
+    COMMIT,
+    Standing,
+    digest_of,
+    has_repository,
+    is_sure,
+    list_index,
+    list_tree,
+    look,
+    pack_new,
+    pieces_of,
+    read_index,
+    rules_mark,
+)
+from .snapshot_memory import LINK, Memory, object_id, overlay_of, usual_modes
+from .snapshot_scan import Known, Scan, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .beneath import Below, Key
+    from .plumbing import Git
+    from .snapshot_memory import Entry
+    from .snapshot_scan import Found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bytes: of one file, of all that is sent, of a pack of objects."""
+
+    file: int
+    total: int
+    pack: int
+
+
+class Taking:
+    """One snapshot."""
+
+    def __init__(self, root: str, git: Git, request: Mapping[str, object], hand_on: Callable[[bytes], object]) -> None:
+        self._root, self._git, self._hand_on = root, git, hand_on
+        self._base = str(request["base"])
+        self._leave = frozenset(str(path).encode("latin-1") for path in cast("list[object]", request["leave"]))
+        limits = cast("Mapping[str, int]", request["limits"])
+        self._limits = Limits(file=int(limits["file"]), total=int(limits["total"]), pack=int(limits["pack"]))
+        self._room = self._limits.total
+        self._packs: list[str] = []
+
+    def take(self, remembered: bytes) -> tuple[dict[str, object], bytes]:
+        """The answer, and what to remember; empty when that is what it was. Raises `Refusal`."""
+        before = Memory.of(remembered) if remembered else None
+        now = self._begin(before)
+        objects: set[str] | None = None
+        if has_repository(self._root):
+            now.standing, objects = self._look_at_git(now)
+        seen = self._scan(now)
+        if before and self._is_same(before, now, seen):
+            return {"same": True}, b""
+        self._read(now, seen)
+        if not before:
+            now.modes = usual_modes(now)
+        now.overlay = overlay_of(now)
+        if before and now.overlay == before.overlay and _git_part(now) == _git_part(before):
+            now.sent = before.sent
+            return {"same": True}, now.pack()
+        if objects is not None:
+            wanted = objects - {oid for _, oid in now.tree.values()}
+            self._pack(now, wanted)
+        self._send_manifest(before, now)
+        left = {path: str(entry[1]) for path, entry in now.overlay.items() if entry[0] == "left out"}
+        return {"same": False, "special": seen.special, "left": len(left)}, now.pack()
+
+    def _begin(self, before: Memory | None) -> Memory:
+        if before:
+            return Memory(**{**vars(before), "sent": set(before.sent)})
+        base = self._base
+        if has_repository(self._root):
+            base = (
+                base or self._git.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}", fine=(0, 1)).decode().strip()
+            )
+            if base and not COMMIT.fullmatch(base):
+                raise Refusal(f"{base!r} is no commit id")
+            return Memory(base=base, tree=list_tree(self._git, base))
+        return Memory()
+
+    def _look_at_git(self, now: Memory) -> tuple[Standing, set[str] | None]:
+        """The standing with the index; the ids of staged contents when the index is another one."""
+        before, standing = now.standing, look(self._root, self._git, now.standing)
+        if standing is before:
+            return before, None
+        read = read_index(self._root)
+        if read is None:
+            return standing, set()
+        data, standing.index_mtime = read
+        pieces = [(digest_of(piece), piece) for piece in pieces_of(data)]
+        standing.index = [digest for digest, _ in pieces]
+        if standing.index == before.index:
+            standing.tracked = before.tracked
+            return standing, set() if standing.commit != before.commit else None
+        standing.tracked, objects = list_index(self._git)
+        if not all(self._send_blob(now, digest, piece) for digest, piece in pieces):
+            raise Refusal(f"the index alone has more than the {self._limits.total} bytes that a snapshot may have")
+        return standing, objects
+
+    def _scan(self, now: Memory) -> Scan:
+        known = now.known
+        rules = rules_mark(self._root, now.excludes)
+        if rules != now.rules or not is_sure(rules) or known.tracked != now.standing.tracked:
+            known = Known(tracked=now.standing.tracked)
+            now.excludes = self._configured_excludes() if has_repository(self._root) else b""
+            now.rules = rules_mark(self._root, now.excludes)
+        ask = self._ask_ignored if has_repository(self._root) else lambda _: set()
+        seen = scan(self._root, known, ask, self._leave)
+        now.known = Known(
+            tracked=known.tracked, asked=frozenset(seen.asked), ignored=frozenset(seen.ignored), rules=seen.rules
+        )
+        return seen
+
+    def _configured_excludes(self) -> bytes:
+        return self._git.ask("config", "--type=path", "--get", "core.excludesFile", fine=(0, 1)).rstrip(b"\n")
+
+    def _ask_ignored(self, paths: list[bytes]) -> set[bytes]:
+        """By the rules alone, for the paths are not tracked. `./` keeps git from reading signs into a name."""
+        given = b"".join(b"./" + path + b"\0" for path in paths)
+        said = self._git.ask("check-ignore", "--no-index", "-z", "--stdin", given=given, fine=(0, 1))
+        return {path[2:] for path in said.split(b"\0") if path}
+
+    def _is_same(self, before: Memory, now: Memory, seen: Scan) -> bool:
+        """Whether nothing at all moved, so that not even what is remembered changes."""
+        if now.standing is not before.standing or seen.left or seen.found.keys() != before.entries.keys():
+            return False
+        entries = before.entries
+        return all(entries[path][0] == one.key and one.key is not None for path, one in seen.found.items())
+
+    def _read(self, now: Memory, seen: Scan) -> None:
+        before = now.entries
+        entries: dict[bytes, tuple[Key, Entry]] = {}
+        changed: list[bytes] = []
+        for path, found in seen.found.items():
+            known = before.get(path)
+            if known and known[0] == found.key and found.key is not None:
+                entries[path] = known
+            else:
+                changed.append(path)
+        # The small ones first: when there is no room for all, one large file is left out, not many small ones.
+        changed.sort(key=lambda path: seen.found[path].size)
+        in_order = sorted(changed) if sum(seen.found[path].size for path in changed) < self._room else changed
+        with below(self._root) as tree:
+            for path in in_order:
+                with contextlib.suppress(FileNotFoundError):
+                    entries[path] = (seen.found[path].key, self._entry(now, tree, path, seen.found[path]))
+        entries.update({path: (None, ("left out", why)) for path, why in seen.left.items()})
+        now.entries = entries
+
+    def _entry(self, now: Memory, tree: Below, path: bytes, found: Found) -> Entry:
+        if found.kind == "folder":
+            return ("folder", found.mode)
+        try:
+            return _link(now, tree, path) if found.kind == "link" else self._file(now, tree, path, found.size)
+        except FileNotFoundError:
+            raise
+        except OSError as exc:
+            return ("left out", reason(exc))
+
+    def _file(self, now: Memory, tree: Below, path: bytes, size: int) -> Entry:
+        read = read_regular(tree, path, self._limits.file) if size <= self._limits.file else None
+        if read is None:
+            return ("left out", f"has more than {self._limits.file} bytes")
+        data, info = read
+        mode = info.st_mode & 0o777
+        if path in now.tree and now.tree[path][0] != LINK and object_id(now.base, data) == now.tree[path][1]:
+            return ("base", mode)
+        digest = digest_of(data)
+        if not self._send_blob(now, digest, data):
+            return ("left out", f"the snapshot would have more than {self._limits.total} bytes")
+        return ("file", mode, digest, len(data))
+
+    def _send_blob(self, now: Memory, digest: str, data: bytes) -> bool:
+        if digest in now.sent:
+            return True
+        if len(data) + HEADER.size > self._room:
+            return False
+        self._room -= len(data) + HEADER.size
+        pack_record(BLOB, data, self._hand_on)
+        now.sent.add(digest)
+        return True
+
+    def _pack(self, now: Memory, objects: set[str]) -> None:
+        now.standing, pack = pack_new(
+            self._git, now.base, now.standing, objects, limit=min(self._limits.pack, self._room)
+        )
+        if pack:
+            digest = digest_of(pack)
+            if not self._send_blob(now, digest, pack):
+                raise Refusal(f"the snapshot would have more than {self._limits.total} bytes")
+            self._packs.append(digest)
+
+    def _send_manifest(self, before: Memory | None, now: Memory) -> None:
+        old = before.overlay if before else {}
+        manifest: dict[str, object] = {
+            "base": now.base,
+            "modes": list(now.modes),
+            "whole": before is None,
+            "set": {path.decode("latin-1"): entry for path, entry in now.overlay.items() if old.get(path) != entry},
+            "drop": [path.decode("latin-1") for path in old.keys() - now.overlay.keys()],
+            "packs": self._packs,
+        }
+        if not before or _git_part(now) != _git_part(before):
+            manifest["git"] = _git_part(now)
+        data = json.dumps(manifest, separators=(",", ":")).encode()
+        pack_record(MANIFEST, data, self._hand_on)
+
+
+def _git_part(memory: Memory) -> dict[str, object] | None:
+    return memory.standing.as_message() if memory.standing.mark else None
+
+
+def _link(now: Memory, tree: Below, path: bytes) -> Entry:
+    folder, name = tree.holder(path)
+    target = os.readlink(name, dir_fd=folder)
+    if path in now.tree and now.tree[path] == (LINK, object_id(now.base, target)):
+        return ("base", 0)
+    return ("link", target.decode("latin-1"))

@@ -1,0 +1,88 @@
+"""Snapshots of the working tree: taken without a trace, put back exactly (issue 5, acceptance 6)."""
+
+from __future__ import annotations
+
+import pytest
+from snapshot_world import copy_of, listing, worked
+
+EVERYTHING = """
+mkdir -p empty/inner deep/a/b build
+printf 'changed\\r\\n' > hello.txt
+printf 'secret' > private; chmod 600 private
+printf '#!/bin/sh\\n' > tool; chmod 755 tool
+printf 'x' > 'ü\n"name"'
+ln -s /etc/passwd link; ln -s nowhere deep/dangling
+printf staged > staged; git add staged; printf more >> staged
+printf n > deep/a/b/new; printf ignored > a.log; printf o > build/out
+git rm -q --cached gone; rm gone
+git init -q nested; printf n > nested/file; printf l > nested/kept.log
+git -C nested add file; git -C nested commit -qm inner
+chmod 700 deep
+"""
+
+
+@pytest.fixture
+def base(checkout):
+    """The checkout with a second commit that knows ignore files and attributes."""
+    from toolbox_world import git
+
+    (checkout / ".gitignore").write_text("*.log\nbuild/\n")
+    (checkout / ".gitattributes").write_text("* text=auto\n")
+    (checkout / "gone").write_text("g\n")
+    (checkout / "crlf").write_bytes(b"one\r\ntwo\r\n")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "--quiet", "--message", "two")
+    return checkout
+
+
+@pytest.mark.whole
+class TestRoundTrip:
+    @pytest.mark.parametrize("target", ["same", "clone"])
+    def test_everything_comes_back(self, base, open_folder, target):
+        clone = copy_of(base, open_folder / "clone")
+        with worked(base, open_folder / "run") as one:
+            one.snapshots.take()
+            one.sh(EVERYTHING)
+            name = one.snapshots.take().name
+            before = listing(base)
+            if target == "same":
+                one.sh("git checkout -qf -b other; rm -rf * .gitignore; echo b > new; mkdir -p hello.txt/x; git add -A")
+                one.sh("git commit -qm mess; echo p > private; mkdir link; echo z > link/z; chmod 777 new")
+                one.snapshots.restore(name)
+                assert listing(base) == before
+        if target == "clone":
+            with worked(clone, open_folder / "run") as two:
+                two.snapshots.restore(name)
+                assert listing(clone) == before
+
+    def test_commits_and_the_branch_come_back(self, base, open_folder):
+        clone = copy_of(base, open_folder / "clone")
+        with worked(base, open_folder / "run") as one:
+            one.snapshots.take()
+            one.sh("git checkout -qb work; for i in 1 2; do echo $i > f$i; git add -A; git commit -qm c$i; done")
+            one.snapshots.take()
+            one.sh("echo 3 > f3; git add -A; git commit -qm c3; echo s > f4; git add f4")
+            name = one.snapshots.take().name
+            before = listing(base)
+        with worked(clone, open_folder / "run") as two:
+            two.snapshots.restore(name)
+            assert listing(clone) == before
+
+
+class TestCost:
+    def test_a_tree_in_which_nothing_changed_keeps_its_name(self, base, open_folder):
+        with worked(base, open_folder / "run") as one:
+            first = one.snapshots.take()
+            assert one.snapshots.take().name == first.name
+            one.box.bash("cat hello.txt")
+            again = one.snapshots.take()
+        assert (again.name, again.files, again.bytes) == (first.name, 0, 0)
+
+    def test_only_what_changed_is_stored(self, base, open_folder):
+        with worked(base, open_folder / "run") as one:
+            one.sh("head -c 300000 /dev/urandom > big")
+            assert one.snapshots.take().bytes > 300_000
+            one.sh("echo x > small")
+            second = one.snapshots.take()
+        assert second.files == 1
+        assert second.bytes < 2000
