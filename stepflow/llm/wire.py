@@ -6,6 +6,7 @@ May touch: the model service, through the SDK's client with its retries switched
 
 from __future__ import annotations
 
+import json
 import socket
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,12 +22,16 @@ from stepflow.llm.statuses import is_overflow
 from stepflow.llm.turn import read_turn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from anthropic.lib.streaming import MessageStream
 
     from stepflow.domain.conversation import ModelRequest, ModelTurn
     from stepflow.domain.json import JsonObject
 
 _BAD_REQUESTS = frozenset({400, 422})
+#: Stop reasons with which the last call of a message may be cut off; such a call is never run.
+_CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
 _LONGEST_LOOK_UP = 60.0
 #: By which words a service refuses a part that it does not support.
 _REFUSAL_WORDS = {
@@ -140,11 +145,27 @@ class Wire:
 
 
 def _read(stream: MessageStream[None]) -> JsonObject:
-    kinds = [event.type for event in stream]
+    kinds: set[str] = set()
+    inputs: dict[int, list[str]] = {}
+    for event in stream:
+        kinds.add(event.type)
+        if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+            inputs.setdefault(event.index, []).append(event.delta.partial_json)
     if "message_stop" not in kinds:
         return {}
     message = stream.current_message_snapshot
+    if message.stop_reason not in _CUT_OFF:
+        _check_inputs(map("".join, inputs.values()))
     return cast("JsonObject", message.to_dict(mode="json", exclude_none=True, warnings=False))
+
+
+def _check_inputs(inputs: Iterable[str]) -> None:
+    """The SDK reads as much of a tool's input as there is; a call without its end would run as another call."""
+    try:
+        for text in inputs:
+            json.loads(text or "{}")
+    except ValueError as error:
+        raise BrokenAnswer(f"the input of a tool call is not whole ({error})") from error
 
 
 def _http_client(proxy: str | None) -> httpx2.Client:

@@ -13,7 +13,7 @@ import pytest
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.llm import AnthropicModel
 from tests.llm.asking import KEY, ask
-from tests.servers.messages_api import Answer, Drop, Failure, says
+from tests.servers.messages_api import Answer, Drop, Failure, calls, says
 
 LONG = "word " * 20
 
@@ -128,6 +128,30 @@ def test_what_stays_wrong_is_not_tried_again_and_says_what_to_change(serve, case
     assert not fault.transient
     assert hint in fault.hint
     assert fault.retry_after is None
+
+
+@pytest.mark.parametrize("missing", [1, 2, 9, 20])
+def test_a_tool_call_whose_input_is_cut_off_is_never_given_on(serve, missing):
+    call = ("bash", {"command": "rm -rf build/old", "timeout_ms": 5000})
+    model, _ = serve(calls(call, short_inputs=missing), calls(call))
+    fault = model.ask(ask())
+    assert isinstance(fault, ModelFault), fault
+    assert fault.transient
+    assert "the input of a tool call is not whole" in fault.reason
+    assert model.ask(ask()).tool_uses[0].input == call[1]
+
+
+def test_at_the_output_limit_a_call_may_be_cut_off(serve):
+    """The flow answers such a call instead of running it."""
+    model, _ = serve(
+        Answer(content=calls(("bash", {"command": "make all"})).content, stop_reason="max_tokens", short_inputs=5)
+    )
+    assert model.ask(ask()).stop_reason == "max_tokens"
+
+
+def test_a_call_without_input_is_whole(serve):
+    model, _ = serve(calls(("bash", {}), short_inputs=2))
+    assert model.ask(ask()).tool_uses[0].input == {}
 
 
 @pytest.mark.parametrize("case", OVERFLOWS)

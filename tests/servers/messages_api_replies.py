@@ -38,6 +38,8 @@ class Answer:
     """Seconds between two events."""
     drip: float = 0.0
     """Seconds between two single bytes, from the first one of the status line on."""
+    short_inputs: int = 0
+    """So many characters at the end of each tool input are not sent."""
     flood: int = 0
     """Before the first event, comments without end, each of so many bytes."""
 
@@ -88,7 +90,7 @@ def events_of(answer: Answer, *, model: str, usage: Json) -> Iterator[tuple[str,
     started = {**usage, "output_tokens": 1}
     yield "message_start", {"type": "message_start", "message": message_of(answer, model, started, begun=True)}
     for index, block in enumerate(answer.content):
-        yield from _block_events(index, block)
+        yield from _block_events(index, block, answer.short_inputs)
     delta = {"stop_reason": answer.stop_reason, "stop_sequence": None, "stop_details": answer.stop_details}
     yield "message_delta", {"type": "message_delta", "delta": delta, "usage": usage}
     yield "message_stop", {"type": "message_stop"}
@@ -107,8 +109,8 @@ def message_of(answer: Answer, model: str, usage: Json, *, begun: bool = False) 
     }
 
 
-def _block_events(index: int, block: Json) -> Iterator[tuple[str, Json]]:
-    empty, deltas = _taken_apart(block)
+def _block_events(index: int, block: Json, short: int) -> Iterator[tuple[str, Json]]:
+    empty, deltas = _taken_apart(block, short)
     yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": empty}
     if index == 0:
         yield "ping", {"type": "ping"}
@@ -117,7 +119,7 @@ def _block_events(index: int, block: Json) -> Iterator[tuple[str, Json]]:
     yield "content_block_stop", {"type": "content_block_stop", "index": index}
 
 
-def _taken_apart(block: Json) -> tuple[Json, list[Json]]:
+def _taken_apart(block: Json, short: int) -> tuple[Json, list[Json]]:
     match block["type"]:
         case "text":
             return {**block, "text": ""}, [{"type": "text_delta", "text": text} for text in _pieces(block["text"])]
@@ -126,7 +128,8 @@ def _taken_apart(block: Json) -> tuple[Json, list[Json]]:
             deltas.append({"type": "signature_delta", "signature": block["signature"]})
             return {**block, "thinking": "", "signature": ""}, deltas
         case "tool_use":
-            pieces = _pieces(json.dumps(block["input"]))
+            text = json.dumps(block["input"])
+            pieces = _pieces(text[: len(text) - short])
             return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": text} for text in pieces]
         case _:
             return block, []
