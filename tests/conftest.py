@@ -1,0 +1,25 @@
+"""What a test has to show to people is printed at the end of the run, also by workers.
+
+Takes: nothing. Gives: the fixture `show`. May touch: pytest's last words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+SHOWN = "shown"
+
+
+@pytest.fixture
+def show(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Print one line of a table when all tests have run; the lines are sorted."""
+    return lambda line: record_property(SHOWN, line)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for word in ("passed", "failed") for report in terminalreporter.getreports(word)]
+    lines = {value for report in reports for name, value in report.user_properties if name == SHOWN}
+    for line in sorted(map(str, lines)):
+        terminalreporter.write_line(line)
