@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "run one agent on the repository you stand in",
     "validate": "show every problem of every agent at once",
     "preflight": "show, before a token is spent, what stands in the way of a run",
+    "show": "show a run folder as a readable timeline, also while the run goes on",
     "graph": "draw an agent's step graph",
     "schema": "print the JSON Schema of a file format, for editors",
 }

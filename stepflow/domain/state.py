@@ -6,7 +6,7 @@ May touch: nothing. The size of a state does not grow with the number of iterati
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.json import JsonValue
+from stepflow.domain.replacing import replace
 from stepflow.domain.words import FailureAction, Intent, Outcome
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
 """Remembers what happens: event → line; lines → entries (house.md "Rooms", cli.md "Journal")."""
 
-from stepflow.journal.file import JournalFile
+from stepflow.journal.file import JournalFile, is_being_written
 from stepflow.journal.line import journal_schema
 from stepflow.journal.memory import Fanout, MemoryJournal
 from stepflow.journal.reader import JournalReader, iter_journal, read_journal
 from stepflow.journal.replay import Replay, safe_point, turn_of
+from stepflow.journal.snapshots import SnapshotStore
 
 __all__ = [
     "Fanout",
@@ -12,12 +13,11 @@ __all__ = [
     "JournalReader",
     "MemoryJournal",
     "Replay",
+    "SnapshotStore",
+    "is_being_written",
     "iter_journal",
     "journal_schema",
     "read_journal",
     "safe_point",
     "turn_of",
 ]
-from stepflow.journal.snapshots import SnapshotStore
-
-__all__ = ["Fanout", "JournalFile", "JournalReader", "MemoryJournal", "SnapshotStore", "journal_schema", "read_journal"]

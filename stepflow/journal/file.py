@@ -6,7 +6,9 @@ May touch: the one file it was given.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 from collections import deque
 from pathlib import Path
@@ -56,6 +58,7 @@ class JournalFile:
             self._fd = os.open(path, _FLAGS, 0o644)
         except OSError as exc:
             raise _unwritable(path, exc) from exc
+        _lock(self._fd)
 
     def append(self, event: Event) -> None:
         """Write the event down before anything else happens."""
@@ -109,6 +112,7 @@ class JournalFile:
             raise
         os.close(self._fd)
         self._fd = new
+        _lock(new)
 
     def close(self) -> None:
         """Give the file back; closing twice is fine."""
@@ -123,6 +127,24 @@ class JournalFile:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a process that lives has this journal open; one that died has let go of it."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _lock(fd: int) -> None:
+    # Tells readers that somebody writes. Some network disks have no locks: then nobody is told.
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _settle(path: Path) -> tuple[int, int]:

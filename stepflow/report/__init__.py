@@ -23,6 +23,7 @@ from stepflow.report.preflight import preflight_lines, preflight_reason, preflig
 from stepflow.report.problems import problem_lines, problems_counted
 from stepflow.report.story_line import LineKind
 from stepflow.report.summary import job_summary
+from stepflow.report.timeline import Timeline
 from stepflow.report.watch import ActionLog, TerminalLog, folded_traceback
 from stepflow.report.words import final_words
 
@@ -38,6 +39,7 @@ __all__ = [
     "ReportDocument",
     "ReportFacts",
     "TerminalLog",
+    "Timeline",
     "advice",
     "annotation",
     "collect_report",

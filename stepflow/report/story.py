@@ -54,6 +54,11 @@ class Story:
             return (*end_lines(event), *opening)
         return (*closing, *opening, *step_lines(event), *full, *end_lines(event))
 
+    def pass_over(self, entry: Entry) -> None:
+        """Follow an entry without telling it."""
+        self._step = ""
+        self._follow(entry.event)
+
     def progress(self, now: float | None = None) -> str:
         """Iterations, money, tokens and minutes so far, each against its limit if it has one."""
         limits, state = self._limits, self._state

@@ -1,0 +1,113 @@
+"""`stepflow show DIR`: a run folder as a readable timeline.
+
+Takes: a run folder, of a run that is over or goes on. Gives: lines on stdout; with `--json` the report (cli.md).
+May touch: the folder's journal, to read it, and the terminal.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.cli.terminal import make_console, styled
+from stepflow.errors import InputError
+from stepflow.journal import JournalReader, is_being_written, iter_journal
+from stepflow.report import ReportFacts, TerminalLog, Timeline, collect_report, final_words, report_json
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable
+
+    from stepflow.domain.event import Entry
+    from stepflow.domain.report import RunReport
+
+#: Nobody reads ten thousand blocks: so many iterations are shown whole unless more are asked for.
+NEWEST = 200
+#: Seconds between two looks at a journal that grows.
+PATIENCE = 0.2
+GOES_ON = "The run is still going on."
+NO_END = "No end was written: the process that ran it is gone. What it did until then is above."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `show`."""
+    parser.add_argument("folder", metavar="DIR", help="a run folder, which holds a journal.jsonl")
+    parser.add_argument("--follow", action="store_true", help="show a run that goes on as it goes, until it ends")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object instead")
+    how_many = parser.add_mutually_exclusive_group()
+    how_many.add_argument(
+        "--last", type=_positive, default=NEWEST, metavar="N", help=f"show the last N iterations (default: {NEWEST})"
+    )
+    how_many.add_argument("--all", action="store_true", help="show every iteration")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the timeline, or the report."""
+    path = Path(arguments.folder) / "journal.jsonl"
+    if not path.is_file():
+        raise InputError(f"There is no journal at {path}.", hint="Name the run folder that a run has printed.")
+    if arguments.json:
+        print(json.dumps(report_json(_report(path)), ensure_ascii=False))
+    else:
+        _show(path, newest=None if arguments.all else arguments.last, follow=arguments.follow)
+    return 0
+
+
+def _show(path: Path, *, newest: int | None, follow: bool) -> None:
+    console = make_console(sys.stdout)
+    coloured = console.color_system is not None and not console.no_color
+    log = TerminalLog(style=styled if coloured else None)
+    timeline = Timeline(log, newest=newest, hint="; `--all` shows them too")
+    goes_on, reader = is_being_written(path), JournalReader(path)
+    report = _report(path, timeline.taking(reader.new_entries()))
+    _print(timeline.past())
+    if follow and goes_on:
+        _follow(path, reader, lambda entry: _print(timeline.tell(entry)))
+        goes_on, report = False, _report(path)
+    _print(_end(report, log, finished=timeline.finished, goes_on=goes_on))
+
+
+def _follow(path: Path, reader: JournalReader, tell: Callable[[Entry], None]) -> None:
+    """Tell each entry as it comes, until nobody writes any more. What was written last is read after that is known."""
+    goes_on = True
+    while goes_on:
+        time.sleep(PATIENCE)
+        goes_on = is_being_written(path)
+        for entry in reader.new_entries():
+            tell(entry)
+
+
+def _end(report: RunReport, log: TerminalLog, *, finished: bool, goes_on: bool) -> Iterable[str]:
+    if goes_on:
+        return (log.story.progress(), f"{GOES_ON} `--follow` shows it until it ends.")
+    return (*(() if finished else (NO_END,)), *final_words(report))
+
+
+def _report(path: Path, entries: Iterable[Entry] | None = None) -> RunReport:
+    facts = ReportFacts(run_folder=str(path.parent.resolve()))
+    # A long journal is a hundred thousand small objects without a cycle among them; looking for some takes a third of
+    # the time.
+    gc.disable()
+    try:
+        return collect_report(iter_journal(path) if entries is None else entries, facts=facts)
+    finally:
+        gc.enable()
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Whole texts at once: a terminal's library would look at each line for a long time."""
+    text = "".join(f"{line}\n" for line in lines)
+    if text:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number

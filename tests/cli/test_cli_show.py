@@ -1,0 +1,236 @@
+"""`stepflow show`: a run folder as a timeline, of a run that is over, that goes on, or whose process is gone."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from stepflow.cli import main
+from stepflow.domain.attempt_event import IterationStarted, ToolCalled
+from stepflow.domain.event import Event, Noted
+from stepflow.domain.words import StepKind
+from stepflow.journal import JournalFile
+from stepflow.run.clock import SystemClock
+from tests.report.hostile import PIECES, obeyed
+from tests.report.plausible_run import BEGAN, TIMED
+
+STEPFLOW = [sys.executable, "-I", "-m", "stepflow"]
+
+
+class PlayedClock(SystemClock):
+    """The times of a run that was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = BEGAN
+
+    def now(self) -> float:
+        return self.at
+
+
+def written(folder: Path, events: list[tuple[float, Event]]) -> JournalFile:
+    """A run folder with these events, still open."""
+    folder.mkdir()
+    clock = PlayedClock()
+    journal = JournalFile(folder / "journal.jsonl", clock)
+    for seconds, event in events:
+        clock.at += seconds
+        journal.append(event)
+    return journal
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a run that completed."""
+    written(tmp_path / "run", list(TIMED)).close()
+    return tmp_path / "run"
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What the command prints."""
+    assert main(["show", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_run_that_is_over_is_told_from_its_start_to_what_to_do_next(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = shown(capsys, str(folder))
+    lines = told.splitlines()
+    at = [
+        next(number for number, line in enumerate(lines) if words in line)
+        for words in (
+            "Agent fixer on octo/parser#7",
+            "Iteration 1 of 10 · initial.issue (work)",
+            "✗ bash python -m pytest -q … (exit 1, 1.3 s)",
+            "intent next: The empty line is the cause",
+            "→ continuation.issue",
+            "waiting 5 s for the model: overloaded (529)",
+            "✗ git-clean failed, attempt 1 of 3 → retry",
+            "not done: back to continuation.issue with this retry prompt",
+            "Iteration 5 of 10 · closure.issue (closure)",
+            "✓ type-check",
+            "✓ open_pull_request applied: https://github.com/octo/parser/pull/8",
+            "✓ completed: The parser accepts empty lines and the tests pass",
+            "  run folder",
+            "  next",
+        )
+    ]
+    assert at == sorted(at)
+    assert sum("completed:" in line for line in lines) == 1
+    assert "\x1b" not in told
+    assert "$0.0" in told
+
+
+def test_the_newest_iterations_are_told_whole_and_the_others_counted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = shown(capsys, str(folder), "--last", "2")
+    assert "Agent fixer on octo/parser#7" in told
+    assert "… 3 earlier iterations left out; `--all` shows them too" in told
+    assert "Iteration 3 of 10" not in told
+    assert "Iteration 4 of 10" in told
+    progress = [line.strip() for line in shown(capsys, str(folder), "--all").splitlines() if " tokens · " in line]
+    assert [line for line in progress if line.startswith("iteration ")] == progress[:5]
+    assert all(line in told for line in progress[3:])
+
+
+def test_json_is_the_report_and_nothing_else(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = json.loads(shown(capsys, str(folder), "--json"))
+    assert (report["outcome"], report["iterations"], report["run_folder"]) == ("completed", 5, str(folder))
+    assert [line["step"] for line in report["history"]][:2] == ["initial.issue", "continuation.issue"]
+
+
+def test_a_run_that_goes_on_is_not_told_as_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with written(tmp_path / "run", list(TIMED[:12])):
+        told = shown(capsys, str(tmp_path / "run"))
+    assert told.splitlines()[-1] == "The run is still going on. `--follow` shows it until it ends."
+    assert told.splitlines()[-2].startswith("iteration 2 of 10 · $")
+    assert "cancelled" not in told
+
+
+@pytest.mark.parametrize("flags", [(), ("--follow",)])
+def test_a_run_whose_process_is_gone_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+) -> None:
+    written(tmp_path / "run", list(TIMED[:12])).close()
+    told = shown(capsys, str(tmp_path / "run"), *flags)
+    assert "No end was written: the process that ran it is gone." in told
+    assert "✗ cancelled: Flow loop: the journal ends here" in told
+
+
+def test_followed_a_run_is_shown_as_it_grows_and_to_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepflow.cli.show.PATIENCE", 0.01)
+    journal = written(tmp_path / "run", list(TIMED[:12]))
+    printed = threading.Event()
+    monkeypatch.setattr("stepflow.cli.show._print", lambda lines: (print(*lines, sep="\n"), printed.set()))
+
+    def go_on() -> None:
+        with journal:
+            for _, event in TIMED[12:]:
+                printed.clear()
+                journal.append(event)
+                printed.wait(0.02)
+
+    writer = threading.Thread(target=go_on)
+    writer.start()
+    told = shown(capsys, str(tmp_path / "run"), "--follow")
+    writer.join()
+    assert [f"Iteration {number} of 10" in told for number in range(1, 6)] == [True] * 5
+    assert told.count("✓ open_pull_request applied") == 1
+    assert "✓ completed: The parser accepts empty lines" in told
+    assert "No end was written" not in told
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from tests.cli.test_cli_show import written
+from tests.report.plausible_run import TIMED
+journal = written(Path(sys.argv[1]), list(TIMED[:12]))
+print("open", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.whole
+def test_followed_a_run_that_is_killed_ends_with_that_news(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    words = [sys.executable, "-c", KILLED, str(tmp_path / "run")]
+    with subprocess.Popen(words, cwd=root, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "open\n"
+        words = [*STEPFLOW, "show", "--follow", str(tmp_path / "run")]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as show:
+            assert show.stdout is not None
+            assert show.stdout.readline().startswith("Agent fixer")
+            assert show.poll() is None
+            run.send_signal(signal.SIGKILL)
+            run.wait(10)
+            told, _ = show.communicate(timeout=10)
+    assert show.returncode == 0
+    assert "No end was written" in told
+
+
+def test_hostile_text_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events: list[tuple[float, Event]] = [TIMED[0]]
+    for number, piece in enumerate(PIECES, 1):
+        step, text = f"{piece}step", f"{piece}{piece}text"
+        events += [
+            (0.1, IterationStarted(iteration=number, step_id=step, kind=StepKind.WORK, model=text)),
+            (0.1, Noted(level="warning", message=text)),
+            (
+                0.1,
+                ToolCalled(
+                    tool_use_id="t",
+                    name="bash",
+                    input={"command": text},
+                    output=text,
+                    is_error=True,
+                    exit_code=1,
+                    seconds=1,
+                ),
+            ),
+        ]
+    written(tmp_path / "run", events).close()
+    told = shown(capsys, str(tmp_path / "run"))
+    assert obeyed(told) == []
+    assert "\x1b" not in told
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"), [({"FORCE_COLOR": "1"}, True), ({"NO_COLOR": "1"}, False), ({}, False)]
+)
+def test_lines_have_colours_only_where_they_are_wanted(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    coloured: bool,
+) -> None:
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ("\x1b[" in shown(capsys, str(folder))) == coloured
+
+
+def test_a_folder_without_a_journal_is_told_plainly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(tmp_path)]) == 2
+    assert f"There is no journal at {tmp_path}/journal.jsonl." in capsys.readouterr().err
+
+
+def test_a_journal_of_another_version_is_told_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "journal.jsonl").write_text('{"v":2,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}\n')
+    assert main(["show", str(tmp_path)]) == 2
+    assert "this stepflow reads version 1. Use the stepflow release that wrote" in capsys.readouterr().err
