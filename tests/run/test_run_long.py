@@ -1,0 +1,69 @@
+"""Ten thousand iterations through the real drive: nothing grows but the files (issue acceptance; cli.md "Journal")."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from stepflow.journal import iter_journal
+
+pytestmark = [pytest.mark.whole, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+ITERATIONS = 10_000
+THOUSAND = 1000
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    """The run folder, and what the run measured of itself."""
+    place = tmp_path_factory.mktemp("long")
+    words = [sys.executable, "-m", "tests.run.long_run", str(place), str(ITERATIONS)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return place / "run", json.loads(done.stdout)
+
+
+def thousands(values: list[float]) -> list[float]:
+    """The median of each thousand iterations."""
+    return [median(values[at : at + THOUSAND]) for at in range(0, len(values) - 1, THOUSAND)]
+
+
+def test_the_last_thousand_iterations_cost_what_the_first_cost(long_run: tuple[Path, dict]) -> None:
+    """Other programs on the machine can slow a part of the run, never make it faster: the best of three thousands on
+    either side tells what an iteration costs."""
+    _, measured = long_run
+    assert (measured["outcome"], measured["iterations"]) == ("completed", ITERATIONS), measured["reason"]
+    memory, seconds, cpu = (thousands(measured[name]) for name in ("kib", "seconds", "cpu_seconds"))
+    print(f"\nmemory, KiB: {memory}\nseconds: {seconds}\nCPU seconds: {cpu}")
+    assert memory[-1] <= 1.05 * memory[0]
+    assert min(cpu[-3:]) <= 1.05 * min(cpu[:3]) or min(seconds[-3:]) <= 1.05 * min(seconds[:3])
+
+
+def test_its_files_are_read_and_shown_within_what_they_may_take(long_run: tuple[Path, dict]) -> None:
+    folder, measured = long_run
+    begun = sum(entry.event.event == "iteration_started" for entry in iter_journal(folder / "journal.jsonl"))
+    assert begun == ITERATIONS
+    assert len(json.loads((folder / "report.json").read_text())["history"]) == ITERATIONS
+    assert measured["summary_bytes"] < 1024 * 1024
+
+
+def test_it_is_shown_in_less_than_two_seconds(long_run: tuple[Path, dict]) -> None:
+    folder, _ = long_run
+    words = [str(Path(sys.executable).parent / "stepflow"), "show", str(folder)]
+    times = []
+    for _ in range(3):
+        began = time.monotonic()
+        done = subprocess.run(words, capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]})
+        times.append(time.monotonic() - began)
+    print(f"\nstepflow show: {min(times):.2f} s")
+    assert min(times) < 2
+    assert "Iteration 10000 of 10001" in done.stdout
+    assert "9,800 earlier iterations" in done.stdout
