@@ -63,7 +63,8 @@ def act(
         job.mask(secrets_in(environ))
         performed = _performed(environ, job, cancellation, clock)
         report = performed.report
-        job.say(*problem_annotations(performed.problems), *outcome_annotation(report))
+        told = outcome_annotation(report) if performed.annotations is None else performed.annotations
+        job.say(*problem_annotations(performed.problems), *told)
         job.write_summary(performed.summary or job_summary(report, performed.agent))
         job.write_outputs(outputs_of(report))
     return exit_code(report.outcome, neutral_on_limit=performed.neutral_on_limit)

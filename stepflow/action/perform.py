@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.problem import Severity, count_problems
 from stepflow.domain.words import Outcome
@@ -21,16 +21,23 @@ from stepflow.report import (
     annotation,
     collect_report,
     final_words,
+    harmless,
     preflight_lines,
     preflight_reason,
     preflight_summary,
     problem_lines,
     problems_counted,
+    rehearsal_annotations,
+    rehearsal_lines,
+    rehearsal_summary,
+    rehearsal_told,
+    rehearsed_lines,
 )
 from stepflow.run.drive import drive_run, leave_unbegun
 from stepflow.run.input_types import Mode
 from stepflow.run.preflight import run_preflight
 from stepflow.run.prepare import clock_for, prepare_run
+from stepflow.run.rehearse import rehearse_agents
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
 from stepflow.toolbox import find_credentials
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from stepflow.action.runner import Runner
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.problem import Problem
+    from stepflow.domain.rehearsal import Rehearsed
     from stepflow.domain.report import RunReport
     from stepflow.ports import Clock
     from stepflow.run.cancel import Cancellation
@@ -48,12 +56,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Performed:
     """What came of an invocation. `problems` become annotations; `agent` is None when none was loaded; a `summary`
-    stands in the place of the report's."""
+    stands in the place of the report's, and `annotations` in that of its outcome's."""
 
     report: RunReport
     agent: AgentDefinition | None = None
     problems: tuple[Problem, ...] = ()
     summary: str = ""
+    annotations: tuple[str, ...] | None = None
     neutral_on_limit: bool = False
 
 
@@ -76,10 +85,12 @@ def perform(
             return run_mode(runner, job, cancellation, asked, clock=clock or clock_for(runner.inputs))
         case Mode.VALIDATE:
             return validate_mode(runner, job)
+        case Mode.REHEARSE:
+            return rehearse_mode(runner, job, cancellation, asked)
         case Mode.PREFLIGHT:
             return preflight_mode(runner, job, cancellation, asked)
         case mode:
-            raise InputError(f"this version has no mode {mode}.", hint="Use `run`, `validate` or `preflight`.")
+            assert_never(mode)
 
 
 def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked, *, clock: Clock) -> Performed:
@@ -125,6 +136,33 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: 
     facts = ReportFacts(agent=trigger.agent, issue=trigger.issue_number, outcome=preflight.outcome, reason=reason)
     report = replace(collect_report((), facts=facts), success=not preflight.failed)
     return Performed(report=report, summary=preflight_summary(preflight))
+
+
+def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked) -> Performed:
+    """The scenarios of one agent, or of all, on any event; what differs is an annotation on the scenario's file."""
+    names = (runner.inputs.agent,) if runner.inputs.agent else ()
+    asked.agent = runner.inputs.agent or ""
+    nobody = Trigger(agent=asked.agent, actor="", actor_is_bot=False)
+
+    def tell(rehearsed: Rehearsed) -> None:
+        job.say(*(line for _kind, line in rehearsed_lines(rehearsed)))
+        if not rehearsed.passed:
+            job.say("::group::what happened", *map(harmless, rehearsed.story), "::endgroup::")
+
+    request = _request(runner, nobody, job)
+    rehearsal = rehearse_agents(request, names, cancellation, tell=tell)
+    job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
+    reason = f"Before the run: rehearsed {rehearsal_told(rehearsal)}"
+    facts = ReportFacts(
+        agent=asked.agent,
+        outcome=rehearsal.outcome,
+        reason=reason,
+        run_folder=str(request.folder),
+        host_run_folder=request.host_folder,
+    )
+    report = replace(collect_report((), facts=facts), success=not rehearsal.failed)
+    summary, annotations = rehearsal_summary(rehearsal), rehearsal_annotations(rehearsal)
+    return Performed(report=report, summary=summary, annotations=annotations)
 
 
 def validate_mode(runner: Runner, job: Job) -> Performed:

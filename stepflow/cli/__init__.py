@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "demo": "run the whole flow on a small repository with a scripted model: no key, no network",
     "run": "run one agent on the repository you stand in",
+    "rehearse": "play the agents' scenarios and show what is not as expected: no key",
     "validate": "show every problem of every agent at once",
     "preflight": "show, before a token is spent, what stands in the way of a run",
     "show": "show a run folder as a readable timeline, also while the run goes on",
@@ -29,7 +30,7 @@ COMMANDS = {
 }
 
 #: Commands that are given a key or a token, or whose tools run as the same user beside this process.
-HOLD_SECRETS = frozenset({"demo", "run", "preflight"})
+HOLD_SECRETS = frozenset({"demo", "run", "rehearse", "preflight"})
 
 #: What a shell reports for a program that SIGPIPE ended.
 READER_GONE = 141

@@ -15,6 +15,7 @@ from stepflow.run.inputs import Inputs, read_inputs
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
     from pydantic.fields import FieldInfo
 
@@ -69,14 +70,23 @@ LOCAL_DEFAULTS = {"boundary": "dry-run", "isolation": "best-effort"}
 
 
 def add_input_flags(parser: argparse.ArgumentParser) -> None:
-    """One flag per input, with the input's own description."""
+    """What says which issue, and one flag per input."""
     parser.add_argument("--issue", metavar="N", help="number of the issue; its text comes from --issue-text")
     parser.add_argument(
         "--param", action="append", default=[], metavar="KEY=VALUE", help="a value for a parameter of the agent"
     )
-    group = parser.add_argument_group(GROUPS["trigger-label"])
+    add_flags(parser, [name for name, _field in _flags()])
+
+
+def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
+    """One flag per input of these names, with the input's own description."""
+    heading, group = "", parser.add_argument_group()
     for name, field in _flags():
-        group = parser.add_argument_group(GROUPS[name]) if name in list(GROUPS)[1:] else group
+        heading = GROUPS.get(name, heading) or GROUPS["trigger-label"]
+        if name not in names:
+            continue
+        if group.title != heading:
+            group = parser.add_argument_group(heading)
         flag, metavar, told = f"--{name}", _metavar(name, field), _help(name, field)
         if _is_switch(field.annotation):
             group.add_argument(flag, nargs="?", const="true", metavar=metavar, help=told)
@@ -103,15 +113,15 @@ def _metavar(name: str, field: FieldInfo) -> str:
 
 
 def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:
-    """The inputs that the flags give; `own` are inputs that the command decides itself."""
-    given = {name: getattr(arguments, name.replace("-", "_")) for name, _field in _flags()}
+    """The inputs that the flags give, for a command that has them; `own` are inputs that the command decides itself."""
+    given = {name: getattr(arguments, name.replace("-", "_"), None) for name, _field in _flags()}
     secrets = {name: os.environ.get(variable) for name, variable in SECRETS.items()}
     values = {
         **LOCAL_DEFAULTS,
         **{name: value for name, value in secrets.items() if value},
         **{name: value for name, value in given.items() if value is not None},
-        "issue": arguments.issue or "",
-        "parameters": {**_parameters(arguments.parameters), **dict(_parameter(text) for text in arguments.param)},
+        "issue": getattr(arguments, "issue", None) or "",
+        "parameters": _given_parameters(arguments),
         **own,
     }
     return read_inputs(values)
@@ -124,6 +134,11 @@ def _flags() -> list[tuple[str, FieldInfo]]:
 
 def _is_switch(annotation: object) -> bool:
     return annotation is bool or bool in get_args(annotation)
+
+
+def _given_parameters(arguments: argparse.Namespace) -> JsonObject:
+    one_by_one = dict(_parameter(text) for text in getattr(arguments, "param", ()))
+    return {**_parameters(getattr(arguments, "parameters", None)), **one_by_one}
 
 
 def _parameters(text: str | None) -> JsonObject:

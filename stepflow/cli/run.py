@@ -67,11 +67,12 @@ def execute(arguments: argparse.Namespace) -> int:
 def request_from(arguments: argparse.Namespace) -> RunRequest:
     """The run that the flags ask for."""
     inputs = read_flags(arguments, agent=arguments.agent)
-    root = _root(Path(arguments.repo).resolve(), inputs)
+    root = root_of(Path(arguments.repo).resolve(), inputs)
     return request_of(inputs, root, trigger=_trigger(arguments, inputs))
 
 
-def _root(repository: Path, inputs: Inputs) -> Path:
+def root_of(repository: Path, inputs: Inputs) -> Path:
+    """The folder of the repository, or an `InputError`."""
     root = (repository / inputs.working_directory).resolve()
     if not root.is_relative_to(repository):
         raise InputError(f"the working directory {root} lies outside {repository}.", hint="See --working-directory.")

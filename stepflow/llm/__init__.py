@@ -10,7 +10,8 @@ from stepflow.llm.models import MODEL_ALIASES, UnlistedModel, resolve_model
 from stepflow.llm.prices import is_priced, price_of
 from stepflow.llm.recording import RecordingModel
 from stepflow.llm.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
-from stepflow.llm.scenario_file import load_scenario, parse_scenario, scenario_text
+from stepflow.llm.scenario_file import load_scenario, parse_scenario, place_of, scenario_text
+from stepflow.llm.scenario_update import update_expect
 from stepflow.llm.scripted import ScriptedModel
 
 __all__ = [
@@ -29,7 +30,9 @@ __all__ = [
     "is_priced",
     "load_scenario",
     "parse_scenario",
+    "place_of",
     "price_of",
     "resolve_model",
     "scenario_text",
+    "update_expect",
 ]

@@ -7,6 +7,7 @@ May touch: nothing itself.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from stepflow.domain.conversation import ModelTurn, StopReason
@@ -22,26 +23,40 @@ if TYPE_CHECKING:
     from stepflow.ports import Model
 
 
+#: Where the checkout is, for a shell in any folder of it.
+ROOT_IN_SHELL = "$(git rev-parse --show-toplevel)"
+
+
+NOT_WHOLE = "# This run did not come to an end of its own. Add the turns that are missing, and an `expect`.\n"
+
+
 class RecordingModel:
     """Implements the port `Model` around another one.
 
     Kept are texts, tool calls and stop reasons. Not kept: thinking, which only the model that signed it takes back;
     usage, since scripted turns cost nothing; and faults, since a run that is recorded is meant to be played through.
+    `root` is where the checkout was: a recording is played elsewhere, so its paths are kept without it.
     """
 
     def __init__(
-        self, model: Model, *, params: Mapping[str, JsonValue] | None = None, issue: Issue | None = None
+        self,
+        model: Model,
+        *,
+        params: Mapping[str, JsonValue] | None = None,
+        issue: Issue | None = None,
+        root: str = "",
     ) -> None:
         self._model = model
         self._params = dict(params or {})
         self._issue = issue
+        self._root = root.rstrip("/")
         self._turns: list[Turn] = []
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Pass the request on, and remember the turn that comes back."""
         answer = self._model.ask(request)
         if isinstance(answer, ModelTurn):
-            self._turns.append(_recorded(request.step_id, answer))
+            self._turns.append(_recorded(request.step_id, answer, self._root))
         return answer
 
     def scenario(self, expect: Expect | None = None) -> Scenario:
@@ -51,12 +66,15 @@ class RecordingModel:
         return Scenario(turns=tuple(self._turns), **kept)
 
     def to_yaml(self, expect: Expect | None = None) -> str:
-        """The text of a scenario file. It can hold whatever the model said: redact it like every other output."""
-        return scenario_text(self.scenario(expect))
+        """The text of a scenario file; without `expect` it says that it is no whole run.
+
+        It can hold whatever the model said: redact it like every other output.
+        """
+        return ("" if expect else NOT_WHOLE) + scenario_text(self.scenario(expect))
 
 
-def _recorded(step_id: str, turn: ModelTurn) -> Turn:
-    calls = tuple({use.name: use.input} for use in turn.tool_uses)
+def _recorded(step_id: str, turn: ModelTurn, root: str) -> Turn:
+    calls = tuple({use.name: _without_root(use.name, use.input, root)} for use in turn.tool_uses)
     answer = None if calls else _object(turn.text)
     usual = StopReason.TOOL_USE if calls else StopReason.END_TURN
     is_empty = not (turn.text or calls)
@@ -68,6 +86,31 @@ def _recorded(step_id: str, turn: ModelTurn) -> Turn:
         "stop_reason": turn.stop_reason if is_empty or turn.stop_reason is not usual else None,
     }
     return Turn(**{key: value for key, value in given.items() if value is not None})
+
+
+def _without_root(tool: str, given: JsonObject, root: str) -> JsonObject:
+    if not root:
+        return given
+    # A path ends where a name ends: /work/parser is no part of /work/parser-2.
+    pattern = re.compile(rf"{re.escape(root)}(?![\w.-])")
+    return {
+        name: value
+        if not isinstance(value, str)
+        else _in_shell(value, pattern)
+        if tool == "bash"
+        else _alone(value, root)
+        for name, value in given.items()
+    }
+
+
+def _in_shell(command: str, pattern: re.Pattern[str]) -> str:
+    """The shell may stand in another folder by then, so it asks git; between single quotes it asks nobody."""
+    return pattern.sub(lambda found: "." if command[: found.start()].count("'") % 2 else ROOT_IN_SHELL, command)
+
+
+def _alone(path: str, root: str) -> str:
+    """A path from the root, as the tools for files take it; any other text as it is."""
+    return "." if path == root else path.removeprefix(f"{root}/")
 
 
 def _object(text: str) -> JsonObject | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from stepflow.domain.conversation import StopReason
 from stepflow.domain.effect import EffectKind
@@ -17,7 +17,19 @@ from stepflow.domain.run import Issue
 from stepflow.domain.words import Outcome
 
 _Positive = Annotated[int, Field(ge=1, le=100_000)]
+#: A result of a validator.
+ValidatorWord = Literal["pass", "fail", "skipped", "unrecoverable"]
 _ToolCall = Annotated[dict[str, JsonObject], Field(min_length=1, max_length=1)]
+
+
+def _inside(path: str) -> str:
+    parts = path.split("/")
+    if path.startswith("/") or "\\" in path or "\0" in path or ".." in parts or not any(set(parts) - {"", "."}):
+        raise ValueError("write the path of a file in the checkout, relative and without `..`")
+    return path
+
+
+_FilePath = Annotated[str, AfterValidator(_inside)]
 
 
 class _Shape(BaseModel):
@@ -91,8 +103,8 @@ class Expect(_Shape):
     outcome: Outcome | None = None
     steps: tuple[str, ...] | None = None
     effects: tuple[EffectKind, ...] | None = None
-    validators: dict[str, tuple[Literal["pass", "fail", "skipped", "unrecoverable"], ...]] | None = None
-    files: dict[str, str | None] | None = None
+    validators: dict[str, tuple[ValidatorWord, ...]] | None = None
+    files: dict[_FilePath, str | None] | None = None
 
 
 class Scenario(_Shape):

@@ -54,6 +54,19 @@ def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:
         raise InputError("\n".join(problems), hint=_HINT) from exc
 
 
+def read_node(text: str) -> yaml.Node | None:
+    """The nodes of a text that can be read, with their places in it."""
+    return _read(text)[0]
+
+
+def place_of(text: str, *keys: str) -> int:
+    """The 1-based line where the value of these keys begins, as far as they lead; 1 for a text that is no YAML."""
+    try:
+        return _line(_read(text)[0], keys)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError):
+        return 1
+
+
 def scenario_text(scenario: Scenario) -> str:
     """The YAML text of a scenario, for people to read and edit; reading it gives the same scenario."""
     data = scenario.model_dump(mode="json", exclude_unset=True)

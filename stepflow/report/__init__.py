@@ -16,11 +16,20 @@ from stepflow.report.graph import (
     graph_json,
     walked_path,
 )
+from stepflow.report.junit import junit_xml
 from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import cut, harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.problems import problem_lines, problems_counted
+from stepflow.report.rehearsal import (
+    rehearsal_annotations,
+    rehearsal_lines,
+    rehearsal_summary,
+    rehearsal_told,
+    rehearsed_lines,
+)
+from stepflow.report.rehearsal_document import rehearsal_json
 from stepflow.report.story_line import LineKind
 from stepflow.report.summary import job_summary
 from stepflow.report.timeline import Timeline
@@ -52,6 +61,7 @@ __all__ = [
     "graph_json",
     "harmless",
     "job_summary",
+    "junit_xml",
     "log_entries",
     "log_line",
     "mermaid_graph",
@@ -63,6 +73,12 @@ __all__ = [
     "problem_annotations",
     "problem_lines",
     "problems_counted",
+    "rehearsal_annotations",
+    "rehearsal_json",
+    "rehearsal_lines",
+    "rehearsal_summary",
+    "rehearsal_told",
+    "rehearsed_lines",
     "removed_part",
     "report_json",
     "report_schema",

@@ -12,15 +12,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted
-from stepflow.domain.event import Entry, FlowEnded, Noted, RunFinished
+from stepflow.domain.event import Entry, FlowEnded, Noted, RunFinished, ValidatorRan
 from stepflow.domain.report import AgentResult
 from stepflow.domain.words import Outcome
 from stepflow.errors import RunCancelled, StepflowError
-from stepflow.journal import Fanout, JournalFile
-from stepflow.llm import Expect
+from stepflow.journal import Fanout, JournalFile, iter_journal
 from stepflow.report import BUG, ReportFacts, collect_report
 from stepflow.run.collect import collect_run, journal_path
 from stepflow.run.ending import Ending, outcome_of
+from stepflow.run.expected import expect_of_recording
 from stepflow.run.finish import Finish, Work, tell_failure
 from stepflow.run.folder import make_folder, write_reports
 from stepflow.run.log import LogFile
@@ -170,5 +170,10 @@ def _recorded(prepared: Prepared, report: RunReport) -> dict[str, str]:
     """The scenario that the input `record` asks for."""
     if prepared.recording is None or not prepared.request.inputs.record:
         return {}
-    text = prepared.recording.to_yaml(Expect(outcome=report.outcome))
+    expect = None
+    with suppress(StepflowError):
+        events = (entry.event for entry in iter_journal(journal_path(prepared)))
+        ran = [event for event in events if isinstance(event, ValidatorRan)]
+        expect = expect_of_recording(report, ran, prepared.request.inputs)
+    text = prepared.recording.to_yaml(expect)
     return {prepared.request.inputs.record: prepared.request.redactor(text)}

@@ -75,7 +75,8 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     with ExitStack() as opened:
         model = ScriptedModel(scenario) if scenario else _anthropic_model(inputs, opened)
         subject = read_subject(request, scenario)
-        recording = RecordingModel(model, params=args, issue=subject.issue) if inputs.record else None
+        root = str(request.root)
+        recording = RecordingModel(model, params=args, issue=subject.issue, root=root) if inputs.record else None
         return Prepared(
             request=_with_fetched_issue(request, subject),
             agent=replace(agent, problems=(*agent.problems, *problems)),

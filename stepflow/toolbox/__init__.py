@@ -5,6 +5,7 @@ May touch: processes, the checkout.
 """
 
 from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.copies import commit_everything, copy_checkout, rehearsal_folder
 from stepflow.toolbox.credentials import Away, Findings, credentials_away, find_credentials
 from stepflow.toolbox.environment import SYSTEM_PATH, check_pass_env
 from stepflow.toolbox.isolation import Layer
@@ -29,9 +30,12 @@ __all__ = [
     "check_packages",
     "check_pass_env",
     "close_process",
+    "commit_everything",
+    "copy_checkout",
     "credentials_away",
     "find_credentials",
     "install_packages",
+    "rehearsal_folder",
     "try_canaries",
     "wipe_variables",
 ]

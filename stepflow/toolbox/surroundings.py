@@ -53,13 +53,13 @@ def private_folder(options: ToolboxOptions, identity: Identity | None) -> Iterat
                 shutil.chown(folder, identity.uid, identity.gid)
         yield private
     finally:
-        _remove(private)
+        remove_folder(private)
 
 
-def _remove(private: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Tools leave read-only folders, and may leave some deeper than any recursion in Python goes; these two cope."""
     for program in (("/bin/chmod", "-R", "u+rwx"), ("/bin/rm", "-rf")):
-        subprocess.run([*program, "--", str(private)], env={}, check=False, capture_output=True)  # noqa: S603
+        subprocess.run([*program, "--", str(folder)], env={}, check=False, capture_output=True)  # noqa: S603
 
 
 def interpreter_programs(checkout: Path, options: ToolboxOptions, identity: Identity | None) -> Programs:

@@ -102,6 +102,7 @@ WORKFLOWS = {
     "workflow with reaction": lambda: _with_first_step(named_block("reaction")),
     "workflow with egress": lambda: _with_first_step(named_block("egress", ROOT / "SECURITY.md")),
     "validate workflow": lambda: named_block("validate workflow"),
+    "rehearse workflow": lambda: named_block("rehearse workflow"),
 }
 
 
@@ -122,7 +123,13 @@ def test_a_workflow_to_paste_is_clean_and_gives_inputs_that_exist(name: str, tmp
 
 def test_every_yaml_block_of_the_readme_is_checked() -> None:
     names = [block.name for block in readme_blocks() if block.language in ("yaml", "yml")]
-    assert names == ["workflow", "reaction", "validate workflow"]
+    assert names == [
+        "workflow",
+        "reaction",
+        "rehearse workflow",
+        f"{AGENT}scenarios/leaves-a-note.yaml",
+        "validate workflow",
+    ]
 
 
 # The agent to paste
@@ -170,7 +177,7 @@ def write_agent(root: Path) -> Path:
 
 def test_the_agent_to_paste_loads_without_any_problem(tmp_path: Path) -> None:
     assert "Seven files make an agent." in README.read_text(encoding="utf-8")
-    assert len(agent_files()) == 7
+    assert len(agent_files()) == 8, "seven, and a scenario"
     assert load_agent(write_agent(tmp_path)).problems == ()
 
 
@@ -198,9 +205,17 @@ def test_the_agent_to_paste_is_sent_back_by_the_retry_prompt_to_paste(runner: Ru
     assert (done.exit_code, done.outputs["outcome"], done.outputs["iterations"]) == (0, "completed", "5"), done.log
 
 
+def test_the_scenario_to_paste_rehearses_green_on_a_pull_request_without_a_key(runner: Runner) -> None:
+    (runner.checkout / "Makefile").write_text("test:\n\ttest -f START.md\n")
+    given = yaml.safe_load(named_block("rehearse workflow"))["jobs"]["agents"]["steps"][-1]["with"]
+    runner.inputs = {"isolation": "best-effort", **given}
+    done = runner.run({"action": "opened", "pull_request": {"number": 3}}, name="pull_request")
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
+
+
 def test_every_json_block_of_the_readme_is_a_file_of_the_agent() -> None:
     blocks = [block for block in readme_blocks() if block.language in ("json", "markdown")]
-    assert {block.name.removeprefix(AGENT) for block in blocks} == set(agent_files())
+    assert {block.name.removeprefix(AGENT) for block in blocks} == set(agent_files()) - {"scenarios/leaves-a-note.yaml"}
     assert all(json.loads(block.text) for block in blocks if block.language == "json")
 
 

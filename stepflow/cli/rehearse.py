@@ -1,0 +1,83 @@
+"""`stepflow rehearse [NAME …]`: agents' scenarios played against what they expect.
+
+Takes: names of agents. Gives: exit code 0 when everything came as expected (cli.md).
+May touch: the terminal, the JUnit file; everything else through `run/`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from stepflow.cli.options import add_flags, read_flags
+from stepflow.cli.run import request_of, root_of
+from stepflow.cli.terminal import make_console, styled
+from stepflow.domain.words import exit_code
+from stepflow.errors import InputError
+from stepflow.report import junit_xml, rehearsal_json, rehearsal_lines, rehearsed_lines
+from stepflow.run.cancel import Cancellation
+from stepflow.run.rehearse import rehearse_agents
+from stepflow.run.trigger import Trigger
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from stepflow.domain.rehearsal import Rehearsal, Rehearsed
+    from stepflow.report import LineKind
+
+#: What a rehearsal takes from the person who starts it; everything else stands in the scenario.
+INPUTS = (
+    *("max-iterations", "max-turns-per-step", "max-visits-per-step", "timeout-minutes"),
+    *("isolation", "network", "setup", "apt-packages", "pass-env"),
+    *("working-directory", "run-folder", "allow-spec-violations", "allow-custom-verdict"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `rehearse`."""
+    parser.usage = "stepflow rehearse [NAME | NAME/SCENARIO …] [--update] [--junit FILE] [--json] [--INPUT VALUE …]"
+    parser.add_argument("names", nargs="*", metavar="NAME", help="agents, or AGENT/SCENARIO (default: all agents)")
+    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
+    parser.add_argument("--update", action="store_true", help="write what came into the scenarios as what is expected")
+    parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML, which CI services read")
+    parser.add_argument("--json", action="store_true", help="print the results as one JSON object on stdout")
+    add_flags(parser, INPUTS)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Play, show, and exit 1 on a difference."""
+    inputs = read_flags(arguments)
+    root = root_of(Path(arguments.repo).resolve(), inputs)
+    request = request_of(inputs, root, trigger=Trigger(agent="", actor="", actor_is_bot=False))
+    console = make_console(sys.stderr if arguments.json else sys.stdout)
+
+    def show(lines: Iterable[tuple[LineKind, str]]) -> None:
+        for kind, line in lines:
+            console.print(Text.from_ansi(styled(kind, line)))
+
+    def tell(rehearsed: Rehearsed) -> None:
+        show(rehearsed_lines(rehearsed))
+
+    cancellation = Cancellation()
+    with cancellation.listening():
+        rehearsal = rehearse_agents(request, arguments.names, cancellation, update=arguments.update, tell=tell)
+    show(rehearsal_lines(rehearsal))
+    _write(rehearsal, arguments)
+    return exit_code(rehearsal.outcome)
+
+
+def _write(rehearsal: Rehearsal, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(json.dumps(rehearsal_json(rehearsal), ensure_ascii=False))
+    if arguments.junit:
+        try:
+            Path(arguments.junit).write_text(junit_xml(rehearsal), encoding="utf-8")
+        except OSError as exc:
+            raise InputError(
+                f"the JUnit file {arguments.junit} cannot be written: {exc.strerror}.", hint="See --junit."
+            ) from exc

@@ -1,0 +1,138 @@
+"""Rehearsed scenarios for people: the table, and what differs in each.
+
+Takes: `Rehearsal`. Gives: lines for a terminal or a job log, Markdown for the job summary, annotations.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.report.annotations import annotation
+from stepflow.report.columns import aligned
+from stepflow.report.ending import told_reason
+from stepflow.report.markdown import code, details, fence, html_text, plain, table
+from stepflow.report.plain import count, defuse, one_line, seconds_text
+from stepflow.report.story_line import LineKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.domain.rehearsal import Difference, Rehearsal, Rehearsed, Row
+
+CELL = 60
+REASON = 600
+#: Of one comparison so many rows are shown.
+ROWS = 40
+#: In characters, which may take four bytes each; GitHub drops a summary of more than 1 MiB.
+SUMMARY_LIMIT = 200_000
+
+
+def rehearsed_lines(rehearsed: Rehearsed) -> list[tuple[LineKind, str]]:
+    """One scenario: its row, and below it what differs."""
+    kind = LineKind.GOOD if rehearsed.passed else LineKind.BAD
+    head = f"{_mark(rehearsed)} {rehearsed.agent}/{one_line(rehearsed.name, CELL)}  {_figures(rehearsed)}"
+    lines = [(kind, head)]
+    lines += [(LineKind.DETAIL, f"    {line}") for line in difference_lines(rehearsed)]
+    lines += [(LineKind.DETAIL, f"    note: {one_line(note, REASON)}") for note in rehearsed.notes]
+    if rehearsed.refusal:
+        lines.append((LineKind.WARNING, f"    not updated: {one_line(rehearsed.refusal, REASON)}"))
+    return [(kind, defuse(line)) for kind, line in lines]
+
+
+def difference_lines(rehearsed: Rehearsed) -> list[str]:
+    """What was expected and what came, column by column; `≠` marks the rows that differ."""
+    if not rehearsed.differences or rehearsed.updated:
+        return []
+    reason = one_line(told_reason(rehearsed.outcome, rehearsed.reason), REASON)
+    parts = [line for difference in rehearsed.differences for line in _part(difference)]
+    return [*parts, f"reason: {reason}", *([f"run folder: {rehearsed.run_folder}"] if rehearsed.run_folder else [])]
+
+
+def rehearsal_told(rehearsal: Rehearsal) -> str:
+    """How many scenarios are as expected, and which are not."""
+    failed = rehearsal.failed
+    total = count(len(rehearsal.scenarios), "scenario")
+    told = f"{total}, {len(failed)} not as expected" if failed else f"{total}, as expected"
+    updated = sum(each.updated for each in rehearsal.scenarios)
+    named = f": {', '.join(f'{each.agent}/{each.name}' for each in failed)}" if failed else ""
+    return f"{told}{f', {updated} updated' if updated else ''}{named}"
+
+
+def rehearsal_lines(rehearsal: Rehearsal) -> list[tuple[LineKind, str]]:
+    """The last lines: all scenarios in a table, agents without any, and the count."""
+    rows = aligned([("", "agent", "scenario", "iterations", "seconds", ""), *map(_table_row, rehearsal.scenarios)])
+    without = [(LineKind.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
+    lines = [(LineKind.DETAIL, ""), *((LineKind.DETAIL, row) for row in rows), *without]
+    kind = LineKind.BAD if rehearsal.failed else LineKind.GOOD
+    return [(kind, defuse(line)) for kind, line in [*lines, (kind, one_line(rehearsal_told(rehearsal), REASON))]]
+
+
+def rehearsal_summary(rehearsal: Rehearsal) -> str:
+    """The table for the job summary, with each difference folded below it."""
+    sign = "❌" if rehearsal.failed else "✅"
+    head = f"## {sign} Rehearsal: {plain(rehearsal_told(rehearsal), REASON)}"
+    rows = (
+        (
+            code(each.agent),
+            plain(each.name),
+            f"{'✅' if each.passed else '❌'} {each.outcome}",
+            str(each.iterations),
+            f"{each.seconds:.1f}",
+            plain("; ".join((*_what(each), *each.notes))),
+        )
+        for each in rehearsal.scenarios
+    )
+    parts = [head, table(("Agent", "Scenario", "Outcome", ">Iterations", ">Seconds", "Remarks"), rows)]
+    parts += [plain(f"{agent} has no scenario.") for agent in rehearsal.unrehearsed]
+    for each in rehearsal.failed:
+        body = fence("\n".join(difference_lines(each)), lines=400, width=400)
+        folded = details(html_text(f"{each.agent}/{each.name}: {', '.join(_what(each))}", 200), body)
+        if sum(map(len, parts)) + len(folded) < SUMMARY_LIMIT:
+            parts.append(folded)
+    return "\n\n".join(parts)
+
+
+def rehearsal_annotations(rehearsal: Rehearsal) -> tuple[str, ...]:
+    """One per scenario that differs, on its file."""
+    return tuple(
+        annotation(
+            "error",
+            "\n".join(difference_lines(each)),
+            file=each.file,
+            line=each.line,
+            title=f"{each.agent}/{each.name}: not as expected",
+        )
+        for each in rehearsal.failed
+    )
+
+
+def _table_row(each: Rehearsed) -> tuple[str, ...]:
+    figures = (f"{each.iterations:>10}", f"{each.seconds:>7.1f}")
+    return (_mark(each), each.agent, one_line(each.name, CELL), *figures, ", ".join(_what(each)))
+
+
+def _mark(rehearsed: Rehearsed) -> str:
+    return "✓" if rehearsed.passed else "✗"
+
+
+def _figures(rehearsed: Rehearsed) -> str:
+    told = f"{count(rehearsed.iterations, 'iteration')}, {seconds_text(rehearsed.seconds)}"
+    return f"{told}, updated" if rehearsed.updated else told
+
+
+def _what(rehearsed: Rehearsed) -> tuple[str, ...]:
+    return tuple(one_line(difference.what) for difference in rehearsed.differences)
+
+
+def _part(difference: Difference) -> Iterator[str]:
+    rows = [_cells(row) for row in difference.rows[:ROWS]]
+    lines = aligned((("", "", "expected", "came"), *rows))
+    yield one_line(f"{difference.what}:", 200)
+    yield from (f"  {line}" for line in lines)
+    if len(difference.rows) > ROWS:
+        yield f"  … {count(len(difference.rows) - ROWS, 'more row')}"
+
+
+def _cells(row: Row) -> tuple[str, str, str, str]:
+    return ("" if row.same else "≠", one_line(row.place, CELL), one_line(row.expected, CELL), one_line(row.came, CELL))

@@ -1,0 +1,258 @@
+"""`stepflow rehearse`: scenarios played in copies, a table, what differs, and exit 1 where something does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from stepflow.cli import main
+from tests.checkout import git
+
+TURNS = """\
+issue: { number: 7, title: "世界に挨拶する 🌍", body: "رحّب بالعالم" }
+turns:
+  - expect_step: initial.issue
+    expect_prompt: ["世界に挨拶する 🌍", "رحّب بالعالم"]
+    output: { stepId: initial.issue, next_action: { action: next, reason: it is clear }, understanding: x }
+  - expect_step: continuation.issue
+    tools:
+      - bash: { command: "echo 'hello, world' > greeting.txt && git commit -qam 'Greet the world'" }
+  - output: { stepId: continuation.issue, next_action: { action: handoff, reason: it is done }, summary: y }
+  - expect_step: closure.issue
+    output: { stepId: closure.issue, next_action: { action: closing, reason: the world is greeted } }
+"""
+EXPECT = """\
+expect:
+  outcome: completed # as it should be
+  steps: [initial.issue, continuation.issue, closure.issue]
+  validators: { git-clean: [pass], greeting: [pass] }
+  effects: [push_branch, open_pull_request, post_comment, add_labels, remove_labels]
+  files: { greeting.txt: "hello, world\\n", absent.txt: null }
+"""
+
+
+def put(checkout: Path, name: str = "greets", text: str = TURNS + EXPECT) -> Path:
+    """Write a scenario of the agent."""
+    file = checkout / f".agent/fixer/scenarios/{name}.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def rehearse(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """The exit code, and what stands on the terminal."""
+    code = main(["rehearse", *words])
+    out, err = capsys.readouterr()
+    return code, out + err
+
+
+def test_what_comes_as_expected_is_a_table_and_exit_0(checkout: Path, capsys) -> None:
+    put(checkout)
+    code, told = rehearse(capsys)
+    assert code == 0, told
+    assert re.search(r"^✓  fixer  greets +3 +\d+\.\d$", told, re.M)
+    assert told.endswith("1 scenario, as expected\n")
+
+
+@pytest.mark.whole
+def test_the_checkout_stays_as_it_is_with_all_that_is_not_committed(checkout: Path, capsys) -> None:
+    put(checkout)
+    (checkout / "greeting.txt").write_text("not committed\n")
+    before = state(checkout)
+    assert rehearse(capsys)[0] == 0
+    assert state(checkout) == before
+
+
+def state(checkout: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file with its times and content; git refreshes its index only where somebody asks it."""
+    files = (path for path in checkout.rglob("*") if path.is_file())
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+DIFFERENT = """\
+expect:
+  outcome: aborted # as it should be
+  steps: [initial.issue, closure.issue]
+  validators: { git-clean: [fail, pass], tests: [pass] }
+  effects: [post_comment]
+  files: { greeting.txt: "こんばんは\\n", absent.txt: "there" }
+"""
+
+
+def test_every_difference_is_shown_with_what_was_expected_and_what_came(checkout: Path, capsys) -> None:
+    put(checkout, text=TURNS + DIFFERENT)
+    code, told = rehearse(capsys)
+    assert code == 1
+    lines = [re.sub(r" {2,}", "  ", line.strip()) for line in told.splitlines()]
+    for line in (
+        "≠  aborted  completed",
+        "1  initial.issue  initial.issue",
+        "≠  2  –  continuation.issue",
+        "3  closure.issue  closure.issue",
+        "≠  git-clean  fail, pass  pass",
+        "≠  tests  pass  –",
+        "file greeting.txt:",
+        "≠  1  こんばんは  hello, world",
+        "≠  a file of 5 characters  no such file",
+        "reason: the world is greeted",
+    ):
+        assert line in lines, told
+    assert told.splitlines()[-1] == "1 scenario, 1 not as expected: fixer/greets"
+
+
+@pytest.mark.whole
+def test_update_makes_it_expected_and_changes_nothing_else(checkout: Path, capsys) -> None:
+    file = put(checkout, text=TURNS + DIFFERENT)
+    code, told = rehearse(capsys, "--update")
+    assert (code, "1 updated" in told) == (0, True), told
+    written = file.read_text(encoding="utf-8")
+    assert written.startswith(TURNS)
+    assert "outcome: completed # as it should be" in written
+    assert yaml.safe_load(written)["expect"] == yaml.safe_load(EXPECT)["expect"]
+    assert rehearse(capsys)[0] == 0
+
+
+@pytest.mark.whole
+def test_a_scenario_without_expect_must_only_complete_and_can_be_given_one(checkout: Path, capsys) -> None:
+    file = put(checkout, text=TURNS)
+    assert rehearse(capsys)[0] == 0
+    assert rehearse(capsys, "--update")[0] == 0
+    expected = yaml.safe_load(EXPECT)["expect"]
+    del expected["files"]
+    assert yaml.safe_load(file.read_text(encoding="utf-8"))["expect"] == expected
+
+
+@pytest.mark.whole
+def test_a_run_that_does_not_fit_its_scenario_differs_and_is_not_accepted(checkout: Path, capsys) -> None:
+    text = TURNS.replace("expect_step: closure.issue", "expect_step: initial.issue")
+    file = put(checkout, text=text)
+    code, told = rehearse(capsys, "--update")
+    assert code == 1
+    assert "expects step 'initial.issue', but step 'closure.issue' asks" in told
+    assert "not updated: a run that ends model_failed was not played through" in told
+    assert file.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.whole
+def test_turns_that_are_left_are_a_note(checkout: Path, capsys) -> None:
+    put(checkout, text=f"{TURNS}  - repeat: 2\n{EXPECT}")
+    code, told = rehearse(capsys)
+    assert (code, "note: 2 turns of the scenario were not played" in told) == (0, True), told
+
+
+@pytest.mark.whole
+def test_a_scenario_may_expect_that_a_run_does_not_begin(checkout: Path, capsys) -> None:
+    put(checkout, "without-issue", "turns: []\nexpect: { outcome: invalid_definition }\n")
+    put(checkout, "broken", "turns: [\n")
+    code, told = rehearse(capsys)
+    assert code == 1
+    assert "✓ fixer/without-issue" in told
+    assert ".agent/fixer/scenarios/broken.yaml:2: this cannot be read as YAML" in told
+    assert str(checkout) not in told
+
+
+@pytest.mark.whole
+def test_names_choose_agents_and_scenarios(checkout: Path, capsys) -> None:
+    put(checkout)
+    put(checkout, "別の道")
+    assert "2 scenarios" in rehearse(capsys, "fixer")[1]
+    assert "1 scenario, as expected" in rehearse(capsys, "fixer/別の道")[1]
+    code, told = rehearse(capsys, "fixer/nope")
+    assert (code, "Its scenarios: greets, 別の道" in told) == (2, True)
+    code, told = rehearse(capsys, "../fixer")
+    assert (code, "The agents of this repository: fixer" in told) == (2, True)
+
+
+@pytest.mark.whole
+def test_an_agent_without_scenarios_is_named_and_none_at_all_is_exit_2(checkout: Path, capsys) -> None:
+    code, told = rehearse(capsys)
+    assert (code, "has a scenario" in told) == (2, True)
+    put(checkout)
+    (checkout / ".agent/other").mkdir()
+    (checkout / ".agent/other/agent.json").write_text("{}")
+    code, told = rehearse(capsys)
+    assert (code, "! other has no scenario" in told) == (0, True)
+
+
+def test_the_errors_of_a_definition_come_before_anything_is_played(checkout: Path, capsys) -> None:
+    put(checkout)
+    path = checkout / ".agent/fixer/steps_registry.json"
+    path.write_text(path.read_text().replace('"continuation.issue"', '"nowhere"', 1))
+    code, told = rehearse(capsys)
+    assert code == 2
+    assert ".agent/fixer/steps_registry.json:" in told
+    assert "✓" not in told
+
+
+@pytest.mark.whole
+def test_json_is_one_object_and_junit_a_file_that_can_be_read(checkout: Path, capsys) -> None:
+    put(checkout)
+    put(checkout, "differs", TURNS + DIFFERENT)
+    file = checkout.parent / "junit.xml"
+    assert main(["rehearse", "--json", "--junit", str(file)]) == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (out.count("\n"), found["success"], found["outcome"]) == (1, False, "validation_failed")
+    assert [each["passed"] for each in found["scenarios"]] == [False, True]
+    assert found["scenarios"][0]["differences"][0]["rows"] == [
+        {"place": "", "expected": "aborted", "came": "completed"}
+    ]
+    assert "2 scenarios, 1 not as expected" in err
+    suites = ElementTree.parse(file).getroot()
+    assert (suites.get("tests"), suites.get("failures")) == ("2", "1")
+    (failure,) = suites.iter("failure")
+    assert "こんばんは" in str(failure.text)
+    assert Path(found["scenarios"][0]["run_folder"], "report.json").is_file()
+
+
+@pytest.mark.whole
+def test_a_junit_file_that_cannot_be_written_is_told(checkout: Path, capsys) -> None:
+    put(checkout)
+    code, told = rehearse(capsys, "--junit", "/no/such/folder/junit.xml")
+    assert (code, "/no/such/folder/junit.xml" in told) == (2, True)
+
+
+@pytest.mark.whole
+def test_no_link_of_the_tools_is_followed_out_of_the_copy(checkout: Path, capsys) -> None:
+    text = TURNS.replace("echo 'hello, world' > greeting.txt", "ln -sf /etc/hostname greeting.txt")
+    put(checkout, text=text + EXPECT)
+    code, told = rehearse(capsys)
+    assert (code, "(a symbolic link)" in told) == (1, True)
+    assert Path("/etc/hostname").read_text().strip() not in told.replace(str(checkout), "")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", ".", "", "a\\b"])
+def test_a_file_outside_is_no_file_of_a_scenario(checkout: Path, capsys, path: str) -> None:
+    put(checkout, text=f"{TURNS}expect:\n  files: {{ {json.dumps(path)}: null }}\n")
+    code, told = rehearse(capsys)
+    assert (code, "relative and without `..`" in told) == (1, True), told
+
+
+@pytest.mark.whole
+def test_a_signal_ends_it_within_seconds_and_leaves_nothing(checkout: Path) -> None:
+    put(checkout, text=TURNS.replace("echo 'hello, world' > greeting.txt", "touch begun && sleep 60"))
+    temp = checkout.parent / "temporary"
+    temp.mkdir()
+    environ = {**os.environ, "TMPDIR": str(temp), "RUNNER_TEMP": ""}
+    words = [sys.executable, "-m", "stepflow", "rehearse"]
+    process = subprocess.Popen(words, cwd=checkout, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    deadline = time.monotonic() + 60
+    while not list(temp.glob("stepflow-rehearsal-*/checkout/begun")) and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[0].decode()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    told, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, told.decode()
+    assert "SIGTERM" in told.decode()
+    assert list(temp.glob("stepflow-rehearsal-*")) == []
+    assert git("log", "--format=%s", cwd=checkout) == "Begin\n"
