@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import shutil
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stepflow.cli import main
 from stepflow.domain.words import Intent
 from stepflow.gate import check_format
 from stepflow.llm import load_scenario
 from stepflow.load import load_agent
 from stepflow.prompt import parse_retry_template
+from tests.checkout import git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +81,16 @@ def test_a_scenario_expects_only_steps_and_validators_that_exist(file: Path, fol
     assert entry is not None
     assert set(expect.steps or ()) <= set(agent.steps)
     assert set(expect.validators or {}) <= {one.validator.name for one in entry.conditions}
+
+
+@pytest.mark.whole
+def test_our_own_agent_does_what_its_scenarios_expect(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "temp"))
+    ours = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT).split("\0")
+    for file in (name for name in ours if (ROOT / name).is_file()):
+        (tmp_path / "checkout" / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / "checkout" / file)
+    assert main(["rehearse", "fixer", "--repo", str(tmp_path / "checkout")]) == 0, capsys.readouterr().out
 
 
 def test_the_package_ships_every_file_of_the_demo() -> None:
