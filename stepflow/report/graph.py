@@ -92,8 +92,8 @@ def walked_path(report: RunReport) -> tuple[PathEdge, ...]:
 def cost_words(report: RunReport) -> dict[tuple[str | None, str | None], str]:
     """What the iterations cost that left by each way of the path, as words; nothing where all of it was free."""
     costs: dict[tuple[str | None, str | None], float | None] = {}
-    following = [*(line.step_id for line in report.history[1:]), None]
-    for line, to in zip(report.history, following, strict=True):
+    steps = [*(line.step_id for line in report.history), None]
+    for line, to in zip(report.history, steps[1:], strict=True):
         spent = costs.get((line.step_id, to), 0.0)
         costs[line.step_id, to] = None if spent is None or line.cost_usd is None else spent + line.cost_usd
     return {way: usd(cost) if cost is not None else "cost unknown" for way, cost in costs.items() if cost != 0}

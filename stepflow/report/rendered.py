@@ -1,4 +1,4 @@
-"""Our own templates, filled: everything that a template is given is escaped.
+"""Our own templates, filled: everything that a template is given is escaped, and every sign of it is seen.
 
 Takes: a template's name in this room and its values. Gives: text.
 May touch: reads files of this package.
@@ -10,9 +10,12 @@ from functools import cache
 from importlib.resources import files
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from stepflow.report.visible import visible
 
 
-def render(name: str, **values: object) -> str:
+def render(name: str, /, **values: object) -> str:
     """The template with its values put in."""
     return _environment().get_template(name).render(values)
 
@@ -27,7 +30,12 @@ def _environment() -> Environment:
     return Environment(
         loader=FunctionLoader(read_text),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _shown(value: object) -> object:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

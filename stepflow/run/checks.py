@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
 JOURNAL = "journal.jsonl"
 #: What the run itself writes into its folder.
-OWN_FILES = frozenset({JOURNAL, "log.jsonl", "report.json", "report.html", "effects.json", "work.bundle", "snapshots"})
+OWN_FILES = frozenset(
+    {JOURNAL, "log.jsonl", "report.json", "report.html", "report.html.part", "effects.json", "work.bundle", "snapshots"}
+)
 
 
 def check_request(request: RunRequest) -> None:

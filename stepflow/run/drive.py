@@ -24,6 +24,7 @@ from stepflow.run.expected import expect_of_recording
 from stepflow.run.finish import Finish, Work, tell_failure
 from stepflow.run.folder import make_folder, write_reports
 from stepflow.run.log import LogFile
+from stepflow.run.page import write_page
 from stepflow.run.stages import facts_of, run_stages
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def drive_run(
     report = collect_run(prepared, ending)
     for problem in (*log.problems, *write_reports(request.folder, report, _recorded(prepared, report))):
         aloud.say(Noted(level="error", message=request.redactor(problem)))
+    for problem in write_page(prepared, report):
+        aloud.say(Noted(level="warning", message=request.redactor(problem)))
     return AgentResult.of(report)
 
 

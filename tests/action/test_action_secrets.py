@@ -45,7 +45,7 @@ def test_a_secret_that_the_model_knows_from_elsewhere_is_in_nothing_that_is_left
     done = world.run(script, read_token=READ_TOKEN, debug="true", record="recorded.yaml")
     assert done.outputs["outcome"] == "completed", done.log
     left = left_behind(done, world)
-    assert {"journal.jsonl", "log.jsonl", "report.json", "effects.json", "recorded.yaml"} <= left.keys()
+    assert {"journal.jsonl", "log.jsonl", "report.json", "report.html", "effects.json", "recorded.yaml"} <= left.keys()
     for name, found in left.items():
         assert [secret for secret in (MODEL_KEY, TOKEN, READ_TOKEN) if secret in found] == [], name
     assert "***" in left["journal.jsonl"]

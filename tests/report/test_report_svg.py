@@ -85,6 +85,10 @@ def test_an_unknown_price_is_told_and_what_was_free_is_not():
     }
 
 
+def test_a_run_that_never_began_a_step_cost_nothing_on_any_way():
+    assert cost_words(replace(REPORT, history=())) == {}
+
+
 def test_kinds_validators_and_unreachable_steps_show_in_their_boxes():
     root = picture()
     kinds = {group.findtext(f"{SVG}title"): group.get("class") for group in root.iter(f"{SVG}g") if group.get("class")}
@@ -150,6 +154,7 @@ def test_a_step_that_no_arrow_touches_is_drawn_too():
     assert "continuation.docs" in texts(alone)
 
 
+@pytest.mark.whole
 def test_the_same_graph_gives_the_same_picture_in_every_process():
     program = (
         "import plausible_run, sys; from stepflow.report.svg import graph_svg; print(graph_svg(plausible_run.AGENT))"

@@ -19,7 +19,7 @@ from stepflow.llm import Expect, Scenario, load_scenario
 from stepflow.run import read_inputs
 from stepflow.run.cancel import Cancellation
 from stepflow.run.drive import drive_run
-from stepflow.run.prepare import prepare_run
+from stepflow.run.prepare import Prepared, prepare_run
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger
 from tests.checkout import git
@@ -44,9 +44,13 @@ class Played:
     scenario: Scenario
     checkout: Path
     folder: Path
-    agent: AgentDefinition
+    prepared: Prepared
     result: AgentResult
     live: list[Entry]
+
+    @property
+    def agent(self) -> AgentDefinition:
+        return self.prepared.agent
 
     @property
     def journal(self) -> Path:
@@ -76,7 +80,7 @@ def play_case(case: Path, place: Path) -> Played:
         scenario=scenario,
         checkout=request.root,
         folder=request.folder,
-        agent=prepared.agent,
+        prepared=prepared,
         result=result,
         live=live,
     )

@@ -1,0 +1,372 @@
+// The timeline of the page: rows at once, their insides when they are opened. Text becomes text nodes, never markup.
+"use strict";
+(() => {
+  const { groups, texts, cuts } = JSON.parse(document.getElementById("timeline-data").textContent);
+  const place = document.getElementById("groups");
+  const query = document.getElementById("query");
+  const hits = document.getElementById("hits");
+  const before = document.getElementById("before");
+  const after = document.getElementById("after");
+  const theme = document.getElementById("theme");
+  const SLICE_MS = 12;
+  const MOST_HITS = 10000;
+  const LONG = 1500;
+
+  const make = (tag, name = "", ...children) => {
+    const made = document.createElement(tag);
+    if (name) made.className = name;
+    made.append(...children.filter((child) => child !== ""));
+    return made;
+  };
+  const number = (value) => value.toLocaleString("en");
+  const counted = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+
+  // Makes many elements without holding the page up; `upTo` makes those at once that somebody wants to see.
+  const filled = (target, items, build) => {
+    let done = 0;
+    const slice = (until, deadline) => {
+      const part = document.createDocumentFragment();
+      while (done < until && performance.now() < deadline) part.append(build(items[done], done++));
+      target.append(part);
+    };
+    const later = () => {
+      if (done < items.length) slice(items.length, performance.now() + SLICE_MS);
+      if (done < items.length) setTimeout(later);
+    };
+    later();
+    return (at) => slice(Math.min(at + 1, items.length), Infinity);
+  };
+
+  // ---- rows
+
+  const leads = (group) => (group.intent ? `${group.intent}${group.to ? ` → ${group.to}` : ""}` : "");
+  const sums = (group) =>
+    [
+      group.tools ? counted(group.tools, "tool") : "",
+      group.retries ? counted(group.retries, "format retry").replace("retrys", "retries") : "",
+      `${number(group.tokens)} tokens`,
+      group.usd,
+      `${number(group.seconds)} s`,
+    ]
+      .filter(Boolean)
+      .join(" · ");
+
+  const heading = (group) => {
+    const title = make("h3", "");
+    if (group.n === undefined) {
+      title.append(make("span", "", group.title));
+      return [title];
+    }
+    title.append(make("span", "number", String(group.n)), " ", make("span", "name", group.title));
+    if (group.kind) title.append(" ", make("span", `kind ${group.kind}`, group.kind));
+    if (group.intent) title.append(" ", make("span", "leads", leads(group)));
+    const row = [title, make("span", "sums", sums(group))];
+    if (group.reason) row.push(make("span", "why", group.reason));
+    return row;
+  };
+
+  const bodies = new Map();
+  const row = (group, at) => {
+    const details = make("details", "group");
+    details.id = group.id;
+    const summary = make("summary", "", ...heading(group));
+    details.append(summary);
+    details.addEventListener("toggle", () => details.open && opened(at));
+    return details;
+  };
+  const upToRow = filled(place, groups, row);
+  const rowOf = (at) => {
+    upToRow(at);
+    return place.children[at];
+  };
+
+  // The inside of a row, made when it is first opened.
+  const opened = (at) => {
+    if (bodies.has(at)) return bodies.get(at);
+    const group = groups[at];
+    const body = make("div", "cards");
+    const link = make("a", "quiet", "Link to this part");
+    link.href = `#${group.id}`;
+    body.append(link);
+    if (group.hidden) {
+      const told = `${counted(group.hidden, "event")} of a very long run left out here; journal.jsonl has all of them.`;
+      body.append(make("p", "note", told));
+    }
+    const cards = make("div");
+    body.append(cards);
+    place.children[at].append(body);
+    const made = { cards, upTo: filled(cards, group.cards, card) };
+    bodies.set(at, made);
+    return made;
+  };
+
+  const headOf = ([, , , title, facts]) => [title, facts.join(" · ")].filter(Boolean).join(" ");
+  const card = (data) => {
+    const [id, seconds, tone, title, facts, parts, url] = data;
+    const element = make("article", `card ${tone}`);
+    element.id = id;
+    element.tabIndex = -1;
+    const head = make("div", "head", make("h4", "", title));
+    if (facts.length) head.append(" ", make("span", "facts", facts.join(" · ")));
+    head.className = "top";
+    const top = make("div", "top", head);
+    if (seconds !== null) {
+      const at = make("a", "at", `+${number(seconds)} s`);
+      at.href = `#${id}`;
+      at.title = `Link to event ${id.slice(1)} of the journal`;
+      top.append(at);
+    }
+    element.append(top, ...parts.map((part) => partOf(part, id)));
+    if (url) {
+      const link = make("a", "", url);
+      link.href = url;
+      link.rel = "noreferrer noopener";
+      element.append(link);
+    }
+    return element;
+  };
+
+  const partOf = ([label, index, isOpen, isDiff, puts], id) => {
+    const details = make("details", "part", make("summary", "", label || "Text"));
+    const text = texts[index];
+    details.open = Boolean(isOpen);
+    const pre = make("pre");
+    pre.dir = "auto";
+    if (text.length > LONG || text.split("\n", 24).length > 20) {
+      pre.tabIndex = 0;
+      pre.setAttribute("role", "region");
+      pre.setAttribute("aria-label", label || "Text");
+    }
+    if (isDiff) pre.append(...text.split("\n").map(diffLine));
+    else if (puts && !cuts[index]) pre.append(...marked(text, puts));
+    else pre.append(text);
+    details.append(pre);
+    if (cuts[index]) {
+      const where = /^e\d+$/.test(id) ? `line ${id.slice(1)} of journal.jsonl has all of it` : "the journal has all of it";
+      details.append(make("p", "note", `${counted(cuts[index], "character")} left out here; ${where}.`));
+    }
+    return details;
+  };
+
+  const diffLine = (line) => {
+    const name = /^(\+\+\+|---|diff |index )/.test(line)
+      ? "quiet"
+      : { "+": "added", "-": "taken", "@": "place" }[line[0]] || "";
+    return make("span", name, `${line}\n`);
+  };
+
+  // What was put into a prompt, marked with the name of its variable.
+  const marked = (text, puts) => {
+    const pieces = [];
+    let from = 0;
+    for (const [start, end, name] of puts) {
+      pieces.push(text.slice(from, start));
+      const put = make("span", "put", text.slice(start, end));
+      put.title = name;
+      pieces.push(put);
+      from = end;
+    }
+    return [...pieces, text.slice(from)].filter((piece) => piece !== "");
+  };
+
+  // ---- deep links
+
+  let places = null;
+  const placeOf = (id) => {
+    if (!places) {
+      places = new Map();
+      groups.forEach((group, at) => {
+        places.set(group.id, [at, -1]);
+        group.cards.forEach((each, nth) => places.set(each[0], [at, nth]));
+      });
+    }
+    return places.get(id);
+  };
+
+  const shown = (at, nth) => {
+    const details = rowOf(at);
+    if (nth < 0) return details;
+    details.open = true;
+    const body = opened(at);
+    body.upTo(nth);
+    return body.cards.children[nth];
+  };
+
+  const follow = () => {
+    const found = placeOf(decodeURIComponent(location.hash.slice(1)));
+    if (!found) return;
+    document.querySelectorAll(".here").forEach((each) => each.classList.remove("here"));
+    const element = shown(...found);
+    if (found[1] < 0) element.open = true;
+    element.classList.add("here");
+    element.scrollIntoView({ block: "start" });
+    (found[1] < 0 ? element.firstElementChild : element).focus({ preventScroll: true });
+  };
+  addEventListener("hashchange", follow);
+
+  // ---- search
+
+  const fixed = [...document.querySelectorAll("[data-find]")];
+  let found = [];
+  let current = -1;
+  let asked = "";
+
+  const positions = (text, wanted) => {
+    const at = [];
+    for (const match of text.matchAll(wanted)) at.push([match.index, match[0].length]);
+    return at;
+  };
+
+  const search = (words) => {
+    const wanted = new RegExp(words.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "giu");
+    const inTexts = texts.map((text) => positions(text, wanted));
+    const all = [];
+    const add = (hit, at) => at.forEach(([start, length]) => all.push({ ...hit, start, length }));
+    fixed.forEach((element) => add({ element }, positions(element.textContent, wanted)));
+    for (let at = 0; at < groups.length && all.length < MOST_HITS; at++) {
+      const group = groups[at];
+      add({ at, nth: -1 }, positions(heading(group).map((each) => each.textContent).join(""), wanted));
+      group.cards.forEach((each, nth) => {
+        add({ at, nth, part: -1 }, positions(headOf(each), wanted));
+        each[5].forEach((part, which) => add({ at, nth, part: which }, inTexts[part[1]]));
+      });
+    }
+    return all.slice(0, MOST_HITS);
+  };
+
+  // The range of a hit in the page, made visible on the way.
+  const rangeOf = (hit) => {
+    let element = hit.element;
+    if (!element) {
+      element = shown(hit.at, hit.nth);
+      if (hit.nth < 0) element = element.firstElementChild;
+      else if (hit.part < 0) element = element.querySelector(".top .top");
+      else {
+        const part = element.querySelectorAll(":scope > details")[hit.part];
+        part.open = true;
+        element = part.querySelector("pre");
+      }
+    }
+    for (let outer = element.parentElement; outer; outer = outer.parentElement) {
+      if (outer.tagName === "DETAILS" && !(hit.nth < 0 && outer.classList.contains("group"))) outer.open = true;
+    }
+    const range = document.createRange();
+    const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+    let passed = 0;
+    let begun = false;
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      const end = passed + node.length;
+      if (!begun && hit.start < end) {
+        range.setStart(node, hit.start - passed);
+        begun = true;
+      }
+      if (begun && hit.start + hit.length <= end) {
+        range.setEnd(node, hit.start + hit.length - passed);
+        break;
+      }
+      passed = end;
+    }
+    return range;
+  };
+
+  const highlight = (range) => {
+    if (globalThis.CSS && CSS.highlights) CSS.highlights.set("current", new Highlight(range));
+    else getSelection().setBaseAndExtent(range.startContainer, range.startOffset, range.endContainer, range.endOffset);
+  };
+
+  const reveal = (range) => {
+    const element = range.startContainer.parentElement;
+    element.closest(".card, .group, [data-find]")?.scrollIntoView({ block: "nearest" });
+    const box = element.closest("pre");
+    if (box) box.scrollTop += range.getBoundingClientRect().top - box.getBoundingClientRect().top - box.clientHeight / 2;
+    scrollBy(0, range.getBoundingClientRect().top - innerHeight / 2);
+  };
+
+  const go = (step) => {
+    if (!found.length) return;
+    current = (current + step + found.length) % found.length;
+    const range = rangeOf(found[current]);
+    highlight(range);
+    reveal(range);
+    // What was skipped until now has its true height only in the next frame.
+    requestAnimationFrame(() => reveal(range));
+    tell();
+  };
+
+  const tell = () => {
+    const many = found.length >= MOST_HITS ? `${number(MOST_HITS)}+` : number(found.length);
+    hits.textContent = !asked ? "" : !found.length ? "nothing found" : current < 0 ? `${many} found` : `${number(current + 1)} of ${many}`;
+    before.disabled = after.disabled = !found.length;
+  };
+
+  const ask = () => {
+    if (query.value === asked) return;
+    asked = query.value;
+    found = asked.trim() ? search(asked) : [];
+    current = -1;
+    if (globalThis.CSS && CSS.highlights) CSS.highlights.clear();
+    tell();
+  };
+  let waiting = 0;
+  query.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(ask, 150);
+  });
+  query.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") query.value = "";
+    if (event.key === "Enter" || event.key === "Escape") {
+      clearTimeout(waiting);
+      ask();
+    }
+    if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
+  });
+  before.addEventListener("click", () => go(-1));
+  after.addEventListener("click", () => go(1));
+
+  // ---- keyboard
+
+  const neighbour = (step) => {
+    const row = document.activeElement.closest(".group");
+    const next = row ? (step > 0 ? row.nextElementSibling : row.previousElementSibling) : place.firstElementChild;
+    next?.firstElementChild.focus();
+    next?.scrollIntoView({ block: "nearest" });
+  };
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
+    if (event.key === "/") {
+      event.preventDefault();
+      query.focus();
+      query.select();
+    } else if ((event.key === "j" || event.key === "k") && event.target.closest("#timeline")) neighbour(event.key === "j" ? 1 : -1);
+  });
+
+  // ---- light and dark
+
+  const THEMES = ["auto", "light", "dark"];
+  const KEY = "stepflow-theme";
+  const remembered = () => {
+    try {
+      return localStorage.getItem(KEY) || "auto";
+    } catch {
+      return "auto";
+    }
+  };
+  const dress = (name) => {
+    if (name === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = name;
+    theme.textContent = `Theme: ${name}`;
+    try {
+      localStorage.setItem(KEY, name);
+    } catch {
+      // A page opened from a disk may have no storage; the choice then lasts as long as the page.
+    }
+  };
+  theme.addEventListener("click", () => {
+    const now = document.documentElement.dataset.theme || "auto";
+    dress(THEMES[(THEMES.indexOf(now) + 1) % THEMES.length]);
+  });
+  dress(THEMES.includes(remembered()) ? remembered() : "auto");
+
+  follow();
+  document.documentElement.dataset.ready = "yes";
+})();

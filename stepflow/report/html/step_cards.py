@@ -1,0 +1,169 @@
+"""What happens inside a step, as cards.
+
+Takes: one event. Gives: its card, None for events of other kinds.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from stepflow.domain.attempt_event import (
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    ToolCalled,
+    UserSpoke,
+)
+from stepflow.domain.json import JsonObject
+from stepflow.report.html.card import Card, Part, Tone, json_part, text_part
+from stepflow.report.html.put_in import put_in
+from stepflow.report.plain import count, first_line, one_line, seconds_text, usd
+from stepflow.report.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from stepflow.domain.event import Event
+    from stepflow.report.html.put_in import Template
+
+#: The input of a tool that says most about the call, by the tool set's own names.
+TELLING_INPUTS = ("command", "file_path", "pattern", "path")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What more than the event itself is known: the tool calls that have a card of their own, and the definition's
+    prompts."""
+
+    answered: Collection[str] = ()
+    templates: Mapping[str, Template] = field(default_factory=dict)
+
+
+def step_card(event: Event, known: Known) -> Card | None:  # noqa: PLR0911 - one return per event is the table
+    """The card of one event in a step."""
+    match event:
+        case IterationStarted():
+            return Card(title=f"Iteration {event.iteration} begins", facts=(event.model,) if event.model else ())
+        case PromptRendered():
+            return _prompt(event, known)
+        case SchemaFailed():
+            return Card(title=f"The answer schema failed: {one_line(event.reason, 300)}", tone=Tone.BAD)
+        case ModelWaited():
+            waited = f"Waited {seconds_text(event.seconds)} for the model: {one_line(event.reason, 300)}"
+            return Card(title=waited, tone=Tone.WARNING, facts=(f"attempt {event.attempt}",))
+        case ModelTurned():
+            return _turn(event, known.answered)
+        case ToolCalled():
+            return _tool(event)
+        case UserSpoke():
+            return _said(event)
+        case StepAnswered():
+            return _answer(event)
+        case Routed():
+            return _routed(event)
+        case _:
+            return None
+
+
+def _prompt(event: PromptRendered, known: Known) -> Card:
+    tools = f"tools: {', '.join(event.tools)}" if event.tools else "no tools"
+    first, *context = event.blocks or ("",)
+    puts = put_in(event.source, visible(first), known.templates)
+    names = ", ".join(dict.fromkeys(name for _, _, name in puts))
+    return Card(
+        title="Retry prompt" if event.retry else "Prompt",
+        tone=Tone.PROMPT,
+        facts=(event.source, *filter(None, (f"put in: {names}" if names else "",)), tools),
+        parts=(
+            *text_part("System prompt", event.system, is_open=False),
+            *(replace(part, puts=puts) for part in text_part("Prompt", first)),
+            *(part for text in context for part in text_part("Context", text)),
+        ),
+    )
+
+
+def _turn(event: ModelTurned, answered: Collection[str]) -> Card:
+    called = [str(block.get("name", "")) for block in event.content if block.get("type") == "tool_use"]
+    words = f"The model calls {', '.join(called)}" if called else "The model answers"
+    facts = [event.model, f"stopped: {event.stop_reason}", f"{event.usage.total:,} tokens", usd(event.cost_usd)]
+    return Card(
+        title=one_line(words),
+        tone=Tone.MODEL,
+        facts=(*filter(None, facts), seconds_text(event.seconds)),
+        parts=tuple(part for block in event.content for part in _block(block, answered)),
+    )
+
+
+def _block(block: JsonObject, answered: Collection[str]) -> Iterator[Part]:
+    match block.get("type"):
+        case "text":
+            yield from text_part("Text", str(block.get("text", "")))
+        case "thinking":
+            yield from text_part("Thinking", str(block.get("thinking", "")), is_open=False)
+        case "tool_use" if block.get("id") in answered:
+            return
+        case "tool_use":
+            yield from json_part(f"Call of {one_line(str(block.get('name', '')))}, not answered", block.get("input"))
+        case _:
+            yield from json_part(one_line(str(block.get("type", "Block"))), block, is_open=False)
+
+
+def _tool(event: ToolCalled) -> Card:
+    denied = ("denied: the step may not use it",) if event.denied else ()
+    exited = (f"exit {event.exit_code}",) if event.exit_code is not None else ()
+    failed = ("error",) if event.is_error and event.exit_code is None and not event.denied else ()
+    return Card(
+        title=f"{one_line(event.name, 40)} {_call(event.input)}".rstrip(),
+        tone=Tone.BAD if event.is_error or event.denied or event.exit_code else Tone.TOOL,
+        facts=(*denied, *exited, *failed, seconds_text(event.seconds)),
+        parts=(*_inputs(event.input), *text_part("Output", event.output)),
+    )
+
+
+def _call(arguments: JsonObject) -> str:
+    told = next((arguments[name] for name in TELLING_INPUTS if isinstance(arguments.get(name), str)), "")
+    return first_line(str(told), 120)
+
+
+def _inputs(arguments: JsonObject) -> Iterator[Part]:
+    """Long texts of the input with their line breaks; the rest as JSON."""
+    texts = {name: value for name, value in arguments.items() if isinstance(value, str) and "\n" in value}
+    yield from json_part("Input", {name: value for name, value in arguments.items() if name not in texts})
+    for name, value in texts.items():
+        yield from text_part(f"Input: {one_line(name, 40)}", value)
+
+
+def _said(event: UserSpoke) -> Card:
+    return Card(
+        title="Format correction" if event.format_retry else "The engine asks",
+        tone=Tone.WARNING if event.format_retry else Tone.PROMPT,
+        facts=(count(len(event.errors), "error"),) if event.errors else (),
+        parts=(*text_part("Errors", "\n".join(event.errors)), *text_part("Text", event.text)),
+    )
+
+
+def _answer(event: StepAnswered) -> Card:
+    target = f" to {one_line(event.target)}" if event.target else ""
+    violation = (f"violation: {one_line(event.violation, 200)}",) if event.violation else ()
+    return Card(
+        title=f"Intent {event.intent}{target}" if event.intent else "No intent could be determined",
+        tone=Tone.ROUTE if event.intent else Tone.BAD,
+        facts=violation,
+        parts=(
+            *text_part("Reason", event.reason),
+            *json_part("Answer", event.answer),
+            *json_part("Handed off", event.handoff, is_open=False),
+        ),
+    )
+
+
+def _routed(event: Routed) -> Card:
+    by_prefix = ("by the default for next",) if event.by_prefix else ()
+    leads = one_line(event.to) if event.to else "the end" if event.transition == "closing" else "nowhere"
+    return Card(title=f"→ {leads}", tone=Tone.ROUTE, facts=(event.transition, *by_prefix))

@@ -1,0 +1,375 @@
+"""The page of a run: what it shows, that no text of a run can become markup or script, and that its size is bounded."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from hostile import PIECES, TEXT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from page_of import events_of, page_of
+from plausible_run import AGENT, ENTRIES, STEPS, entries_of
+from test_report_graph import hostile_agent
+
+from stepflow.domain.attempt_event import IterationStarted, ModelTurned, PromptRendered, ToolCalled
+from stepflow.domain.conversation import Usage
+from stepflow.domain.definition import SourceText, StepPrompt
+from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunStarted, TextRemoved
+from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.removal import RemovalKind, RemovedPiece
+from stepflow.domain.words import Outcome, StepKind
+from stepflow.report import collect_report
+from stepflow.report.html import report_html
+from stepflow.report.html.texts import LIMITS, PAGE_LIMIT, limit_for
+from stepflow.report.visible import visible
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    '" onmouseover="alert(1)" x="',
+    "' autofocus onfocus='alert(1)",
+    "javascript:alert(1)",
+    "{{ 7 * 7 }}{% raw %}",
+    "\u202egnp.exe\u2066",
+    "\x1b[31mred\x1b]8;;https://evil.test\x07link\x1b]8;;\x07",
+    "a\x00b",
+    "\udc80",
+    "\u2028\u2029",
+    "&lt;b&gt;",
+)
+
+
+class Page(HTMLParser):
+    """What a browser would find: elements with their attributes, and the text of scripts, styles and the rest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: dict[str, list[str]] = {"script": [], "style": [], "text": []}
+        self._where = "text"
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._where = tag
+            self.inside[tag].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._where:
+            self._where = "text"
+
+    def handle_data(self, data: str) -> None:
+        if self._where == "text":
+            self.inside["text"].append(data)
+        else:
+            self.inside[self._where][-1] += data
+
+    @property
+    def data(self) -> dict:
+        return json.loads(self.inside["script"][0])
+
+    @property
+    def text(self) -> str:
+        return "".join(self.inside["text"])
+
+    def cards(self) -> list[dict]:
+        """All cards with their texts put in."""
+        data = self.data
+        return [
+            {
+                "id": id,
+                "tone": tone,
+                "title": title,
+                "facts": facts,
+                "parts": {label: data["texts"][place] for label, place, *_ in parts},
+                "puts": [put for part in parts for put in (part[4] if len(part) > 4 else [])],
+                "url": url,
+            }
+            for group in data["groups"]
+            for id, _, tone, title, facts, parts, url in group["cards"]
+        ]
+
+
+def tool(output: str, **more: object) -> ToolCalled:
+    given = {"tool_use_id": "t", "name": "bash", "input": {"command": "ls"}, "is_error": False, "exit_code": 0}
+    return ToolCalled(**{**given, "output": output, "seconds": 0.1, **more})
+
+
+def shown(*events, **more) -> Page:
+    return Page(page_of(events_of(*events), **more))
+
+
+def test_the_page_of_a_plausible_run_tells_how_it_ended_and_why():
+    page = Page(page_of(ENTRIES, AGENT))
+    for words in ("fixer on issue #7: completed", "validated", "39,150 tokens", "$0.1107", "verdict: fixed"):
+        assert words in page.text
+    assert "Review the pull request." in page.text
+    addresses = [attributes.get("href") for tag, attributes in page.elements if tag == "a"]
+    assert "https://github.com/octo/parser/pull/8" in addresses
+
+
+def test_every_event_has_its_card_and_every_iteration_its_group():
+    page = Page(page_of(ENTRIES, AGENT))
+    assert [card["id"] for card in page.cards()] == [f"e{entry.seq}" for entry in ENTRIES]
+    groups = [(group["id"], group["title"]) for group in page.data["groups"]]
+    assert groups == [
+        ("start", "Before the steps"),
+        ("i1", "initial.issue"),
+        ("i2", "continuation.issue"),
+        ("i3", "closure.issue"),
+        ("i4", "continuation.issue"),
+        ("i5", "closure.issue"),
+        ("end", "After the steps"),
+    ]
+
+
+def test_prompts_answers_tools_corrections_validators_and_routes_are_all_there():
+    cards = Page(page_of(ENTRIES, AGENT)).cards()
+    titles = [card["title"] for card in cards]
+    for title in ("Prompt", "Retry prompt", "The model answers", "read src/parser.py", "Format correction"):
+        assert title in titles
+    for title in ("✗ git-clean failed, attempt 1 of 3, then retry", "→ closure.issue", "→ the end", "Intent handoff"):
+        assert title in titles
+    failed = next(card for card in cards if card["title"].startswith("bash python"))
+    assert (failed["tone"], failed["parts"]["Output"]) == ("bad", "1 failed")
+    assert failed["parts"]["Input: command"] == "python -m pytest -q\necho done"
+
+
+def test_a_row_tells_what_an_iteration_did_and_what_it_cost():
+    row = Page(page_of(ENTRIES, AGENT)).data["groups"][2]
+    told = {key: row[key] for key in ("n", "kind", "intent", "to", "tools", "tokens", "usd", "retries")}
+    assert told == {
+        "n": 2,
+        "kind": "work",
+        "intent": "handoff",
+        "to": "closure.issue",
+        "tools": 1,
+        "tokens": 13050,
+        "usd": "$0.0369",
+        "retries": 1,
+    }
+
+
+def test_the_graph_is_in_the_page_and_leads_to_the_iterations():
+    page = Page(page_of(ENTRIES, AGENT))
+    assert sum(tag == "svg" for tag, _ in page.elements) == 1
+    assert {"#i1", "#i2", "#i3"} <= {attributes.get("href") for tag, attributes in page.elements if tag == "a"}
+    assert not any(tag == "svg" for tag, _ in Page(page_of(ENTRIES, None)).elements)
+
+
+def test_a_graph_of_very_many_arrows_is_left_out_with_a_word():
+    steps = {f"s.{number}": replace(STEPS[0], id=f"s.{number}") for number in range(450)}
+    page = Page(page_of(ENTRIES, replace(AGENT, steps=steps)))
+    assert "The graph is too large for a picture here" in page.text
+    assert not any(tag == "svg" for tag, _ in page.elements)
+
+
+def test_the_diff_of_a_step_stands_at_its_end():
+    page = Page(page_of(ENTRIES, AGENT, diffs={2: "--- a\n+++ b\n-old\n+new\n"}))
+    last = page.data["groups"][2]["cards"][-1]
+    assert (last[0], last[3]) == ("i2-diff", "What the step changed")
+    assert last[5][0][3] == 1
+    assert page.data["texts"][last[5][0][1]] == "--- a\n+++ b\n-old\n+new\n"
+
+
+def test_effects_that_failed_removed_text_and_problems_are_shown():
+    removed = TextRemoved(count=3, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="do\u200b evil")])
+    failed = EffectApplied(kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.FAILED, detail="403", url="javascript:x()")
+    problem = Problem(severity=Severity.NOTE, code="SF346", file="a.json", path="/x", line=3, message="m", fix="f")
+    entries = events_of(removed, EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"), failed)
+    page = Page(page_of(entries, replace(AGENT, problems=(problem,))))
+    assert "do<U+200B> evil" in page.text
+    assert "The first 1 are shown." in page.text
+    assert "✗ failed" in page.text
+    assert "a.json:3: note SF346 m (/x). Fix: f" in page.text
+    assert not any("javascript" in str(attributes.get("href")) for _, attributes in page.elements)
+
+
+def test_what_was_put_into_a_prompt_is_marked_with_its_variable():
+    source = SourceText(text="Fix #{uv-issue} 😀 of {uv-topic}!\n", file="prompts/a.md")
+    agent = replace(AGENT, steps={"s": replace(STEPS[0], id="s", prompt=StepPrompt(source=source))})
+    sent = "Fix #7 😀 of the\nparser!\n"
+    prompt = PromptRendered(system="s", blocks=[sent, "context"], source="prompts/a.md", retry=False, tools=[])
+    card = Page(page_of(events_of(prompt), agent)).cards()[-1]
+    units = sent.encode("utf-16-le")
+    marked = [(units[2 * begin : 2 * end].decode("utf-16-le"), name) for begin, end, name in card["puts"]]
+    assert marked == [("7", "issue"), ("the\nparser", "topic")]
+    assert card["facts"] == ["prompts/a.md", "put in: issue, topic", "no tools"]
+    assert card["parts"]["Context"] == "context"
+
+
+@pytest.mark.parametrize(
+    ("sent", "source"), [("Other 7\n", "prompts/a.md"), ("Fix #7 and more", "prompts/a.md"), ("Fix #7!\n", "b.md")]
+)
+def test_a_prompt_that_does_not_fit_its_template_is_not_marked(sent, source):
+    text = SourceText(text="Fix #{uv-issue}!\n", file="prompts/a.md")
+    agent = replace(AGENT, steps={"s": replace(STEPS[0], id="s", prompt=StepPrompt(source=text))})
+    prompt = PromptRendered(system="", blocks=[sent], source=source, retry=True, tools=[])
+    card = Page(page_of(events_of(prompt), agent)).cards()[-1]
+    assert (card["title"], card["puts"]) == ("Retry prompt", [])
+
+
+def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one_once():
+    def uses(id: str) -> ModelTurned:
+        block = {"type": "tool_use", "id": id, "name": "bash", "input": {"command": "make"}}
+        return ModelTurned(
+            content=[{"type": "thinking", "thinking": "hm"}, block, {"type": "odd", "x": 1}],
+            stop_reason="tool_use",
+            usage=Usage(),
+            cost_usd=None,
+            model="m",
+            seconds=1.0,
+        )
+
+    cards = shown(uses("t"), tool("done"), uses("lost")).cards()
+    assert [list(card["parts"]) for card in cards[-3:]] == [
+        ["Thinking", "odd"],
+        ["Input", "Output"],
+        ["Thinking", "Call of bash, not answered", "odd"],
+    ]
+
+
+def test_a_step_that_may_not_use_a_tool_is_told():
+    assert shown(tool("no", denied=True, exit_code=None)).cards()[-1]["facts"][0] == "denied: the step may not use it"
+
+
+def test_a_resumed_run_has_its_parts_with_ids_of_their_own():
+    begun = IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
+    started = ENTRIES[0].event
+    assert isinstance(started, RunStarted)
+    page = Page(page_of(entries_of([(0.0, started), (0.1, begun), (0.1, started), (0.1, begun)])))
+    assert [group["id"] for group in page.data["groups"]] == ["start", "i1", "start-2", "i1-2"]
+
+
+def test_a_run_that_never_began_has_a_page_too():
+    report = collect_report((), None)
+    page = Page(report_html((), report))
+    assert page.data == {"groups": [], "texts": [], "cuts": []}
+    assert "None: nothing was planned or written." in page.text
+    assert report.outcome is not Outcome.COMPLETED
+
+
+def test_the_page_lets_nothing_run_but_its_own_script_and_fetches_nothing():
+    page = Page(page_of(ENTRIES, AGENT))
+    policy = next(a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none';")
+    for kind, text in (("script", page.inside["script"][1]), ("style", page.inside["style"][0])):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert len(page.inside["script"]) == 2
+    fetching = {"link", "img", "iframe", "object", "embed", "audio", "video", "base", "form"}
+    assert not fetching & {tag for tag, _ in page.elements}
+    assert not [a for _, a in page.elements if "src" in a or "style" in a or any(name.startswith("on") for name in a)]
+
+
+def test_the_script_makes_no_markup_out_of_text():
+    script = Page(page_of(ENTRIES, AGENT)).inside["script"][1]
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|fetch\(", script
+    )
+
+
+SKELETON = [tag for tag, _ in Page(page_of(events_of(tool("x")))).elements]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_stays_text_everywhere(text):
+    events = (
+        PromptRendered(system=text, blocks=[text], source=text, retry=False, tools=[text]),
+        tool(text, name=text, input={text: text}),
+        Noted(level="error", message=text, data={text: text}),
+    )
+    page = shown(*events, report={"reason": text, "agent": text, "verdict": text, "run_folder": text})
+    names = [tag for tag, _ in page.elements if tag not in ("dt", "dd", "li", "th", "td", "tr")]
+    assert names == [tag for tag in SKELETON if tag not in ("dt", "dd", "li", "th", "td", "tr")]
+    told = "".join([*page.data["texts"], page.text])
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]", told)
+    assert visible(text) in page.data["texts"] or not visible(text).strip()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(TEXT, min_size=3, max_size=3))
+def test_no_text_adds_an_element_or_an_attribute(texts):
+    one, two, three = texts
+    page = shown(tool(one, input={"command": two}), report={"reason": three, "agent": one})
+    allowed = {tag for tag, _ in Page(page_of(ENTRIES, AGENT)).elements}
+    assert {tag for tag, _ in page.elements} <= allowed
+    assert not [a for _, a in page.elements if any(name.startswith("on") for name in a)]
+    assert visible(one) in page.data["texts"] or not one.strip()
+
+
+def test_the_graph_of_a_hostile_agent_is_only_text_in_the_page():
+    for piece in PIECES:
+        page = Page(page_of(ENTRIES, hostile_agent(piece, piece)))
+        assert sum(tag == "script" for tag, _ in page.elements) == 2
+        assert not any(tag == "img" for tag, _ in page.elements)
+
+
+def test_text_of_every_script_is_shown_as_it_is_and_only_hidden_signs_are_spelled_out():
+    for text in ("日本語の課題", "مرحبا", "👩‍👩‍👧 ✅\ufe0f", "می‌خواهم", "क्‍ष", "tab\there"):
+        assert visible(text) == text
+    assert visible("a\u200db\u202ec") == "a<U+200D>b<U+202E>c"
+    assert visible("😀\ufe0f\ufe0f\ufe0e") == "😀\ufe0f<U+FE0F><U+FE0E>"
+    assert visible("one\r\ntwo\rthree") == "one\ntwo\nthree"
+
+
+def test_a_long_output_is_cut_in_the_middle_with_a_note_and_the_journal_named():
+    page = shown(tool("a" * 600_000 + "END"))
+    place = next(number for number, text in enumerate(page.data["texts"]) if text.endswith("END"))
+    assert len(page.data["texts"][place]) < LIMITS[0] + 100
+    assert page.data["cuts"][place] == 600_003 - LIMITS[0]
+    assert "characters left out …]" in page.data["texts"][place]
+
+
+def test_the_same_text_stands_in_the_page_once():
+    prompt = PromptRendered(system="be careful " * 500, blocks=["do it"], source="a", retry=False, tools=[])
+    assert page_of(events_of(*[prompt] * 200)).count("be careful " * 500) == 1
+
+
+def test_a_run_of_very_many_long_outputs_has_a_page_of_bounded_size():
+    assert limit_for([20_000] * 100) == LIMITS[0]
+    assert limit_for([50_000] * 1_000) == LIMITS[1]
+    assert limit_for([50_000] * 60_000) == LIMITS[-1]
+    page = page_of(events_of(*(tool(f"{number} " + "x" * 20_000) for number in range(1_000))))
+    assert len(page) < PAGE_LIMIT * 1.3
+
+
+def test_of_more_events_than_a_page_can_show_the_first_and_the_last_are_there(monkeypatch):
+    monkeypatch.setattr("stepflow.report.html.timeline.EVENTS_SHOWN", 10)
+    page = Page(page_of(ENTRIES, AGENT))
+    assert len(page.cards()) == 10
+    assert sum(group["hidden"] for group in page.data["groups"]) == len(ENTRIES) - 10
+    assert [group["id"] for group in page.data["groups"]][-1] == "end"
+
+
+def test_a_line_of_a_megabyte_takes_no_time():
+    began = time.process_time()
+    shown(tool("\u202e" * 1_000_000), Noted(level="info", message="x" * 1_000_000))
+    assert time.process_time() - began < 1.0
+
+
+def test_the_same_journal_gives_the_same_page():
+    assert page_of(ENTRIES, AGENT) == page_of(ENTRIES, AGENT)
+
+
+@pytest.mark.whole
+def test_the_page_of_ten_thousand_events_is_built_in_seconds():
+    from page_of import long_run
+
+    entries = long_run(10_000)
+    report = collect_report(entries, AGENT)
+    began = time.process_time()
+    page = report_html(entries, report, AGENT)
+    used = time.process_time() - began
+    print(f"{len(entries):,} events, {len(page) / 1e6:.1f} MB, built in {used:.2f} s")
+    assert used < 4.0
