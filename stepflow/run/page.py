@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Outcome
-from stepflow.journal import read_journal
+from stepflow.journal import iter_journal
 from stepflow.run.collect import journal_path
 
 if TYPE_CHECKING:
@@ -33,11 +33,14 @@ def write_page(prepared: Prepared, report: RunReport) -> Iterator[str]:
 def _written(prepared: Prepared, report: RunReport) -> Iterator[str]:
     from stepflow.report.html import report_html  # noqa: PLC0415 - templates cost time that a start need not pay
 
-    entries = read_journal(journal_path(prepared))
-    if report.outcome is Outcome.CANCELLED and len(entries) > EVENTS_WHEN_CANCELLED:
+    journal = journal_path(prepared)
+    with journal.open("rb") as lines:
+        count = sum(1 for _ in lines)
+    if report.outcome is Outcome.CANCELLED and count > EVENTS_WHEN_CANCELLED:
         yield "[Report] report.html was left out, because the run was cancelled and its journal is long."
         return
     place = prepared.request.folder / "report.html"
     partial = place.with_suffix(".html.part")
-    partial.write_text(report_html(entries, report, prepared.agent), encoding="utf-8", errors="backslashreplace")
+    page = report_html(iter_journal(journal), report, prepared.agent, count=count)
+    partial.write_text(page, encoding="utf-8", errors="backslashreplace")
     partial.replace(place)

@@ -1,6 +1,6 @@
 """What stands on a page above the timeline: sums per step, validators, effects, removed text, problems, facts.
 
-Takes: entries and their `RunReport`. Gives: the values for the template.
+Takes: the timeline of the entries and their `RunReport`. Gives: the values for the template.
 May touch: nothing.
 """
 
@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectStatus
-from stepflow.domain.event import ValidatorRan
 from stepflow.report.canaries import canaries_counted, reached_places
 from stepflow.report.html.run_cards import TONE_OF_STATUS, web_address
 from stepflow.report.plain import count, cut, one_line, seconds_text, usd
@@ -20,10 +19,9 @@ from stepflow.report.plain import count, cut, one_line, seconds_text, usd
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from stepflow.domain.event import Entry
     from stepflow.domain.report import HistoryEntry, RunReport
+    from stepflow.report.html.timeline import Timeline
 
-VALIDATORS_SHOWN = 100
 PIECES_SHOWN = 200
 PROBLEMS_SHOWN = 200
 ANSWER_SHOWN = 20_000
@@ -53,15 +51,14 @@ class StepSum:
     share: int
 
 
-def overview(entries: Sequence[Entry], report: RunReport) -> dict[str, object]:
+def overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
     """The values, each text of them bounded."""
-    runs = [(entry.seq, entry.event) for entry in entries if isinstance(entry.event, ValidatorRan)]
     pieces = report.removed_text.pieces[:PIECES_SHOWN]
     told = report.failure_report or ""
     return {
         "sums": step_sums(report.history),
-        "validators": [(f"e{seq}", run, seconds_text(run.seconds)) for seq, run in runs[-VALIDATORS_SHOWN:]],
-        "validators_left_out": max(0, len(runs) - VALIDATORS_SHOWN),
+        "validators": [(f"e{seq}", run, seconds_text(run.seconds)) for seq, run in timeline.validators],
+        "validators_left_out": len(report.validators) - len(timeline.validators),
         "effects": [
             (effect, SIGNS[effect.status], TONE_OF_STATUS.get(effect.status, ""), web_address(effect.url))
             for effect in report.effects
@@ -72,7 +69,7 @@ def overview(entries: Sequence[Entry], report: RunReport) -> dict[str, object]:
         "problems": [str(problem) for problem in report.problems[:PROBLEMS_SHOWN]],
         "answer": _json(report.structured_output),
         "handoff": _json({step: dict(values) for step, values in report.handoff.items()}),
-        "facts": [*_facts(entries, report)],
+        "facts": [*_facts(timeline, report)],
         "plain_rows": [(line, usd(line.cost_usd), line.step_id) for line in report.history[:PLAIN_ROWS]],
     }
 
@@ -105,9 +102,9 @@ def _json(value: Mapping[str, object] | None) -> str:
     return cut(json.dumps(value, ensure_ascii=False, indent=2), ANSWER_SHOWN) if value else ""
 
 
-def _facts(entries: Sequence[Entry], report: RunReport) -> Iterator[tuple[str, str]]:
-    if entries:
-        yield "Began", f"{datetime.fromtimestamp(entries[0].time, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _facts(timeline: Timeline, report: RunReport) -> Iterator[tuple[str, str]]:
+    if timeline.began is not None:
+        yield "Began", f"{datetime.fromtimestamp(timeline.began, UTC):%Y-%m-%d %H:%M:%S} UTC"
     yield "Run", report.run_id
     yield "Verdict type", report.verdict_type
     yield "Definition", report.definition_digest[:12]

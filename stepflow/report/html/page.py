@@ -19,14 +19,14 @@ from stepflow.report.advice import next_step
 from stepflow.report.ending import told_reason
 from stepflow.report.graph import cost_words, flow_graph, walked_path
 from stepflow.report.html.overview import overview
-from stepflow.report.html.timeline import timeline_data
+from stepflow.report.html.timeline import Timeline
 from stepflow.report.plain import one_line
 from stepflow.report.rendered import read_text, render
 from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.svg import graph_svg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import Entry
@@ -45,13 +45,20 @@ MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "
 
 
 def report_html(
-    entries: Sequence[Entry],
+    entries: Iterable[Entry],
     report: RunReport,
     agent: AgentDefinition | None = None,
     *,
+    count: int | None = None,
     diffs: Mapping[int, str] | None = None,
 ) -> str:
-    """The whole page. `diffs` has what an iteration changed, as a unified diff, by the iteration's number."""
+    """The whole page. `count` is how many entries there are: given, they are not held all at once. `diffs` has what an
+    iteration changed, as a unified diff, by the iteration's number."""
+    if count is None:
+        entries = tuple(entries)
+        count = len(entries)
+    timeline = Timeline(report.history, agent, count=count)
+    timeline.add_all(entries)
     style = read_text("html/report.css") + read_text("svg/graph.css")
     script = read_text("html/report.js")
     return render(
@@ -59,7 +66,7 @@ def report_html(
         policy=POLICY.format(script=_digest(script), style=_digest(style)),
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
-        data=_embedded(timeline_data(entries, report.history, agent, diffs or {})),
+        data=_embedded(timeline.data(diffs or {})),
         graph=Markup(_graph(report, agent)),  # noqa: S704 - drawn by a template that escapes
         too_large=agent is not None and not _is_drawable(report, agent),
         sign=SIGNS.get(report.outcome, ("✗", "bad")),
@@ -68,7 +75,7 @@ def report_html(
         advice=next_step(report),
         figures=figures(report),
         report=report,
-        **overview(entries, report),
+        **overview(timeline, report),
     )
 
 

@@ -6,7 +6,7 @@ May touch: nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
@@ -27,7 +27,7 @@ from stepflow.report.plain import count, first_line, one_line, seconds_text, usd
 from stepflow.report.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from stepflow.domain.event import Event
     from stepflow.report.html.put_in import Template
@@ -36,29 +36,20 @@ if TYPE_CHECKING:
 TELLING_INPUTS = ("command", "file_path", "pattern", "path")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """What more than the event itself is known: the tool calls that have a card of their own, and the definition's
-    prompts."""
-
-    answered: Collection[str] = ()
-    templates: Mapping[str, Template] = field(default_factory=dict)
-
-
-def step_card(event: Event, known: Known) -> Card | None:  # noqa: PLR0911 - one return per event is the table
-    """The card of one event in a step."""
+def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  # noqa: PLR0911 - one return per event
+    """The card of one event in a step. With the `templates` it is told what was put into a prompt."""
     match event:
         case IterationStarted():
             return Card(title=f"Iteration {event.iteration} begins", facts=(event.model,) if event.model else ())
         case PromptRendered():
-            return _prompt(event, known)
+            return _prompt(event, templates)
         case SchemaFailed():
             return Card(title=f"The answer schema failed: {one_line(event.reason, 300)}", tone=Tone.BAD)
         case ModelWaited():
             waited = f"Waited {seconds_text(event.seconds)} for the model: {one_line(event.reason, 300)}"
             return Card(title=waited, tone=Tone.WARNING, facts=(f"attempt {event.attempt}",))
         case ModelTurned():
-            return _turn(event, known.answered)
+            return _turn(event)
         case ToolCalled():
             return _tool(event)
         case UserSpoke():
@@ -71,10 +62,15 @@ def step_card(event: Event, known: Known) -> Card | None:  # noqa: PLR0911 - one
             return None
 
 
-def _prompt(event: PromptRendered, known: Known) -> Card:
+def unanswered_part(block: JsonObject) -> tuple[Part, ...]:
+    """What a turn asked of a tool when no card of that call exists: the run ended before."""
+    return json_part(f"Call of {one_line(str(block.get('name', '')))}, not answered", block.get("input"))
+
+
+def _prompt(event: PromptRendered, templates: Mapping[str, Template]) -> Card:
     tools = f"tools: {', '.join(event.tools)}" if event.tools else "no tools"
     first, *context = event.blocks or ("",)
-    puts = put_in(event.source, visible(first), known.templates)
+    puts = put_in(event.source, visible(first), templates)
     names = ", ".join(dict.fromkeys(name for _, _, name in puts))
     return Card(
         title="Retry prompt" if event.retry else "Prompt",
@@ -88,7 +84,7 @@ def _prompt(event: PromptRendered, known: Known) -> Card:
     )
 
 
-def _turn(event: ModelTurned, answered: Collection[str]) -> Card:
+def _turn(event: ModelTurned) -> Card:
     called = [str(block.get("name", "")) for block in event.content if block.get("type") == "tool_use"]
     words = f"The model calls {', '.join(called)}" if called else "The model answers"
     facts = [event.model, f"stopped: {event.stop_reason}", f"{event.usage.total:,} tokens", usd(event.cost_usd)]
@@ -96,20 +92,19 @@ def _turn(event: ModelTurned, answered: Collection[str]) -> Card:
         title=one_line(words),
         tone=Tone.MODEL,
         facts=(*filter(None, facts), seconds_text(event.seconds)),
-        parts=tuple(part for block in event.content for part in _block(block, answered)),
+        parts=tuple(part for block in event.content for part in _block(block)),
     )
 
 
-def _block(block: JsonObject, answered: Collection[str]) -> Iterator[Part]:
+def _block(block: JsonObject) -> Iterator[Part]:
     match block.get("type"):
         case "text":
             yield from text_part("Text", str(block.get("text", "")))
         case "thinking":
             yield from text_part("Thinking", str(block.get("thinking", "")), is_open=False)
-        case "tool_use" if block.get("id") in answered:
-            return
         case "tool_use":
-            yield from json_part(f"Call of {one_line(str(block.get('name', '')))}, not answered", block.get("input"))
+            # The card of the call itself has its input.
+            return
         case _:
             yield from json_part(one_line(str(block.get("type", "Block"))), block, is_open=False)
 
