@@ -7,12 +7,14 @@ May touch: nothing.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from stepflow.domain.suggestion import Suggestion
 
 
 class Severity(StrEnum):
@@ -25,7 +27,11 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One finding. `file` is relative to the repository root, `path` a JSON Pointer into it, `line` 1-based or None."""
+    """One finding. `file` is relative to the repository root, `path` a JSON Pointer into it.
+
+    `line` and `column` are 1-based, or None where there is no place; the end is the first column after what is meant,
+    on the same line. `fix` says what to change; a `suggestion` says it exactly, where that can be told.
+    """
 
     severity: Severity
     code: str
@@ -34,11 +40,27 @@ class Problem:
     line: int | None
     message: str
     fix: str
+    column: int | None = None
+    end_column: int | None = None
+    suggestion: Suggestion | None = None
+
+    @property
+    def change(self) -> str:
+        """What to change, as exactly as it can be told."""
+        return self.suggestion.words if self.suggestion else self.fix
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
         pointer = f" ({self.path})" if self.path else ""
-        return f"{place}: {self.severity} {self.code} {self.message}{pointer}. Fix: {self.fix}"
+        return f"{place}: {self.severity} {self.code} {self.message}{pointer}. Fix: {self.change}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """The problems of one agent, and the texts of the files that they are in, by the problems' `file`."""
+
+    problems: tuple[Problem, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 def count_problems(problems: Iterable[Problem]) -> str:

@@ -5,7 +5,7 @@ May touch: reads the agent folder, once.
 """
 
 from stepflow.load.arguments import check_arguments
-from stepflow.load.loading import load_agent, validate_agent
+from stepflow.load.loading import inspect_agent, load_agent, validate_agent
 from stepflow.load.locate import find_agents
 
-__all__ = ["check_arguments", "find_agents", "load_agent", "validate_agent"]
+__all__ = ["check_arguments", "find_agents", "inspect_agent", "load_agent", "validate_agent"]

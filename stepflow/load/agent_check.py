@@ -18,6 +18,7 @@ from stepflow.load.findings import listed, nearest
 from stepflow.load.parameters import check_parameters
 from stepflow.load.run_variables import run_variables
 from stepflow.load.shapes import ShapeCodes, read_shape
+from stepflow.load.suggest import remove, write, write_meant
 from stepflow.load.verdict import check_verdict
 
 if TYPE_CHECKING:
@@ -74,14 +75,17 @@ def check_version(version: str | None, found: FileFindings) -> None:
     """Warn about a version that is not three numbers (SF308)."""
     if version and version.strip() and not re.fullmatch(r"\d+\.\d+\.\d+", version):
         message = f'"version" is "{version}", which is not of the form 1.2.3'
-        found.add("SF308", "/version", message, "Write three numbers with dots between them.")
+        parts = re.fullmatch(r"[vV]?(\d+)(?:\.(\d+))?(?:\.(\d+))?", version.strip())
+        ideas = write("/version", ".".join(part or "0" for part in parts.groups())) if parts else ()
+        found.add("SF308", "/version", message, "Write three numbers with dots between them.", ideas=ideas)
 
 
 def _check_names(file: AgentFile, folder: AgentFolder, found: FileFindings) -> None:
     check_version(file.version, found)
     if file.name and file.name != folder.name:
         message = f'"name" is "{file.name}", but the folder is "{folder.name}"'
-        found.add("SF202", "/name", message, "Give both the same name.")
+        fix = f'Rename the folder to "{file.name}", or write "{folder.name}" here and as "agentId" of the registry.'
+        found.add("SF202", "/name", message, fix)
 
 
 def _check_tools(tools: list[str] | tuple[str, ...], found: FileFindings) -> None:
@@ -89,4 +93,6 @@ def _check_tools(tools: list[str] | tuple[str, ...], found: FileFindings) -> Non
         if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
             message = f'the tool "{tool}" is not known and is ignored{nearest(tool, TOOL_SPECS_BY_NAME)}'
             fix = f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}."
-            found.add("SF210", f"/runner/boundaries/allowedTools/{index}", message, fix)
+            at = f"/runner/boundaries/allowedTools/{index}"
+            free = [one for one in TOOL_SPECS_BY_NAME if one not in tools]
+            found.add("SF210", at, message, fix, ideas=write_meant(at, tool, free) or remove(at))

@@ -15,6 +15,7 @@ from stepflow.domain.check import OutcomeRule
 from stepflow.domain.words import Intent
 from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
+from stepflow.load.suggest import remove, write_meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,13 +71,15 @@ class Outcomes:
                 message = f'step "{self.step_id}": "{name}" names "{target}", which does not exist'
                 message += nearest(target, self.steps)
                 place = child(child(self.at, key), name)
-                self.found.add("SF703", place, message, f"Name a step; there are {listed(self.steps)}.")
+                ideas = write_meant(place, target, self.steps)
+                self.found.add("SF703", place, message, f"Name a step; there are {listed(self.steps)}.", ideas=ideas)
 
     def _note_unreached(self, key: str) -> None:
         entry = self._entry(key)
         for name, why in _unreached(entry) if entry else ():
             message = f'step "{self.step_id}": "{name}" of "{key}" is never reached, because {why}'
-            self.found.add("SF709", child(child(self.at, key), name), message, "Remove the key, or leave it.")
+            place = child(child(self.at, key), name)
+            self.found.add("SF709", place, message, "Remove the key, or leave it.", ideas=remove(place))
 
 
 def _rules(entry: TransitionEntry) -> Iterator[OutcomeRule]:

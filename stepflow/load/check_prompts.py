@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.definition import StepPrompt
 from stepflow.domain.words import ClosureAction, StepKind
+from stepflow.load.documents import beside
 from stepflow.load.folder import unsafe_reason
 from stepflow.load.json_text import child
 from stepflow.load.prompt_files import DEFAULT_EDITION, DEFAULT_PLAIN_TEMPLATE, DEFAULT_TEMPLATE, Address, PromptFiles
 from stepflow.load.steps import check_part
+from stepflow.load.suggest import remove
 from stepflow.load.variables import check_supply, used_in
 
 if TYPE_CHECKING:
@@ -101,7 +103,8 @@ class CheckPromptDesk:
             self.found.add("SF701", at, f'step "{node.id}": the prompt reference {fault}', fix)
         if entry.path is None and entry.fallback is not None:
             message = f'step "{node.id}": "fallback" has no effect beside an address, only beside a "path"'
-            self.found.add("SF111", child(at, "fallback"), message, "Remove the key, or leave it.")
+            place = child(at, "fallback")
+            self.found.add("SF111", place, message, "Remove the key, or leave it.", ideas=remove(place))
         parts = [check_part(at, key, getattr(entry, key), self.found) for key in _PARTS]
         paths = [self._safe(node, getattr(entry, key), child(at, key)) for key in ("path", "fallback")]
         return not fault and all(parts) and all(paths) and not self.found.at(at)
@@ -134,11 +137,13 @@ class CheckPromptDesk:
         elif adapted is None and entry.adaptation:
             own = self.files.path(address, entry.adaptation)
             message = f'step "{node.id}": the adaptation file "{own}" is missing, "{plain}" is used'
-            self.found.add("SF502", at, message, 'Write the file, or remove "adaptation".')
+            ideas = remove(child(at, "adaptation"))
+            self.found.add("SF502", at, message, 'Write the file, or remove "adaptation".', ideas=ideas)
         return prompt
 
     def _report_none(self, node: CheckNode, paths: list[str], at: str) -> None:
         named = " and ".join(f'"{path}"' for path in paths)
         what = f"file {named} is" if len(paths) == 1 else f"files {named} are"
-        message = f'step "{node.id}": the prompt {what} missing or empty'
-        self.found.add("SF501", at, message, f'Write "{paths[0]}".')
+        near, ideas = beside(self.files.folder, paths[0])
+        message = f'step "{node.id}": the prompt {what} missing or empty{near}'
+        self.found.add("SF501", at, message, f'Write "{paths[0]}".', ideas=ideas)

@@ -16,6 +16,8 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, StepKind
 from stepflow.load.check_outcomes import Outcomes
 from stepflow.load.json_text import child
+from stepflow.load.steps import check_key
+from stepflow.load.suggest import remove
 
 if TYPE_CHECKING:
     from stepflow.load.check_file import CheckRegistry, CheckStepEntry
@@ -88,7 +90,8 @@ def _handoff(node: CheckNode) -> JsonObject:
 
 def _node(step_id: str, entry: CheckStepEntry, registry: CheckRegistry, found: FileFindings) -> CheckNode:
     at = child("/steps", step_id)
-    _check_id(step_id, entry, at, found)
+    check_key(step_id, entry.id, at, found, named=_named(registry), word="id")
+    _check_id(step_id, at, found)
     _check_handoff(step_id, entry, at, found)
     low, high = entry.iterations.min, entry.iterations.max
     if low > high and not found.at(child(at, "iterations")):
@@ -110,10 +113,16 @@ def _node(step_id: str, entry: CheckStepEntry, registry: CheckRegistry, found: F
     )
 
 
-def _check_id(step_id: str, entry: CheckStepEntry, at: str, found: FileFindings) -> None:
-    if entry.id and entry.id != step_id:
-        message = f'"id" is "{entry.id}", but the key is "{step_id}"'
-        found.add("SF305", child(at, "id"), message, f'Write "id": "{step_id}", or rename the key.')
+def _named(registry: CheckRegistry) -> frozenset[str]:
+    """Every step id that an entry or an outcome names."""
+    checks = [entry.check for entry in registry.steps.values() if entry.check]
+    outcomes = [one for check in checks for one in (check.on_pass, check.on_fail) if one]
+    named = {registry.entry_step, *registry.entry_step_mapping.values()}
+    named |= {target for one in outcomes for target in (one.next, one.fallback)}
+    return frozenset(step_id for step_id in named if step_id)
+
+
+def _check_id(step_id: str, at: str, found: FileFindings) -> None:
     if not _ID_FORM.fullmatch(step_id):
         message = f'the id "{step_id}" is not "s_" and 4 to 8 hexadecimal digits'
         found.add("SF704", at, message, 'Use an id such as "s_a8f3"; the name of the step can say what it does.')
@@ -125,5 +134,5 @@ def _check_handoff(step_id: str, entry: CheckStepEntry, at: str, found: FileFind
         if one.key and one.key in seen:
             place = f"{child(at, 'handoff')}/{index}/key"
             message = f'step "{step_id}": the handoff key "{one.key}" is declared twice'
-            found.add("SF708", place, message, "Declare each key once.")
+            found.add("SF708", place, message, "Declare each key once.", ideas=remove(place.removesuffix("/key")))
         seen.add(one.key or "")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stepflow.load.folder import unsafe_reason
 from stepflow.load.schema_refs import SchemaFiles
 from stepflow.load.schemas import SchemaDesk
+from stepflow.load.suggest import write
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -73,7 +74,10 @@ def check_agent_id(agent_id: str | None, agent: Agent, found: FileFindings) -> N
     name = agent.file.name
     if agent_id and name and agent_id != name:
         message = f'"agentId" is "{agent_id}", but "name" in agent.json is "{name}"'
-        found.add("SF201", "/agentId", message, "Give both the same name.")
+        # The name of the folder is the third witness.
+        astray = agent_id == found.findings.agent
+        ideas = write("/name", agent_id, file=agent.found.file) if astray else write("/agentId", name)
+        found.add("SF201", "/agentId", message, "Give both the same name.", ideas=ideas)
 
 
 def format_retries(agent: Agent, own: int | None) -> int:

@@ -7,27 +7,38 @@ May touch: nothing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from stepflow.domain.json import compact
-from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.load.codes import CODES
-from stepflow.load.json_text import find_places, nearest_line
+from stepflow.load.placing import Source, place, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from stepflow.domain.json import JsonValue
+    from stepflow.load.suggest import Ideas
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Aside:
+    """What is known of a problem beside what it says: the words on its line that are meant, and what to edit."""
+
+    word: str = ""
+    ideas: Ideas = ()
 
 
 @dataclass
 class Findings:
     """Collects problems of one load; files are named relative to the agent folder."""
 
-    found: dict[Problem, None] = field(default_factory=dict)
-    #: The JSON files that were parsed, for finding lines.
+    #: The name of the agent's folder.
+    agent: str = ""
+    found: dict[Problem, _Aside] = field(default_factory=dict)
+    #: The JSON files that were parsed, for finding places.
     json_texts: dict[str, str] = field(default_factory=dict)
 
     def of(self, file: str, origin: Callable[[str], str] | None = None) -> FileFindings:
@@ -41,10 +52,21 @@ class Findings:
 
     def problems(self, *, prefix: str) -> tuple[Problem, ...]:
         """All of them, sorted by file, line and code; `prefix` is the agent folder in the repository."""
-        files = {one.file for one in self.found} & self.json_texts.keys()
-        lines = {file: find_places(self.json_texts[file]).lines for file in files}
-        placed = [_place(one, prefix, None if one.line else lines.get(one.file)) for one in self.found]
-        return tuple(sorted(placed, key=lambda one: (one.file, one.line or 0, one.code, one.path, one.message)))
+        return self.inspection(prefix=prefix, texts={}).problems
+
+    def inspection(self, *, prefix: str, texts: Mapping[str, str]) -> Inspection:
+        """The problems with the texts that they are in; `texts` are the files that were read, JSON or not."""
+        named = {one.file for one in self.found}
+        edited = {idea.file for aside in self.found.values() for idea in aside.ideas}
+        known = {**texts, **self.json_texts}
+        sources = {
+            file: Source.of(known[file], is_json=file in self.json_texts) for file in (named | edited) & {*known}
+        }
+        placed = [place(one, aside.word, aside.ideas, prefix, sources) for one, aside in self.found.items()]
+        return Inspection(
+            problems=tuple(sorted(placed, key=lambda one: (one.file, one.line or 0, one.code, one.path, one.message))),
+            texts={visible(f"{prefix}/{file}"): known[file] for file in named & {*known}},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,19 +85,27 @@ class FileFindings:
         fix: str,
         *,
         line: int | None = None,
+        column: int | None = None,
+        word: str = "",
         severity: Severity | None = None,
+        ideas: Ideas = (),
     ) -> None:
-        """Report a problem at the JSON Pointer `path`; a `line` is only given where the file is no JSON."""
+        """Report a problem at the JSON Pointer `path`; a `line` is only given where the file is no JSON.
+
+        `word` is what is meant on that line; `ideas` mend the problem exactly, when they are there.
+        """
         problem = Problem(
             severity=severity or CODES[code].severity,
             code=code,
             file=self.file,
             path=self.origin(path),
             line=line,
+            column=column,
             message=message,
             fix=fix,
         )
-        self.findings.found[problem] = None
+        here = tuple(replace(idea, path=self.origin(idea.path)) if not idea.file else idea for idea in ideas)
+        self.findings.found[problem] = _Aside(word=word, ideas=here)
 
     def at(self, pointer: str) -> bool:
         """True when an error was reported at this pointer or below it."""
@@ -97,31 +127,12 @@ def shown(value: JsonValue) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` (did you mean "x"?)`, or nothing when no known word is like it."""
-    close = get_close_matches(word, sorted(known), n=1)
-    return f' (did you mean "{close[0]}"?)' if close else ""
-
-
-def visible(text: str) -> str:
-    """A text without control characters: what a file says must not write lines of its own into a log."""
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+    """` (did you mean "x"?)`, or nothing when no known word is like it. Capitals make no difference."""
+    plain = {one.casefold(): one for one in sorted(known, reverse=True)}
+    close = get_close_matches(word.casefold(), sorted(plain), n=1)
+    return f' (did you mean "{plain[close[0]]}"?)' if close else ""
 
 
 def listed(words: Iterable[str]) -> str:
     """Words as `"a", "b"`, or `none`."""
     return ", ".join(f'"{word}"' for word in words) or "none"
-
-
-def _place(problem: Problem, prefix: str, lines: dict[str, int] | None) -> Problem:
-    return Problem(
-        severity=problem.severity,
-        code=problem.code,
-        file=visible(f"{prefix}/{problem.file}"),
-        path=visible(problem.path),
-        line=problem.line if lines is None else nearest_line(lines, problem.path),
-        message=visible(problem.message),
-        fix=visible(problem.fix),
-    )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_FILE_BYTES = 2 * 1024 * 1024
+MAX_LISTED = 500
 
 
 class FaultKind(StrEnum):
@@ -71,6 +72,11 @@ class AgentFolder:
             raise text
         return text
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """Every text that was read so far, by its path."""
+        return {path: text for path, text in self._read.items() if isinstance(text, str)}
+
     def has(self, path: str) -> bool:
         """True when there is something under that name, whatever it is."""
         return os.path.lexists(self.path / path)
@@ -88,6 +94,18 @@ class AgentFolder:
             return tuple(sorted(file.name for file in (self.path / base).glob("*.json") if file.is_file()))
         except OSError:
             return ()
+
+    def files(self) -> tuple[str, ...]:
+        """The paths of the files below this folder, for saying what is there; not more than a few hundred.
+
+        Nothing is followed and nothing is read.
+        """
+        found: list[str] = []
+        for folder, _, names in os.walk(self.path):
+            found += [(Path(folder) / name).relative_to(self.path).as_posix() for name in sorted(names)]
+            if len(found) > MAX_LISTED:
+                break
+        return tuple(found[:MAX_LISTED])
 
     def digest(self, templates: Mapping[str, str]) -> str:
         """SHA-256 over the names and contents of all files that were read, and of the shipped templates in use."""

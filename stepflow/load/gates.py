@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.definition import Gate
 from stepflow.domain.words import INTENTS_OF_KIND, Intent
+from stepflow.load.enums import brought_together, enum_of, pointer_meant
 from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
-from stepflow.load.schema_refs import node_at
+from stepflow.load.registry_file import GateEntry
+from stepflow.load.suggest import meant, remove, rename, write, write_meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.domain.words import StepKind
     from stepflow.load.findings import FileFindings
-    from stepflow.load.registry_file import GateEntry
+    from stepflow.load.schemas import SchemaDesk
     from stepflow.load.steps import Node, Nodes
 
 #: flow.md §5: what an answer may say instead of an intent; no definition may.
@@ -37,7 +39,12 @@ _ALIASES = {
 
 
 def check_gates(
-    nodes: Nodes, schemas: Mapping[str, JsonObject], found: FileFindings, *, allow_spec_violations: bool
+    nodes: Nodes,
+    schemas: Mapping[str, JsonObject],
+    desk: SchemaDesk | None,
+    found: FileFindings,
+    *,
+    allow_spec_violations: bool,
 ) -> dict[str, Gate]:
     """The gate of each flow step that has one."""
     gates: dict[str, Gate] = {}
@@ -45,9 +52,10 @@ def check_gates(
         entry = node.entry.structured_gate
         if entry is not None:
             at = child(node.at, "structuredGate")
-            words = _enum_of(entry, schemas.get(node.id))
+            schema = schemas.get(node.id)
+            words = enum_of(entry, schema)
             _check_gate(node, entry, at, found)
-            _check_pointer(node, entry, at, words, found, resolved=node.id in schemas)
+            _check_pointer(node, at, schema, desk, found)
             _check_fail_fast(node, entry, at, found, allowed=allow_spec_violations)
             gates[node.id] = _gate(entry, lists_abort=Intent.ABORT in (words or ()))
     _check_handoff_names(gates, nodes, found)
@@ -57,10 +65,13 @@ def check_gates(
 def check_intent(word: str, node: Node, at: str, found: FileFindings) -> Intent | None:
     """The intent a word names, when it exists and fits the step's kind (SF321)."""
     if word not in list(Intent):
-        meant = _ALIASES.get(word)
-        hint = f' (did you mean "{meant}"?)' if meant else nearest(word, Intent)
+        alias = _ALIASES.get(word)
+        hint = f' (did you mean "{alias}"?)' if alias else nearest(word, Intent)
         message = f'step "{node.id}": the intent "{word}" does not exist{hint}'
-        found.add("SF321", at, message, f"Use only {listed(fitting_intents(node.kind))}.")
+        better = alias or meant(word, Intent)
+        is_key = not at.rpartition("/")[2].isdigit() and at.rpartition("/")[0].endswith("/transitions")
+        ideas = (rename(at, better) if is_key else write(at, better)) if better else ()
+        found.add("SF321", at, message, f"Use only {listed(fitting_intents(node.kind))}.", ideas=ideas)
         return None
     intent = Intent(word)
     if intent not in fitting_intents(node.kind):
@@ -92,7 +103,8 @@ def _check_gate(node: Node, entry: GateEntry, at: str, found: FileFindings) -> N
         found.add("SF330", at, message, 'Set "targetField", or add a rule for "jump".')
     if entry.target_field and Intent.JUMP not in allowed:
         message = f'step "{node.id}": "targetField" is only read for "jump", which is not allowed here'
-        found.add("SF331", child(at, "targetField"), message, 'Remove "targetField", or allow "jump".')
+        place = child(at, "targetField")
+        found.add("SF331", place, message, 'Remove "targetField", or allow "jump".', ideas=remove(place))
 
 
 def _check_paths(node: Node, entry: GateEntry, at: str, found: FileFindings) -> None:
@@ -120,41 +132,35 @@ def _dotted(path: str) -> bool:
 
 
 def _check_pointer(
-    node: Node, entry: GateEntry, at: str, words: list[str] | None, found: FileFindings, *, resolved: bool
+    node: Node, at: str, schema: JsonObject | None, desk: SchemaDesk | None, found: FileFindings
 ) -> None:
-    pointer, allowed, at = entry.intent_schema_ref or "", entry.allowed_intents or [], f"{at}/intentSchemaRef"
+    entry = node.entry.structured_gate or GateEntry()
+    pointer, allowed, place = entry.intent_schema_ref or "", entry.allowed_intents or [], f"{at}/intentSchemaRef"
+    words = enum_of(entry, schema)
     if not pointer.strip():
         return  # SF325 was reported with the shape
     if not pointer.startswith("#/"):
         message = f'step "{node.id}": "intentSchemaRef" is "{pointer}", which does not begin with "#/"'
-        found.add("SF325", at, message, 'Write a pointer such as "#/properties/next_action/properties/action".')
-    elif words is None and resolved:
+        fix = 'Write a pointer such as "#/properties/next_action/properties/action".'
+        found.add("SF325", place, message, fix, ideas=pointer_meant(entry, schema, place))
+    elif words is None and schema is not None:
         message = f'step "{node.id}": "intentSchemaRef" "{pointer}" leads to no enum of texts in the answer schema'
-        found.add("SF325", at, message, "Point it at the schema node whose enum lists the intents.")
+        fix = "Point it at the schema node whose enum lists the intents."
+        found.add("SF325", place, message, fix, ideas=pointer_meant(entry, schema, place))
     elif words is not None and allowed and (set(words) ^ set(allowed)) - {Intent.ABORT}:
         extra = sorted(set(words) - set(allowed) - {Intent.ABORT})
         missing = sorted(set(allowed) - set(words) - {Intent.ABORT})
         message = f'step "{node.id}": the enum at "{pointer}" differs from "allowedIntents": '
         message += f"extra in the enum {listed(extra)}, missing in the enum {listed(missing)}"
-        found.add("SF326", at, message, "Give the enum and allowedIntents the same words.")
-
-
-def _enum_of(entry: GateEntry, schema: JsonObject | None) -> list[str] | None:
-    """The words of the enum that `intentSchemaRef` leads to; None when it leads to no enum of texts."""
-    pointer = entry.intent_schema_ref or ""
-    node = node_at(schema, pointer[1:]) if schema is not None and pointer.startswith("#/") else None
-    words = node.get("enum") if isinstance(node, dict) else None
-    if not isinstance(words, list) or not words:
-        return None
-    texts = [word for word in words if isinstance(word, str)]
-    return texts if len(texts) == len(words) else None
+        fix = f'Give the enum and "allowedIntents" the same words: {listed(words)}, or {listed(allowed)}.'
+        found.add("SF326", place, message, fix, ideas=brought_together(node, entry, words, desk, at))
 
 
 def _check_fail_fast(node: Node, entry: GateEntry, at: str, found: FileFindings, *, allowed: bool) -> None:
     if not entry.fail_fast:
         message = f'step "{node.id}": "failFast" is false, so an answer without an intent would not stop the run'
         code, fix = ("SF329", "Remove it before real use.") if allowed else ("SF328", 'Remove "failFast": false.')
-        found.add(code, child(at, "failFast"), message, fix)
+        found.add(code, child(at, "failFast"), message, fix, ideas=remove(child(at, "failFast")))
     word = entry.fallback_intent
     if word is None:
         return
@@ -162,10 +168,11 @@ def _check_fail_fast(node: Node, entry: GateEntry, at: str, found: FileFindings,
     intent = check_intent(word, node, place, found)
     if intent and word not in (entry.allowed_intents or []) and intent is not Intent.ABORT:
         message = f'step "{node.id}": "fallbackIntent" is "{word}", which is not among "allowedIntents"'
-        found.add("SF321", place, message, f"Use one of {listed(entry.allowed_intents or [])}.")
+        ideas = write_meant(place, word, entry.allowed_intents or [])
+        found.add("SF321", place, message, f"Use one of {listed(entry.allowed_intents or [])}.", ideas=ideas)
     elif intent and entry.fail_fast:
         message = f'step "{node.id}": "fallbackIntent" is only used with "failFast": false'
-        found.add("SF331", place, message, "Remove the key, or leave it.")
+        found.add("SF331", place, message, "Remove the key, or leave it.", ideas=remove(place))
 
 
 def _gate(entry: GateEntry, *, lists_abort: bool) -> Gate:

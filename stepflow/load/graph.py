@@ -14,6 +14,7 @@ from stepflow.load.agent_layout import OLD_VERDICT_TYPES
 from stepflow.load.edges import default_next, targets_of
 from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
+from stepflow.load.suggest import add, meant, remove, rename, write_meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,10 +58,12 @@ def check_entries(
         kind = OLD_VERDICT_TYPES.get(word, word)
         if kind not in list(VerdictType):
             message = f'"{word}" is no verdict type{nearest(word, VerdictType)}'
-            found.add("SF310", at, message, f"Use {listed(VerdictType)}.")
+            better = meant(word, [one for one in VerdictType if one not in mapping])
+            ideas = rename(at, better) if better else remove(at)
+            found.add("SF310", at, message, f"Use {listed(VerdictType)}.", ideas=ideas)
         elif kind == verdict:
             chosen = step_id
-    _check_chosen(mapping, chosen, verdict, found)
+    _check_chosen(mapping, chosen, verdict, ids, found)
     for at, step_id in named.items():
         _check_named(at, step_id, ids, found)
     return Entries(step=chosen, by_pointer={at: step_id for at, step_id in named.items() if step_id in ids.flow})
@@ -100,7 +103,7 @@ def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | N
 
 
 def _check_chosen(
-    mapping: Mapping[str, str], chosen: str | None, verdict: VerdictType | None, found: FileFindings
+    mapping: Mapping[str, str], chosen: str | None, verdict: VerdictType | None, ids: Named, found: FileFindings
 ) -> None:
     if chosen is not None or found.at("/entryStep") or found.at("/entryStepMapping"):
         return
@@ -108,9 +111,19 @@ def _check_chosen(
     if verdict is not None:
         message = f'there is no entry step for the verdict type "{verdict}"'
         at = "/entryStepMapping" if mapping else ""
-        found.add("SF303", at, message, fix)
+        first = _only_first(ids)
+        ideas = add(child(at, verdict) if at else "/entryStep", first) if first else ()
+        found.add("SF303", at, message, fix, ideas=ideas)
     elif not mapping:
-        found.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix)
+        first = _only_first(ids)
+        ideas = add("/entryStep", first) if first else ()
+        found.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix, ideas=ideas)
+
+
+def _only_first(ids: Named) -> str | None:
+    """The one step that can only be the first, by its name."""
+    first = [step_id for step_id in ids.flow if step_id.startswith("initial.")] or list(ids.flow)
+    return first[0] if len(first) == 1 else None
 
 
 def _check_named(at: str, step_id: str, ids: Named, found: FileFindings) -> None:
@@ -118,7 +131,8 @@ def _check_named(at: str, step_id: str, ids: Named, found: FileFindings) -> None
         return
     what = "is a section" if step_id in ids.sections else f"does not exist{nearest(step_id, ids.flow)}"
     message = f'the entry step "{step_id}" {what}'
-    found.add("SF304", at, message, f"Name a flow step; there are {listed(ids.flow)}.")
+    ideas = write_meant(at, step_id, ids.flow)
+    found.add("SF304", at, message, f"Name a flow step; there are {listed(ids.flow)}.", ideas=ideas)
 
 
 def _following(step_id: str, nodes: Nodes, gates: Mapping[str, Gate], edges: Edges) -> set[str]:

@@ -22,19 +22,33 @@ MAX_DEPTH = 100
 
 
 class JsonFault(Exception):
-    """The text is not JSON; `line` is 1-based when it is known."""
+    """The text is not JSON; `line` and `column` are 1-based when they are known."""
 
-    def __init__(self, message: str, line: int | None = None) -> None:
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.line = line
+        self.column = column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """Offsets of a value, and of its key with the quotes if it has one; each with the first character after it."""
+
+    start: int
+    end: int
+    key: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """`lines` maps a JSON Pointer to its 1-based line; `repeated` holds pointer and line of each key met again."""
+    """`lines` maps a JSON Pointer to its 1-based line, `spots` to its offsets.
+
+    `repeated` holds pointer and line of each key met again; of such a key the last one is the one that is placed.
+    """
 
     lines: dict[str, int]
+    spots: dict[str, Spot]
     repeated: tuple[tuple[str, int], ...]
 
 
@@ -61,7 +75,8 @@ def parse_json(text: str) -> Document:
             text, object_pairs_hook=members, parse_constant=_refuse_constant, parse_float=_finite
         )
     except json.JSONDecodeError as exc:
-        raise JsonFault(f"is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}", exc.lineno) from exc
+        message = f"is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}"
+        raise JsonFault(message, exc.lineno, exc.colno) from exc
     except RecursionError as exc:
         raise JsonFault(_TOO_DEEP) from exc
     except ValueError as exc:
@@ -75,7 +90,7 @@ def find_places(text: str) -> Places:
     """Where everything stands in a text that `parse_json` has accepted."""
     scan = _Scan(text)
     scan.value("", scan.skip(0))
-    return Places(lines=scan.lines, repeated=tuple(scan.repeated))
+    return Places(lines=scan.lines, spots=scan.spots, repeated=tuple(scan.repeated))
 
 
 def child(pointer: str, key: str | int) -> str:
@@ -136,6 +151,7 @@ class _Scan:
 
     text: str
     lines: dict[str, int] = field(default_factory=dict)
+    spots: dict[str, Spot] = field(default_factory=dict)
     repeated: list[tuple[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -148,8 +164,13 @@ class _Scan:
         match = _SPACE.match(self.text, at)
         return match.end() if match else at
 
-    def value(self, pointer: str, at: int) -> int:
+    def value(self, pointer: str, at: int, key: tuple[int, int] | None = None) -> int:
         self.lines.setdefault(pointer, self.line(at))
+        end = self.content(pointer, at)
+        self.spots[pointer] = Spot(start=at, end=end, key=key)
+        return end
+
+    def content(self, pointer: str, at: int) -> int:
         match self.text[at]:
             case "{":
                 return self.members(pointer, at)
@@ -168,7 +189,7 @@ class _Scan:
             key, end = scanstring(self.text, at + 1)
             self.member(child(pointer, key), at, repeated=key in seen)
             seen.add(key)
-            at = self.separator(self.value(child(pointer, key), self.skip(self.skip(end) + 1)))
+            at = self.separator(self.value(child(pointer, key), self.skip(self.skip(end) + 1), (at, end)))
         return at + 1
 
     def member(self, pointer: str, at: int, *, repeated: bool) -> None:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
-from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
 from stepflow.errors import DefinitionError
@@ -26,6 +26,7 @@ from stepflow.load.folder import AgentFolder, FaultKind, FileFault, unsafe_reaso
 from stepflow.load.locate import Located, locate
 from stepflow.load.prompt_files import shipped_prompt
 from stepflow.load.prompt_text import read_prompt
+from stepflow.load.suggest import meant, write
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -57,9 +58,9 @@ def load_agent(
     Raises `DefinitionError` with every problem when there is any error; warnings and notes are in `.problems`.
     """
     options = _options(allow_spec_violations, allow_custom_verdict, templates)
-    definition, problems = _load(path, root, options, bare_registry=False)
+    definition, inspection = _load(path, root, options, bare_registry=False)
     if definition is None:
-        raise DefinitionError(_summary(problems), problems=problems)
+        raise DefinitionError(_summary(inspection.problems), problems=inspection.problems)
     return definition
 
 
@@ -74,7 +75,19 @@ def validate_agent(
 ) -> tuple[Problem, ...]:
     """Every problem of an agent, sorted; never raises for them. With `bare_registry` there may be no `agent.json`."""
     options = _options(allow_spec_violations, allow_custom_verdict, templates)
-    return _load(path, root, options, bare_registry=bare_registry)[1]
+    return _load(path, root, options, bare_registry=bare_registry)[1].problems
+
+
+def inspect_agent(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    allow_spec_violations: bool = False,
+    allow_custom_verdict: bool = False,
+) -> Inspection:
+    """As `validate_agent`, with the texts that the problems are in: as they were read, and nothing else."""
+    options = _options(allow_spec_violations, allow_custom_verdict, None)
+    return _load(path, root, options, bare_registry=False)[1]
 
 
 def _options(violations: bool, custom: bool, templates: Traversable | None) -> LoadOptions:
@@ -92,17 +105,17 @@ def _summary(problems: tuple[Problem, ...]) -> str:
 
 def _load(
     path: str | Path, root: Path | None, options: LoadOptions, *, bare_registry: bool
-) -> tuple[AgentDefinition | None, tuple[Problem, ...]]:
+) -> tuple[AgentDefinition | None, Inspection]:
     located = locate(path, root=root, bare_registry=bare_registry)
     if isinstance(located, Problem):
-        return None, (located,)
+        return None, Inspection(problems=(located,))
     folder = AgentFolder(located.folder, root=located.root)
-    loading = _Loading(folder=folder, findings=Findings(), options=options)
+    loading = _Loading(folder=folder, findings=Findings(agent=folder.name), options=options)
     made = loading.load(located, bare_registry=bare_registry)
-    problems = loading.findings.problems(prefix=folder.prefix)
+    inspection = loading.findings.inspection(prefix=folder.prefix, texts=folder.texts)
     if made is None or loading.findings.failed:
-        return None, problems
-    return _define(made, folder, problems), problems
+        return None, inspection
+    return _define(made, folder, inspection.problems), inspection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,15 +153,19 @@ class _Loading:
             text = read_prompt(self.folder.read(path))
         except FileFault as fault:
             code = {FaultKind.UNSAFE: "SF109", FaultKind.CONTENT: "SF104"}.get(fault.kind, "SF102")
-            self._report_system(agent, code, f'"{path}" {fault.message}')
+            missing = fault.kind is FaultKind.MISSING
+            other = meant(path, [one for one in self.folder.files() if one.endswith(".md")]) if missing else None
+            self._report_system(agent, code, f'"{path}" {fault.message}', other)
             return None
         if not text.text:
             self._report_system(agent, "SF102", f'the file "{path}" is empty')
         return SourceText(text=text.text, file=path)
 
-    def _report_system(self, agent: Agent, code: str, state: str) -> None:
+    def _report_system(self, agent: Agent, code: str, state: str, other: str | None = None) -> None:
         fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
-        agent.found.add(code, _SYSTEM_PATH, f"the system prompt: {state}", fix)
+        hint = f' (did you mean "{other}"?)' if other else ""
+        ideas = write(_SYSTEM_PATH, other) if other else ()
+        agent.found.add(code, _SYSTEM_PATH, f"the system prompt: {state}{hint}", fix, ideas=ideas)
 
     def graph(self, agent: Agent, named: str | None) -> Graph | None:
         file = named or agent.runner.flow.prompts.registry

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from stepflow.domain.problem import Problem
 from stepflow.load.codes import CODES
-from stepflow.load.findings import listed, nearest, visible
+from stepflow.load.findings import listed, nearest
+from stepflow.load.placing import visible
 
 AGENTS = ".agent"
 _NAME = re.compile(r"[a-z][a-z0-9-]*")

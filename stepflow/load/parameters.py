@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from stepflow.domain.parameter import Parameter
 from stepflow.load.findings import shown
 from stepflow.load.json_text import child
+from stepflow.load.known_values import flag_of
+from stepflow.load.suggest import remove, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonValue
     from stepflow.load.agent_file import ParameterEntry, ParameterRules
     from stepflow.load.findings import FileFindings
+    from stepflow.load.suggest import Ideas
 
 
 def check_parameters(
@@ -29,7 +32,7 @@ def check_parameters(
     for name, entry in entries.items():
         at = child("/parameters", name)
         _check_style(name, entry, at, found, reserved)
-        _check_flag(name, entry, at, found, flags)
+        _check_flag(name, entries, at, found, flags)
         _check_rules(name, entry, at, found)
     return tuple(_parameter(name, entry) for name, entry in entries.items() if entry.type and entry.cli)
 
@@ -53,25 +56,33 @@ def _check_style(name: str, entry: ParameterEntry, at: str, found: FileFindings,
         found.add("SF208", at, message, 'Say in "description" what the parameter is for.')
     if entry.required and "default" in entry.model_fields_set:
         message = f'parameter "{name}" is required and has the default {shown(entry.default)}, so it is never missing'
-        found.add("SF208", child(at, "default"), message, 'Remove "required" or "default".')
+        ideas = remove(child(at, "required"))
+        found.add("SF208", child(at, "default"), message, 'Remove "required" or "default".', ideas=ideas)
     if name in reserved:
         message = f'parameter "{name}" has the name of a run variable, which hides it in prompts'
         found.add("SF208", at, message, "Give the parameter another name.")
 
 
-def _check_flag(name: str, entry: ParameterEntry, at: str, found: FileFindings, flags: dict[str, str]) -> None:
+def _check_flag(
+    name: str, entries: Mapping[str, ParameterEntry], at: str, found: FileFindings, flags: dict[str, str]
+) -> None:
+    entry = entries[name]
     if entry.cli is None:
         return
     if entry.cli in flags:
         message = f'parameter "{name}": the flag "{entry.cli}" is already that of "{flags[entry.cli]}"'
-        found.add("SF207", child(at, "cli"), message, "Give each parameter a flag of its own.")
+        own = flag_of(name)
+        taken = {one.cli for one in entries.values()}
+        ideas = write(child(at, "cli"), own) if own and own not in taken else ()
+        found.add("SF207", child(at, "cli"), message, "Give each parameter a flag of its own.", ideas=ideas)
     flags.setdefault(entry.cli, name)
 
 
 def _check_rules(name: str, entry: ParameterEntry, at: str, found: FileFindings) -> None:
     if "default" in entry.model_fields_set and entry.type and not type_fits(entry.default, entry.type):
         message = f'parameter "{name}": the default {shown(entry.default)} is no {entry.type}'
-        found.add("SF207", child(at, "default"), message, f"Give it a default of the type {entry.type}.")
+        ideas = _converted(child(at, "default"), entry.default, entry.type)
+        found.add("SF207", child(at, "default"), message, f"Give it a default of the type {entry.type}.", ideas=ideas)
     rules = entry.validation
     if rules is None or rules.pattern is None:
         return
@@ -80,6 +91,17 @@ def _check_rules(name: str, entry: ParameterEntry, at: str, found: FileFindings)
     except (re.error, OverflowError, RecursionError) as exc:
         message = f'parameter "{name}": the pattern {shown(rules.pattern)} is no regular expression ({exc})'
         found.add("SF207", f"{at}/validation/pattern", message, "Write a valid regular expression.")
+
+
+def _converted(at: str, value: JsonValue, kind: str) -> Ideas:
+    """The same value in the type that was declared, or nothing where it is not the same."""
+    if kind == "string" and isinstance(value, int | float) and not isinstance(value, bool):
+        return write(at, str(value))
+    if kind == "number" and isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value):
+        return write(at, int(value))
+    if kind == "boolean" and isinstance(value, str) and value.lower() in ("true", "false"):
+        return write(at, value.lower() == "true")
+    return write(at, [value]) if kind == "array" and isinstance(value, str) else ()
 
 
 def _parameter(name: str, entry: ParameterEntry) -> Parameter:

@@ -6,6 +6,7 @@ May touch: reads the agent's prompt files and the package's templates.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from stepflow.load.folder import FaultKind, FileFault, unsafe_reason
 from stepflow.load.placeholders import TEMPLATE_PARTS, fill_template, template_fault
 from stepflow.load.prompt_text import read_prompt
 from stepflow.load.steps import check_part
+from stepflow.load.suggest import meant, write
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from stepflow.load.findings import FileFindings
     from stepflow.load.folder import AgentFolder
     from stepflow.load.registry_file import GateRegistry
+    from stepflow.load.suggest import Ideas
 
 DEFAULT_BASE = "prompts"
 DEFAULT_TEMPLATE = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md"
@@ -143,12 +146,21 @@ def _check_base(base: str, found: FileFindings) -> bool:
 _INSIDE = "Name a place inside the agent folder."
 
 
+def _template_meant(key: str, template: str) -> Ideas:
+    """The same template with a part that is misspelt put right."""
+    parts = re.findall(r"\{([^{}]*)\}", template)
+    for part in parts:
+        better = meant(part, TEMPLATE_PARTS)
+        template = template.replace(f"{{{part}}}", f"{{{better}}}") if better else template
+    return write(f"/{key}", template) if template_fault(template) is None else ()
+
+
 def _check_template(key: str, template: str, found: FileFindings) -> bool:
     fault = template_fault(template)
     if fault:
         message = f'"{key}" is "{template}": {fault}'
         fix = f"Use only {', '.join('{' + part + '}' for part in TEMPLATE_PARTS)}."
-        found.add("SF514", f"/{key}", message, fix)
+        found.add("SF514", f"/{key}", message, fix, ideas=_template_meant(key, template))
         return False
     reason = unsafe_reason(fill_template(template, dict.fromkeys(TEMPLATE_PARTS, "x")))
     if reason:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from stepflow.domain.definition import SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import ClosureAction, StepKind
+from stepflow.load.documents import beside
 from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
 from stepflow.load.placeholders import sections_in
 from stepflow.load.prompt_files import DEFAULT_EDITION, Address, Prompt
+from stepflow.load.suggest import meant, remove, reword, write, write_meant
 from stepflow.prompt import TEMPLATE_KEYS
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from stepflow.load.prompt_files import PromptFiles
     from stepflow.load.registry_file import InputEntry
     from stepflow.load.steps import Node, Nodes
+    from stepflow.load.suggest import Ideas
 
 _ADDRESS_KEYS = ("c2", "c3", "edition", "adaptation")
 
@@ -87,7 +90,8 @@ class PromptDesk:
         elif adapted is None and entry.adaptation:
             own = files.path(address, entry.adaptation)
             message = f'step "{node.id}": the adaptation file "{own}" is missing, "{plain}" is used'
-            self.found.add("SF502", node.at, message, 'Write the file, or remove "adaptation".')
+            ideas = remove(child(node.at, "adaptation"))
+            self.found.add("SF502", node.at, message, 'Write the file, or remove "adaptation".', ideas=ideas)
         return prompt
 
     def _adapted(self, node: Node, address: Address, files: PromptFiles) -> Prompt | None:
@@ -102,7 +106,9 @@ class PromptDesk:
             message = f'No fallback prompt found for key: "{key}" (step: {node.id}); the file "{path}" is missing too'
         else:
             message = f'step "{node.id}": the prompt file "{path}" is missing or empty, and there is no "fallbackKey"'
-        self.found.add("SF501", node.at, message, f'Write "{path}", or name a template in "fallbackKey".')
+        near, ideas = beside(self.files.folder, path) if self.files else ("", ())
+        fix = f'Write "{path}", or name a template in "fallbackKey".'
+        self.found.add("SF501", node.at, message + near, fix, ideas=ideas)
 
     def _fallback(self, node: Node) -> Prompt | None:
         key = node.entry.fallback_key
@@ -112,10 +118,10 @@ class PromptDesk:
             return self.files.shipped(key) if self.files else None
         form = key.replace(".", "_").replace("-", "_")
         hint = f' (did you mean "{form}"?)' if form in TEMPLATE_KEYS else nearest(key, TEMPLATE_KEYS)
+        at = child(node.at, "fallbackKey")
+        ideas = write(at, form) if form in TEMPLATE_KEYS else write_meant(at, key, TEMPLATE_KEYS)
         message = f'step "{node.id}": there is no fallback template "{key}"{hint}'
-        self.found.add(
-            "SF504", child(node.at, "fallbackKey"), message, f"The templates are {listed(sorted(TEMPLATE_KEYS))}."
-        )
+        self.found.add("SF504", at, message, f"The templates are {listed(sorted(TEMPLATE_KEYS))}.", ideas=ideas)
         return None
 
     def _with_sections(
@@ -144,7 +150,9 @@ class PromptDesk:
             else:
                 message = f'step "{node.id}": "{{section:{name}}}" names no section{nearest(name, self.nodes.sections)}'
                 fix = f"The sections are {listed(self.nodes.sections)}."
-                self._in_text(prompt, "SF509", message, fix, line)
+                better = meant(name, self.nodes.sections)
+                ideas = reword(f"{{section:{name}}}", f"{{section:{better}}}") if better else ()
+                self._no_section(prompt, (name, line), message, fix, ideas)
         return tuple(taken)
 
     def _section(self, name: str) -> None:
@@ -155,11 +163,14 @@ class PromptDesk:
         self.sections[name] = prompt
         for inner, line in sections_in(prompt.source.text).items():
             message = f'the section "{name}" holds "{{section:{inner}}}", but sections do not nest'
-            self._in_text(prompt, "SF509", message, "Put both sections into the step's prompt.", line)
+            fix = "Put both sections into the step's prompt."
+            self._no_section(prompt, (inner, line), message, fix, ())
 
-    def _in_text(self, prompt: Prompt, code: str, message: str, fix: str, line: int) -> None:
+    def _no_section(self, prompt: Prompt, placeholder: tuple[str, int], message: str, fix: str, ideas: Ideas) -> None:
+        name, line = placeholder
         own = self.found.findings.of(prompt.source.file)
-        own.add(code, "", message, fix, line=line + prompt.first_line - 1)
+        at = line + prompt.first_line - 1
+        own.add("SF509", "", message, fix, line=at, word=f"{{section:{name}}}", ideas=ideas)
 
     def _input(self, node: Node, name: str, entry: InputEntry) -> StepInput:
         at = child(child(node.at, "inputs"), name)
@@ -173,8 +184,15 @@ class PromptDesk:
             if step_id not in self.nodes.flow:
                 state = f'there is no step "{step_id}"{nearest(step_id, self.nodes.flow)}'
             message = f'step "{node.id}": the input "{name}" is from "{entry.from_}", but {state}'
-            self.found.add("SF510", child(at, "from"), message, "Name a step and one of its handoff fields.")
+            ideas = write_meant(child(at, "from"), entry.from_, self._sources())
+            fix = "Name a step and one of its handoff fields."
+            self.found.add("SF510", child(at, "from"), message, fix, ideas=ideas)
         return StepInput(name=name, step_id=step_id, key=key, required=entry.required, default=entry.default)
+
+    def _sources(self) -> list[str]:
+        """Everything that an input can be from."""
+        fields = ((step_id, path) for step_id, gate in self.gates.items() for path in gate.handoff_fields)
+        return [f"{step_id}.{path.rpartition('.')[2]}" for step_id, path in fields]
 
     def _hands_off(self, step_id: str, key: str) -> bool:
         gate = self.gates.get(step_id)

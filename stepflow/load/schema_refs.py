@@ -10,20 +10,37 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.load.documents import take_document
+from stepflow.load.findings import listed
 from stepflow.load.folder import FaultKind, FileFault, unsafe_reason
 from stepflow.load.json_text import JsonFault, child, parse_json
+from stepflow.load.suggest import meant
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.load.findings import Findings
     from stepflow.load.folder import AgentFolder
+    from stepflow.load.suggest import Ideas
 
 
 class SchemaFault(Exception):
-    """What is wrong with a schema. `file` and `pointer` say where, when that is not where the schema was asked for."""
+    """What is wrong with a schema. `file` and `pointer` say where, when that is not where the schema was asked for.
+
+    `fault` is the text of a file that is no JSON, and why not. `file_meant` and `name_meant` are what the asking
+    `outputSchemaRef` should say, `ideas` what mends the schema itself.
+    """
 
     def __init__(
-        self, code: str, message: str, fix: str, *, file: str = "", pointer: str = "", line: int | None = None
+        self,
+        code: str,
+        message: str,
+        fix: str,
+        *,
+        file: str = "",
+        pointer: str = "",
+        fault: tuple[str, JsonFault] | None = None,
+        file_meant: str = "",
+        name_meant: str = "",
+        ideas: Ideas = (),
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -31,7 +48,10 @@ class SchemaFault(Exception):
         self.fix = fix
         self.file = file
         self.pointer = pointer
-        self.line = line
+        self.fault = fault
+        self.file_meant = file_meant
+        self.name_meant = name_meant
+        self.ideas = ideas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,14 +119,21 @@ class SchemaFiles:
             text = self.folder.read(path)
             document = parse_json(text)
         except FileFault as fault:
-            code = "SF109" if fault.kind is FaultKind.UNSAFE else "SF401"
-            fix = "Name a JSON file inside the schemas folder."
-            raise SchemaFault(code, f'the schema file "{path}" {fault.message}', fix) from fault
+            raise self._unreadable(path, fault) from fault
         except JsonFault as fault:
             message = f'the schema file "{path}" {fault.message}'
-            raise SchemaFault("SF401", message, "Write valid JSON.", file=path, line=fault.line) from fault
+            raise SchemaFault("SF401", message, "Write valid JSON.", file=path, fault=(text, fault)) from fault
         take_document(text, document, self.findings.of(path))
         return document.value
+
+    def _unreadable(self, path: str, fault: FileFault) -> SchemaFault:
+        code = "SF109" if fault.kind is FaultKind.UNSAFE else "SF401"
+        names = self.folder.json_files(self.base)
+        fix = f'Name a JSON file inside the schemas folder; "{self.base}" has {listed(names)}.'
+        own = path.removeprefix("" if self.base == "." else f"{self.base}/")
+        found = meant(own, names) if fault.kind is FaultKind.MISSING else None
+        hint = f' (did you mean "{found}"?)' if found else ""
+        return SchemaFault(code, f'the schema file "{path}" {fault.message}{hint}', fix, file_meant=found or "")
 
     def _by_pointer(self, ref: str) -> SchemaPlace:
         if not ref.startswith("#/"):
@@ -132,10 +159,23 @@ class SchemaFiles:
             raise _malformed(f'the identifier "{name}" is malformed', 'a name, or a pointer such as "#/definitions/x"')
         found = node_at(document, pointer)
         if not isinstance(found, dict):
-            reason = "is not an object" if found is not None else "is not there"
-            message = f'the schema "{name}" {reason} in "{path}"'
-            raise SchemaFault("SF403", message, "Correct the identifier, or add the schema to the file.")
+            raise _not_found(document, name, path, there=found is not None)
         return SchemaPlace(file=path, pointer=pointer, node=found)
+
+
+def _not_found(document: JsonValue, name: str, path: str, *, there: bool) -> SchemaFault:
+    """A bare name is held against the names of the file, a pointer against their pointers."""
+    holders = {key: node_at(document, f"/{key}") for key in ("definitions", "$defs")}
+    names = {key: list(one) for key, one in holders.items() if isinstance(one, dict)}
+    known = [one for each in names.values() for one in each]
+    if name.startswith(("#", "/")):
+        sign = "#" if name.startswith("#") else ""
+        known = [sign + child(f"/{key}", one) for key, each in names.items() for one in each]
+    found = meant(name, known)
+    hint = f' (did you mean "{found}"?)' if found else ""
+    message = f'the schema "{name}" {"is not an object" if there else "is not there"} in "{path}"{hint}'
+    fix = f"Correct the identifier, or add the schema to the file; it has {listed(known)}."
+    return SchemaFault("SF403", message, fix, name_meant=found or "")
 
 
 def pointer_of(name: str) -> str | None:

@@ -6,19 +6,22 @@ May touch: reads the agent's schema files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from stepflow.load.documents import report_fault
 from stepflow.load.findings import shown
 from stepflow.load.json_text import child
 from stepflow.load.schema_expand import DRAFT_07, DRAFT_2020_12, expand
-from stepflow.load.schema_refs import SchemaFault, SchemaPlace
+from stepflow.load.schema_refs import SchemaFault, SchemaPlace, node_at
 from stepflow.load.shapes import note_unknown, owner
+from stepflow.load.suggest import add, write
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.load.findings import FileFindings
     from stepflow.load.schema_refs import SchemaFiles
+    from stepflow.load.suggest import Ideas
 
 
 @dataclass(kw_only=True)
@@ -33,12 +36,13 @@ class SchemaDesk:
     def by_ref(self, ref: JsonValue, at: str) -> JsonObject | None:
         """The answer schema that the `outputSchemaRef` at pointer `at` names; None after a problem was reported."""
         if isinstance(ref, dict):
-            for key in ref.keys() - {"file", "schema"}:
-                note_unknown(child(at, key), key, ["file", "schema"], self.registry)
+            known = ["file", "schema"]
+            for key in ref.keys() - set(known):
+                note_unknown(child(at, key), key, known, self.registry, [one for one in known if one not in ref])
         try:
             place = self.files.find(ref)
         except SchemaFault as fault:
-            self._report(fault, at)
+            self._report(fault, at, ref)
             return None
         here = (place.file, place.pointer)
         if here not in self._done:
@@ -48,6 +52,15 @@ class SchemaDesk:
     def inline(self, schema: JsonObject, at: str) -> JsonObject | None:
         """An answer schema that stands in the registry itself."""
         return self._resolve(self.files.inline(schema, self.registry.file, at), at)
+
+    def written_place(self, ref: JsonValue, pointer: str) -> tuple[str, str] | None:
+        """File and pointer of a node of an answer schema, when it stands there as it is, without any reference."""
+        try:
+            place = self.files.find(ref)
+        except SchemaFault:
+            return None
+        there = node_at(place.node, pointer) is not None
+        return self.files.written_at(place.file, place.pointer + pointer) if there else None
 
     def _resolve(self, place: SchemaPlace, at: str) -> JsonObject | None:
         draft = self._draft(place)
@@ -65,18 +78,34 @@ class SchemaDesk:
             message = f'"$schema" is {shown(written)}, which is not known; the schema is read as 2020-12'
             file, pointer = self.files.written_at(place.file, "/$schema")
             fix = f'Write "{DRAFT_2020_12}" or "{DRAFT_07}#".'
-            self.registry.findings.of(file).add("SF408", pointer, message, fix)
+            ideas = write(pointer, DRAFT_2020_12)
+            self.registry.findings.of(file).add("SF408", pointer, message, fix, ideas=ideas)
         return draft or DRAFT_2020_12
 
-    def _report(self, fault: SchemaFault, at: str) -> None:
+    def _report(self, fault: SchemaFault, at: str, ref: JsonValue = None) -> None:
         message = f"{owner(at)}{fault.message}"
         if not fault.file:
-            self.registry.add(fault.code, at, message, fault.fix)
+            self.registry.add(fault.code, at, message, fault.fix, ideas=_meant(fault, ref, at))
             return
         file, pointer = self.files.written_at(fault.file, fault.pointer)
-        if (fault.code, file, pointer) not in self._reported:  # several steps may meet the same fault
-            self._reported.add((fault.code, file, pointer))
-            self.registry.findings.of(file).add(fault.code, pointer, message, fault.fix, line=fault.line)
+        if (fault.code, file, pointer) in self._reported:  # several steps may meet the same fault
+            return
+        self._reported.add((fault.code, file, pointer))
+        found = self.registry.findings.of(file)
+        if fault.fault is not None:
+            report_fault(*fault.fault, found, fault.code, message)
+        else:
+            ideas = tuple(replace(idea, path=pointer + idea.path) for idea in fault.ideas)
+            found.add(fault.code, pointer, message, fault.fix, ideas=ideas)
+
+
+def _meant(fault: SchemaFault, ref: JsonValue, at: str) -> Ideas:
+    """What the reference at a pointer should say."""
+    if isinstance(ref, str):
+        return write(at, fault.name_meant) if fault.name_meant else ()
+    if fault.file_meant:
+        return write(child(at, "file"), fault.file_meant)
+    return write(child(at, "schema"), fault.name_meant) if fault.name_meant else ()
 
 
 _DRAFTS = {
@@ -93,7 +122,9 @@ def _checked(schema: JsonValue, place: SchemaPlace, draft: str) -> JsonObject:
     if not isinstance(schema, dict) or not _describes_object(schema):
         message = 'the root of the answer schema does not describe an object ("type": "object")'
         fix = 'Give the schema "type": "object".'
-        raise SchemaFault("SF409", message, fix, file=place.file, pointer=place.pointer)
+        bare = isinstance(place.node, dict) and not place.node.keys() & {"type", "$ref", "anyOf", "oneOf", "allOf"}
+        ideas = add("/type", "object") if bare else ()
+        raise SchemaFault("SF409", message, fix, file=place.file, pointer=place.pointer, ideas=ideas)
     return {"$schema": f"{DRAFT_07}#", **schema} if draft == DRAFT_07 else schema
 
 

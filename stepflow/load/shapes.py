@@ -16,6 +16,8 @@ from pydantic.alias_generators import to_camel
 
 from stepflow.load.findings import nearest, shown
 from stepflow.load.json_text import child
+from stepflow.load.known_values import as_meant, example_of, known_value
+from stepflow.load.suggest import add, meant, remove, rename, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.load.findings import FileFindings
+    from stepflow.load.suggest import Ideas
 
 
 class Needed:
@@ -142,7 +145,8 @@ def _drop(document: JsonObject, error: ErrorDetails, at: str, found: FileFinding
     elif isinstance(node, list):
         del node[int(last)]
     code = code_at(pointer, codes.wrong, "SF106")
-    found.add(code, pointer, f"{owner(pointer)}{_says(last, error)}", _fix(last, error))
+    message = f"{owner(pointer)}{_says(last, error)}"
+    found.add(code, pointer, message, _fix(last, error), ideas=as_meant(pointer, error, found.findings.agent))
     return pointer
 
 
@@ -188,7 +192,7 @@ def _review(shape: FileModel, at: str, found: FileFindings, codes: ShapeCodes, d
         if pointer in dropped:
             continue
         if NEEDED in info.metadata and _empty(value) and pointer not in codes.excused:
-            _report_missing(pointer, info.alias or name, value, found, codes)
+            _report_missing(pointer, shape, name, found, codes)
         elif value is None and name in shape.model_fields_set and NULL_ALLOWED not in info.metadata:
             _report_null(pointer, info.alias or name, found, codes)
         for inner, place in _shapes_in(value, pointer):
@@ -207,33 +211,46 @@ def _shapes_in(value: object, pointer: str) -> Iterator[tuple[FileModel, str]]:
 
 
 def _note_extra_keys(shape: FileModel, at: str, found: FileFindings) -> None:
-    known = [info.alias or name for name, info in type(shape).model_fields.items()]
+    known = {name: info.alias or name for name, info in type(shape).model_fields.items()}
     for key in shape.model_extra or {}:
         pointer = child(at, key)
         if shape.rest_has_no_effect or key in shape.no_effect:
-            found.add("SF111", pointer, f'{owner(pointer)}"{key}" has no effect here', "Remove the key, or leave it.")
+            message = f'{owner(pointer)}"{key}" has no effect here'
+            found.add("SF111", pointer, message, "Remove the key, or leave it.", ideas=remove(pointer))
         else:
-            note_unknown(pointer, key, known, found)
+            free = [one for name, one in known.items() if name not in shape.model_fields_set]
+            note_unknown(pointer, key, list(known.values()), found, free)
 
 
-def note_unknown(pointer: str, key: str, known: list[str], found: FileFindings) -> None:
-    """Report one key that nobody knows (SF108)."""
+def note_unknown(
+    pointer: str, key: str, known: list[str], found: FileFindings, free: list[str] | tuple[str, ...] = ()
+) -> None:
+    """Report one key that nobody knows (SF108); `free` are those of the known keys that are not written yet."""
     message = f'{owner(pointer)}the key "{key}" is not known and is ignored{nearest(key, known)}'
-    found.add("SF108", pointer, message, "Correct the spelling, or remove the key.")
+    better = meant(key, free)
+    ideas = remove(pointer) if better is None else rename(pointer, better)
+    found.add("SF108", pointer, message, "Correct the spelling, or remove the key.", ideas=ideas)
 
 
 def _empty(value: object) -> bool:
     return value is None or value in ("", [], {}) or (isinstance(value, str) and not value.strip())
 
 
-def _report_missing(pointer: str, key: str, value: object, found: FileFindings, codes: ShapeCodes) -> None:
+def _report_missing(pointer: str, shape: FileModel, name: str, found: FileFindings, codes: ShapeCodes) -> None:
+    value, key = getattr(shape, name), type(shape).model_fields[name].alias or name
     code = code_at(pointer, codes.missing, "SF107")
     state = "is missing" if value is None else "is empty"
     # The pointer must lead somewhere: a key that is not there is reported at the object that lacks it.
     place = pointer.rpartition("/")[0] if value is None else pointer
-    found.add(code, place, f'{owner(pointer)}the required key "{key}" {state}', f'Give "{key}" a value.')
+    message = f'{owner(pointer)}the required key "{key}" {state}'
+    fitting = known_value(pointer, shape, found.findings.agent)
+    ideas: Ideas = ()
+    if fitting is not None:
+        ideas = add(pointer, fitting) if value is None else write(pointer, fitting)
+    found.add(code, place, message, example_of(key), ideas=ideas)
 
 
 def _report_null(pointer: str, key: str, found: FileFindings, codes: ShapeCodes) -> None:
     code = code_at(pointer, codes.wrong, "SF106")
-    found.add(code, pointer, f'{owner(pointer)}"{key}" is null, which says nothing here', f'Leave "{key}" out.')
+    message = f'{owner(pointer)}"{key}" is null, which says nothing here'
+    found.add(code, pointer, message, f'Leave "{key}" out.', ideas=remove(pointer))

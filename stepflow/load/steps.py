@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.words import StepKind
 from stepflow.load.findings import listed
 from stepflow.load.json_text import child
+from stepflow.load.suggest import remove, rename, write, write_meant
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
@@ -62,7 +63,7 @@ def check_steps(registry: GateRegistry, raw: JsonObject, found: FileFindings) ->
     written = {node.id: _written(raw, node.id) for node in nodes}
     gated = any("structuredGate" in written[node_id] for node_id in flow)
     for node in nodes:
-        check_key(node.id, node.entry.step_id, node.at, found)
+        check_key(node.id, node.entry.step_id, node.at, found, named=_named(registry))
         _check_address(node, found)
     for node in flow.values():
         _check_kind(node, found, gated=gated)
@@ -73,11 +74,21 @@ def check_steps(registry: GateRegistry, raw: JsonObject, found: FileFindings) ->
     return Nodes(flow=flow, sections=sections, gated=gated)
 
 
-def check_key(key: str, step_id: str | None, at: str, found: FileFindings) -> None:
-    """An entry's `stepId` equals its key (SF305)."""
+def check_key(
+    key: str,
+    step_id: str | None,
+    at: str,
+    found: FileFindings,
+    *,
+    named: frozenset[str] = frozenset(),
+    word: str = "stepId",
+) -> None:
+    """An entry's `stepId`, or another `word`, equals its key (SF305). `named` are the ids that the rest speaks of."""
     if step_id and step_id != key:
-        message = f'"stepId" is "{step_id}", but the key is "{key}"'
-        found.add("SF305", child(at, "stepId"), message, f'Write "stepId": "{key}", or rename the key.')
+        message = f'"{word}" is "{step_id}", but the key is "{key}"'
+        astray = step_id in named and key not in named
+        ideas = rename(at, step_id) if astray else write(child(at, word), key)
+        found.add("SF305", child(at, word), message, f'Write "{word}": "{key}", or rename the key.', ideas=ideas)
 
 
 def check_part(at: str, key: str, part: str | None, found: FileFindings) -> bool:
@@ -94,6 +105,15 @@ def check_c3_style(at: str, c3: str | None, found: FileFindings) -> None:
     if c3 and not found.at(child(at, "c3")) and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c3):
         message = f'"c3" is "{c3}", which is not kebab-case'
         found.add("SF308", child(at, "c3"), message, "Use small letters, digits and single hyphens.")
+
+
+def _named(registry: GateRegistry) -> frozenset[str]:
+    """Every step id that an entry or a transition names."""
+    named = {registry.entry_step, *registry.entry_step_mapping.values()}
+    for entry in registry.steps.values():
+        for rule in (entry.transitions or {}).values():
+            named |= {rule.target, *(rule.targets or {}).values()}
+    return frozenset(step_id for step_id in named if step_id)
 
 
 def _node(key: str, entry: StepEntry) -> Node:
@@ -118,7 +138,8 @@ def _check_address(node: Node, found: FileFindings) -> None:
 def _check_kind(node: Node, found: FileFindings, *, gated: bool) -> None:
     if gated and node.kind is None and not found.at(child(node.at, "stepKind")):
         message = f'step "{node.id}": its kind cannot be told from "c2": "{node.entry.c2}", and there is no "stepKind"'
-        found.add("SF306", node.at, message, f'Write "stepKind": one of {listed(StepKind)}.')
+        ideas = write_meant(child(node.at, "c2"), node.entry.c2 or "", _KIND_OF_C2)
+        found.add("SF306", node.at, message, f'Write "stepKind": one of {listed(StepKind)}.', ideas=ideas)
 
 
 def _check_gated(node: Node, written: JsonObject, found: FileFindings, *, gated: bool) -> None:
@@ -139,4 +160,5 @@ def _note_section_keys(node: Node, written: JsonObject, found: FileFindings) -> 
     for key in (*_GATED_KEYS, "runner", "inputs"):
         if key in written:
             message = f'"{key}" has no effect on the section "{node.id}", which is no flow step'
-            found.add("SF111", child(node.at, key), message, "Remove the key, or leave it.")
+            place = child(node.at, key)
+            found.add("SF111", place, message, "Remove the key, or leave it.", ideas=remove(place))

@@ -23,6 +23,7 @@ from stepflow.load.clean_tree import clean_tree
 from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
 from stepflow.load.steps import check_part
+from stepflow.load.suggest import meant, write, write_meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +91,9 @@ class ValidatorDesk:
             return None
         if success is None:
             message = f'validator "{name}": "successWhen" is "{rule}", which is not understood'
-            self.found.add("SF602", at, message, 'Write "empty", "exitCode:N", "contains:TEXT" or "matches:REGEX".')
+            fix = 'Write "empty", "exitCode:N", "contains:TEXT" or "matches:REGEX".'
+            better = _rule_meant(rule)
+            self.found.add("SF602", at, message, fix, ideas=write(at, better) if better else ())
         return success
 
     def _check_pattern(self, name: str, entry: ValidatorEntry, at: str) -> None:
@@ -98,7 +101,9 @@ class ValidatorDesk:
         known = self.declared.patterns
         if pattern and pattern not in known:
             message = f'validator "{name}": there is no failure pattern "{pattern}"{nearest(pattern, known)}'
-            self.found.add("SF604", child(at, "failurePattern"), message, f"The patterns are {listed(known)}.")
+            place = child(at, "failurePattern")
+            ideas = write_meant(place, pattern, known)
+            self.found.add("SF604", place, message, f"The patterns are {listed(known)}.", ideas=ideas)
 
     def _check_extractors(self, name: str, entry: ValidatorEntry, at: str) -> None:
         for parameter, extractor in entry.extract_params.items():
@@ -106,7 +111,10 @@ class ValidatorDesk:
                 message = f'validator "{name}": there is no extractor "{extractor}" for "{parameter}"'
                 message += nearest(extractor, EXTRACTORS)
                 place = child(child(at, "extractParams"), parameter)
-                self.found.add("SF605", place, message, f"The extractors are {listed(sorted(EXTRACTORS))}.")
+                ideas = write_meant(place, extractor, EXTRACTORS)
+                self.found.add(
+                    "SF605", place, message, f"The extractors are {listed(sorted(EXTRACTORS))}.", ideas=ideas
+                )
 
     def _check_guards(self, name: str, entry: ValidatorEntry, at: str) -> None:
         for index, guard in enumerate(entry.guards):
@@ -129,6 +137,21 @@ def _read_rule(rule: str) -> SuccessRule | None:
             return OutputMatches(pattern=rest)
         case _:
             return None
+
+
+def _rule_meant(rule: str) -> str | None:
+    """A rule whose word is misspelt, or an exit code by itself."""
+    word, _, rest = rule.strip().partition(":")
+    if code := re.fullmatch(r"(?:exit)?[ _-]*(?:code)?[ :=_-]*([0-9]{1,3})", rule.strip(), re.IGNORECASE):
+        return f"exitCode:{code[1]}"
+    better = meant(word, ("empty", "exitCode", "contains", "matches"))
+    if better is None or (better == "empty") == bool(rest.strip()):
+        return None
+    mended = f"{better}:{rest.strip()}" if rest else better
+    try:
+        return mended if _read_rule(mended) is not None else None
+    except (re.error, OverflowError, RecursionError):
+        return None
 
 
 def _pattern(name: str, entry: PatternEntry, edition: str) -> FailurePattern:

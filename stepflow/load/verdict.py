@@ -16,6 +16,7 @@ from stepflow.load.agent_layout import OLD_VERDICT_TYPES
 from stepflow.load.findings import listed, nearest, shown
 from stepflow.load.folder import FaultKind, FileFault
 from stepflow.load.json_text import child
+from stepflow.load.suggest import remove, write_meant
 
 if TYPE_CHECKING:
     from stepflow.load.agent_file import CompositePart, VerdictSettings
@@ -34,6 +35,15 @@ _REQUIRED: dict[VerdictType, tuple[str, ...]] = {
     VerdictType.DETECT_STRUCTURED: ("signalType",),
     VerdictType.META_COMPOSITE: ("operator", "conditions"),
     VerdictType.META_CUSTOM: ("handlerPath",),
+}
+_EXAMPLES = {
+    "maxIterations": '"maxIterations": 10',
+    "maxChecks": '"maxChecks": 3',
+    "verdictKeyword": '"verdictKeyword": "ALL DONE"',
+    "signalType": '"signalType": "done"',
+    "operator": '"operator": "or"',
+    "conditions": '"conditions": [{"type": "count:check", "config": {"maxChecks": 3}}]',
+    "handlerPath": '"handlerPath": "verdict.py"',
 }
 _OPTIONAL = {VerdictType.DETECT_STRUCTURED: ("requiredFields",)}
 
@@ -73,7 +83,10 @@ def _type(word: str, at: str, found: FileFindings) -> VerdictType | None:
         return VerdictType(word)
     hint = nearest(word, [*VerdictType, *OLD_VERDICT_TYPES])
     reason = "is not supported" if word == "project" else "is not known"
-    found.add("SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {listed(VerdictType)}.")
+    ideas = write_meant(at, word, VerdictType)
+    found.add(
+        "SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {listed(VerdictType)}.", ideas=ideas
+    )
     return None
 
 
@@ -82,13 +95,13 @@ def _check_config(kind: VerdictType, config: VerdictConfig, at: str, found: File
     for key in _REQUIRED.get(kind, ()) if demanded else ():
         if not _filled(values.get(key)) and not found.at(child(at, key)):
             message = f'verdict type "{kind}": the config needs "{key}", which is {_state(values.get(key))}'
-            found.add("SF204", at, message, f'Give "{key}" a value in the verdict\'s config.')
+            found.add("SF204", at, message, f"Write {_EXAMPLES[key]} in the verdict's config, for example.")
     own = {"maxIterations", *_REQUIRED.get(kind, ()), *_OPTIONAL.get(kind, ())}
     for name, info in type(config).model_fields.items():
         key = info.alias or name
         if name in config.model_fields_set and key not in own:
             message = f'"{key}" has no effect with the verdict type "{kind}"'
-            found.add("SF111", child(at, key), message, "Remove the key, or leave it.")
+            found.add("SF111", child(at, key), message, "Remove the key, or leave it.", ideas=remove(child(at, key)))
     fields = config.required_fields
     if fields is not None and not _field_list(fields):
         message = f'"requiredFields" is {shown(fields)}, but it must be an object or a list of names'
