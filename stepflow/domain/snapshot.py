@@ -14,7 +14,8 @@ class SnapshotInfo:
     """`name` is that of the snapshot before when nothing changed since, empty when there is none at all.
 
     `files` are the paths that changed, `bytes` what the store grew by. `left_out` says of paths why they are not in it;
-    `problem` why no snapshot could be taken, and `name` is then the last one that was.
+    `special` counts pipes, sockets and devices, which never are. `problem` says why no snapshot could be taken, and
+    `name` is then the last one that was.
     """
 
     name: str
@@ -22,6 +23,7 @@ class SnapshotInfo:
     bytes: int = 0
     seconds: float = 0.0
     left_out: tuple[str, ...] = ()
+    special: int = 0
     problem: str = ""
 
 

@@ -158,6 +158,8 @@ class SnapshotStore:
     def _pieces(self, place: Place) -> Iterator[bytes]:
         path = self._folder / f"{place.file}.blobs"
         left = place.size
+        if not left:
+            return
         try:
             with path.open("rb") as file:
                 file.seek(place.offset)

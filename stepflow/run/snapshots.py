@@ -38,10 +38,15 @@ class Snapshots:
         begun = time.monotonic()
         try:
             with self._store.incoming() as coming:
-                manifest, problem = self._port.take(coming, base=self._base, room=self._store.room, leave=self._leave)
-                if manifest is None:
-                    return SnapshotInfo(name=self._store.last, problem=problem, seconds=time.monotonic() - begun)
-                stored = self._store.store(coming, manifest)
+                came = self._port.take(coming, base=self._base, room=self._store.room, leave=self._leave)
+                if came.manifest is None:
+                    return SnapshotInfo(
+                        name=self._store.last,
+                        special=came.special,
+                        problem=came.problem,
+                        seconds=time.monotonic() - begun,
+                    )
+                stored = self._store.store(coming, came.manifest)
         except StepflowError as error:
             if not self._port.alive:
                 raise
@@ -52,6 +57,7 @@ class Snapshots:
             files=stored.files,
             bytes=stored.bytes,
             left_out=stored.left_out,
+            special=came.special,
             seconds=time.monotonic() - begun,
         )
 

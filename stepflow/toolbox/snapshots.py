@@ -6,6 +6,7 @@ May touch: the toolbox's pipe.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.domain.snapshot import RestoredInfo
@@ -45,6 +46,17 @@ _RESTORE_SECONDS = 600.0
 _PIECE = _MIB
 
 
+@dataclass(frozen=True, kw_only=True)
+class Came:
+    """`manifest` is None when nothing changed since the last one, or when there is a `problem`. `special` counts pipes,
+    sockets and devices, which no snapshot holds.
+    """
+
+    manifest: bytes | None = None
+    special: int = 0
+    problem: str = ""
+
+
 class SnapshotPort:
     """Takes and restores snapshots over a connection. Remembers what the toolbox was told that is stored."""
 
@@ -52,8 +64,8 @@ class SnapshotPort:
         self._connection, self._grace = connection, grace
         self._token = self._pending = -1
 
-    def take(self, sink: BlobSink, *, base: str, room: int, leave: Sequence[bytes]) -> tuple[bytes | None, str]:
-        """The manifest, None when nothing changed since the last one, and why there is none.
+    def take(self, sink: BlobSink, *, base: str, room: int, leave: Sequence[bytes]) -> Came:
+        """What came of it; its blobs went to the sink.
 
         The caller must say `keep` once everything is stored; without it, the next snapshot is a whole one.
         """
@@ -66,22 +78,23 @@ class SnapshotPort:
             "limits": {"file": FILE_LIMIT, "total": total, "pack": PACK_LIMIT},
             "timeout": _SECONDS,
         }
-        came = _Came(sink)
+        came = _Coming(sink)
         records = Records(came, total + MANIFEST_LIMIT + HEADER.size)
         try:
             answer = self._connection.ask(request, timeout=_SECONDS + self._grace, sink=records.feed)
             if "problem" in answer:
-                return None, str(answer["problem"])
+                return Came(problem=str(answer["problem"]))
             records.check_end()
         except RecordError as exc:
             raise IsolationError(f"The toolbox sent no snapshot: {exc}.", hint=_HINT) from exc
         self._pending = int(str(answer["token"]))
+        special = int(str(answer["special"]))
         if answer["same"]:
             self.keep()
-            return None, ""
+            return Came(special=special)
         if came.manifest is None:
             raise IsolationError("The toolbox sent a snapshot without a manifest.", hint=_HINT)
-        return bytes(came.manifest), ""
+        return Came(manifest=bytes(came.manifest), special=special)
 
     @property
     def alive(self) -> bool:
@@ -113,7 +126,7 @@ class SnapshotPort:
         return RestoredInfo(written=int(str(answer["written"])), removed=int(str(answer["removed"])))
 
 
-class _Came:
+class _Coming:
     """Parts the manifest from the blobs."""
 
     def __init__(self, sink: BlobSink) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -18,15 +17,18 @@ from stepflow.toolbox import Toolbox
 
 
 def asked(folder: Path, *words: str, given: bytes = b"") -> bytes:
-    """What git says. It works on a copy of the index, with its time, for some of these commands write to it."""
+    """What git says. It works on an index of its own with the same entries that knows no file times, so that it looks
+    at every file anew and writes nothing to the checkout's.
+    """
     with tempfile.TemporaryDirectory() as place:
-        index = Path(place) / "index"
-        if (folder / ".git/index").exists():
-            shutil.copy2(folder / ".git/index", index)
-        env = {"PATH": os.environ["PATH"], "HOME": place, "GIT_CONFIG_NOSYSTEM": "1", "GIT_INDEX_FILE": str(index)}
-        done = subprocess.run(
-            ["git", "-c", f"safe.directory={folder}", *words], cwd=folder, env=env, input=given, capture_output=True
-        )
+        env = {"PATH": os.environ["PATH"], "HOME": place, "GIT_CONFIG_NOSYSTEM": "1", "GIT_OPTIONAL_LOCKS": "0"}
+        safe = ("git", "-c", f"safe.directory={folder}")
+        entries = subprocess.run(
+            [*safe, "ls-files", "--stage", "-z"], cwd=folder, env=env, capture_output=True, check=False
+        ).stdout
+        env["GIT_INDEX_FILE"] = f"{place}/index"
+        subprocess.run([*safe, "update-index", "-z", "--index-info"], cwd=folder, env=env, input=entries, check=True)
+        done = subprocess.run([*safe, *words], cwd=folder, env=env, input=given, capture_output=True, check=False)
     return done.stdout + (b"" if done.returncode in (0, 1) else b"failed: " + done.stderr)
 
 
@@ -37,10 +39,16 @@ def listing(folder: Path, *, raw_index: bool = True) -> dict[bytes, object]:
     names = {os.fsencode(path.relative_to(folder)): path for path in paths}
     nested = [path.parent for path in paths if path.name == ".git"]
     known = set(asked(folder, "ls-files", "-z").split(b"\0"))
-    known |= {name for name, path in names.items() if any(one in path.parents for one in nested)}
+    inside = {name: one for name, path in names.items() for one in nested if one in path.parents}
+    known |= inside.keys()
     given = b"".join(b"./%s\0" % name for name in names if name not in known)
     ignored = {name[2:] for name in asked(folder, "check-ignore", "-z", "--stdin", given=given).split(b"\0")}
-    found: dict[bytes, object] = {name: entry(path) for name, path in names.items() if name not in ignored}
+    ignored |= {name for name, one in inside.items() if os.fsencode(one.relative_to(folder)) in ignored}
+    kept = {path for name, path in names.items() if name not in ignored}
+    # A folder with nothing in it is kept, one that holds only what git ignores is not.
+    bare = {path for path in kept if is_folder(path) and any(path.iterdir())}
+    bare -= {above for path in kept - bare for above in path.parents}
+    found: dict[bytes, object] = {name: entry(path) for name, path in names.items() if path in kept - bare}
     index = folder / ".git/index"
     return {
         **found,
@@ -51,6 +59,10 @@ def listing(folder: Path, *, raw_index: bool = True) -> dict[bytes, object]:
         b"> log": asked(folder, "log", "--format=raw", "--stat"),
         b"> index": index.read_bytes() if raw_index and index.exists() else b"",
     }
+
+
+def is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def entry(path: Path) -> tuple[object, ...]:

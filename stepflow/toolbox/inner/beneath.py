@@ -83,6 +83,7 @@ def read_regular(tree: Below, path: bytes, limit: int) -> tuple[bytes, os.stat_r
 
 def key_of(info: os.stat_result, now_ns: int) -> Key:
     """What tells later that the file is as it was when `now_ns` was read off the clock, before it was looked at."""
-    if max(info.st_ctime_ns, info.st_mtime_ns) > now_ns - _STEP_NS:
+    # The time of change alone: any program may set the other one, and setting it counts as a change.
+    if info.st_ctime_ns > now_ns - _STEP_NS:
         return None
     return (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .places import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from .family import Family
 
@@ -25,6 +25,7 @@ _PLAIN = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPT
 _QUIET = (
     *("-c", "advice.graftFileDeprecated=false", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
     *("-c", "core.untrackedCache=false", "-c", "pack.threads=1", "-c", "pack.writeReverseIndex=false"),
+    *("-c", "core.logAllRefUpdates=false"),
 )
 
 
@@ -63,6 +64,22 @@ class Git:
                 feed(piece)
         if child.returncode != 0:
             raise Refusal(f"git {arguments[0]} failed with exit code {child.returncode}")
+
+    def contents(self, objects: Iterable[str]) -> Iterator[bytes]:
+        """The content of one object after the other, by one git. Raises `Refusal` for one that is not there."""
+        with self._start(("cat-file", "--batch")) as child:
+            assert child.stdin  # noqa: S101 - asked for
+            assert child.stdout  # noqa: S101
+            for name in objects:
+                child.stdin.write(f"{name}\n".encode())
+                child.stdin.flush()
+                facts = child.stdout.readline().split()
+                if len(facts) != 3:
+                    child.kill()
+                    raise Refusal(f"the repository lacks the object {name[:12]}")
+                yield child.stdout.read(int(facts[2]))
+                child.stdout.read(1)
+            child.stdin.close()
 
     def _start(self, arguments: tuple[str, ...]) -> subprocess.Popen[bytes]:
         """A worker's bound on memory is not git's, which maps whole packs."""

@@ -126,9 +126,9 @@ def pieces_of(data: bytes) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(cuts) if end > start]
 
 
-def list_index(git: Git) -> tuple[frozenset[bytes], set[str]]:
-    """The paths that git tracks, and the ids of their staged contents."""
-    if git.ask("rev-parse", "--shared-index-path").strip():
+def list_index(git: Git, data: bytes) -> tuple[frozenset[bytes], set[str]]:
+    """The paths that git tracks, and the ids of their staged contents. `data` are the index's bytes."""
+    if b"link" in data and git.ask("rev-parse", "--shared-index-path").strip():
         raise Refusal("the index is split in two files (core.splitIndex)")
     paths, objects = set(), set()
     for record in git.ask("ls-files", "--stage", "-z").split(b"\0"):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .snapshot_git import Standing
-from .snapshot_scan import Known
+from .snapshot_scan import Known, folders_of
 
 if TYPE_CHECKING:
     from .beneath import Key
@@ -84,12 +84,16 @@ def usual_modes(now: Memory) -> tuple[int, int, int]:
 
 
 def overlay_of(now: Memory) -> dict[bytes, Entry]:
-    """What differs from the base's tree in the usual modes. A folder that holds something needs no word of its own."""
-    holding = {path.rpartition(b"/")[0] for path in now.entries}
+    """What differs from the base's tree in the usual modes. A folder that holds something needs no word of its own,
+    and one that holds only what git ignores is as little kept as that.
+    """
+    holding = {path.rstrip(b"/").rpartition(b"/")[0] for path in (*now.entries, *now.known.ignored)}
+    kept = {path for path, (_, entry) in now.entries.items() if entry[0] != "folder" or path not in holding}
+    on_the_way = folders_of(frozenset(kept))
     found: dict[bytes, Entry] = {path: ("gone",) for path in now.tree if path not in now.entries}
     for path, (_, entry) in now.entries.items():
         if entry[0] == "folder":
-            if entry[1] != now.modes[2] or path not in holding:
+            if path in kept or (path in on_the_way and entry[1] != now.modes[2]):
                 found[path] = entry
         elif entry[0] != "base" or entry[1] != usual_mode(now.tree[path][0], now.modes):
             found[path] = entry

@@ -17,8 +17,6 @@ from .snapshot_memory import LINK, object_id, usual_mode
 from .snapshot_scan import folders_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .beneath import Below
     from .plumbing import Git
     from .snapshot_memory import Entry, Tree
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 #: Larger than any file that a snapshot holds, so that what is there now can be compared.
 _COMPARED = 128 * 1024 * 1024
-#: So many contents are asked of one git.
-_AT_ONCE = 100
 
 
 class Wanted:
@@ -102,14 +98,14 @@ class Placing:
         self._put_base(wanted, lacking)
         return written + len(lacking)
 
-    def remove_others(self, wanted: Wanted, seen: Scan) -> int:
+    def remove_others(self, wanted: Wanted, seen: Scan) -> list[bytes]:
         """Remove what git does not ignore and the snapshot does not know, folders when nothing is left in them."""
-        removed = 0
-        for path in sorted(seen.found, reverse=True):
+        removed: list[bytes] = []
+        for path in sorted({*seen.found, *seen.special}, reverse=True):
             if path in wanted.entries or path in wanted.folders or _lies_below(path, wanted.left):
                 continue
             folder, name = self._tree.holder(path)
-            if seen.found[path].kind == "folder":
+            if path in seen.found and seen.found[path].kind == "folder":
                 self._tree.forget()
                 folder, name = self._tree.holder(path)
                 with contextlib.suppress(OSError):
@@ -117,13 +113,13 @@ class Placing:
                         _remove_folder(folder, name)
                     else:
                         os.rmdir(name, dir_fd=folder)
-                    removed += 1
+                    removed.append(path)
             else:
                 os.unlink(name, dir_fd=folder)
-                removed += 1
+                removed.append(path)
         return removed
 
-    def set_folder_modes(self, wanted: Wanted, seen: Scan) -> None:
+    def set_folder_modes(self, wanted: Wanted) -> None:
         """At the very end, and the deepest first: a folder may be closed even to its owner."""
         self._tree.forget()
         for path in sorted(wanted.folders - wanted.left, reverse=True):
@@ -193,15 +189,12 @@ class Placing:
 
     def _put_base(self, wanted: Wanted, lacking: list[tuple[bytes, int]]) -> None:
         """Contents as they were committed, without any filter."""
-        for start in range(0, len(lacking), _AT_ONCE):
-            some = lacking[start : start + _AT_ONCE]
-            asked = "".join(f"{wanted.tree[path][1]}\n" for path, _ in some)
-            said = self._git.ask("cat-file", "--batch", given=asked.encode())
-            for (path, mode), data in zip(some, _contents(said), strict=True):
-                if wanted.tree[path][0] == LINK:
-                    self._put_link(path, data)
-                else:
-                    self._write(path, mode, data)
+        contents = self._git.contents(wanted.tree[path][1] for path, _ in lacking)
+        for (path, mode), data in zip(lacking, contents, strict=True):
+            if wanted.tree[path][0] == LINK:
+                self._put_link(path, data)
+            else:
+                self._write(path, mode, data)
 
     def _write(self, path: bytes, mode: int, data: bytes) -> bool:
         self._clear(path)
@@ -225,19 +218,6 @@ class Placing:
             _remove_folder(folder, name)
         else:
             os.unlink(name, dir_fd=folder)
-
-
-def _contents(said: bytes) -> Iterator[bytes]:
-    """The contents in the answer of `cat-file --batch`."""
-    start = 0
-    while start < len(said):
-        end = said.index(b"\n", start)
-        facts = said[start:end].split(b" ")
-        if facts[-1] == b"missing":
-            raise Refusal(f"the repository lacks the object {facts[0].decode()[:12]}")
-        start = end + 1 + int(facts[2])
-        yield said[end + 1 : start]
-        start += 1
 
 
 def _remove_folder(above: int, name: bytes) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
 
 from .beneath import below
@@ -16,13 +17,43 @@ from .places import Refusal
 from .records import HEADER, MANIFEST
 from .snapshot_git import BRANCHES, COMMIT, digest_of, has_repository, list_index, list_tree
 from .snapshot_place import Placing, check_paths, wanted_of
-from .snapshot_scan import Known, scan
+from .snapshot_scan import RULES, Known, scan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .plumbing import Git
+    from .snapshot_memory import Entry
     from .snapshot_place import Wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What is read of it; the names in it are checked where they are used."""
+
+    base: str
+    modes: tuple[int, int, int]
+    overlay: dict[bytes, Entry]
+    standing: Mapping[str, object] | None
+    packs: list[str]
+
+    @classmethod
+    def of(cls, data: bytes) -> Manifest:
+        """Raises `Refusal` for what is none."""
+        try:
+            fields = json.loads(data)
+            plain, runs, folder = (int(mode) & 0o777 for mode in fields["modes"])
+            overlay = {path.encode("latin-1"): tuple(entry) for path, entry in fields["set"].items()}
+            standing = fields["git"] and {**_NOWHERE, **fields["git"]}
+            packs = [str(pack) for pack in fields["packs"]]
+            return cls(
+                base=str(fields["base"]), modes=(plain, runs, folder), overlay=overlay, standing=standing, packs=packs
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise Refusal("the snapshot's manifest cannot be read") from None
+
+
+_NOWHERE = {"head": "", "commit": "", "index": None, "index_mtime": 0}
 
 
 class Blobs:
@@ -31,7 +62,7 @@ class Blobs:
     def __init__(self, spool: IO[bytes]) -> None:
         self._spool = spool
         self._places: dict[str, tuple[int, int]] = {}
-        self.manifest: Mapping[str, object] | None = None
+        self.manifest: Manifest | None = None
         while header := spool.read(HEADER.size):
             if len(header) < HEADER.size:
                 raise Refusal("the snapshot is cut off")
@@ -41,7 +72,7 @@ class Blobs:
             if len(data) < size:
                 raise Refusal("the snapshot is cut off")
             if kind == MANIFEST:
-                self.manifest = json.loads(data)
+                self.manifest = Manifest.of(data)
             else:
                 self._places[digest_of(data)] = (place, size)
 
@@ -71,20 +102,15 @@ class Restoring:
         manifest = blobs.manifest
         if manifest is None:
             raise Refusal("the snapshot has no manifest")
-        base, standing = str(manifest["base"]), cast("Mapping[str, object] | None", manifest["git"])
+        base, standing, packs = manifest.base, manifest.standing, manifest.packs
         inside = has_repository(self._root)
         if (standing or base) and not inside:
             raise Refusal("there is no repository in the checkout")
         tree = list_tree(self._git, self._known_commit(base)) if base else {}
-        overlay = {
-            path.encode("latin-1"): tuple(entry)
-            for path, entry in cast("Mapping[str, list[str | int]]", manifest["set"]).items()
-        }
-        plain, runs, folder = (int(mode) & 0o777 for mode in cast("list[int]", manifest["modes"]))
-        wanted = wanted_of(tree, overlay, (plain, runs, folder))
+        wanted = wanted_of(tree, manifest.overlay, manifest.modes)
         check_paths(wanted, blobs)
         if standing:
-            self._restore_git(standing, [str(one) for one in cast("list[object]", manifest["packs"])], blobs, base)
+            self._restore_git(standing, packs, blobs, base)
         return self._restore_files(wanted, blobs, base, inside=inside)
 
     def _known_commit(self, base: str) -> str:
@@ -98,11 +124,16 @@ class Restoring:
         with below(self._root) as tree:
             placing = Placing(tree, self._git, blobs, base)
             written = placing.put(wanted)
-            tracked = list_index(self._git)[0] if inside else frozenset[bytes]()
-            ask = self._ask_ignored if inside else lambda _: set[bytes]()
-            seen = scan(self._root, Known(tracked=tracked), ask, self._leave)
-            removed = placing.remove_others(wanted, seen)
-            placing.set_folder_modes(wanted, seen)
+            tracked = list_index(self._git, b"")[0] if inside else frozenset()
+            ask = self._ask_ignored if inside else lambda _: set()
+            removed = 0
+            # An ignore file that goes lets others show; each round removes one at least.
+            while True:
+                gone = placing.remove_others(wanted, scan(self._root, Known(tracked=tracked), ask, self._leave))
+                removed += len(gone)
+                if not any(path.rpartition(b"/")[2] == RULES for path in gone):
+                    break
+            placing.set_folder_modes(wanted)
         return {"written": written, "removed": removed}
 
     def _ask_ignored(self, paths: list[bytes]) -> set[bytes]:

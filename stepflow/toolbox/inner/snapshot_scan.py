@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 MOST_ENTRIES = 200_000
 #: Open folders on the way down; no real tree comes near.
 _DEEPEST = 200
-_RULES = b".gitignore"
+#: The files that say what git ignores below them.
+RULES = b".gitignore"
 _GIT = b".git"
 
 
@@ -51,11 +52,11 @@ class Known:
 
 @dataclass(kw_only=True)
 class Scan:
-    """`left` are paths that cannot be looked at, with the reason; `special` counts pipes, sockets and devices."""
+    """`left` are paths that cannot be looked at, with the reason; `special` are pipes, sockets and devices."""
 
     found: dict[bytes, Found] = field(default_factory=dict)
     left: dict[bytes, str] = field(default_factory=dict)
-    special: int = 0
+    special: set[bytes] = field(default_factory=set)
     asked: set[bytes] = field(default_factory=set)
     ignored: set[bytes] = field(default_factory=set)
     rules: dict[bytes, Key] = field(default_factory=dict)
@@ -142,7 +143,7 @@ class _Walk:
             # git itself stops at a repository inside the repository; all that is in it belongs together.
             return [(name, info, True) for name, info, _ in found]
         for name, info, _ in found:
-            if name == prefix + _RULES:
+            if name == prefix + RULES:
                 self._scan.rules[name] = key_of(info, self._now)
         return found
 
@@ -171,7 +172,7 @@ class _Walk:
             case stat.S_IFDIR:
                 kind = "folder"
             case _:
-                self._scan.special += 1
+                self._scan.special.add(path)
                 return False
         self._scan.found[path] = Found(kind, mode, info.st_size, key_of(info, self._now))
         return True

@@ -71,20 +71,19 @@ class Taking:
             now.standing, objects = self._look_at_git(now)
         seen = self._scan(now)
         if before and self._is_same(before, now, seen):
-            return {"same": True}, b""
+            return {"same": True, "special": len(seen.special)}, b""
         self._read(now, seen)
         if not before:
             now.modes = usual_modes(now)
         now.overlay = overlay_of(now)
         if before and now.overlay == before.overlay and _git_part(now) == _git_part(before):
             now.sent = before.sent
-            return {"same": True}, now.pack()
+            return {"same": True, "special": len(seen.special)}, now.pack()
         if objects is not None:
             wanted = objects - {oid for _, oid in now.tree.values()}
             self._pack(now, wanted)
         self._send_manifest(before, now)
-        left = {path: str(entry[1]) for path, entry in now.overlay.items() if entry[0] == "left out"}
-        return {"same": False, "special": seen.special, "left": len(left)}, now.pack()
+        return {"same": False, "special": len(seen.special)}, now.pack()
 
     def _begin(self, before: Memory | None) -> Memory:
         if before:
@@ -113,7 +112,7 @@ class Taking:
         if standing.index == before.index:
             standing.tracked = before.tracked
             return standing, set() if standing.commit != before.commit else None
-        standing.tracked, objects = list_index(self._git)
+        standing.tracked, objects = list_index(self._git, data)
         if not all(self._send_blob(now, digest, piece) for digest, piece in pieces):
             raise Refusal(f"the index alone has more than the {self._limits.total} bytes that a snapshot may have")
         return standing, objects

@@ -6,6 +6,7 @@ May touch: processes; a file without a name in the private folder, while a snaps
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -121,6 +122,8 @@ def _work_and_exit(family: Family, work: Work, stream_end: int, result_end: int)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # It lives for a moment and makes many small objects: looking for rings among them would take most of it.
+        gc.disable()
         family.limit_child(resource.getrlimit(resource.RLIMIT_NPROC)[1])
         # Only the soft limit, so that git need not live within it.
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
