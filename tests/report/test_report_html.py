@@ -18,7 +18,14 @@ from page_of import events_of, page_of
 from plausible_run import AGENT, ENTRIES, STEPS, entries_of
 from test_report_graph import hostile_agent
 
-from stepflow.domain.attempt_event import IterationStarted, ModelTurned, PromptRendered, ToolCalled
+from stepflow.domain.attempt_event import (
+    ContextCompacted,
+    ContextOutgrown,
+    IterationStarted,
+    ModelTurned,
+    PromptRendered,
+    ToolCalled,
+)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.definition import SourceText, StepPrompt
 from stepflow.domain.effect import EffectKind, EffectStatus
@@ -237,6 +244,15 @@ def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one
         ["Input", "Output"],
         ["Thinking", "odd", "Call of bash, not answered"],
     ]
+
+
+def test_a_conversation_that_was_too_long_is_told():
+    compacted = ContextCompacted(reason="prompt is too long", by_fault=True, results=2, characters=34_567, left=900)
+    outgrown = ContextOutgrown(step_id="s", reason="and again", by_fault=True)
+    first, second = shown(compacted, outgrown).cards()[-2:]
+    assert first["title"] == "The conversation was too long for the model: prompt is too long"
+    assert first["facts"][0] == "removed 2 old tool results, 34,567 characters"
+    assert second["title"] == "The conversation stayed too long for the model: and again"
 
 
 def test_a_step_that_may_not_use_a_tool_is_told():

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    ContextCompacted,
+    ContextOutgrown,
     IterationStarted,
     ModelTurned,
     ModelWaited,
@@ -47,7 +49,12 @@ def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  
             return Card(title=f"The answer schema failed: {one_line(event.reason, 300)}", tone=Tone.BAD)
         case ModelWaited():
             waited = f"Waited {seconds_text(event.seconds)} for the model: {one_line(event.reason, 300)}"
-            return Card(title=waited, tone=Tone.WARNING, facts=(f"attempt {event.attempt}",))
+            return Card(title=waited, tone=Tone.WARNING, facts=(f"try {event.attempt} of {event.tries} failed",))
+        case ContextCompacted():
+            return _compacted(event)
+        case ContextOutgrown():
+            outgrown = f"The conversation stayed too long for the model: {one_line(event.reason, 300)}"
+            return Card(title=outgrown, tone=Tone.WARNING, facts=("the step begins again",))
         case ModelTurned():
             return _turn(event)
         case ToolCalled():
@@ -82,6 +89,12 @@ def _prompt(event: PromptRendered, templates: Mapping[str, Template]) -> Card:
             *(part for text in context for part in text_part("Context", text)),
         ),
     )
+
+
+def _compacted(event: ContextCompacted) -> Card:
+    too_long = f"The conversation was too long for the model: {one_line(event.reason, 300)}"
+    removed = f"removed {count(event.results, 'old tool result')}, {count(event.characters, 'character')}"
+    return Card(title=too_long, tone=Tone.WARNING, facts=(removed, f"{count(event.left, 'character')} left"))
 
 
 def _turn(event: ModelTurned) -> Card:
