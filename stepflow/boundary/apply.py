@@ -69,6 +69,7 @@ def apply_effects(
         return application.result(Outcome.REFUSED, plan.refusal)
     if not plan.effects and not plan.reads_back:
         return application.result(Outcome.COMPLETED)
+    doing = "Nothing was written, because it could not be asked who may write"
     try:
         if refusal := check_actor(writer, plan.settings):
             return application.result(Outcome.REFUSED, refusal)
@@ -76,9 +77,10 @@ def apply_effects(
         for effect in plan.effects:
             if (outcome := application.apply(effect, record)) is not Outcome.COMPLETED:
                 return application.result(outcome, application.reason)
+        doing = "All effects were written, but the issue could not be read back"
         return application.read_back()
     except BoundaryError as exc:
-        return application.result(Outcome.BOUNDARY_FAILED, str(exc))
+        return application.result(Outcome.BOUNDARY_FAILED, f"{doing}: {exc}")
 
 
 class _Application:

@@ -131,12 +131,14 @@ def _labels_of(writer: Writer, issue: int) -> frozenset[str]:
 
 
 def _remove_label(writer: Writer, patience: Patience, issue: int, label: str) -> None:
+    def gone() -> bool:
+        return label.casefold() not in _labels_of(writer, issue)
+
     try:
-        patience.settle(
-            lambda: writer.remove_label(issue, label), done=lambda: label.casefold() not in _labels_of(writer, issue)
-        )
+        patience.settle(lambda: writer.remove_label(issue, label), done=gone)
     except WriteFailed as exc:
-        if exc.status != NOT_FOUND:
+        # 404 also means that the token may not see it.
+        if exc.status != NOT_FOUND or not gone():
             raise
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 30
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-ACCEPTED = 202
+ACCEPTED, NO_CONTENT, ERRORS = 202, 204, 400
 _REPOSITORY = re.compile(r"/(?:repositories/\d+|repos/[^/]+/[^/]+)")
 
 
@@ -32,6 +32,14 @@ class Redirected(Exception):
     def __init__(self, status: int, location: str) -> None:
         super().__init__(f"it answered {status}: moved to {location or 'an unnamed place'}")
         self.status, self.location = status, location
+
+
+class NotReady(requests.RequestException):
+    """The server will know later."""
+
+
+class NotGitHub(requests.RequestException):
+    """Something else than GitHub answered."""
 
 
 class GitHubRequests(Requester):
@@ -124,5 +132,9 @@ def _plain(response: RequestsResponse) -> RequestsResponse:
     if response.status in REDIRECTS:
         raise Redirected(response.status, response.headers.get("location", ""))
     if response.status == ACCEPTED:
-        raise requests.RequestException("the answer is not ready yet")
+        raise NotReady("the answer is not ready yet")
+    json = "json" in response.headers.get("content-type", "")
+    if response.status < ERRORS and response.status != NO_CONTENT and not json:
+        # A proxy's page with 200 would pass for a write that was done.
+        raise NotGitHub("the answer is no JSON")
     return response

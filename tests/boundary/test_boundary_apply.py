@@ -361,7 +361,8 @@ def test_a_failure_before_the_first_effect_is_a_failure_too() -> None:
     writer = RecordingWriter()
     writer.failures["permission"] = [WriteFailed("it answered 401", status=401, hint="Check the token.")]
     applied, recorded = apply(plan(), writer)
-    assert (applied.outcome, applied.reason) == (Outcome.BOUNDARY_FAILED, "it answered 401 Check the token.")
+    said = "Nothing was written, because it could not be asked who may write: it answered 401 Check the token."
+    assert (applied.outcome, applied.reason) == (Outcome.BOUNDARY_FAILED, said)
     assert recorded == []
 
 
@@ -385,6 +386,15 @@ def test_without_an_issue_the_branch_and_the_pull_request_are_all() -> None:
 
 
 def test_a_label_that_vanished_between_look_and_removal_is_no_failure() -> None:
+    class Vanishing(RecordingWriter):
+        def remove_label(self, number: int, label: str) -> None:
+            super().remove_label(number, label)
+            raise WriteFailed("Label does not exist", status=404)
+
+    assert apply(plan(), Vanishing())[0].outcome is Outcome.COMPLETED
+
+
+def test_a_label_that_cannot_be_found_to_be_removed_but_is_there_is_a_failure() -> None:
     writer = RecordingWriter()
-    writer.failures["remove_label"] = [WriteFailed("Label does not exist", status=404)]
-    assert apply(plan(), writer)[0].outcome is Outcome.COMPLETED
+    writer.failures["remove_label"] = [WriteFailed("Not Found", status=404)]
+    assert apply(plan(), writer)[0].outcome is Outcome.BOUNDARY_FAILED

@@ -1,0 +1,358 @@
+"""Each trouble that GitHub can make at each effect, through the whole action: a table of what comes of it.
+
+Every cell runs the action, holds its outcome, receipts and what GitHub has then; after a failure the same event runs
+again without the trouble, and GitHub must be as if nothing had happened. `pytest -m whole -s` prints the table.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepflow.domain.effect import EffectKind
+from tests.checkout import Invocation, git
+from tests.servers.messages_api import Reply
+from tests.world import BRANCH, World, answer, open_world, solve
+
+pytestmark = pytest.mark.whole
+
+KINDS = tuple(str(kind) for kind in EffectKind)
+HTML = "<html><body>502 Bad Gateway, says the proxy</body></html>"
+FOR_GOOD = 999
+DAY = 86_400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """What GitHub does at one effect's write; `passes`: the run completes all the same. `says`: words of the reason."""
+
+    fault: dict[str, Any]
+    passes: bool
+    says: str = ""
+    not_for_git: bool = False
+    reset_in: float = 0.0
+
+    def given(self) -> dict[str, Any]:
+        """The fault with the times that count from now."""
+        if not self.reset_in:
+            return dict(self.fault)
+        headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{time.time() + self.reset_in:.0f}"}
+        return {**self.fault, "headers": headers}
+
+
+def passing(**fault: Any) -> Trouble:
+    return Trouble(fault=fault, passes=True)
+
+
+def lasting(says: str, **fault: Any) -> Trouble:
+    return Trouble(fault={"times": FOR_GOOD, **fault}, passes=False, says=says)
+
+
+SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+TROUBLES = {
+    "503 once": passing(status=503),
+    "500 after the write": passing(status=500, after_write=True),
+    "429 retry-after 30": passing(status=429, headers={"retry-after": "30"}),
+    "403 secondary limit": Trouble(fault={"status": 403, "message": SECONDARY}, passes=True, not_for_git=True),
+    "403 limit for 90 s": Trouble(fault={"status": 403}, passes=True, not_for_git=True, reset_in=90),
+    "lost before the write": passing(status=0),
+    "lost after the write": passing(status=0, after_write=True),
+    "HTML 502 of a proxy": passing(status=502, content=HTML),
+    "HTML 200 of a proxy": Trouble(fault={"status": 200, "content": HTML}, passes=True, not_for_git=True),
+    "HTML 200 after it": Trouble(
+        fault={"status": 200, "content": HTML, "after_write": True}, passes=True, not_for_git=True
+    ),
+    "read timeout": Trouble(fault={"status": 0, "stall": 0.6}, passes=True, not_for_git=True),
+    "timeout after it": Trouble(fault={"status": 0, "stall": 0.6, "after_write": True}, passes=True, not_for_git=True),
+    "500 for good": lasting("githubstatus.com", status=500),
+    "dead network": lasting("githubstatus.com", status=0),
+    "limit until tomorrow": Trouble(
+        fault={"status": 403, "times": FOR_GOOD},
+        passes=False,
+        says="The limit is lifted at 20",
+        not_for_git=True,
+        reset_in=DAY,
+    ),
+    "401": lasting("check `github-token`", status=401),
+    "403": lasting("write", status=403),
+    "404": lasting("may not see it", status=404),
+    "410": Trouble(fault={"status": 410, "times": FOR_GOOD}, passes=False, says="was deleted", not_for_git=True),
+    "422": Trouble(fault={"status": 422, "times": FOR_GOOD}, passes=False, says="did not accept", not_for_git=True),
+}
+#: Where each effect, and the two questions around them, meets GitHub.
+PLACES: dict[str, dict[str, str]] = {
+    "actor check": {"method": "GET", "path": "/permission$"},
+    "push_branch": {},
+    "open_pull_request": {"method": "POST", "path": "/pulls$"},
+    "post_comment": {"method": "POST", "path": "/issues/7/comments$"},
+    "add_labels": {"method": "POST", "path": "/issues/7/labels$"},
+    "remove_labels": {"method": "DELETE", "path": "/issues/7/labels/bug$"},
+    "create_release": {"method": "POST", "path": "/releases$"},
+    "close_issue": {"method": "PATCH", "path": "/issues/7$"},
+    "read-back": {"method": "GET", "path": "/issues/7$", "since": "PATCH .*/issues/7$"},
+}
+CELLS = [
+    pytest.param(trouble, place, id=f"{trouble} at {place}")
+    for trouble, made in TROUBLES.items()
+    for place in PLACES
+    if not (place == "push_branch" and made.not_for_git)
+]
+
+
+@dataclass
+class Left:
+    """What GitHub has, with what differs from run to run taken out."""
+
+    issue: dict[str, Any]
+    comments: list[str]
+    pulls: list[dict[str, Any]]
+    releases: list[dict[str, Any]]
+    branches: set[str]
+    work: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def door(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world whose agent uses every effect, and whose requests do not wait long for an answer."""
+    return with_every_effect(world, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """What a run leaves that meets no trouble."""
+    with open_world(tmp_path_factory.mktemp("undisturbed")) as world:
+        done = with_every_effect(world).run(every_effect())
+        assert (done.outputs["outcome"], set(effects(done).values())) == ("completed", {"applied"}), done.log
+        return left(world)
+
+
+@pytest.mark.parametrize(("trouble", "place"), CELLS)
+def test_trouble_at_an_effect(door: World, undisturbed: Left, trouble: str, place: str) -> None:
+    made = TROUBLES[trouble]
+    make(door, made, place)
+    done = door.run(every_effect())
+    told = f"{trouble:22} {place:18} {done.outputs['outcome']:15} exit {done.exit_code}"
+    assert_honest(door, done)
+    if made.passes:
+        assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
+        assert set(effects(done).values()) == {"applied"}
+        assert door.clock.slept != [] or place == "push_branch"
+        print(f"{told}  waited {sum(door.clock.slept):.0f} s")
+    else:
+        assert_ended(done, trouble, place, made)
+        print(f"{told}  then {next_try(door)}")
+    assert left(door) == undisturbed
+
+
+def assert_ended(done: Invocation, trouble: str, place: str, made: Trouble) -> None:
+    """The outcome, the receipts before and after the place, and a reason that says what to do."""
+    stranger = (trouble, place) == ("404", "actor check")
+    assert (done.outputs["outcome"], done.exit_code) == ("refused" if stranger else "boundary_failed", 1), done.log
+    assert effects(done) == expected_effects(trouble, place)
+    reason = done.outputs["reason"]
+    forbidden = (trouble, place) == ("403", "open_pull_request")
+    says = "Allow GitHub Actions" if forbidden else "has the permission 'none'" if stranger else made.says
+    assert says in reason
+    named = {"actor check": "Nothing was written", "read-back": "could not be read back"}.get(
+        place, f"`{place}` failed"
+    )
+    assert forbidden or named in reason
+
+
+def expected_effects(trouble: str, place: str) -> dict[str, str]:
+    if place == "actor check":
+        return dict.fromkeys(KINDS, "planned")
+    if place == "read-back":
+        return dict.fromkeys(KINDS, "applied")
+    if (trouble, place) == ("403", "open_pull_request"):
+        states = ("applied", "forbidden", "applied", "applied", "applied", "planned", "planned")
+        return dict(zip(KINDS, states, strict=True))
+    at = KINDS.index(place)
+    return {
+        kind: "applied" if number < at else "failed" if number == at else "planned" for number, kind in enumerate(KINDS)
+    }
+
+
+def said(*lines: str) -> Callable[[World], None]:
+    return lambda world: world.git_server.refuse_pushes("o/r", "\n".join(lines)) and None
+
+
+REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
+    "a pre-receive hook": (said("no commits on Sundays"), "A hook of the server refused the commits"),
+    "a protected branch": (said("error: GH006: Protected branch update failed for x."), "A branch rule protects"),
+    "signed commits": (
+        said("error: GH013: Repository rule violations found.", "- Commits must have verified signatures."),
+        "demands signed commits",
+    ),
+    "a workflow file": (said("refusing to allow a GitHub App to create workflow x"), "may not change workflow files"),
+    "no way in": (lambda world: world.git_server.fail("service=git-receive-pack", 403, times=99), "contents: write"),
+    "a lost base": (lambda world: world.git_server.fail("service=git-upload-pack", 404, times=99), "not there"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED_PUSHES)
+def test_a_push_that_is_refused(door: World, undisturbed: Left, why: str) -> None:
+    arrange, says = REFUSED_PUSHES[why]
+    arrange(door)
+    done = door.run(every_effect())
+    assert_honest(door, done)
+    assert (done.outputs["outcome"], done.exit_code) == ("boundary_failed", 1), done.log
+    assert effects(done) == {kind: "failed" if kind == "push_branch" else "planned" for kind in KINDS}
+    assert says in done.outputs["reason"]
+    assert door.branches().keys() == {"main"}
+    (door.served / "hooks" / "pre-receive").unlink(missing_ok=True)
+    print(f"push refused by {why:20} boundary_failed exit 1  then {next_try(door)}")
+    assert left(door) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("state", "effect", "says"),
+    [
+        ("deleted", "push_branch", "The issue was deleted"),
+        ("moved", "push_branch", "The repository or issue does not exist (any more)"),
+        ("locked", "post_comment", "The issue is locked: unlock it"),
+    ],
+)
+def test_an_issue_that_is_gone_or_closed_to_comments(
+    door: World, undisturbed: Left, state: str, effect: str, says: str
+) -> None:
+    getattr(door.github.state, state).add(7)
+    done = door.run(every_effect())
+    assert_honest(door, done)
+    assert (done.outputs["outcome"], done.exit_code) == ("boundary_failed", 1), done.log
+    assert effects(done)[effect] == "failed"
+    assert says in done.outputs["reason"]
+    assert not any("/repositories/" in request.path for request in door.github.requests)
+    getattr(door.github.state, state).clear()
+    print(f"issue {state:8} {effect:18} boundary_failed exit 1  then {next_try(door)}")
+    assert left(door) == undisturbed
+
+
+def test_a_renamed_repository_is_followed_by_api_and_git(door: World, undisturbed: Left) -> None:
+    (door.git_server.root / "o" / "new.git").symlink_to(door.served)
+    door.github.state.renamed_to = "o/new"
+    new = (("Location", f"{door.git_server.url}/o/new.git/info/refs"),)
+    door.git_server.fail(r"^/o/r\.git/", 301, times=99, headers=new)
+    done = door.run(every_effect())
+    assert_honest(door, done)
+    assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
+    assert left(door) == undisturbed
+    assert not any(request.path.startswith("/o/r.git/git-receive-pack") for request in door.git_server.requests)
+
+
+def test_a_network_that_dies_after_the_push_costs_no_second_branch(door: World, undisturbed: Left) -> None:
+    """Neither comment nor pull request tell the next run whose branch it is; its last commit does."""
+    for method in ("POST", "PATCH", "DELETE"):
+        door.github.fail(method, "/repos/", 0, times=FOR_GOOD)
+    done = door.run(every_effect())
+    assert_honest(door, done)
+    assert (effects(done)["push_branch"], effects(done)["open_pull_request"]) == ("applied", "failed")
+    assert "The failure could not be reported on the issue" in done.summary
+    assert next_try(door) == "completed"
+    assert left(door) == undisturbed
+
+
+def test_a_signal_ends_a_wait_for_github(door: World) -> None:
+    def interrupted(_seconds: float) -> None:
+        import os
+        import signal
+
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    door.clock.sleep = interrupted  # type: ignore[method-assign]
+    door.github.fail("POST", "/pulls$", 503, times=FOR_GOOD)
+    done = door.run(every_effect())
+    assert (done.outputs["outcome"], done.exit_code) == ("cancelled", 130), done.log
+    assert effects(done)["push_branch"] == "applied"
+
+
+def with_every_effect(world: World, monkeypatch: pytest.MonkeyPatch | None = None) -> World:
+    def change(found: dict[str, Any]) -> None:
+        found["runner"]["verdict"]["type"] = "poll:state"
+        github = found["runner"]["integrations"]["github"]
+        github["allowedEffects"] = ["comment", "labels", "close", "pull_request", "release"]
+        github["closeBy"] = "now"
+
+    world.edit("agent.json", change)
+    if monkeypatch:
+        monkeypatch.setattr("stepflow.boundary.github_requests.TIMEOUT_SECONDS", 0.3)
+    return world
+
+
+def every_effect() -> Iterator[Reply]:
+    """The model's turns of a run that asks for every effect."""
+    asked = {"comment": "The world is greeted now.", "release": {"tag": "v1"}}
+    more = {"closure_action": "label-and-close", "pull_request": {"title": "Greet", "body": "It did not."}}
+    return iter([*solve()[:-1], answer("closure.issue", "closing", **asked, **more)])
+
+
+def make(world: World, made: Trouble, place: str) -> None:
+    fault = made.given()
+    if place == "push_branch":
+        fault["headers"] = tuple(fault.get("headers", {}).items())
+        world.git_server.fail("/git-receive-pack$", fault.pop("status"), **fault)
+    else:
+        world.github.fail(**PLACES[place], **fault)
+
+
+def next_try(world: World) -> str:
+    """The same event once more, with GitHub well again."""
+    world.github.state.faults.clear()
+    world.git_server.faults.clear()
+    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+    done = world.run(every_effect())
+    assert_honest(world, done)
+    assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
+    return done.outputs["outcome"]
+
+
+def assert_honest(world: World, done: Invocation) -> None:
+    """No traceback, nothing doubled, and the report tells of every effect what GitHub has."""
+    assert "Traceback" not in done.log
+    state = world.github.state
+    assert max(len(state.pulls), len(state.releases), len(world.comments())) <= 1
+    assert world.branches().keys() <= {"main", BRANCH}
+    told = effects(done)
+    report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())["effects"]
+    assert {receipt["kind"]: receipt["status"] for receipt in report} == told
+    written = {
+        "push_branch": BRANCH in world.branches(),
+        "open_pull_request": bool(state.pulls),
+        "add_labels": "ready-for-review" in world.labels(),
+        "create_release": bool(state.releases),
+        "close_issue": state.issues[7]["state"] == "closed",
+    }
+    assert [kind for kind in written if told[kind] in ("applied", "skipped") and not written[kind]] == []
+
+
+def left(world: World) -> Left:
+    state = world.github.state
+    log = git("log", "--format=%an %ce%n%B%n%T", f"main..{BRANCH}", cwd=world.served)
+    return Left(
+        issue={**state.issues[7], "labels": sorted(state.issues[7]["labels"])},
+        comments=[plain(body) for body in world.comments()],
+        pulls=[{key: plain(str(value)) for key, value in pull.items()} for pull in state.pulls],
+        releases=[{key: plain(str(value)) for key, value in release.items()} for release in state.releases],
+        branches=set(world.branches()),
+        work=[plain(line) for line in log.splitlines()],
+    )
+
+
+def plain(text: str) -> str:
+    text = re.sub(r"1001-1-[0-9a-f]{6}", "RUN", text)
+    text = re.sub(r"127\.0\.0\.1:\d+", "HOST", text)
+    text = re.sub(r"cost=\S+ before=\S+", "cost=USD", text)
+    return re.sub(r"commit=[0-9a-f]{40}", "commit=SHA", text)
+
+
+def effects(done: Invocation) -> dict[str, str]:
+    """Kind → status, as effects.json has them."""
+    found = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())["effects"]
+    return {effect["kind"]: effect["status"] for effect in found}
