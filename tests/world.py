@@ -7,6 +7,7 @@ May touch: the folder, loopback ports.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -151,6 +152,11 @@ def open_world(root: Path) -> Iterator[World]:
         worlds.append(world)
         yield world
         assert github.violations == []
+
+
+def crowd() -> float:
+    """How many times longer a process may take because others use the cores too: it has only its part of them."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def label_event(**issue: Any) -> dict[str, Any]:

@@ -40,8 +40,9 @@ class Cancellation:
                 self._on_signal(number, None)
             yield
         finally:
-            for number, handler in () if self._for_good else before.items():
-                signal.signal(number, handler)
+            for number, handler in before.items():
+                # While the interpreter ends it gives handlers of Python up, but not this one.
+                signal.signal(number, signal.SIG_IGN if self._for_good else handler)
 
     def hold(self) -> None:
         """From here on a signal only counts where `check` asks: what has begun is never left half done. Held before

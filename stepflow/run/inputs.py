@@ -100,8 +100,9 @@ class Inputs(BaseModel):
     """Most US dollars that all runs on one issue may spend; enforced before the flow with `read-token` or a resumed
     run folder, otherwise reported."""
     timeout_minutes: Dollars = 50
-    """Minutes after which no further turn begins, so that time is left to report; keep it below the job's own
-    `timeout-minutes`."""
+    """Minutes after which no further turn begins. A tool or an answer of the model that is under way then has half a
+    minute more, a validator five minutes; keep it ten minutes below the job's own `timeout-minutes`, so that time is
+    left to report."""
     # GitHub
     github_token: Secret = None
     """Token for the writes after a completed run; no step, tool or validator can reach it, and it is not used before

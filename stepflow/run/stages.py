@@ -18,6 +18,7 @@ from stepflow.errors import BoundaryError, InputError
 from stepflow.flow import run_flow
 from stepflow.ports import Ports
 from stepflow.run.context import removal_event
+from stepflow.run.deadline import Deadline, TimelyCommands, TimelyModel, TimelyTools
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.parts import LoadedSchemas, toolbox_options
 from stepflow.run.sandbox import open_sandbox
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from stepflow.domain.command import CommandResult
     from stepflow.domain.definition import AgentDefinition, Validator
     from stepflow.domain.json import JsonObject
-    from stepflow.ports import Clock, Journal
+    from stepflow.ports import Clock, Commands, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.ending import Ending
     from stepflow.run.prepare import Prepared
@@ -58,11 +59,13 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         journal.append(started)
         _tell_beforehand(prepared, toolbox, journal)
         demand_nothing_in_reach(toolbox, request, journal)
-        _set_up(toolbox, request.inputs.setup, journal)
+        deadline = Deadline(clock=clock, at=facts.limits.deadline)
+        commands = TimelyCommands(commands=toolbox, deadline=deadline)
+        _set_up(commands, request.inputs.setup, journal)
         ports = Ports(
-            model=prepared.model,
-            tools=toolbox,
-            commands=toolbox,
+            model=TimelyModel(model=prepared.model, deadline=deadline),
+            tools=TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout),
+            commands=commands,
             guards=toolbox.guards(validators_of(prepared.agent)),
             schemas=LoadedSchemas(),
             journal=journal,
@@ -167,7 +170,7 @@ def _said(result: CommandResult) -> JsonObject:
     return {"output": "\n".join(text.strip() for text in (result.stdout, result.stderr) if text.strip())}
 
 
-def _set_up(toolbox: Toolbox, commands: tuple[str, ...], journal: Journal) -> None:
+def _set_up(toolbox: Commands, commands: tuple[str, ...], journal: Journal) -> None:
     """Run the workflow author's own commands once, where the tools will run (action.md, input `setup`)."""
     if not commands:
         return

@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stepflow.run import deadline
 from tests.checkout import Invocation
 from tests.servers.messages_api import Drop, Reply
-from tests.world import World, answer, bash, label_event, solve, understood
+from tests.world import BRANCH, COMMIT, World, answer, bash, crowd, label_event, solve, understood
 
 pytestmark = pytest.mark.whole
 
@@ -96,8 +98,8 @@ def signalled(
             assert process.poll() is None, log_of(world)
             process.send_signal(number)
             sent = time.monotonic()
-            code = process.wait(timeout=10)
-            assert time.monotonic() - sent < 5
+            code = process.wait(timeout=60)
+            assert time.monotonic() - sent < 5 * crowd()
         finally:
             process.kill()
             process.wait()
@@ -127,3 +129,43 @@ def _wait(until: Callable[[], bool]) -> None:
     while not until():
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("on_failure", ["push-branch", "nothing"])
+def test_a_tool_in_flight_at_the_deadline_is_ended_and_the_work_is_kept_if_wanted(
+    world: World, monkeypatch: pytest.MonkeyPatch, on_failure: str
+) -> None:
+    monkeypatch.setattr(deadline, "GRACE", 0.2)
+    commit = bash(f"echo 'hello, world' > greeting.txt && {COMMIT}")
+    began = time.monotonic()
+    replies = iter([understood(), commit, bash(f"sleep {MARK}")])
+
+    def reply(_body: dict[str, Any]) -> Reply:
+        """The hour that the last turn takes is over at once."""
+        world.clock.sleep(3600 if len(world.model.bodies) == 3 else 0)
+        return next(replies)
+
+    done = world.run(reply, on_failure=on_failure)
+    assert time.monotonic() - began < 100
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "timed_out"), done.log
+    assert "the deadline passed (input timeout-minutes)" in done.outputs["reason"]
+    call = [line for line in world.events(done) if line["event"] == "tool_call"][-1]
+    assert "timed out after" in call["output"]
+    assert call["input"] == {"command": f"sleep {MARK}"}
+    assert (BRANCH in world.branches()) == (on_failure == "push-branch")
+    assert sleepers(world) == 0
+
+
+def test_a_call_of_the_model_in_flight_at_the_deadline_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "GRACE", 0.2)
+    began = time.monotonic()
+    replies = iter([understood(), Drop(silent=30)])
+
+    def reply(_body: dict[str, Any]) -> Reply:
+        world.clock.sleep(50 * 60 - 5 if len(world.model.bodies) == 1 else 0)
+        return next(replies)
+
+    done = world.run(reply)
+    assert time.monotonic() - began < 100
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "timed_out"), done.log
+    assert "Traceback" not in done.log
