@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from stepflow.errors import RunCancelled
+from stepflow.journal import read_journal
 from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import RehearsalClock
+from stepflow.run.drive import leave_unbegun
+from stepflow.run.inputs import read_inputs
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger import Trigger
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -80,3 +90,60 @@ def test_the_signals_go_back_to_whoever_had_them() -> None:
     with Cancellation().listening():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_signals_that_came_before_anybody_listened_count() -> None:
+    early: list[int] = []
+    cancellation = Cancellation(early)
+    early.append(signal.SIGINT)
+    with pytest.raises(RunCancelled, match="SIGINT"), cancellation.listening():
+        raise AssertionError("unreachable: the signal has struck already")
+    held = Cancellation([signal.SIGTERM])
+    held.hold()
+    with held.listening(), pytest.raises(RunCancelled, match="SIGTERM"), held.obeyed():
+        raise AssertionError("unreachable: the signal strikes where it is obeyed first")
+
+
+LAST_WORDS = """
+import os, signal, sys
+from stepflow.run.cancel import Cancellation
+cancellation = Cancellation(for_good=True)
+cancellation.hold()
+with cancellation.listening():
+    pass
+
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+sys.modules["last"] = Last()
+raise SystemExit(7)
+"""
+
+
+def test_a_signal_while_the_interpreter_ends_does_not_change_the_exit_code() -> None:
+    assert subprocess.run([sys.executable, "-c", LAST_WORDS], check=False).returncode == 7
+
+
+def request_for(folder: Path) -> RunRequest:
+    trigger = Trigger(agent="fixer", actor="bob", actor_is_bot=False, issue_number=7)
+    return RunRequest(run_id="r-1", inputs=read_inputs({}), trigger=trigger, root=folder, folder=folder / "run")
+
+
+def test_a_run_that_is_cancelled_before_it_begins_leaves_its_folder(tmp_path: Path) -> None:
+    request = request_for(tmp_path)
+    report = leave_unbegun(request, RunCancelled("the run received SIGTERM"), RehearsalClock())
+    assert (report.outcome, report.reason) == ("cancelled", "Before the run: the run received SIGTERM")
+    assert (report.agent, report.issue, report.run_folder) == ("fixer", 7, str(request.folder))
+    (entry,) = read_journal(request.folder / "journal.jsonl")
+    assert (entry.event.event, entry.event.outcome) == ("run_finished", "cancelled")
+    assert json.loads((request.folder / "report.json").read_text())["outcome"] == "cancelled"
+
+
+def test_it_adds_nothing_to_the_journal_of_an_earlier_run(tmp_path: Path) -> None:
+    request = request_for(tmp_path)
+    request.folder.mkdir()
+    (request.folder / "journal.jsonl").write_text("somebody else's\n")
+    leave_unbegun(request, RunCancelled("x"), RehearsalClock())
+    assert [path.name for path in request.folder.iterdir()] == ["journal.jsonl"]
+    assert (request.folder / "journal.jsonl").read_text() == "somebody else's\n"
