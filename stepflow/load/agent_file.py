@@ -170,7 +170,7 @@ class Runner(FileModel):
 class AgentFile(FileModel):
     """`agent.json`."""
 
-    no_effect: ClassVar[frozenset[str]] = frozenset({"$schema"})
+    for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
     name: AgentName = None
     version: NeededText = None
     display_name: NeededText = None

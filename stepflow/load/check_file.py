@@ -82,7 +82,8 @@ class CheckStepEntry(FileModel):
 class CheckRegistry(FileModel):
     """`steps_registry.json` of the check dialect."""
 
-    no_effect: ClassVar[frozenset[str]] = frozenset({"$schema", "editions"})
+    no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
+    for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
     agent_id: str | None = None
     version: str | None = None
     base_path: str | None = None

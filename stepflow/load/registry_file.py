@@ -149,7 +149,7 @@ class ValidationStepEntry(FileModel):
 class GateRegistry(FileModel):
     """`steps_registry.json` of the gate dialect."""
 
-    no_effect: ClassVar[frozenset[str]] = frozenset({"$schema"})
+    for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
     agent_id: NeededText = None
     version: NeededText = None
     c1: NeededText = None

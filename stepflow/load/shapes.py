@@ -74,6 +74,8 @@ class FileModel(BaseModel):
 
     #: Keys that are known and do nothing here (SF111).
     no_effect: ClassVar[frozenset[str]] = frozenset()
+    #: Keys that editors read, and nobody else: they have their effect there, so nothing is to be said of them.
+    for_editors: ClassVar[frozenset[str]] = frozenset()
     #: True when every key that is no field is such a key.
     rest_has_no_effect: ClassVar[bool] = False
 
@@ -212,7 +214,7 @@ def _shapes_in(value: object, pointer: str) -> Iterator[tuple[FileModel, str]]:
 
 def _note_extra_keys(shape: FileModel, at: str, found: FileFindings) -> None:
     known = {name: info.alias or name for name, info in type(shape).model_fields.items()}
-    for key in shape.model_extra or {}:
+    for key in (key for key in shape.model_extra or {} if key not in shape.for_editors):
         pointer = child(at, key)
         if shape.rest_has_no_effect or key in shape.no_effect:
             message = f'{owner(pointer)}"{key}" has no effect here'
