@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: Command → its line in the help. The command's module in this package has `add_arguments` and `execute`.
 COMMANDS = {
     "demo": "run the whole flow on a small repository with a scripted model: no key, no network",
+    "init": "write an agent to begin with, and the workflow that starts it",
     "run": "run one agent on the repository you stand in",
     "rehearse": "play the agents' scenarios and show what is not as expected: no key",
     "validate": "show every problem of every agent at once",

@@ -1,0 +1,106 @@
+"""The shipped agents that `stepflow init` begins with (cli.md).
+
+Takes: a template, a name, checks. Gives: the files of an agent folder by their path in it.
+May touch: the package's own files, to read them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING, cast
+
+from stepflow.cli.json_layout import layout_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from stepflow.domain.json import JsonObject, JsonValue
+
+#: Template → what it is for.
+TEMPLATES = {
+    "issue": "understand, do, close: solves an issue and opens a draft pull request",
+    "review": "reads, changes nothing, and answers in one comment",
+    "verify": "as issue, with a step that checks the work, one that looks things up, and one that writes the texts",
+    "minimal": "one step that works and one that closes",
+}
+
+#: What a template is called itself; each is a whole agent that can be loaded.
+STANDS_FOR = "agent-name"
+#: Every template has this one check.
+OWN_CHECK = "git-clean"
+_OWN_LINE = "- `git status --porcelain`, which must print nothing\n"
+_EXPECTED = f"validators: {{ {OWN_CHECK}: [pass] }}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewCheck:
+    """A validator to be: a shell command that is green with exit code 0."""
+
+    name: str
+    command: str
+
+
+def template_files(template: str, name: str, checks: Sequence[NewCheck]) -> dict[str, str]:
+    """Every file of the new agent."""
+    return {path: _made(path, text, name, checks) for path, text in _texts(template).items()}
+
+
+def workflow_text() -> str:
+    """The workflow that starts agents; the one of the README."""
+    return (files("stepflow.cli") / "templates" / "stepflow.yml").read_text(encoding="utf-8")
+
+
+def name_checks(commands: Sequence[str]) -> tuple[NewCheck, ...]:
+    """A check for each command, under a name made from its first words; no name twice."""
+    named: dict[str, str] = {}
+    for command in dict.fromkeys(command.strip() for command in commands if command.strip()):
+        short = "-".join(re.findall(r"[a-z0-9]+", command.lower())[:3]) or "check"
+        numbers = (f"{short}-{number}" for number in range(2, 1000))
+        named[next(each for each in (short, *numbers) if each not in (*named, OWN_CHECK))] = command
+    return tuple(NewCheck(name=name, command=command) for name, command in named.items())
+
+
+def _texts(template: str) -> dict[str, str]:
+    with as_file(files("stepflow.cli") / "templates" / template) as folder:
+        found = sorted(path for path in folder.rglob("*") if path.is_file())
+        return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in found}
+
+
+def _made(path: str, text: str, name: str, checks: Sequence[NewCheck]) -> str:
+    if path == "steps_registry.json":
+        text = layout_json(_with_checks(cast("JsonObject", json.loads(text)), checks))
+    if path.endswith(".md"):
+        text = text.replace(_OWN_LINE, _OWN_LINE + "".join(f"- {_as_code(check.command)}\n" for check in checks))
+    if path.endswith(".yaml"):
+        more = "".join(f", {json.dumps(check.name)}: [pass]" for check in checks)
+        text = text.replace(_EXPECTED, f"validators: {{ {OWN_CHECK}: [pass]{more} }}")
+    return text.replace(STANDS_FOR, name)
+
+
+def _with_checks(registry: JsonObject, checks: Sequence[NewCheck]) -> JsonObject:
+    """Each check is a validator with a failure pattern of its own, asked for at every closing."""
+    validators = cast("dict[str, JsonValue]", registry["validators"])
+    patterns = cast("dict[str, JsonValue]", registry["failurePatterns"])
+    entries = cast("Mapping[str, dict[str, list[JsonValue]]]", registry["validationSteps"])
+    for check in checks:
+        validators[check.name] = {
+            "type": "command",
+            "command": check.command,
+            "successWhen": "exitCode:0",
+            "failurePattern": check.name,
+        }
+        patterns[check.name] = {"description": f"`{check.command}` does not pass.", "edition": "failed"}
+        for entry in entries.values():
+            entry["validationConditions"].append({"validator": check.name})
+    return registry
+
+
+def _as_code(command: str) -> str:
+    """On one line of Markdown, whatever stands in the command."""
+    line = " ".join(command.split())
+    ticks = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
+    blank = " " if len(ticks) > 1 else ""
+    return f"{ticks}{blank}{line}{blank}{ticks}"

@@ -1,0 +1,140 @@
+"""`stepflow init NAME`: an agent to begin with, and the workflow that starts it (cli.md).
+
+Takes: a name, a template, checks; at a terminal it asks for what is not given. Gives: exit code 0 when all is written.
+May touch: `.agent` and `.github/workflows` of the repository, where it writes new files and changes none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.cli.agent_template import TEMPLATES, name_checks, template_files, workflow_text
+from stepflow.cli.find_checks import find_checks
+from stepflow.errors import InputError
+from stepflow.llm.scenario import scenario_schema
+from stepflow.load.published import agent_schema, registry_schema
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from stepflow.cli.find_checks import FoundCheck
+
+AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
+NAME_HINT = (
+    "A name has lower-case letters, digits and dashes, and begins with a letter; the label is then agent:<name>."
+)
+WORKFLOW = ".github/workflows/stepflow.yml"
+DEFAULT_TEMPLATE = "issue"
+#: A review changes nothing that a check of the repository could be about.
+WITHOUT_CHECKS = "review"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `init`."""
+    told = "; ".join(f"{name}: {text}" for name, text in TEMPLATES.items())
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the new agent, which becomes the folder .agent/NAME")
+    parser.add_argument("--template", choices=tuple(TEMPLATES), help=f"what to begin with ({told})")
+    parser.add_argument(
+        "--check",
+        action="append",
+        metavar="COMMAND",
+        help="a command that must pass at every closing, such as `make test`; may be given again (default: what the "
+        "repository's files tell)",
+    )
+    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Ask for what is missing, write, and say what comes next."""
+    root = Path(arguments.repo).resolve()
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root}.", hint="Name the repository with --repo.")
+    found = find_checks(root)
+    name, template, commands = arguments.name, arguments.template, arguments.check
+    if template is None and sys.stdin.isatty() and sys.stdout.isatty():
+        from stepflow.cli.init_ask import ask  # noqa: PLC0415 - rich costs time that only questions may take
+        from stepflow.cli.terminal import make_console  # noqa: PLC0415
+
+        console = make_console(sys.stdout)
+        if name:
+            check_name(root, name)
+        name, template, commands = ask(
+            console, name=name, commands=commands, found=found, check=lambda name: check_name(root, name)
+        )
+    template = template or DEFAULT_TEMPLATE
+    check_name(root, name or "")
+    if commands is None:
+        commands = [] if template == WITHOUT_CHECKS else [each.command for each in found if each.installed]
+    written = write_agent(root, name, template, commands)
+    print(*(f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()), sep="\n")
+    print(*_about_checks(commands, () if template == WITHOUT_CHECKS else found), *_next(root, name), sep="\n")
+    return 0
+
+
+def check_name(root: Path, name: str) -> None:
+    """Raises `InputError` for a name that is none, and for one whose folder exists: nothing is ever overwritten."""
+    if not AGENT_NAME.fullmatch(name):
+        raise InputError(f'"{name[:100]}" is no agent name.' if name else "the agent has no name.", hint=NAME_HINT)
+    folder = root / ".agent" / name
+    if folder.exists() or folder.is_symlink():
+        there = sorted(path.relative_to(root).as_posix() for path in folder.rglob("*") if path.is_file())
+        shown = ", ".join(there[:20]) or "an empty folder"
+        raise InputError(
+            f"{folder} exists already and is left as it is: {shown}{', …' if len(there) > 20 else ''}.",
+            hint="Choose another name, or remove the folder first.",
+        )
+
+
+def write_agent(root: Path, name: str, template: str, commands: Sequence[str]) -> dict[str, bool]:
+    """Write everything that is not there yet; path → whether it was written."""
+    agent = template_files(template, name, name_checks(commands))
+    schemas = {"agent": agent_schema, "registry": registry_schema, "scenario": scenario_schema}
+    texts = {
+        **{f".agent/{name}/{path}": text for path, text in agent.items()},
+        **{f".agent/{format_}.schema.json": _document(schema()) for format_, schema in schemas.items()},
+        WORKFLOW: workflow_text(),
+    }
+    return {path: _write_new(root / path, text) for path, text in texts.items()}
+
+
+def _document(schema: object) -> str:
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _write_new(file: Path, text: str) -> bool:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except FileExistsError:
+        return False
+    except OSError as exc:
+        raise InputError(f"{file} cannot be written: {exc.strerror}.", hint="See who owns the folder.") from exc
+    return True
+
+
+def _about_checks(commands: Sequence[str], found: Sequence[FoundCheck]) -> Iterator[str]:
+    yield f"\nAt every closing: a clean tree{''.join(f', `{command}`' for command in commands)}."
+    if commands:
+        yield "In the action, install what these commands need with the input `setup` or `apt-packages`."
+    for each in found:
+        if not each.installed and each.command not in commands:
+            yield f"Not added: {each.source} suggests `{each.command}`, which tools do not find here (--check adds it)."
+
+
+def _next(root: Path, name: str) -> Iterator[str]:
+    if not (root / ".git").exists():
+        yield f"{root} is no root of a git repository, where agents and workflows belong."
+    yield "\nNext:"
+    if root != Path.cwd().resolve():
+        yield f"  {shlex.join(('cd', str(root)))}"
+    yield f"  stepflow validate {name}"
+    yield f"  stepflow rehearse {name}   # plays its scenario: no key"
+    yield f"  stepflow run {name} --issue 1 --issue-text 'What the issue says.'   # a dry run; set ANTHROPIC_API_KEY"
+    yield f"Then make its prompts your own, commit, push, and put the label agent:{name} on an issue."

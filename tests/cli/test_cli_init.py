@@ -1,0 +1,330 @@
+"""`stepflow init`: what it writes validates without a word and rehearses green at once, in any repository."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from stepflow.cli import main
+from stepflow.cli.agent_template import OWN_CHECK, STANDS_FOR, TEMPLATES, name_checks, template_files, workflow_text
+from stepflow.cli.find_checks import find_checks
+from stepflow.cli.json_layout import WIDTH, layout_json
+from stepflow.domain.words import StepKind
+from stepflow.load import load_agent, validate_agent
+from stepflow.prompt import parse_retry_template
+from tests.checkout import git
+from tests.tried import tried
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "stepflow/cli/templates"
+PACKAGE = json.dumps({"scripts": {"test": "node -e 0", "lint": "node -e 0", "start": "x"}})
+NO_TESTS = json.dumps({"scripts": {"test": 'echo "Error: no test specified" && exit 1'}})
+TEST_FILE = "def test_it() -> None:\n    assert True\n"
+#: What stands in a repository → the commands that its files tell.
+REPOSITORIES = {
+    "empty": ({}, []),
+    "make": ({"Makefile": "test: all\n\ttrue\nall:\ncheck::\n\ttrue\nlint := x\n"}, ["make test", "make check"]),
+    "node": ({"package.json": PACKAGE}, ["npm run test", "npm run lint"]),
+    "pnpm": ({"package.json": PACKAGE, "pnpm-lock.yaml": ""}, ["pnpm run test", "pnpm run lint"]),
+    "node without tests": ({"package.json": NO_TESTS}, []),
+    "python": (
+        {"pyproject.toml": "[tool.ruff]\n[tool.mypy]\n", "tests/test_it.py": TEST_FILE},
+        ["pytest -q", "ruff check .", "mypy ."],
+    ),
+    "go": ({"go.mod": "module x\n"}, ["go test ./...", "go vet ./..."]),
+    "rust": ({"Cargo.toml": "[package]\n"}, ["cargo test --quiet"]),
+    "deno": ({"deno.json": "{}"}, ["deno test", "deno lint"]),
+    "make before node": (
+        {"Makefile": "test:\n\ttrue\n", "package.json": PACKAGE},
+        ["make test", "npm run lint"],
+    ),
+    "broken": ({"package.json": "[", "pyproject.toml": "[", "Makefile": "\x00"}, []),
+    "odd": ({"package.json": '{"scripts": []}', "pyproject.toml": "[project]\n"}, []),
+}
+ISSUE_ODD = "修正してください 🐛 — رحّب بالعالم"
+
+
+def repository(place: Path, files: dict[str, str]) -> Path:
+    """A repository with these files, committed."""
+    root = place / "repository"
+    root.mkdir()
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    git("init", "--quiet", cwd=root)
+    git("add", "--all", cwd=root)
+    git("commit", "--quiet", "--allow-empty", "--message", "Begin", cwd=root)
+    return root
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty repository, as the current folder."""
+    root = repository(tmp_path, {})
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "temp"))
+    return root
+
+
+def demand_sound_and_green(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No problem of any kind, and every scenario as expected."""
+    assert [str(problem) for problem in validate_agent(name, root=root)] == []
+    capsys.readouterr()
+    assert main(["rehearse", name, "--repo", str(root)]) == 0, capsys.readouterr().out
+
+
+# What is shipped
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_template_is_an_agent_as_it_stands(template: str, tmp_path: Path) -> None:
+    agent = load_agent(write(tmp_path, template, STANDS_FOR))
+    assert agent.problems == ()
+    kinds = {step.kind for step in agent.steps.values()}
+    assert kinds == {StepKind.WORK, StepKind.CLOSURE} | ({StepKind.VERIFICATION} if template == "verify" else set())
+    for step_id, step in agent.steps.items():
+        assert not step_id.startswith("initial.") or "handoff" not in {str(intent) for intent in step.edges}
+    entry = agent.steps["closure.default"].validation
+    assert entry is not None
+    assert {parse_retry_template(prompt.text) for prompt in entry.retry_prompts.values()} == {None}
+
+
+def write(place: Path, template: str, name: str) -> Path:
+    for path, text in template_files(template, name, ()).items():
+        (place / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / name / path).write_text(text, encoding="utf-8")
+    return place / name
+
+
+def test_verify_escalates_to_the_work_and_has_a_support_step(tmp_path: Path) -> None:
+    registry = json.loads(template_files("verify", "fixer", ())["steps_registry.json"])
+    assert registry["steps"]["verification.default"]["transitions"]["escalate"] == {"target": "continuation.default"}
+    assert registry["steps"]["continuation.default"]["transitions"]["jump"] == {"target": "support.default"}
+
+
+def test_review_can_only_read() -> None:
+    registry = json.loads(template_files("review", "reader", ())["steps_registry.json"])
+    assert {step["permissionMode"] for step in registry["steps"].values()} == {"plan"}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_prompts_are_short_and_every_file_is_laid_out_as_init_writes_it(template: str) -> None:
+    texts = template_files(template, STANDS_FOR, ())
+    stored = {path: (SHIPPED / template / path).read_text(encoding="utf-8") for path in texts}
+    assert texts == stored
+    assert all(len(text.splitlines()) <= 60 for path, text in texts.items() if path.endswith(".md"))
+    assert all(len(line) <= 200 for text in texts.values() for line in text.splitlines())
+
+
+def test_the_workflow_is_the_one_of_the_readme() -> None:
+    assert workflow_text() == (ROOT / "tests/e2e/stepflow.yml").read_text(encoding="utf-8")
+
+
+def test_the_package_ships_every_file_of_the_templates() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["stepflow.cli"]
+    found = set(chain.from_iterable(glob.glob(each, root_dir=SHIPPED.parent, recursive=True) for each in patterns))  # noqa: PTH207
+    files = {path.relative_to(SHIPPED.parent).as_posix() for path in SHIPPED.rglob("*") if path.is_file()}
+    assert len(files) > 20
+    assert files - found == set()
+
+
+# What is written
+
+
+def test_a_new_agent_is_sound_and_green_and_the_next_commands_are_told(empty: Path, capsys) -> None:
+    assert main(["init", "helper"]) == 0
+    told = capsys.readouterr().out
+    commands = re.findall(r"^  (stepflow \w+ helper)", told, re.M)
+    assert commands == ["stepflow validate helper", "stepflow rehearse helper", "stepflow run helper"]
+    assert "wrote  .github/workflows/stepflow.yml" in told
+    assert (empty / ".github/workflows/stepflow.yml").read_text() == workflow_text()
+    demand_sound_and_green(empty, "helper", capsys)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("kind", [kind for kind in REPOSITORIES if kind not in ("pnpm", "odd")])
+def test_every_template_is_sound_and_green_in_every_repository(
+    kind: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All in one, under names that YAML could take for something else. Checks that this machine lacks are not taken."""
+    monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "temp"))
+    root = repository(tmp_path, {**REPOSITORIES[kind][0], ".github/workflows/stepflow.yml": "on: push\n"})
+    named = dict(zip(("null", "yes", "on", "n"), TEMPLATES, strict=True))
+    for name, template in named.items():
+        assert main(["init", name, "--template", template, "--repo", str(root)]) == 0
+        told = capsys.readouterr().out
+        assert f"  cd {root}\n" in told
+        assert "left as it is  .github/workflows/stepflow.yml" in told
+        assert [str(problem) for problem in validate_agent(name, root=root)] == []
+    assert (root / ".github/workflows/stepflow.yml").read_text() == "on: push\n"
+    assert main(["rehearse", "--repo", str(root)]) == 0, capsys.readouterr().out
+    assert "4 scenarios, as expected" in capsys.readouterr().out
+
+
+@pytest.mark.whole
+def test_two_agents_live_side_by_side_and_their_issue_may_be_in_any_script(empty: Path, capsys) -> None:
+    for name, template in (("reader", "review"), ("on", "verify")):
+        assert main(["init", name, "--template", template]) == 0
+        demand_sound_and_green(empty, name, capsys)
+    (scenario,) = (empty / ".agent/on/scenarios").iterdir()
+    text = scenario.read_text(encoding="utf-8")
+    text = text.replace("title: There is no note", f'title: "{ISSUE_ODD}"').replace(
+        "There is no note]", f'"{ISSUE_ODD}"]'
+    )
+    assert text.count(ISSUE_ODD) == 2
+    scenario.write_text(text, encoding="utf-8")
+    demand_sound_and_green(empty, "on", capsys)
+
+
+@pytest.mark.whole
+def test_given_checks_become_validators_in_registry_prompts_and_scenario(empty: Path, capsys) -> None:
+    commands = ["test -d .git", 'echo "a `b` $HOME"', "echo テスト 🐛", "test -d .git -a -d .agent"]
+    words = [word for command in commands for word in ("--check", command)]
+    assert main(["init", "fixer", "--template", "minimal", *words]) == 0
+    folder = empty / ".agent/fixer"
+    registry = json.loads((folder / "steps_registry.json").read_text(encoding="utf-8"))
+    names = [OWN_CHECK, "test-d-git", "echo-a-b", "echo", "test-d-git-2"]
+    assert list(registry["validators"]) == names
+    assert [registry["validators"][name]["command"] for name in names[1:]] == commands
+    prompt = (folder / "prompts/steps/continuation/default/f_default.md").read_text(encoding="utf-8")
+    assert '- `` echo "a `b` $HOME" ``\n- `echo テスト 🐛`\n' in prompt
+    scenario = yaml.safe_load((folder / "scenarios/straight.yaml").read_text(encoding="utf-8"))
+    assert list(scenario["expect"]["validators"]) == names
+    demand_sound_and_green(empty, "fixer", capsys)
+
+
+def test_the_files_fit_the_schemas_that_they_name(empty: Path) -> None:
+    assert main(["init", "fixer", "--template", "verify"]) == 0
+    folder = empty / ".agent/fixer"
+    for file in ("agent.json", "steps_registry.json"):
+        document = json.loads((folder / file).read_text())
+        Draft202012Validator(json.loads((folder / document["$schema"]).read_text())).validate(document)
+    (scenario,) = (folder / "scenarios").iterdir()
+    text = scenario.read_text()
+    (named,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", text, re.M)
+    schema = json.loads((scenario.parent / named).read_text())
+    Draft202012Validator(schema).validate(yaml.safe_load(text))
+
+
+def test_nothing_is_ever_overwritten(empty: Path, capsys) -> None:
+    assert main(["init", "fixer"]) == 0
+    before = {path: path.read_bytes() for path in (empty / ".agent").rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main(["init", "fixer", "--template", "minimal"]) == 2
+    told = capsys.readouterr().err
+    assert "exists already and is left as it is: .agent/fixer/agent.json, " in told
+    assert {path: path.read_bytes() for path in (empty / ".agent").rglob("*") if path.is_file()} == before
+    assert main(["init", "other"]) == 0
+    assert "left as it is  .github/workflows/stepflow.yml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["Fixer", "a_b", "../x", "1a", "é", "a b", ""])
+def test_what_is_no_name_is_told_and_writes_nothing(empty: Path, capsys, name: str) -> None:
+    assert main(["init", name]) == 2
+    assert "name" in capsys.readouterr().err
+    assert not (empty / ".agent").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_told(empty: Path, capsys) -> None:
+    (empty / ".agent").write_text("a file\n")
+    assert main(["init", "fixer"]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_check_whose_program_is_missing_is_told_and_not_taken(empty: Path, capsys) -> None:
+    (empty / "Cargo.toml").touch()
+    missing = [each.command for each in find_checks(empty) if not each.installed]
+    assert main(["init", "fixer"]) == 0
+    told = capsys.readouterr().out
+    for command in missing:
+        assert f"Not added: Cargo.toml suggests `{command}`" in told
+    assert ("cargo" in (empty / ".agent/fixer/steps_registry.json").read_text()) == (not missing)
+
+
+# What is found
+
+
+@pytest.mark.parametrize("kind", REPOSITORIES)
+def test_the_files_of_a_repository_tell_its_checks(kind: str, tmp_path: Path) -> None:
+    files, commands = REPOSITORIES[kind]
+    assert [each.command for each in find_checks(repository(tmp_path, files))] == commands
+
+
+def test_no_two_checks_get_one_name() -> None:
+    checks = name_checks(["git clean", "a", "A", "a", " ", "テスト", "型", "make   test"])
+    assert [check.name for check in checks] == ["git-clean-2", "a", "a-2", "check", "check-2", "make-test"]
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=40),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@tried(50)
+@given(values)
+def test_json_that_is_laid_out_is_the_same_json(value: object) -> None:
+    text = layout_json(value)  # type: ignore[arg-type]
+    assert json.loads(text) == value
+    assert all(len(line) <= WIDTH or line.count('"') <= 4 for line in text.split("\n"))
+
+
+# At a terminal
+
+
+@pytest.mark.whole
+def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> None:
+    root = repository(tmp_path, {"Makefile": "test:\n\ttrue\nlint:\n\tfalse\n", ".agent/fixer/agent.json": "{}"})
+    told = typed(root, "\nBad Name\nhelper\nverify\ny\nn\ntest -d .git\n\n")
+    assert "exists already and is left as it is: .agent/fixer/agent.json" in told
+    assert '"Bad Name" is no agent name' in told
+    assert "make lint (Makefile)" in told
+    registry = json.loads((root / ".agent/helper/steps_registry.json").read_text())
+    commands = [each["command"] for each in registry["validators"].values()]
+    assert commands == ["git status --porcelain", "make test", "test -d .git"]
+    demand_sound_and_green(root, "helper", capsys)
+
+
+@pytest.mark.whole
+def test_with_a_template_given_it_asks_nothing(tmp_path: Path) -> None:
+    root = repository(tmp_path, {})
+    assert "Template" not in typed(root, "", "helper", "--template", "minimal")
+    assert (root / ".agent/helper/agent.json").exists()
+
+
+def typed(root: Path, keys: str, *words: str) -> str:
+    """`stepflow init` at a terminal, into which somebody types; what stands on it at the end."""
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "stepflow", "init", *words]
+    process = subprocess.Popen(command, cwd=root, env=environ, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.write(ours, keys.encode())
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the terminal is gone with the last process that had it
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert process.wait(60) == 0, shown.decode()
+    return shown.decode()
