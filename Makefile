@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test properties whole demo npm e2e e2e-security bench-sandbox bounds lint docs lock cover clean
+.PHONY: help test properties whole demo npm browser e2e e2e-security bench-sandbox bounds lint docs lock cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -39,6 +39,13 @@ whole: $(VENV)/.dev ## whole runs against loopback servers, every outcome, input
 npm: $(VENV)/.dev ## the tests that install packages from the npm registry
 	STEPFLOW_NPM_TESTS=1 $(BIN)/python -m pytest -m npm
 
+$(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.txt
+	@touch $@
+
+browser: $(VENV)/.browser ## report.html and the job summary in a real Chromium; pictures of them go to build/browser
+	$(BIN)/python -m pytest -m browser tests/browser
+
 e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow
 	$(BIN)/python -m pytest -m e2e tests/e2e
 
@@ -71,6 +78,7 @@ docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's
 lock: $(VENV)/.dev ## write the hash-locked requirements again
 	$(BIN)/uv pip compile pyproject.toml --extra demo --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements.txt
 	$(BIN)/uv pip compile pyproject.toml --extra demo --extra dev --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-dev.txt
+	$(BIN)/uv pip compile --group browser --constraint requirements-dev.txt --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-browser.txt
 	$(BIN)/uv pip compile --group image --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-image.txt
 
 clean: ## remove what the targets made

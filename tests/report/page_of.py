@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from plausible_run import STARTED, TIMED, entries_of
-
 from stepflow.domain.attempt_event import IterationStarted, PromptRendered, ToolCalled
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import Entry, Event
 from stepflow.report import collect_report
 from stepflow.report.html import report_html
+from tests.report.plausible_run import STARTED, TIMED, entries_of
 
 #: One iteration of the plausible run: a prompt, two turns, two tool calls, an answer, a way.
 ITERATION = TIMED[1:9]

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from hostile import PIECES, TEXT
+from hostile_agent import hostile_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, ENTRIES, STEPS
 
 from stepflow.domain.definition import AgentDefinition, Branch, Gate, Target
-from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.domain.words import Intent, Outcome
 from stepflow.report import collect_report, flow_graph, graph_json, mermaid_graph, walked_path
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -133,25 +134,6 @@ def test_an_ungated_agent_ends_by_its_verdict_and_has_plain_steps():
 def test_an_entry_that_is_missing_draws_a_graph_all_the_same():
     graph = flow_graph(replace(AGENT, entry_step="initial.issue", steps={STEPS[4].id: STEPS[4]}))
     assert [node.reachable for node in graph.nodes] == [False]
-
-
-def hostile_agent(text: str, other: str) -> AgentDefinition:
-    """Two steps whose ids, validators and conditions are hostile text, with every kind of arrow between them."""
-    first, second = f"{text}1", f"{other}2"
-    condition = replace(
-        STEPS[3].validation.conditions[0],
-        validator=replace(STEPS[3].validation.conditions[0].validator, name=text),
-    )
-    closure = replace(
-        STEPS[3],
-        id=second,
-        name=other,
-        edges={Intent.CLOSING: Target(step_id=None), Intent.REPEAT: Target(step_id=first)},
-        validation=replace(STEPS[3].validation, conditions=(condition,)),
-    )
-    rule = Branch(condition=text, targets={other: second}, default=first)
-    work = replace(STEPS[2], id=first, name=text, kind=StepKind.VERIFICATION, edges={Intent.NEXT: rule})
-    return replace(AGENT, name=text, entry_step=first, steps={first: work, second: closure})
 
 
 @settings(max_examples=200)

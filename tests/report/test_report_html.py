@@ -12,11 +12,11 @@ from html.parser import HTMLParser
 
 import pytest
 from hostile import PIECES, TEXT
+from hostile_agent import hostile_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_of import events_of, page_of
 from plausible_run import AGENT, ENTRIES, STEPS, entries_of
-from test_report_graph import hostile_agent
 
 from stepflow.domain.attempt_event import (
     ContextCompacted,
@@ -145,7 +145,12 @@ def test_prompts_answers_tools_corrections_validators_and_routes_are_all_there()
     titles = [card["title"] for card in cards]
     for title in ("Prompt", "Retry prompt", "The model answers", "read src/parser.py", "Format correction"):
         assert title in titles
-    for title in ("✗ git-clean failed, attempt 1 of 3, then retry", "→ closure.issue", "→ the end", "Intent handoff"):
+    for title in (
+        "✗ git-clean failed, attempt 1 of 3, then retry",
+        "→ closure.issue",
+        "→ completion",
+        "Intent handoff",
+    ):
         assert title in titles
     failed = next(card for card in cards if card["title"].startswith("bash python"))
     assert (failed["tone"], failed["parts"]["Output"]) == ("bad", "1 failed")

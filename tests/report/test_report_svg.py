@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 from hostile import PIECES, TEXT
+from hostile_agent import hostile_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, ENTRIES, STEPS
-from test_report_graph import hostile_agent
 
 from stepflow.domain.definition import AgentDefinition, Target
 from stepflow.domain.words import Intent

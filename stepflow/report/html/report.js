@@ -51,17 +51,28 @@
       .filter(Boolean)
       .join(" · ");
 
+  // What a row says: class and text of each piece of its title, its sums, and why it went on as it did.
+  const said = (group) => {
+    if (group.n === undefined) return [[["", group.title]], "", ""];
+    const pieces = [
+      ["number", String(group.n)],
+      ["name", group.title],
+      [`kind ${group.kind}`, group.kind],
+      ["leads", leads(group)],
+    ];
+    return [pieces.filter(([, text]) => text), sums(group), group.reason];
+  };
+  const headText = (group) => {
+    const [pieces, figures, why] = said(group);
+    return pieces.map(([, text]) => text).join(" ") + figures + why;
+  };
   const heading = (group) => {
-    const title = make("h3", "");
-    if (group.n === undefined) {
-      title.append(make("span", "", group.title));
-      return [title];
-    }
-    title.append(make("span", "number", String(group.n)), " ", make("span", "name", group.title));
-    if (group.kind) title.append(" ", make("span", `kind ${group.kind}`, group.kind));
-    if (group.intent) title.append(" ", make("span", "leads", leads(group)));
-    const row = [title, make("span", "sums", sums(group))];
-    if (group.reason) row.push(make("span", "why", group.reason));
+    const [pieces, figures, why] = said(group);
+    const title = make("h3");
+    pieces.forEach(([name, text], at) => title.append(at ? " " : "", make("span", name, text)));
+    const row = [title];
+    if (figures) row.push(make("span", "sums", figures));
+    if (why) row.push(make("span", "why", why));
     return row;
   };
 
@@ -193,7 +204,7 @@
   };
 
   const follow = () => {
-    const found = placeOf(decodeURIComponent(location.hash.slice(1)));
+    const found = placeOf(location.hash.slice(1));
     if (!found) return;
     document.querySelectorAll(".here").forEach((each) => each.classList.remove("here"));
     const element = shown(...found);
@@ -203,6 +214,8 @@
     (found[1] < 0 ? element.firstElementChild : element).focus({ preventScroll: true });
   };
   addEventListener("hashchange", follow);
+  // The browser goes to a link's place by itself when the page is there, and takes the focus away from it.
+  addEventListener("load", () => setTimeout(follow));
 
   // ---- search
 
@@ -225,7 +238,7 @@
     fixed.forEach((element) => add({ element }, positions(element.textContent, wanted)));
     for (let at = 0; at < groups.length && all.length < MOST_HITS; at++) {
       const group = groups[at];
-      add({ at, nth: -1 }, positions(heading(group).map((each) => each.textContent).join(""), wanted));
+      add({ at, nth: -1 }, positions(headText(group), wanted));
       group.cards.forEach((each, nth) => {
         add({ at, nth, part: -1 }, positions(headOf(each), wanted));
         each[5].forEach((part, which) => add({ at, nth, part: which }, inTexts[part[1]]));

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: The input of a tool that says most about the call, by the tool set's own names.
 TELLING_INPUTS = ("command", "file_path", "pattern", "path")
+#: The transitions that ask whether the work is done (flow.md §7).
+CLOSES = ("closing", "complete")
 
 
 def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  # noqa: PLR0911 - one return per event
@@ -173,5 +175,5 @@ def _answer(event: StepAnswered) -> Card:
 
 def _routed(event: Routed) -> Card:
     by_prefix = ("by the default for next",) if event.by_prefix else ()
-    leads = one_line(event.to) if event.to else "the end" if event.transition == "closing" else "nowhere"
-    return Card(title=f"→ {leads}", tone=Tone.ROUTE, facts=(event.transition, *by_prefix))
+    leads = f"→ {one_line(event.to)}" if event.to else "→ completion" if event.transition in CLOSES else "No way on"
+    return Card(title=leads, tone=Tone.ROUTE, facts=(event.transition, *by_prefix))

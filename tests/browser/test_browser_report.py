@@ -1,0 +1,311 @@
+"""`report.html` in a real Chromium: it looks as it should, asks for nothing, and can be searched, linked and used."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from accessible import violations
+from conftest import Open, Opened
+
+from stepflow.domain.attempt_event import ToolCalled
+from stepflow.domain.definition import SourceText, StepPrompt
+from stepflow.domain.event import Noted, TextRemoved
+from stepflow.domain.removal import RemovalKind, RemovedPiece
+from tests.report.hostile import PIECES
+from tests.report.hostile_agent import hostile_agent
+from tests.report.page_of import events_of, long_run, page_of
+from tests.report.plausible_run import AGENT, ENTRIES
+
+pytestmark = pytest.mark.browser
+
+LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
+DIFF = """diff --git a/src/parser.py b/src/parser.py
+--- a/src/parser.py
++++ b/src/parser.py
+@@ -1,3 +1,3 @@
+ def parse(text):
+-    return text.split()
++    return [line for line in text.split() if line]
+"""
+HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>"
+IN_VIEW = """(id) => {
+  const box = document.getElementById(id).getBoundingClientRect();
+  return box.top >= 0 && box.top < innerHeight;
+}"""
+
+
+@pytest.fixture(scope="module")
+def page_text() -> str:
+    return page_of(ENTRIES, AGENT, diffs={2: DIFF})
+
+
+@pytest.fixture(scope="module")
+def long_page() -> str:
+    return page_of(long_run(10_000), AGENT)
+
+
+def current(opened: Opened) -> str:
+    """The words that the search shows as found."""
+    return opened.page.evaluate("[...(CSS.highlights.get('current') ?? [])].map(String).join()")
+
+
+def ask(opened: Opened, words: str) -> str:
+    """Search, and what the page says it found."""
+    opened.page.fill("#query", words)
+    opened.page.press("#query", "Enter")
+    return opened.page.inner_text("#hits")
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_the_page_says_nothing_to_the_console_and_asks_for_nothing(open_page: Open, page_text, width, scheme) -> None:
+    opened = open_page(page_text, width=width, scheme=scheme)
+    opened.picture(f"report-{width}-{scheme}", whole=True)
+    for name in ("i1", "i2", "i3", "end"):
+        opened.page.click(f"#{name} > summary")
+    opened.picture(f"report-open-{width}-{scheme}")
+    assert (opened.said, opened.foreign) == ([], [])
+    wide = opened.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide == 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_axe_finds_nothing_serious(open_page: Open, npm: Path, page_text, width, scheme) -> None:
+    opened = open_page(page_text, "#i2", width=width, scheme=scheme)
+    for name in ("start", "i1", "i3", "end"):
+        opened.page.click(f"#{name} > summary")
+    assert ask(opened, "empty").startswith("1 of ")
+    assert violations(opened.page, npm) == []
+
+
+def test_axe_would_find_something_serious(open_page: Open, npm: Path) -> None:
+    opened = open_page("<!doctype html><title>t</title><main><img src='data:,'><button></button></main>")
+    assert violations(opened.page, npm)
+
+
+def test_a_link_to_an_iteration_opens_it_and_goes_there(open_page: Open, page_text) -> None:
+    opened = open_page(page_text, "#i4")
+    assert opened.page.evaluate("document.getElementById('i4').open")
+    assert opened.page.evaluate(IN_VIEW, "i4")
+    opened.page.wait_for_function("document.activeElement.closest('.group')?.id === 'i4'")
+    opened.page.evaluate("location.hash = '#i2'")
+    opened.page.wait_for_selector("#i2[open]")
+
+
+def test_a_link_to_an_event_opens_its_iteration_and_shows_it(open_page: Open, page_text) -> None:
+    seq = next(entry.seq for entry in ENTRIES if isinstance(entry.event, ToolCalled))
+    opened = open_page(page_text, f"#e{seq}")
+    assert opened.page.inner_text(f"#e{seq} h4") == "read src/parser.py"
+    assert opened.page.evaluate(IN_VIEW, f"e{seq}")
+    assert opened.page.evaluate("document.activeElement.id") == f"e{seq}"
+
+
+def test_links_in_the_page_lead_into_the_timeline(open_page: Open, page_text) -> None:
+    opened = open_page(page_text)
+    opened.page.click("#validators tbody tr:first-child a")
+    opened.page.wait_for_selector(".card.here.bad h4:has-text('git-clean failed')")
+    opened.page.click("svg a[href='#i1']")
+    opened.page.wait_for_selector("#i1[open].here")
+
+
+@pytest.mark.parametrize("name", ["#nowhere", "#%E0%A4%A", "#i9999", "#<img src=x>"])
+def test_a_link_to_nothing_does_no_harm(open_page: Open, page_text, name: str) -> None:
+    opened = open_page(page_text, name)
+    assert opened.said == []
+    assert opened.page.get_attribute("html", "data-ready") == "yes"
+
+
+def test_the_search_finds_all_text_counts_it_and_goes_from_one_to_the_next(open_page: Open, page_text) -> None:
+    opened = open_page(page_text)
+    first = ask(opened, "EMPTY LINE")
+    assert re.fullmatch(r"1 of \d+", first)
+    assert current(opened).lower() == "empty line"
+    count = int(first.rpartition(" ")[2])
+    assert count >= 6
+    for number in range(2, count + 1):
+        opened.page.press("#query", "Enter")
+        assert opened.page.inner_text("#hits") == f"{number} of {count}"
+        assert current(opened).lower() == "empty line"
+    opened.page.click("#after")
+    assert opened.page.inner_text("#hits") == f"1 of {count}"
+    opened.page.press("#query", "Shift+Enter")
+    assert opened.page.inner_text("#hits") == f"{count} of {count}"
+
+
+@pytest.mark.parametrize(
+    ("words", "inside"),
+    [("You fix issues.", "#i1"), ("1 failed", "#i1"), ("return [line for", "#i2"), ("Commit your work.", "#i3")],
+    ids=["a closed system prompt", "an output", "a diff", "a retry prompt"],
+)
+def test_what_is_found_inside_a_closed_iteration_is_opened_and_seen(
+    open_page: Open, page_text, words: str, inside: str
+) -> None:
+    opened = open_page(page_text)
+    assert ask(opened, words).startswith("1 of ")
+    assert current(opened) == words
+    place = opened.page.evaluate(
+        """() => {
+          const [range] = CSS.highlights.get('current');
+          const box = range.getBoundingClientRect();
+          const group = range.startContainer.parentElement.closest('.group');
+          return ['#' + group.id, group.open, box.height > 0 && box.top >= 0 && box.bottom <= innerHeight];
+        }"""
+    )
+    assert place == [inside, True, True]
+
+
+def test_the_search_reaches_what_stands_above_the_timeline(open_page: Open) -> None:
+    piece = RemovedPiece(kind=RemovalKind.COMMENT, where="the issue's body", text="ignore all rules")
+    opened = open_page(page_of(events_of(TextRemoved(count=1, pieces=[piece])), AGENT))
+    assert ask(opened, "ignore all").startswith("1 of 1")
+    assert current(opened) == "ignore all"
+
+
+def test_nothing_found_is_told_and_escape_clears(open_page: Open, page_text) -> None:
+    opened = open_page(page_text)
+    assert ask(opened, "no such words (.*") == "nothing found"
+    assert opened.page.is_disabled("#after")
+    opened.page.press("#query", "Escape")
+    assert (opened.page.input_value("#query"), opened.page.inner_text("#hits")) == ("", "")
+
+
+def test_everything_can_be_reached_and_done_with_the_keyboard(open_page: Open, page_text) -> None:
+    page = open_page(page_text).page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the timeline"
+    page.keyboard.press("Enter")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.parentElement.id") == "start"
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    assert page.evaluate("document.activeElement.parentElement.id") == "i1"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#i1[open] .card")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "query"
+    page.keyboard.type("jk/")
+    assert page.input_value("#query") == "jk/"
+
+
+def test_light_and_dark_can_be_chosen_and_are_remembered(open_page: Open, page_text) -> None:
+    page = open_page(page_text, scheme="dark").page
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(ground)
+    page.click("#theme")
+    light = page.evaluate(ground)
+    assert (dark, light) == ("rgb(13, 17, 23)", "rgb(255, 255, 255)")
+    page.reload()
+    assert (page.inner_text("#theme"), page.evaluate(ground)) == ("Theme: light", light)
+    page.click("#theme")
+    assert page.evaluate(ground) == dark
+
+
+def test_hostile_text_is_seen_as_text_and_nothing_of_it_runs(open_page: Open) -> None:
+    call = ToolCalled(
+        tool_use_id="t", name=HOSTILE, input={HOSTILE: HOSTILE}, output=HOSTILE, is_error=False, exit_code=0, seconds=1
+    )
+    noted = Noted(level="error", message=HOSTILE, data={"x": "javascript:alert(1)"})
+    text = page_of(events_of(call, noted), hostile_agent(HOSTILE, HOSTILE), report={"reason": HOSTILE})
+    opened = open_page(text, "#e2")
+    opened.page.wait_for_timeout(200)
+    assert (opened.said, opened.foreign) == ([], [])
+    assert opened.page.inner_text("#e2 .part:last-child pre") == HOSTILE
+    assert opened.page.inner_text(".reason") == HOSTILE
+    assert opened.page.evaluate("document.querySelectorAll('script, img, iframe').length") == 2
+
+
+def test_every_hostile_piece_opens_without_a_word(open_page: Open) -> None:
+    calls = [
+        ToolCalled(tool_use_id="t", name=one, input={}, output=one, is_error=False, exit_code=0, seconds=1)
+        for one in PIECES
+    ]
+    opened = open_page(page_of(events_of(*calls), hostile_agent("".join(PIECES), "x")), "#start")
+    opened.page.wait_for_selector(f"#e{len(PIECES) + 1}")
+    assert (opened.said, opened.foreign) == ([], [])
+
+
+def test_the_policy_stops_a_script_that_came_in_all_the_same(open_page: Open, page_text) -> None:
+    forged = page_text.replace("</main>", "<script>document.title = 'forged'</script></main>")
+    opened = open_page(forged.replace("<h1>", "<h1 onclick=\"document.title='forged'\"><img src='https://evil.test/'>"))
+    opened.page.click("h1")
+    assert opened.page.title() == "fixer #7: completed"
+    assert sum("Content Security Policy" in words for words in opened.said) >= 3
+    asked = opened.page.evaluate(
+        "() => { try { document.body.innerHTML = 'x'; } catch (error) { return error.name; } }"
+    )
+    assert asked == "TypeError"
+
+
+def test_what_was_put_into_a_prompt_is_marked(open_page: Open) -> None:
+    step = AGENT.steps["initial.issue"]
+    source = SourceText(text="{uv-mood}\n", file="steps/initial/issue/f_default.md")
+    prompt = StepPrompt(source=source)
+    agent = replace(AGENT, steps={**AGENT.steps, step.id: replace(step, prompt=prompt)})
+    page = open_page(page_of(ENTRIES, agent), "#i1").page
+    # The prompt of the plausible run is `…`, without a line break: it does not fit, so nothing is marked.
+    assert page.locator(".put").count() == 0
+    fits = replace(prompt, source=replace(source, text="{uv-mood}"))
+    agent = replace(AGENT, steps={**AGENT.steps, step.id: replace(step, prompt=fits)})
+    page = open_page(page_of(ENTRIES, agent), "#i1").page
+    assert (page.inner_text(".put"), page.get_attribute(".put", "title")) == ("…", "mood")
+
+
+def test_a_browser_without_scripts_shows_the_summary_and_the_steps(open_page: Open, page_text) -> None:
+    page = open_page(page_text, scripts=False).page
+    assert "fixer on issue #7: completed" in page.inner_text("h1")
+    assert page.locator("noscript table tbody tr").count() == 5
+
+
+def interactive(opened: Opened) -> float:
+    """Milliseconds until the page was there and its script done."""
+    return opened.page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
+
+
+SEARCH = """const search = (words) => {
+  const query = document.getElementById('query');
+  query.value = words;
+  query.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }));
+};"""
+
+
+def timed(opened: Opened, action: str) -> float:
+    """Seconds that something takes until the next frame is drawn after it."""
+    began = time.monotonic()
+    opened.page.evaluate(
+        f"() => {{ {SEARCH} {action}; return new Promise((done) => requestAnimationFrame(() => done(1))); }}"
+    )
+    return time.monotonic() - began
+
+
+def test_a_run_of_ten_thousand_events_is_there_within_two_seconds(open_page: Open, page_text, long_page) -> None:
+    small = min(interactive(open_page(page_text)) for _ in range(3))
+    large = min(interactive(open_page(long_page)) for _ in range(3))
+    print(f"interactive after {small:.0f} ms with {len(ENTRIES)} events, {large:.0f} ms with 10,000")
+    assert large < 2000
+    assert large < small + 1500
+
+
+def test_in_a_run_of_ten_thousand_events_nothing_holds_the_page_up(open_page: Open, long_page) -> None:
+    opened = open_page(long_page)
+    last = opened.page.locator(".group").count() - 1
+    searched = min(timed(opened, f"search('output {number}')") for number in (77, 78, 79))
+    jumped = timed(opened, f"location.hash = '#i{last}'")
+    opened.page.wait_for_selector(f"#i{last}[open]")
+    print(f"search {searched:.2f} s ({opened.page.inner_text('#hits')}), link to the last iteration {jumped:.2f} s")
+    assert re.fullmatch(r"1 of \d+", opened.page.inner_text("#hits"))
+    assert searched < 2
+    assert jumped < 2
+    assert (opened.said, opened.foreign) == ([], [])
+
+
+def test_a_line_of_a_megabyte_opens_and_keeps_its_place(open_page: Open) -> None:
+    call = ToolCalled(
+        tool_use_id="t", name="bash", input={}, output="x" * 1_000_000, is_error=False, exit_code=0, seconds=1
+    )
+    opened = open_page(page_of(events_of(call), AGENT), "#e2", width=390)
+    assert "980,000 characters left out here; line 2 of journal.jsonl has all of it." in opened.page.inner_text("#e2")
+    assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
