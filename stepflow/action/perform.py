@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.problem import Severity, count_problems
+from stepflow.domain.problem import count_problems
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError, RunCancelled
-from stepflow.load import find_agents, validate_agent
+from stepflow.load import find_agents, rules
 from stepflow.report import (
     ActionLog,
+    Paper,
     ReportFacts,
     annotation,
     collect_report,
+    diagnostics,
     final_words,
     harmless,
     preflight_lines,
     preflight_reason,
     preflight_summary,
-    problem_lines,
-    problems_counted,
     rehearsal_annotations,
     rehearsal_lines,
     rehearsal_summary,
@@ -40,6 +40,7 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.rehearse import rehearse_agents
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
+from stepflow.run.validate import check_agents, from_above
 from stepflow.toolbox import find_credentials
 
 if TYPE_CHECKING:
@@ -168,26 +169,18 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: A
 def validate_mode(runner: Runner, job: Job) -> Performed:
     """Every problem of every agent, as annotations on the diff."""
     inputs, root = runner.inputs, _root(runner)
-    agents = (inputs.agent,) if inputs.agent else find_agents(root)
-    if not agents:
-        raise InputError(f"there is no agent under {root}/.agent.", hint="The README has one to paste.")
-    found = {
-        name: validate_agent(
-            name,
-            root=root,
-            allow_spec_violations=inputs.allow_spec_violations,
-            allow_custom_verdict=inputs.allow_custom_verdict,
-        )
-        for name in agents
-    }
-    problems = tuple(problem for each in found.values() for problem in each)
-    for name, each in found.items():
-        job.say(problems_counted(name, each), *(f"  {line}" for line in problem_lines(each)))
-    errors = sum(problem.severity is Severity.ERROR for problem in problems)
-    outcome = Outcome.INVALID_DEFINITION if errors else Outcome.COMPLETED
-    reason = f"Before the run: checked {', '.join(found)}: {count_problems(problems)}"
+    checked = check_agents(
+        (inputs.agent,) if inputs.agent else (),
+        root,
+        allow_spec_violations=inputs.allow_spec_violations,
+        allow_custom_verdict=inputs.allow_custom_verdict,
+    )
+    job.say(*diagnostics(checked.found, rules(), Paper()))
+    problems = from_above(checked.problems, root, runner.workspace.resolve())
+    outcome = Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED
+    reason = f"Before the run: checked {', '.join(checked.found)}: {count_problems(problems)}"
     facts = ReportFacts(agent=inputs.agent or "", outcome=outcome, reason=reason, problems=problems)
-    report = replace(collect_report((), facts=facts), success=not errors)
+    report = replace(collect_report((), facts=facts), success=not checked.failed)
     return Performed(report=report, problems=problems)
 
 

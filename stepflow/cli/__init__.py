@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "run one agent on the repository you stand in",
     "rehearse": "play the agents' scenarios and show what is not as expected: no key",
     "validate": "show every problem of every agent at once",
+    "explain": "say what a problem's code means, with an example of wrong and right",
     "preflight": "show, before a token is spent, what stands in the way of a run",
     "show": "show a run folder as a readable timeline, also while the run goes on",
     "graph": "draw an agent's step graph",

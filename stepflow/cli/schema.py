@@ -20,6 +20,7 @@ FORMATS = {
     "scenario": "stepflow.llm.scenario:scenario_schema",
     "journal": "stepflow.journal.line:journal_schema",
     "report": "stepflow.report.document:report_schema",
+    "problems": "stepflow.report.problem_document:problems_schema",
 }
 
 
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "format",
         choices=tuple(FORMATS),
         help="registry: steps_registry.json; agent: agent.json; scenario: scenarios/*.yaml; "
-        "journal: one line of journal.jsonl; report: report.json",
+        "journal: one line of journal.jsonl; report: report.json; problems: `validate --format json`",
     )
 
 

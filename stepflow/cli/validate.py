@@ -1,31 +1,40 @@
 """`stepflow validate [NAME|PATH …]`: every problem of every agent at once.
 
 Takes: names or folders. Gives: exit code 2 when an agent has an error.
-May touch: the agent folders, through `load/`, which imports neither the model's nor GitHub's library.
+May touch: the agent folders, through `run/`, which imports neither the model's nor GitHub's library for it.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.problem import Severity
-from stepflow.errors import InputError
-from stepflow.load import find_agents, validate_agent
-from stepflow.report import problem_annotations, problem_lines, problems_counted
+from stepflow.cli.ink import paper_for
+from stepflow.load import rules
+from stepflow.report import diagnostics, problem_annotations, problems_json, sarif_log
+from stepflow.run.validate import check_agents, from_above, repository_above
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
+    from stepflow.domain.json import JsonObject
     from stepflow.domain.problem import Problem
+    from stepflow.run.validate import Checked
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `validate`."""
     parser.add_argument("agents", nargs="*", metavar="NAME|PATH", help="agents to check (default: all under .agent/)")
-    parser.add_argument("--format", choices=("text", "json", "github"), default="text", help="how to print problems")
+    parser.add_argument(
+        "--format",
+        choices=("text", "json", "github", "sarif"),
+        default="text",
+        help="text: for people; json: for programs (`stepflow schema problems`); "
+        "github: annotations of a workflow; sarif: for code scanning",
+    )
     parser.add_argument("--allow-spec-violations", action="store_true", help="accept `failFast: false` with a warning")
     parser.add_argument("--allow-custom-verdict", action="store_true", help="accept the verdict type `meta:custom`")
 
@@ -33,32 +42,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Check, print, and exit 2 on an error."""
     root = Path.cwd()
-    agents = tuple(arguments.agents) or find_agents(root)
-    if not agents:
-        raise InputError(f"there is no agent under {root / '.agent'}.", hint="Name one, or stand in its repository.")
-    found = {
-        agent: validate_agent(
-            agent,
-            root=root,
-            allow_spec_violations=arguments.allow_spec_violations,
-            allow_custom_verdict=arguments.allow_custom_verdict,
-        )
-        for agent in agents
-    }
-    _print(found, arguments.format)
-    return 2 if any(problem.severity is Severity.ERROR for each in found.values() for problem in each) else 0
+    checked = check_agents(
+        arguments.agents,
+        root,
+        allow_spec_violations=arguments.allow_spec_violations,
+        allow_custom_verdict=arguments.allow_custom_verdict,
+    )
+    _print(checked, arguments.format, root)
+    return 2 if checked.failed else 0
 
 
-def _print(found: dict[str, tuple[Problem, ...]], form: str) -> None:
-    problems = [problem for each in found.values() for problem in each]
+def _print(checked: Checked, form: str, root: Path) -> None:
     match form:
         case "json":
-            # Read by programs; the escape keeps a job's runner from obeying a text of the definition.
-            told = json.dumps([asdict(problem) for problem in problems], indent=2)
-            print(told.replace("##[", "##\\u005b"))
+            _print_json(problems_json(checked.found, rules()))
         case "github":
-            for line in problem_annotations(problems):
+            for line in problem_annotations(_of_repository(checked, root)):
                 print(line)
+        case "sarif":
+            _print_json(sarif_log(_of_repository(checked, root), rules(), version=_version()))
         case _:
-            for agent, each in found.items():
-                print(*problem_lines(each), problems_counted(agent, each), sep="\n")
+            print(*diagnostics(checked.found, rules(), paper_for(sys.stdout)), sep="\n")
+
+
+def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:
+    """GitHub knows files by their way from the root of the repository."""
+    return from_above(checked.problems, root, repository_above(root))
+
+
+def _print_json(document: JsonObject) -> None:
+    # Read by programs; the escape keeps a job's runner from obeying a text of the definition.
+    print(json.dumps(document, indent=2).replace("##[", "##\\u005b"))
+
+
+def _version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415 - costs more than the rest, and one format needs it
+
+    return version("stepflow")

@@ -6,6 +6,17 @@ May touch: reads the agent folder, once.
 
 from stepflow.load.arguments import check_arguments
 from stepflow.load.loading import inspect_agent, load_agent, validate_agent
-from stepflow.load.locate import find_agents
+from stepflow.load.locate import find_agents, find_folders
+from stepflow.load.rules import rules
+from stepflow.load.suggest import meant
 
-__all__ = ["check_arguments", "find_agents", "inspect_agent", "load_agent", "validate_agent"]
+__all__ = [
+    "check_arguments",
+    "find_agents",
+    "find_folders",
+    "inspect_agent",
+    "load_agent",
+    "meant",
+    "rules",
+    "validate_agent",
+]

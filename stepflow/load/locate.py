@@ -36,6 +36,16 @@ def find_agents(root: Path) -> tuple[str, ...]:
         return ()
 
 
+def find_folders(root: Path) -> tuple[str, ...]:
+    """As `find_agents`, with the folders whose agent.json is missing or has another name: they were meant as agents."""
+    try:
+        inside = [place for place in (root / AGENTS).iterdir() if not place.name.startswith(".") and place.is_dir()]
+        meant = (place.name for place in inside if any(place.glob("*.json*")) or any(place.glob("*.y*ml")))
+        return tuple(sorted(meant))
+    except OSError:
+        return ()
+
+
 def locate(path: str | Path, *, root: Path | None, bare_registry: bool) -> Located | Problem:
     """The folder of an agent. With a `root`, it must lie inside the real root."""
     text = str(path).encode(errors="replace").decode()
@@ -58,7 +68,8 @@ def _named(name: str, root: Path) -> Located | Problem:
     fix = f"Use one of the agents that exist: {listed(known)}."
     if not _NAME.fullmatch(name):
         message = f'the agent name "{name}" is not allowed: small letters, digits and hyphens, a letter first'
-        return _problem("SF101", f"{AGENTS}/{name}", message, fix)
+        there = _real_folder(root / AGENTS / name) is not None
+        return _problem("SF101", f"{AGENTS}/{name}", message, _renaming(name) if there else fix)
     folder = root / AGENTS / name
     if _real_folder(folder) is None:
         message = f'there is no agent "{name}"{nearest(name, known)}; the agents are {listed(known)}'
@@ -83,10 +94,17 @@ def _checked(folder: Path, root: Path | None) -> Located | Problem:
         return _problem("SF101", folder.name, message, fix)
     if not _NAME.fullmatch(plain.name):
         message = f'the folder name "{plain.name}" is no agent name: small letters, digits and hyphens, a letter first'
-        return _problem("SF101", plain.name, message, "Rename the folder.")
+        return _problem("SF101", plain.name, message, _renaming(plain.name))
     if root is None:
         root = plain.parent.parent if plain.parent.name == AGENTS else plain.parent
     return _inside(Located(folder=plain, root=root.resolve()))
+
+
+def _renaming(name: str) -> str:
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
+    if not plain:
+        return "Rename the folder."
+    return f'Rename the folder to "{plain}", and write that as "name" of agent.json and "agentId" of the registry.'
 
 
 def _inside(found: Located) -> Located | Problem:

@@ -4,8 +4,10 @@ from stepflow.report.advice import BUG, advice, next_step
 from stepflow.report.annotations import annotation, outcome_annotation, problem_annotations
 from stepflow.report.collect import collect_report
 from stepflow.report.comment import comment_summary, removed_part
+from stepflow.report.diagnostic import Ink, Paper, diagnostics
 from stepflow.report.document import ReportDocument, report_json, report_schema
 from stepflow.report.ending import ReportFacts
+from stepflow.report.explain import explanation, rule_list
 from stepflow.report.graph import (
     FlowGraph,
     GraphEdge,
@@ -21,6 +23,7 @@ from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import cut, harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
+from stepflow.report.problem_document import problems_json, problems_schema
 from stepflow.report.problems import problem_lines, problems_counted
 from stepflow.report.rehearsal import (
     rehearsal_annotations,
@@ -30,6 +33,7 @@ from stepflow.report.rehearsal import (
     rehearsed_lines,
 )
 from stepflow.report.rehearsal_document import rehearsal_json
+from stepflow.report.sarif import sarif_log
 from stepflow.report.story_line import LineKind
 from stepflow.report.summary import job_summary
 from stepflow.report.timeline import Timeline
@@ -42,8 +46,10 @@ __all__ = [
     "FlowGraph",
     "GraphEdge",
     "GraphNode",
+    "Ink",
     "LineKind",
     "LogEntry",
+    "Paper",
     "PathEdge",
     "ReportDocument",
     "ReportFacts",
@@ -55,6 +61,8 @@ __all__ = [
     "comment_summary",
     "cost_words",
     "cut",
+    "diagnostics",
+    "explanation",
     "final_words",
     "flow_graph",
     "folded_traceback",
@@ -73,6 +81,8 @@ __all__ = [
     "problem_annotations",
     "problem_lines",
     "problems_counted",
+    "problems_json",
+    "problems_schema",
     "rehearsal_annotations",
     "rehearsal_json",
     "rehearsal_lines",
@@ -82,5 +92,7 @@ __all__ = [
     "removed_part",
     "report_json",
     "report_schema",
+    "rule_list",
+    "sarif_log",
     "walked_path",
 ]

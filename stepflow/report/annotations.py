@@ -20,15 +20,27 @@ if TYPE_CHECKING:
     from stepflow.domain.report import RunReport
 
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+_PLACE = ("line", "col", "endColumn")
 MESSAGE_LIMIT = 4000
 TITLE_LIMIT = 200
 
 
 def annotation(
-    level: str, message: str, *, file: str | None = None, line: int | None = None, title: str | None = None
+    level: str,
+    message: str,
+    *,
+    file: str | None = None,
+    line: int | None = None,
+    columns: tuple[int | None, int | None] = (None, None),
+    title: str | None = None,
 ) -> str:
-    """One workflow command. `level` is `error`, `warning` or `notice`; with `file` it shows on the diff."""
-    given = {"file": file, "line": str(line) if line else None, "title": cut(title, TITLE_LIMIT) if title else None}
+    """One workflow command. `level` is `error`, `warning` or `notice`; with `file` it shows on the diff.
+
+    `columns` are the first and the last on that line.
+    """
+    place = zip(_PLACE, (line, *columns), strict=True)
+    numbers = {name: str(number) if number else None for name, number in place}
+    given = {"file": file, **numbers, "title": cut(title, TITLE_LIMIT) if title else None}
     properties = ",".join(f"{name}={_property(value)}" for name, value in given.items() if value)
     return f"::{level}{' ' if properties else ''}{properties}::{_data(cut(message, MESSAGE_LIMIT))}"
 
@@ -38,9 +50,10 @@ def problem_annotations(problems: Iterable[Problem]) -> tuple[str, ...]:
     return tuple(
         annotation(
             LEVELS[problem.severity],
-            f"{problem.message}. Fix: {problem.fix}",
+            f"{problem.message}. Fix: {problem.change}",
             file=problem.file,
             line=problem.line,
+            columns=(problem.column, problem.end_column and problem.end_column - 1),
             title=f"{problem.code} {problem.path}".strip(),
         )
         for problem in problems

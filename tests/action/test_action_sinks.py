@@ -15,13 +15,16 @@ from runner_model import lines_of, obeyed_in, outputs_in, unescaped
 from stepflow.action.job import Job
 from stepflow.action.outputs import OUTPUTS, output_file_text, outputs_of
 from stepflow.domain.event import Entry, Noted
-from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.report import RunReport
 from stepflow.domain.words import Outcome
+from stepflow.load import rules
 from stepflow.report import (
     ActionLog,
+    Paper,
     annotation,
     collect_report,
+    diagnostics,
     final_words,
     folded_traceback,
     harmless,
@@ -146,6 +149,12 @@ def test_a_problem_of_a_definition_is_not_obeyed_where_it_is_checked(text: str) 
     assert obeyed(output) == []
     assert len(lines_of(output)) == 3
     assert obeyed(said(*problem_lines((problem,)), *harmless(text).split("\n"))) == []
+    placed = replace(problem, line=1, column=1, end_column=2)
+    found = {text: Inspection(problems=(problem, placed), texts={text: text})}
+    for paper in (Paper(), Paper(width=40)):
+        shown = said(*diagnostics(found, rules(), paper))
+        assert obeyed(shown) == []
+        assert "\x1b" not in shown
 
 
 @PROPERTY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,7 +28,7 @@ def broken(checkout: Path) -> Path:
 
 def test_a_sound_agent_validates_with_exit_0(checkout: Path, capsys) -> None:
     assert main(["validate"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "fixer: 1 note"
+    assert "fixer: 1 note" in capsys.readouterr().out.splitlines()
 
 
 def test_a_broken_agent_shows_all_its_problems_with_lines_and_exit_2(broken: Path, capsys) -> None:
@@ -36,8 +37,11 @@ def test_a_broken_agent_shows_all_its_problems_with_lines_and_exit_2(broken: Pat
     lines = (broken / ".agent/fixer/steps_registry.json").read_text().splitlines()
     target = next(number for number, line in enumerate(lines, 1) if "continuation.gone" in line)
     validator = next(number for number, line in enumerate(lines, 1) if '"nope"' in line)
-    assert f".agent/fixer/steps_registry.json:{target}: error SF343" in out
-    assert f".agent/fixer/steps_registry.json:{validator}: error SF603" in out
+    told = [line for line in out.splitlines() if re.match(r"error\[|\s*-->", line)]
+    told = [line for pair in pairwise(told) if pair[0].startswith("error[") for line in pair]
+    assert [line[:12] for line in told[::2]] == ["error[SF343]", "error[SF603]"]
+    places = [line.split("--> ")[1].rpartition(":")[0] for line in told[1::2]]
+    assert places == [f".agent/fixer/steps_registry.json:{line}" for line in (target, validator)]
     assert "fixer: 2 errors" in out
     assert err == ""
 
@@ -47,13 +51,12 @@ def test_twenty_five_planted_errors_are_told_at_once_each_on_its_line(tmp_path: 
     monkeypatch.chdir(case.build(tmp_path))
     text = Path(".agent/demo/steps_registry.json").read_text()
     assert main(["validate", "demo"]) == 2
-    *told, total = capsys.readouterr().out.splitlines()
-    pattern = r"\.agent/demo/steps_registry\.json:(\d+): error (SF\d{3}) .+ \((/\S*)\)\. Fix: .+\."
-    found = [re.fullmatch(pattern, line) for line in told]
-    assert [match and match[2] for match in found] == [one["code"] for one in case.data["problems"]]
-    for match in filter(None, found):
-        assert what_stands_at(json.loads(text), match[3]) in text.splitlines()[int(match[1]) - 1]
-    assert (len(told), total) == (25, "demo: 25 errors")
+    out = capsys.readouterr().out
+    found = re.findall(r"^error\[(SF\d{3})\]: .+\n +--> \.agent/demo/steps_registry\.json:(\d+):\d+$", out, re.M)
+    assert [code for code, _ in found] == [one["code"] for one in case.data["problems"]]
+    for one, (_, line) in zip(case.data["problems"], found, strict=True):
+        assert what_stands_at(json.loads(text), one["path"]) in text.splitlines()[int(line) - 1]
+    assert out.splitlines()[-2] == "demo: 25 errors"
 
 
 def what_stands_at(document: object, pointer: str) -> str:
@@ -64,9 +67,11 @@ def what_stands_at(document: object, pointer: str) -> str:
     return f'"{key}"' if isinstance(document, dict | list) else json.dumps(document)
 
 
-def test_json_is_a_list_of_problems(broken: Path, capsys) -> None:
+def test_json_has_every_problem_and_how_many_there_are(broken: Path, capsys) -> None:
     assert main(["validate", "--format", "json"]) == 2
-    problems = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
+    problems = document["problems"]
+    assert (document["schema"], document["agents"], document["errors"]) == (1, ["fixer"], 2)
     assert {"SF343", "SF603"} <= {problem["code"] for problem in problems}
     assert all(problem["fix"] and problem["file"].startswith(".agent/fixer/") for problem in problems)
 
@@ -79,7 +84,7 @@ def lines_with_orders(text: str) -> list[str]:
     return [line for line in lines if line.lstrip().startswith("::") or "##[" in line or "\x1b" in line]
 
 
-@pytest.mark.parametrize("form", ["text", "json", "github"])
+@pytest.mark.parametrize("form", ["text", "json", "github", "sarif"])
 def test_a_job_that_validates_obeys_no_text_of_a_definition(checkout: Path, capsys, form: str) -> None:
     path = checkout / ".agent/fixer/steps_registry.json"
     found = json.loads(path.read_text())
@@ -90,7 +95,7 @@ def test_a_job_that_validates_obeys_no_text_of_a_definition(checkout: Path, caps
     assert "forged" in out
     assert lines_with_orders(out) == []
     if form == "json":
-        assert any("##[add-path]" in problem["message"] for problem in json.loads(out))
+        assert any("##[add-path]" in problem["message"] for problem in json.loads(out)["problems"])
 
 
 def test_a_job_that_runs_obeys_no_text_of_a_definition(checkout: Path, capsys) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 
 from stepflow.complete.extract import EXTRACTORS
 from stepflow.domain.problem import Problem
+from stepflow.domain.rule import Example, Rule
 from stepflow.domain.words import INTENTS_OF_KIND, VerdictType
 from stepflow.gate.read import ALIASES
-from stepflow.load import check_arguments, load_agent, validate_agent
+from stepflow.load import check_arguments, load_agent, rules, validate_agent
 from stepflow.load.agent_layout import _MOVES, OLD_VERDICT_TYPES
 from stepflow.load.codes import CODES
 from stepflow.load.published import agent_schema, check_schema, field_notes, gate_schema
@@ -194,6 +195,20 @@ def _rules() -> Iterator[str]:
             if code[2] == digit
         )
         yield f"### {title}\n\n" + _table(("code", "severity", "rule broken", "for example"), rows)
+        yield from (_explained(rule) for rule in rules().values() if rule.code[2] == digit)
+
+
+def _explained(rule: Rule) -> str:
+    """Why a rule matters, and wrong and right, folded: the table above is what most come for."""
+    parts = [f"<details><summary>{rule.code}: {rule.broken}</summary>\n\n{rule.why}\n"]
+    for word, examples in (("Wrong", rule.wrong), ("Right", rule.right)):
+        parts += [_fenced(word, example) for example in examples]
+    return "\n".join([*parts, "</details>\n"])
+
+
+def _fenced(word: str, example: Example) -> str:
+    at = f" at `{example.pointer}`" if example.pointer else ""
+    return f"{word}, `{example.file}`{at}:\n\n```{example.language}\n{example.text}\n```\n"
 
 
 def _example(problem: Problem | None) -> str:

@@ -1,0 +1,89 @@
+"""Agents checked, for the action and for a person at a terminal.
+
+Takes: names or paths, and the repository. Gives: what is wrong with each agent.
+May touch: the agent folders, through `load/`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepflow.domain.problem import Severity
+from stepflow.errors import InputError
+from stepflow.load import find_folders, inspect_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from stepflow.domain.problem import Inspection, Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """The agents that were checked, by the name or path that was given."""
+
+    found: Mapping[str, Inspection]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All problems of all agents."""
+        return tuple(problem for inspection in self.found.values() for problem in inspection.problems)
+
+    @property
+    def failed(self) -> bool:
+        """True when some agent cannot run."""
+        return any(problem.severity is Severity.ERROR for problem in self.problems)
+
+
+def check_agents(
+    names: Sequence[str], root: Path, *, allow_spec_violations: bool = False, allow_custom_verdict: bool = False
+) -> Checked:
+    """The named agents, or all below `.agent`. Raises `InputError` when there is none."""
+    agents = tuple(names) or find_folders(root)
+    if not agents:
+        raise InputError(f"there is no agent under {root / '.agent'}.", hint=_where_else(root))
+    found = {
+        agent: inspect_agent(
+            agent,
+            root=root,
+            allow_spec_violations=allow_spec_violations,
+            allow_custom_verdict=allow_custom_verdict,
+        )
+        for agent in agents
+    }
+    return Checked(found=found)
+
+
+def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Problem, ...]:
+    """The problems with files as seen from a folder above the one that was checked."""
+    way = root.relative_to(top).as_posix()
+    return tuple(problems) if way == "." else tuple(_below(problem, way) for problem in problems)
+
+
+def repository_above(root: Path) -> Path:
+    """The root of the repository that a folder is in; the folder itself when it is in none."""
+    return next((place for place in (root, *root.parents) if (place / ".git").exists()), root)
+
+
+def _below(problem: Problem, way: str) -> Problem:
+    suggestion = problem.suggestion
+    if suggestion is not None:
+        edits = tuple(replace(edit, file=f"{way}/{edit.file}") for edit in suggestion.edits)
+        suggestion = replace(suggestion, edits=edits)
+    return replace(problem, file=f"{way}/{problem.file}", suggestion=suggestion)
+
+
+def _where_else(root: Path) -> str:
+    """What to do, by what is there."""
+    if (root / "agent.json").is_file():
+        return "You stand in an agent's folder: `stepflow validate .` checks it."
+    if root.name == ".agent" or root.parent.name == ".agent":
+        return "Stand in the folder above `.agent`."
+    above = next((place for place in root.parents if find_folders(place)), None)
+    if above is not None:
+        return f"There are agents in {above}: stand there."
+    if (root / ".agents").is_dir():
+        return 'Rename the folder ".agents" to ".agent".'
+    return "Stand in the repository that holds them; an agent is a folder `.agent/<name>/` with an agent.json."

@@ -1,0 +1,260 @@
+"""`stepflow validate` and `explain` as people and programs read them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from stepflow.cli import main
+from stepflow.cli.ink import coloured, paper_for
+from stepflow.load.codes import CODES
+from stepflow.report import problems_schema
+from tests.checkout import git
+
+GOLDEN = Path(__file__).parent / "golden"
+REGISTRY = ".agent/fixer/steps_registry.json"
+
+
+@pytest.fixture
+def misspelt(checkout: Path) -> Path:
+    """A target that is misspelt, in a file as its author formatted it, and a variable in a prompt."""
+    path = checkout / REGISTRY
+    path.write_text(path.read_text().replace('"target": "continuation.issue"', '"target": "continuation.isue"', 1))
+    prompt = checkout / ".agent/fixer/prompts/steps/initial/issue/f_default.md"
+    prompt.write_text(prompt.read_text() + "\n\n課題 {uv-isue}\n", encoding="utf-8")
+    return checkout
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
+    assert main(["validate", *words]) == code
+    return capsys.readouterr().out
+
+
+def test_a_problem_is_shown_where_it_is_with_its_reason_and_what_to_write(misspelt: Path, capsys) -> None:
+    expected = (GOLDEN / "validate.txt").read_text(encoding="utf-8")
+    out = told(capsys)
+    if os.environ.get("STEPFLOW_ACCEPT"):
+        (GOLDEN / "validate.txt").write_text(out, encoding="utf-8")
+    assert out == expected
+
+
+def test_the_mark_stands_under_wide_characters_too(misspelt: Path, capsys) -> None:
+    lines = told(capsys).splitlines()
+    at = next(number for number, line in enumerate(lines) if "課題 {uv-isue}" in line)
+    # Each of the two characters before it takes two cells.
+    assert lines[at + 1].index("^") == lines[at].index("{uv") + 2
+    assert lines[at + 1].count("^") == len("{uv-isue}")
+
+
+def test_a_terminal_of_eighty_columns_gets_no_longer_line_and_colours(misspelt: Path) -> None:
+    out = on_terminal(["validate"], columns=80)
+    assert "\x1b[1;31merror[SF343]\x1b[0m" in out
+    plain = [strip(line) for line in out.splitlines()]
+    assert max(len(line) for line in plain if "-->" not in line) <= 80
+    assert any(line.startswith("  step") or line.startswith("  ") for line in plain)
+
+
+@pytest.mark.whole
+def test_no_color_is_honoured_on_a_terminal(misspelt: Path) -> None:
+    assert "\x1b" not in on_terminal(["validate"], columns=80, NO_COLOR="1")
+
+
+def on_terminal(words: list[str], *, columns: int, **environ: str) -> str:
+    """What a program prints whose output is a terminal."""
+    ours, theirs = pty.openpty()
+    variables = {"PATH": os.environ["PATH"], "TERM": "xterm", "COLUMNS": str(columns), **environ}
+    done = subprocess.Popen([sys.executable, "-m", "stepflow", *words], stdout=theirs, stderr=theirs, env=variables)
+    os.close(theirs)
+    read = bytearray()
+    while part := _read(ours):
+        read += part
+    os.close(ours)
+    assert done.wait() == 2
+    return read.decode().replace("\r\n", "\n")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux tells so that the other end was closed
+        return b""
+
+
+def strip(line: str) -> str:
+    import re
+
+    return re.sub(r"\x1b\[[0-9;]*m", "", line)
+
+
+def test_colours_follow_the_terminal_and_what_the_environment_says() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    piped = io.StringIO()
+    assert paper_for(piped, {}).width is None
+    assert not coloured(piped, {})
+    assert coloured(piped, {"FORCE_COLOR": "1"})
+    assert coloured(Terminal(), {"TERM": "xterm"})
+    assert not coloured(Terminal(), {"TERM": "dumb"})
+    assert not coloured(Terminal(), {"TERM": "xterm", "NO_COLOR": "1"})
+
+
+def test_json_fits_its_published_schema_and_its_edits_mend_the_file(misspelt: Path, capsys) -> None:
+    document = json.loads(told(capsys, "--format", "json"))
+    jsonschema.validate(document, problems_schema())
+    problem = next(one for one in document["problems"] if one["code"] == "SF343")
+    (edit,) = problem["suggestion"]["edits"]
+    region = edit["region"]
+    assert region["line"] == region["end_line"] == problem["line"]
+    lines = (misspelt / edit["file"]).read_text().split("\n")
+    line = lines[region["line"] - 1]
+    lines[region["line"] - 1] = line[: region["column"] - 1] + edit["text"] + line[region["end_column"] - 1 :]
+    (misspelt / edit["file"]).write_text("\n".join(lines))
+    left = json.loads(told(capsys, "--format", "json", code=0))
+    assert "SF343" not in {one["code"] for one in left["problems"]}
+
+
+def test_the_schema_of_the_problems_is_the_golden_one(capsys) -> None:
+    assert main(["schema", "problems"]) == 0
+    assert capsys.readouterr().out == (GOLDEN / "problems.schema.json").read_text(encoding="utf-8")
+
+
+def test_github_marks_the_columns(misspelt: Path, capsys) -> None:
+    (line,) = [line for line in told(capsys, "--format", "github").splitlines() if "SF343" in line]
+    row = next(text for text in (misspelt / REGISTRY).read_text().split("\n") if "continuation.isue" in text)
+    value = '"continuation.isue"'
+    begin = row.index(value)
+    assert f",col={begin + 1},endColumn={begin + len(value)}," in line
+    assert line.endswith('Fix: Write "target": "continuation.issue".')
+
+
+@pytest.mark.parametrize("form", ["github", "sarif"])
+def test_below_the_root_of_a_repository_files_are_named_from_its_root(
+    misspelt: Path, tmp_path: Path, form: str, monkeypatch, capsys
+) -> None:
+    above = tmp_path / "above"
+    git("init", "--quiet", str(above), cwd=tmp_path)
+    (misspelt / ".agent").rename(above / ".agent")
+    (above / "tools").mkdir()
+    (above / ".agent").rename(above / "tools/.agent")
+    monkeypatch.chdir(above / "tools")
+    assert f"tools/{REGISTRY}" in told(capsys, "--format", form)
+
+
+# explain
+
+
+def test_explain_gives_reason_and_example(capsys) -> None:
+    assert main(["explain", "sf343"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("error[SF343]: target does not exist or is a section\n")
+    assert "Wrong, in steps_registry.json, /steps/initial.issue/transitions/next:" in out
+    assert '    { "target": "continuation.issue" }' in out
+
+
+def test_explain_alone_lists_every_code(capsys) -> None:
+    assert main(["explain"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[: len(CODES)]] == list(CODES)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("SF344x", "Did you mean SF344?"),
+        ("SF352", "Did you mean SF350 or SF351"),
+        ("SF999", "lists all"),
+        ("hello", "lists all"),
+    ],
+)
+def test_a_code_that_does_not_exist_gets_a_hint(word: str, hint: str, capsys) -> None:
+    assert main(["explain", word]) == 2
+    assert hint in capsys.readouterr().err
+
+
+# What goes wrong before an agent is found
+
+
+def folders(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).mkdir(parents=True, exist_ok=True)
+
+
+def error_of(capsys, *words: str) -> str:
+    assert main(["validate", *words]) == 2
+    done = capsys.readouterr()
+    return done.err + done.out
+
+
+def test_in_a_folder_of_the_repository_the_one_above_is_named(checkout: Path, monkeypatch, capsys) -> None:
+    folders(checkout, "src/deep")
+    monkeypatch.chdir(checkout / "src/deep")
+    assert f"There are agents in {checkout}: stand there." in error_of(capsys)
+
+
+@pytest.mark.parametrize(
+    ("place", "hint"),
+    [
+        (".agent/fixer", "stepflow validate ."),
+        (".agent/fixer/prompts", "There are agents in"),
+        (".agent", "above `.agent`"),
+    ],
+)
+def test_inside_an_agent_a_way_out_is_named(place: str, hint: str, checkout: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(checkout / place)
+    assert hint in error_of(capsys)
+
+
+def test_a_folder_with_another_name_is_recognised(tmp_path: Path, monkeypatch, capsys) -> None:
+    folders(tmp_path, ".agents/fixer")
+    monkeypatch.chdir(tmp_path)
+    assert 'Rename the folder ".agents" to ".agent".' in error_of(capsys)
+
+
+def test_an_agent_that_is_misspelt_is_recognised(checkout: Path, capsys) -> None:
+    assert 'there is no agent "fixr" (did you mean "fixer"?)' in error_of(capsys, "fixr")
+
+
+@pytest.mark.parametrize("there", ["agents.json", "agent.jsonc", "Agent.json", "agent.yaml"])
+def test_an_agent_file_with_another_name_is_named(there: str, checkout: Path, capsys) -> None:
+    (checkout / ".agent/fixer/agent.json").rename(checkout / ".agent/fixer" / there)
+    out = error_of(capsys)
+    assert f'the agent definition "agent.json" does not exist; there is "{there}"' in out
+
+
+def test_a_folder_name_with_capitals_and_underscores_gets_one_that_fits(checkout: Path, capsys) -> None:
+    (checkout / ".agent/fixer").rename(checkout / ".agent/Issue_Fixer")
+    assert 'Rename the folder to "issue-fixer"' in error_of(capsys)
+
+
+def test_yaml_in_a_json_file_is_recognised(checkout: Path, capsys) -> None:
+    (checkout / REGISTRY).write_text("agentId: fixer\nversion: 1.0.0\nsteps:\n  initial.issue: {}\n")
+    assert "Write the file as JSON: it looks like YAML" in error_of(capsys)
+
+
+def test_a_byte_order_mark_and_tabs_are_no_problem_and_move_no_column(misspelt: Path, capsys) -> None:
+    path = misspelt / REGISTRY
+    path.write_text("\ufeff" + path.read_text().replace("  ", "\t"), encoding="utf-8")
+    out = told(capsys)
+    lines = out.splitlines()
+    at = next(number for number, line in enumerate(lines) if '"continuation.isue"' in line and "|" in line)
+    assert lines[at + 1].index("^") == lines[at].index('"continuation.isue"')
+
+
+def test_no_file_outside_the_agent_is_shown(checkout: Path, capsys) -> None:
+    (checkout / "secret.json").write_text('{"key": "s3cret"')
+    agent = checkout / ".agent/fixer/agent.json"
+    agent.unlink()
+    agent.symlink_to(checkout / "secret.json")
+    out = error_of(capsys)
+    assert "SF109" in out
+    assert "s3cret" not in out
