@@ -129,7 +129,31 @@ def test_every_yaml_block_of_the_readme_is_checked() -> None:
         "rehearse workflow",
         f"{AGENT}scenarios/leaves-a-note.yaml",
         "validate workflow",
+        "code scanning",
     ]
+
+
+def test_the_steps_for_code_scanning_are_clean_and_their_command_makes_what_they_upload(tmp_path: Path) -> None:
+    whole = yaml.safe_load(named_block("validate workflow"))
+    job = whole["jobs"]["agents"]
+    run, upload = steps = yaml.safe_load(named_block("code scanning"))
+    job["permissions"]["security-events"] = "write"
+    job["steps"] = [job["steps"][0], *steps]
+    file = tmp_path / ".github/workflows/agents.yml"
+    file.parent.mkdir(parents=True)
+    # PyYAML reads the key `on` as true.
+    told = yaml.safe_dump({"on": whole.pop(True), **whole}, sort_keys=False)
+    pinned = re.sub(r"(@[0-9a-f]{40})$", r"\1 # pinned", told, flags=re.M)
+    file.write_text(pinned, encoding="utf-8")
+    for words in (("actionlint",), ("zizmor", "--offline", "--quiet", "--no-progress")):
+        checked = subprocess.run([BIN / words[0], *words[1:], file], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+    command, _, target = run["run"].partition(" > ")
+    assert upload["with"]["sarif_file"] == target
+    write_agent(tmp_path)
+    words = shlex.split(command)[shlex.split(command).index("stepflow") :]
+    done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, json.loads(done.stdout)["version"]) == (0, "2.1.0")
 
 
 # The agent to paste

@@ -1,0 +1,114 @@
+"""SARIF: the official schema, what GitHub reads of it, and fixes that mend."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import jsonschema
+import pytest
+
+from stepflow.domain.problem import Severity
+from stepflow.load import inspect_agent, rules
+from stepflow.load.codes import CODES
+from stepflow.report import sarif_log
+from tests.load.load_cases import cases
+
+#: Ships the schema of the OASIS standard, as schemastore.org publishes it.
+PACKAGE = "@microsoft/jest-sarif@1.0.0-beta.0"
+SCHEMA = "package/lib/schemas/sarif-2.1.0-rtm.5.json"
+ARGUED = [case for case in cases("invalid") if "arguments" not in case.data]
+
+
+def log_of(name: str, root: Path) -> dict:
+    case = next(case for case in ARGUED if case.name == name)
+    found = inspect_agent(case.agent, root=case.build(root), **case.options)
+    return sarif_log(found.problems, rules(), version="0.1.0")
+
+
+def test_every_rule_has_what_github_shows_of_it(tmp_path: Path) -> None:
+    (run,) = log_of("target-missing", tmp_path)["runs"]
+    told = run["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in told] == list(CODES)
+    for rule in told:
+        assert rule["shortDescription"]["text"]
+        assert rule["fullDescription"]["text"].endswith(".")
+        assert "Wrong" in rule["help"]["text"]
+        assert "```" in rule["help"]["markdown"]
+        assert rule["defaultConfiguration"]["level"] in ("error", "warning", "note")
+        assert rule["properties"]["problem.severity"] in ("error", "warning", "recommendation")
+
+
+def test_results_have_rule_place_and_a_fingerprint_that_no_other_line_changes(tmp_path: Path) -> None:
+    (run,) = log_of("target-missing", tmp_path / "a")["runs"]
+    result = run["results"][0]
+    assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "SF343"
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": ".agent/demo/steps_registry.json", "uriBaseId": "%SRCROOT%"}
+    line = (tmp_path / "a/.agent/demo/steps_registry.json").read_text().split("\n")[place["region"]["startLine"] - 1]
+    meant = line[place["region"]["startColumn"] - 1 : place["region"]["endColumn"] - 1]
+    assert meant == '"continuation.isue"'
+    prints = [one["partialFingerprints"]["stepflow/v1"] for one in run["results"]]
+    assert len(set(prints)) == len(prints)
+    (again,) = log_of("target-missing", tmp_path / "b")["runs"]
+    assert [one["partialFingerprints"]["stepflow/v1"] for one in again["results"]] == prints
+
+
+def test_making_the_replacements_of_a_fix_mends_the_problem(tmp_path: Path) -> None:
+    (run,) = log_of("target-missing", tmp_path)["runs"]
+    (change,) = run["results"][0]["fixes"][0]["artifactChanges"]
+    file = tmp_path / unquote(change["artifactLocation"]["uri"])
+    lines = file.read_text().split("\n")
+    (replacement,) = change["replacements"]
+    region = replacement["deletedRegion"]
+    line = lines[region["startLine"] - 1]
+    new = replacement["insertedContent"]["text"]
+    lines[region["startLine"] - 1] = line[: region["startColumn"] - 1] + new + line[region["endColumn"] - 1 :]
+    file.write_text("\n".join(lines))
+    left = inspect_agent("demo", root=tmp_path).problems
+    assert "continuation.isue" not in "".join(problem.message for problem in left)
+
+
+def test_a_problem_without_a_line_is_shown_on_the_first(tmp_path: Path) -> None:
+    (run,) = log_of("unknown-agent", tmp_path)["runs"]
+    assert [one["locations"][0]["physicalLocation"]["region"] for one in run["results"]] == [{"startLine": 1}]
+
+
+def test_a_file_name_of_any_script_becomes_a_uri(tmp_path: Path) -> None:
+    case = next(case for case in ARGUED if case.name == "target-missing")
+    found = inspect_agent(case.agent, root=case.build(tmp_path), **case.options)
+    problem = replace(found.problems[0], file=".agent/demo/手 順 %.md", severity=Severity.NOTE)
+    (run,) = sarif_log([problem], rules(), version="0")["runs"]
+    uri = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert uri.isascii()
+    assert " " not in uri
+    assert unquote(uri) == ".agent/demo/手 順 %.md"
+    assert run["results"][0]["level"] == "note"
+
+
+@pytest.mark.npm
+@pytest.mark.timeout(200)
+@pytest.mark.skipif(not os.environ.get("STEPFLOW_NPM_TESTS"), reason="needs npm: set STEPFLOW_NPM_TESTS=1")
+def test_every_log_of_the_corpus_fits_the_official_schema(tmp_path: Path) -> None:
+    npm = shutil.which("npm")
+    if not npm:
+        pytest.skip("npm is not installed")
+    subprocess.run([npm, "pack", "--silent", PACKAGE], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    (packed,) = tmp_path.glob("*.tgz")
+    with tarfile.open(packed) as archive:
+        member = archive.extractfile(SCHEMA)
+        assert member is not None
+        schema = json.load(member)
+    validator = jsonschema.Draft4Validator(schema, format_checker=jsonschema.Draft4Validator.FORMAT_CHECKER)
+    results = 0
+    for case in ARGUED:
+        log = log_of(case.name, tmp_path / case.name)
+        assert [error.message for error in validator.iter_errors(log)] == []
+        results += len(log["runs"][0]["results"])
+    assert results > 200
