@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from stepflow.boundary.plan import Plan
     from stepflow.boundary.writer import Pusher, Writer
+    from stepflow.domain.spent import Spent
 
 #: What is left out after a forbidden pull request: nothing may look finished.
 _NEEDS_PULL_REQUEST = (EffectKind.CREATE_RELEASE, EffectKind.CLOSE_ISSUE)
@@ -31,12 +32,14 @@ _SETTLED = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
 @dataclass(frozen=True, kw_only=True)
 class ApplyResult:
     """What became of a plan. `outcome` is completed, boundary_failed or refused; `receipts` has one per planned
-    effect, with status `planned` where it was not reached; `issue_state` is what the read-back found."""
+    effect, with status `planned` where it was not reached; `issue_state` is what the read-back found; `spent` is what
+    all runs on the issue have cost, None when nobody looked."""
 
     outcome: Outcome
     reason: str = ""
     receipts: tuple[Receipt, ...] = ()
     issue_state: str | None = None
+    spent: Spent | None = None
 
     def receipt(self, kind: EffectKind) -> Receipt | None:
         """The receipt of an effect that was written."""
@@ -135,7 +138,9 @@ class _Application:
         """The result, with a receipt for every planned effect."""
         planned = {effect.kind: Receipt(kind=effect.kind, status=EffectStatus.PLANNED) for effect in self._plan.effects}
         receipts = tuple(self._receipts.get(kind, receipt) for kind, receipt in planned.items())
-        return ApplyResult(outcome=outcome, reason=reason, receipts=receipts, issue_state=issue_state)
+        before = self._effects.spent_before
+        spent = None if before is None else before + self._plan.cost
+        return ApplyResult(outcome=outcome, reason=reason, receipts=receipts, issue_state=issue_state, spent=spent)
 
     @property
     def _forbidden(self) -> bool:

@@ -10,27 +10,39 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepflow.domain.spent import Spent
+
 if TYPE_CHECKING:
     from stepflow.boundary.writer import Account, Comment
 
 NO_COMMIT = "none"
 _MARKER = re.compile(
     r"<!-- stepflow run=(?P<run>\S+) agent=(?P<agent>\S+) issue=(?P<issue>\d+) "
-    r"commit=(?P<commit>[0-9a-f]{40,64}|none) -->"
+    r"commit=(?P<commit>[0-9a-f]{40,64}|none)"
+    r"(?: cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?))? -->"
 )
+_NOTHING = Spent()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Marker:
-    """What a comment of ours says about itself. `commit` is the tip that we pushed last, `none` if we never did."""
+    """What a comment of ours says about itself. `commit` is the tip that we pushed last, `none` if we never did;
+    `before` is what the agent's earlier runs on the issue cost, `cost` that and this run together."""
 
     run: str
     agent: str
     issue: int
     commit: str = NO_COMMIT
+    cost: Spent = _NOTHING
+    before: Spent = _NOTHING
 
     def __str__(self) -> str:
-        return f"<!-- stepflow run={self.run} agent={self.agent} issue={self.issue} commit={self.commit} -->"
+        words = f"run={self.run} agent={self.agent} issue={self.issue} commit={self.commit}"
+        return f"<!-- stepflow {words} cost={_figure(self.cost)} before={_figure(self.before)} -->"
+
+    def without(self, run: str) -> Spent:
+        """What other runs than this one have cost: a run that goes on does not count its beginning twice."""
+        return self.before if self.run == marker_word(run) else self.cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +68,43 @@ def find_own_comment(comments: tuple[Comment, ...], viewer: Account, *, agent: s
     return None
 
 
+def spent_on_issue(comments: tuple[Comment, ...], viewer: Account, *, issue: int, run: str) -> Spent:
+    """What all other runs on the issue have cost, by our own newest comment of each agent."""
+    newest: dict[str, Spent] = {}
+    for comment in comments:
+        marker = read_marker(comment.body) if comment.author_id == viewer.id else None
+        if marker and marker.issue == issue:
+            newest[marker.agent] = marker.without(run)
+    return sum(newest.values(), _NOTHING)
+
+
+def make_marker(own: OwnComment | None, *, run: str, agent: str, issue: int, commit: str, cost: Spent) -> Marker:
+    """The marker of a run's comment, which takes the place of `own`; without a `commit` that of `own` stays."""
+    before = own.marker.without(run) if own else _NOTHING
+    return Marker(
+        run=marker_word(run),
+        agent=marker_word(agent),
+        issue=issue,
+        commit=commit or (own.marker.commit if own else NO_COMMIT),
+        cost=before + cost,
+        before=before,
+    )
+
+
 def read_marker(body: str) -> Marker | None:
     """The last marker in a text."""
     found = list(_MARKER.finditer(body))
     if not found:
         return None
     last = found[-1]
-    return Marker(run=last["run"], agent=last["agent"], issue=int(last["issue"]), commit=last["commit"])
+    return Marker(
+        run=last["run"],
+        agent=last["agent"],
+        issue=int(last["issue"]),
+        commit=last["commit"],
+        cost=_spent(last["cost"]),
+        before=_spent(last["before"]),
+    )
 
 
 def without_marker(body: str) -> str:
@@ -78,3 +120,12 @@ def marked(text: str, marker: Marker) -> str:
 def marker_word(text: str) -> str:
     """A name as one word of a marker."""
     return re.sub(r"[^\w.-]+|--+", "-", text, flags=re.ASCII)
+
+
+def _figure(spent: Spent) -> str:
+    return f"{spent.usd:.6f}{'+' if spent.at_least else ''}"
+
+
+def _spent(figure: str | None) -> Spent:
+    """Comments of older versions tell no cost."""
+    return Spent(usd=float(figure.rstrip("+")), at_least=figure.endswith("+")) if figure else _NOTHING

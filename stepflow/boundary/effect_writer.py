@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.boundary import github_effects
-from stepflow.boundary.comment import NO_COMMIT, Marker, OwnComment, find_own_comment, marked, marker_word
+from stepflow.boundary.comment import OwnComment, find_own_comment, make_marker, marked, spent_on_issue
 from stepflow.boundary.comment_write import write_comment
 from stepflow.boundary.say import branch_lines, compare_url, edited_lines, pull_request_lines
 from stepflow.domain.effect import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from stepflow.boundary.patience import Patience
     from stepflow.boundary.plan import Plan
     from stepflow.boundary.writer import Pusher, Writer
+    from stepflow.domain.spent import Spent
 
 
 class EffectWriter:
@@ -49,6 +50,8 @@ class EffectWriter:
     ) -> None:
         self._plan, self._writer, self._pusher, self._receipts = plan, writer, pusher, receipts
         self._patience = patience
+        #: What other runs on the issue have cost, known when our comment was looked for.
+        self.spent_before: Spent | None = None
 
     def write(self, effect: Effect) -> Receipt:  # noqa: PLR0911 - one return per effect is the table
         """Write one effect. Raises `BoundaryError`, and `Refused` when the commits may not leave."""
@@ -96,10 +99,8 @@ class EffectWriter:
 
     def _post_comment(self, effect: PostComment) -> Receipt:
         own, pushed = self._own_comment(), self._receipts.get(EffectKind.PUSH_BRANCH)
-        commit = pushed.commit if pushed else own.marker.commit if own else NO_COMMIT
-        marker = Marker(
-            run=marker_word(self._plan.run_id), agent=marker_word(self._plan.agent), issue=self.issue, commit=commit
-        )
+        plan, commit = self._plan, pushed.commit if pushed else ""
+        marker = make_marker(own, run=plan.run_id, agent=plan.agent, issue=self.issue, commit=commit, cost=plan.cost)
         body = marked("\n\n".join((effect.body, *self._lines())), marker)
         written = write_comment(self._writer, self._patience, self.issue, body, own=own, marker=marker)
         detail = "updated" if own else "posted"
@@ -120,6 +121,7 @@ class EffectWriter:
         if self._plan.issue is None:
             return None
         comments, viewer = self._writer.comments(self.issue), self._writer.viewer()
+        self.spent_before = spent_on_issue(comments, viewer, issue=self.issue, run=self._plan.run_id)
         return find_own_comment(comments, viewer, agent=self._plan.agent, issue=self.issue)
 
     @property

@@ -1,7 +1,7 @@
 """Reads GitHub before a run: an issue, what was said about it, what somebody may do.
 
 Takes: the API's address, the repository, a token that can read, or none for a public repository. Gives: typed answers.
-May touch: the GitHub API, with GET requests alone. The workflow's own token never comes here (boundary.md).
+May touch: the GitHub API, only to read. The workflow's own token never comes here (boundary.md).
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from urllib.parse import quote
 
 import github
 
-from stepflow.boundary.comment import read_marker
+from stepflow.boundary.comment import read_marker, spent_on_issue
 from stepflow.boundary.github_errors import reading, write_failed
 from stepflow.boundary.github_requests import GitHubRequests
 from stepflow.boundary.patience import Patience
+from stepflow.boundary.writer import Account, Comment
 from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Permission
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
     from github.IssueComment import IssueComment
     from github.Repository import Repository
 
+    from stepflow.domain.spent import Spent
+
 NOT_FOUND = 404
+#: The author of what a deleted account wrote.
+NOBODY = 0
+_WHO_AM_I = "query { viewer { databaseId login } }"
 _HINTS = {
     401: "The token is not accepted: check `read-token`.",
     403: "The token lacks a permission: to read it needs `issues: read` (and `metadata: read`).",
@@ -90,6 +96,12 @@ class GitHubReader:
         )
 
     @reading
+    def spent(self, number: int, *, run: str) -> Spent:
+        """What all other runs on the issue have cost, as far as this token's own account wrote their comments."""
+        comments = comments_of(self._repository, number)
+        return spent_on_issue(comments, viewer_of(self._api), issue=number, run=run)
+
+    @reading
     def labels(self) -> tuple[str, ...]:
         """The names of all labels that the repository has."""
         return tuple(label.name for label in self._repository.get_labels())
@@ -111,6 +123,24 @@ class GitHubReader:
     @property
     def _repository(self) -> Repository:
         return self._api.repository
+
+
+def viewer_of(api: GitHubRequests) -> Account:
+    """Whose token this is; `GET /user` answers 403 to the tokens of jobs and Apps."""
+    _, data = api.graphql_query(_WHO_AM_I, {})
+    viewer = data["data"]["viewer"]
+    return Account(id=int(viewer["databaseId"]), login=str(viewer["login"]))
+
+
+def comments_of(repository: Repository, number: int) -> tuple[Comment, ...]:
+    """All comments of an issue, oldest first."""
+    return tuple(comment_of(comment) for comment in repository.get_issue(number).get_comments())
+
+
+def comment_of(comment: IssueComment) -> Comment:
+    """One comment."""
+    author = comment.user.id if comment.user else NOBODY
+    return Comment(id=comment.id, author_id=author, body=comment.body or "", url=comment.html_url)
 
 
 def permission_of(api: GitHubRequests, repository_url: str, login: str) -> str:

@@ -10,22 +10,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from stepflow.boundary.github_errors import reading, translated, write_failed
-from stepflow.boundary.github_reader import permission_of
+from stepflow.boundary.github_reader import NOBODY, comment_of, comments_of, permission_of, viewer_of
 from stepflow.boundary.github_requests import GitHubRequests
 from stepflow.boundary.patience import Patience
 from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release, WriteFailed
 from stepflow.domain.redact import Redactor
 
 if TYPE_CHECKING:
-    from github.IssueComment import IssueComment
     from github.NamedUser import NamedUser
     from github.Organization import Organization
     from github.Repository import Repository
-
-#: The author of what a deleted account wrote.
-NOBODY = 0
-#: `GET /user` answers 403 to the tokens of jobs and Apps.
-_WHO_AM_I = "query { viewer { databaseId login } }"
 
 
 class GitHubWriter:
@@ -54,9 +48,7 @@ class GitHubWriter:
     def viewer(self) -> Account:
         """Whose token this is; asked once."""
         if self._viewer is None:
-            _, data = self._api.graphql_query(_WHO_AM_I, {})
-            viewer = data["data"]["viewer"]
-            self._viewer = Account(id=int(viewer["databaseId"]), login=str(viewer["login"]))
+            self._viewer = viewer_of(self._api)
         return self._viewer
 
     @reading
@@ -89,12 +81,12 @@ class GitHubWriter:
     @reading
     def comments(self, number: int) -> tuple[Comment, ...]:
         """All comments of an issue, oldest first."""
-        return tuple(_comment(comment) for comment in self._repository.get_issue(number).get_comments())
+        return comments_of(self._repository, number)
 
     @translated
     def create_comment(self, number: int, body: str) -> Comment:
         """A new comment."""
-        return _comment(self._repository.get_issue(number).create_comment(body))
+        return comment_of(self._repository.get_issue(number).create_comment(body))
 
     @translated
     def update_comment(self, comment_id: int, body: str) -> Comment:
@@ -167,10 +159,6 @@ class GitHubWriter:
     @property
     def _repository(self) -> Repository:
         return self._api.repository
-
-
-def _comment(comment: IssueComment) -> Comment:
-    return Comment(id=comment.id, author_id=_author(comment.user), body=comment.body, url=comment.html_url)
 
 
 def _author(user: NamedUser | Organization | None) -> int:

@@ -7,7 +7,7 @@ May touch: nothing (boundary.md "Plan, then apply"). Repository, issue and base 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.asked import read_asked
@@ -15,6 +15,7 @@ from stepflow.boundary.outlet import Outlet
 from stepflow.boundary.planner import Planner
 from stepflow.domain.effect import CloseIssue, Effect, PushBranch
 from stepflow.domain.redact import Redactor
+from stepflow.domain.spent import Spent
 from stepflow.domain.words import Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Plan:
 
     `base` is empty when the default branch is meant. `expects` is the state in which the issue must be found after
     the last effect; None when any will do. `reads_back`: the state is read at all (verdict type `poll:state`).
-    A plan with a `refusal` has no effects.
+    `cost` is what this run has cost, all its parts together. A plan with a `refusal` has no effects.
     """
 
     run_id: str
@@ -47,6 +48,7 @@ class Plan:
     refusal: str | None = None
     expects: str | None = None
     reads_back: bool = False
+    cost: Spent = field(default_factory=Spent)
 
 
 def plan_effects(
@@ -59,6 +61,7 @@ def plan_effects(
     removed: str = "",
     commits: CommitsInfo | None,
     redactor: Redactor | None = None,
+    cost: Spent | None = None,
 ) -> Plan:
     """The effects of one completed run; none unless a closure step closed it.
 
@@ -66,7 +69,14 @@ def plan_effects(
     taken out of the issue's text, below a comment of the answer.
     """
     outlet = Outlet(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
-    plan = Plan(run_id=facts.run_id, agent=agent.name, settings=settings, outlet=outlet, issue=facts.issue)
+    plan = Plan(
+        run_id=facts.run_id,
+        agent=agent.name,
+        settings=settings,
+        outlet=outlet,
+        issue=facts.issue,
+        cost=cost or Spent(),
+    )
     step = agent.steps.get(result.step_id)
     if result.outcome is not Outcome.COMPLETED or step is None or step.kind is not StepKind.CLOSURE:
         return plan

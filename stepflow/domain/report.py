@@ -71,7 +71,8 @@ class ValidatorRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """Everything about one run (flow.md §11). `cost_usd` is None when a price is unknown; `seconds` is wall time."""
+    """Everything about one run (flow.md §11). `cost_usd` is None when a price is unknown; `seconds` is wall time;
+    `issue_cost` tells what all runs on the issue have cost, where that has a budget."""
 
     run_id: str
     outcome: Outcome
@@ -103,6 +104,7 @@ class RunReport:
     canaries: Mapping[str, str] = field(default_factory=dict)
     removed_text: RemovedText = field(default_factory=RemovedText)
     failure_report: str | None = None
+    issue_cost: str = ""
     run_folder: str = ""
     host_run_folder: str = ""
 

@@ -38,7 +38,8 @@ class StartedBy:
 class Limits:
     """The caller's limits; None means none (flow.md §10). `deadline` is in seconds since the epoch, `usd` in dollars.
 
-    `visits` bounds how often one step may be begun in a run, `turns` the model turns of one iteration.
+    `visits` bounds how often one step may be begun in a run, `turns` the model turns of one iteration. `spent_before`
+    is what other runs on the issue have cost when `usd` is what they left of `budget-usd-per-issue`, else None.
     """
 
     iterations: int
@@ -47,6 +48,7 @@ class Limits:
     tokens: int | None = None
     usd: float | None = None
     deadline: float | None = None
+    spent_before: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,9 +30,15 @@ def _spent(state: RunState, limits: Limits, now: float) -> Stop | None:
         used = f"{state.usage.total} of {limits.tokens} tokens are used (input budget-tokens)"
         return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
     if limits.usd is not None and state.cost_usd >= limits.usd:
-        used = f"{state.cost_usd:.4f} of {limits.usd:g} USD are spent (input budget-usd)"
-        return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
+        return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=_dollars(state.cost_usd, limits.usd, limits.spent_before))
     return None
+
+
+def _dollars(cost: float, limit: float, before: float | None) -> str:
+    if before is None:
+        return f"{cost:.4f} of {limit:g} USD are spent (input budget-usd)"
+    whole = f"{before + cost:.4f} of {before + limit:g} USD are spent by all runs on this issue"
+    return f"{whole}, {cost:.4f} of it by this one (input budget-usd-per-issue)"
 
 
 def _iterations_left(state: RunState, limits: Limits, next_step: str) -> Stop | None:

@@ -81,6 +81,7 @@ def collect_report(
         canaries=_canaries(last_of(events, CanariesTried)),
         removed_text=_removed_text(last_of(events, TextRemoved)),
         failure_report=_failure_report(events),
+        issue_cost=_issue_cost(events),
     )
 
 
@@ -215,3 +216,9 @@ def _failure_report(events: Sequence[Event]) -> str | None:
     """What was told of the failure that stands: a run that was resumed takes the failure before it back."""
     last = next((event for event in reversed(events) if isinstance(event, FailureReported | RunResumed)), None)
     return (last.url or last.detail) if isinstance(last, FailureReported) else None
+
+
+def _issue_cost(events: Iterable[Event]) -> str:
+    """The latest word on what all runs on the issue have cost."""
+    told = [event.data.get("issue_cost") for event in events if isinstance(event, Noted)]
+    return next((text for text in reversed(told) if isinstance(text, str)), "")

@@ -144,6 +144,7 @@ class ReportDocument(_Part):
     canaries: dict[str, str]
     removed_text: RemovedTextDocument
     failure_report: str | None
+    issue_cost: str
     run_folder: str
     host_run_folder: str
 

@@ -74,7 +74,8 @@ def headline(report: RunReport) -> str:
     known = [f"code {code(report.code)}"] if report.code else []
     validated = "validated" if report.validated else "not validated"
     # What never began has no figures: a skipped event, definitions that were only checked.
-    told = [validated, *figures(report)] if report.run_id or report.history else []
+    cost = [report.issue_cost] if report.issue_cost else []
+    told = [validated, *figures(report), *cost] if report.run_id or report.history else []
     facts = [*verdict, *known, *told]
     return "\n\n".join([*lines, " · ".join(facts)] if facts else lines)
 

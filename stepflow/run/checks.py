@@ -97,7 +97,6 @@ def _check_supported(inputs: Inputs) -> None:
         "anthropic-organization-id": inputs.anthropic_organization_id is not None,
         "anthropic-service-account-id": inputs.anthropic_service_account_id is not None,
         f"resume: {inputs.resume}": inputs.resume not in ("auto", "never"),
-        "budget-usd-per-issue": inputs.budget_usd_per_issue is not None,
     }
     if asked := [name for name, wanted in wants.items() if wanted]:
         raise InputError(f"this version does not support {', '.join(asked)}.", hint="Leave that input out.")

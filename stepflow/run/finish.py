@@ -21,6 +21,7 @@ from stepflow.run.clock import InterruptibleClock
 from stepflow.run.collect import collect_run, comment_text, guard_warnings, pushed_commit
 from stepflow.run.ending import Ending
 from stepflow.run.input_types import BoundaryMode
+from stepflow.run.issue_cost import run_cost, tell_issue_cost
 from stepflow.run.parts import boundary_settings
 
 if TYPE_CHECKING:
@@ -97,8 +98,10 @@ def tell_failure(finish: Finish, ending: Ending) -> Ending:
             pushed_commit=pushed_commit(so_far),
             redactor=_redactor(finish),
             patience=finish.patience,
+            cost=run_cost(finish.prepared),
         )
     if told is not None:
+        tell_issue_cost(finish.prepared, finish.journal, told.spent)
         if told.branch:
             _note(finish, "info", f"the unfinished work is kept on the branch {told.branch}")
         finish.journal.append(FailureReported(detail=told.detail, url=told.url))
@@ -117,6 +120,7 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
         removed=removed_part(so_far),
         commits=CommitsInfo(count=work.commits, uncommitted=work.uncommitted, warnings=guard_warnings(so_far)),
         redactor=_redactor(finish),
+        cost=run_cost(prepared),
     )
     for effect in plan.effects:
         finish.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
@@ -139,6 +143,7 @@ def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
             record=lambda receipt: _record(finish, receipt),
             patience=finish.patience,
         )
+    tell_issue_cost(finish.prepared, finish.journal, applied.spent)
     if applied.outcome is Outcome.COMPLETED:
         _note(finish, "info", "applied")
         return completed

@@ -97,8 +97,8 @@ class Inputs(BaseModel):
     budget_tokens: Count = None
     """Most tokens one run may use; needed for a model whose price is unknown."""
     budget_usd_per_issue: OptionalDollars = None
-    """Most US dollars that all runs on one issue may spend; enforced before the flow with `read-token` or a resumed
-    run folder, otherwise reported."""
+    """Most US dollars that all runs on one issue may spend, by what their comments tell; enforced before the flow with
+    a `read-token` of the account that writes, otherwise reported."""
     timeout_minutes: Dollars = 50
     """Minutes after which no further turn begins. A tool or an answer of the model that is under way then has half a
     minute more, a validator five minutes; keep it ten minutes below the job's own `timeout-minutes`, so that time is

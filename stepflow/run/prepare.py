@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import Issue
+    from stepflow.domain.spent import Spent
     from stepflow.llm import Scenario
     from stepflow.ports import Clock, CustomVerdict, Model
     from stepflow.run.inputs import Inputs
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
-    the `limits` counts from now; `told` is what the model is told of the issue; `notes` are
-    warnings for the log; `resources` are given back when the run is over."""
+    the `limits` counts from now; `told` is what the model is told of the issue; `notes` are warnings for the log;
+    `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost."""
 
     request: RunRequest
     agent: AgentDefinition
@@ -52,6 +53,7 @@ class Prepared:
     told: Taken = field(default_factory=Taken)
     notes: tuple[str, ...] = ()
     verdict: CustomVerdict | None = None
+    spent: Spent | None = None
 
 
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
@@ -86,8 +88,9 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             notes=(*unset_variables(request), *subject.notes),
             model=recording or model,
             recording=recording,
-            limits=limits_of(agent, inputs, now=now),
+            limits=limits_of(agent, inputs, now=now, spent=subject.spent),
             verdict=open_verdict(agent, args),
+            spent=subject.spent,
             resources=opened.pop_all(),
         )
 
@@ -97,8 +100,13 @@ def clock_for(inputs: Inputs) -> Clock:
     return RehearsalClock() if inputs.provider is Provider.SCRIPTED else SystemClock()
 
 
-def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float) -> Limits:
-    """The limits of a run that starts now; the input replaces the agent's iteration limit (flow.md §3)."""
+def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spent | None = None) -> Limits:
+    """The limits of a run that starts now; the input replaces the agent's iteration limit (flow.md §3). `spent`: by
+    other runs on the issue, where that is known."""
+    usd, before = inputs.budget_usd, None
+    if spent and inputs.budget_usd_per_issue is not None and inputs.budget_usd_per_issue - spent.usd < usd:
+        # What was overdrawn leaves nothing, and the reason shall name the budget as it was given.
+        usd, before = inputs.budget_usd_per_issue - spent.usd, spent.usd
     iterations = inputs.max_iterations or agent.verdict.max_iterations
     if agent.dialect is Dialect.CHECK:
         iterations = min(iterations, CHECK_DIALECT_LIMIT)
@@ -107,7 +115,8 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float) -> Limits:
         visits=inputs.max_visits_per_step,
         turns=inputs.max_turns_per_step,
         tokens=inputs.budget_tokens,
-        usd=inputs.budget_usd,
+        usd=usd,
+        spent_before=before,
         deadline=now + inputs.timeout_minutes * 60,
     )
 

@@ -22,6 +22,7 @@ from stepflow.run.parts import boundary_settings
 
 if TYPE_CHECKING:
     from stepflow.boundary.github_reader import GitHubReader, Remark
+    from stepflow.domain.spent import Spent
     from stepflow.llm import Scenario
     from stepflow.run.request import RunRequest
 
@@ -39,12 +40,14 @@ THREE_WAYS = (
 @dataclass(frozen=True, kw_only=True)
 class Subject:
     """`discussion` holds the comments of people with write access as they are seen on the page, empty without
-    `read-token`; `fetched`: the issue was read from GitHub; `notes` warn about what could not be known."""
+    `read-token`; `fetched`: the issue was read from GitHub; `notes` warn about what could not be known; `spent` is what
+    other runs on the issue have cost, None when it was not asked."""
 
     issue: Issue | None = None
     discussion: Taken = field(default_factory=Taken)
     fetched: bool = False
     notes: tuple[str, ...] = ()
+    spent: Spent | None = None
 
 
 def issue_number(request: RunRequest, scenario: Scenario | None) -> int | None:
@@ -113,8 +116,15 @@ def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number
     issue = known
     if issue is None and number is not None:
         issue = _is_an_issue(reader.issue(number), number)
-    discussion = _discussion(reader, issue.number) if issue else Taken()
-    return Subject(issue=issue, discussion=discussion, fetched=known is None and issue is not None)
+    if issue is None:
+        return Subject()
+    limited = request.inputs.budget_usd_per_issue is not None
+    return Subject(
+        issue=issue,
+        discussion=_discussion(reader, issue.number),
+        fetched=known is None,
+        spent=reader.spent(issue.number, run=request.run_id) if limited else None,
+    )
 
 
 def _read_anonymously(request: RunRequest, number: int) -> Issue:

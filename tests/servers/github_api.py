@@ -98,6 +98,8 @@ class State:
     moved: set[int] = field(default_factory=set)
     deleted: set[int] = field(default_factory=set)
     locked: set[int] = field(default_factory=set)
+    #: Whose the read token is, if not the viewer's.
+    reader: tuple[str, int] | None = None
 
     def add_issue(self, number: int, title: str, body: str, *, labels: list[str] | None = None) -> None:
         """An open issue by octocat."""
@@ -432,7 +434,8 @@ class _Api:
 
     def _graphql(self) -> Json:
         if "viewer" in self._body["query"]:
-            login, number = self._state.viewer
+            state = self._state
+            login, number = state.reader if self._credential == "read" and state.reader else state.viewer
             return {"data": {"viewer": {"login": login, "databaseId": number}}}
         return {"data": None, "errors": [{"type": "INVALID", "message": "this server only knows `viewer`"}]}
 

@@ -1,0 +1,23 @@
+"""What was spent, as a sum that may lack what nobody knows.
+
+Takes: nothing. Gives: `Spent`.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """US dollars; `at_least`: some turns had no known price and count nothing."""
+
+    usd: float = 0.0
+    at_least: bool = False
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(usd=self.usd + other.usd, at_least=self.at_least or other.at_least)
+
+    def __str__(self) -> str:
+        return f"{'at least ' if self.at_least else ''}${self.usd:.4f}"

@@ -1,0 +1,45 @@
+"""What all runs on an issue have cost, against `budget-usd-per-issue`.
+
+Takes: a prepared run, what the boundary found in the issue's comments. Gives: the run's own cost, and log entries.
+May touch: the run's journal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.domain.event import Noted
+from stepflow.domain.spent import Spent
+from stepflow.domain.state import fold
+from stepflow.journal import read_journal
+from stepflow.run.collect import journal_path
+
+if TYPE_CHECKING:
+    from stepflow.ports import Journal
+    from stepflow.run.prepare import Prepared
+
+#: The marker keeps six digits.
+ROUNDING = 0.00001
+
+
+def run_cost(prepared: Prepared) -> Spent:
+    """What this run has cost so far, in all its parts."""
+    state = fold(entry.event for entry in read_journal(journal_path(prepared)))
+    return Spent(usd=state.cost_usd, at_least=state.unpriced)
+
+
+def tell_issue_cost(prepared: Prepared, journal: Journal, spent: Spent | None) -> None:
+    """Note the sum where the issue has a budget; None when nobody looked."""
+    budget = prepared.request.inputs.budget_usd_per_issue
+    if budget is None or spent is None:
+        return
+    told = f"all runs on this issue: {spent} of ${budget:g}"
+    over = spent.usd >= budget
+    more = ". No other run may begin on it: raise budget-usd-per-issue if the issue is worth it" if over else ""
+    level = "warning" if over else "info"
+    journal.append(Noted(level=level, message=f"[Budget] {told}{more}", data={"issue_cost": told}))
+    before = spent.usd - run_cost(prepared).usd
+    if prepared.spent is not None and before > prepared.spent.usd + ROUNDING:
+        seen = f"${prepared.spent.usd:.4f} of the ${before:.4f} that other runs have cost was seen before the flow"
+        why = "read-token belongs to another account than github-token, or another run ended meanwhile"
+        journal.append(Noted(level="warning", message=f"[Budget] only {seen}: {why}"))

@@ -1,0 +1,137 @@
+"""`budget-usd-per-issue`: what all runs on an issue may cost, kept in the run's comment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stepflow.boundary.comment import Marker, read_marker
+from stepflow.domain.spent import Spent
+from tests.checkout import Invocation, git
+from tests.servers.messages_api import Reply
+from tests.world import World, answer, solve, understood
+
+pytestmark = pytest.mark.whole
+
+READ_TOKEN = "github_pat_readonly0123456789"
+GIVES_UP: list[Reply] = [understood(), answer("continuation.issue", "abort", reason="no")]
+
+
+@pytest.fixture
+def reading(world: World) -> World:
+    """A world whose runner may read before the flow."""
+    world.github.read_token = READ_TOKEN
+    world.runner.inputs["read-token"] = READ_TOKEN
+    return world
+
+
+def marker(world: World) -> Marker:
+    """That of the issue's last comment."""
+    found = read_marker(world.comments()[-1])
+    assert found is not None
+    return found
+
+
+def spent_earlier(world: World, usd: float, *, by: str = "github-actions[bot]", at_least: bool = False) -> None:
+    cost = Spent(usd=usd, at_least=at_least)
+    world.github.state.add_comment(7, f"Earlier. {Marker(run='r-0', agent='fixer', issue=7, cost=cost)}", by)
+
+
+def again(world: World) -> None:
+    git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)
+
+
+def issue_cost(done: Invocation) -> str:
+    return str(json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())["issue_cost"])
+
+
+def test_without_a_read_token_the_sum_is_told_and_nothing_is_asked_before_the_closing(world: World) -> None:
+    spent_earlier(world, 19.99)
+    done = world.run(solve(), budget_usd_per_issue="20")
+    assert (done.outputs["outcome"], set(world.requests_before_turn)) == ("completed", {0}), done.log
+    cost = float(done.outputs["cost-usd"])
+    assert marker(world).cost.usd == pytest.approx(19.99 + cost, abs=1e-5)
+    told = f"all runs on this issue: ${19.99 + cost:.4f} of $20"
+    assert f"[Budget] {told}. No other run may begin on it" in done.log
+    assert told in done.summary
+    assert issue_cost(done) == told
+
+
+def test_without_the_input_the_sum_is_kept_and_not_told(world: World) -> None:
+    done = world.run(solve())
+    assert marker(world).cost.usd == pytest.approx(float(done.outputs["cost-usd"]), abs=1e-5)
+    assert "all runs on this issue" not in done.log + done.summary
+
+
+def test_a_run_gets_what_the_earlier_ones_left(reading: World) -> None:
+    spent_earlier(reading, 19.992)
+    done = reading.run(solve(), budget_usd_per_issue="20")
+    assert (done.outputs["outcome"], done.exit_code) == ("budget_exhausted", 1), done.log
+    assert 1 <= len(reading.model.bodies) < 5
+    cost = float(done.outputs["cost-usd"])
+    reason = f"{19.992 + cost:.4f} of 20 USD are spent by all runs on this issue, {cost:.4f} of it by this one"
+    assert reason in done.outputs["reason"]
+    assert "input budget-usd-per-issue" in done.outputs["reason"]
+    (comment,) = reading.comments()
+    assert "budget-usd-per-issue" in comment
+    assert marker(reading).cost.usd == pytest.approx(19.992 + cost, abs=1e-5)
+
+
+@pytest.mark.parametrize("spent", [20.0, 31.5])
+def test_when_nothing_is_left_nothing_is_spent(reading: World, spent: float) -> None:
+    spent_earlier(reading, spent)
+    done = reading.run(solve(), budget_usd_per_issue="20")
+    assert (done.outputs["outcome"], done.exit_code) == ("budget_exhausted", 1), done.log
+    assert (reading.model.bodies, done.outputs["cost-usd"]) == ([], "0.000000")
+    assert f"{spent:.4f} of 20 USD are spent by all runs on this issue" in done.outputs["reason"]
+    assert marker(reading).cost == Spent(usd=spent)
+
+
+def test_a_smaller_budget_of_the_run_itself_stays(reading: World) -> None:
+    done = reading.run(solve(), budget_usd_per_issue="20", budget_usd="0.001")
+    assert "(input budget-usd)" in done.outputs["reason"]
+
+
+def test_a_marker_by_another_account_never_counts(reading: World) -> None:
+    for author in ("eve", "bob", "other[bot]"):
+        spent_earlier(reading, 500, by=author)
+    done = reading.run(solve(), budget_usd_per_issue="20")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert marker(reading).cost.usd < 1
+
+
+def test_a_run_that_fails_adds_its_cost(reading: World) -> None:
+    first = reading.run(GIVES_UP, budget_usd_per_issue="20")
+    assert first.outputs["outcome"] != "completed"
+    again(reading)
+    second = reading.run(solve(), budget_usd_per_issue="20")
+    costs = [float(done.outputs["cost-usd"]) for done in (first, second)]
+    assert min(costs) > 0
+    assert marker(reading).cost.usd == pytest.approx(sum(costs), abs=1e-5)
+    assert marker(reading).before.usd == pytest.approx(costs[0], abs=1e-5)
+    assert len(reading.comments()) == 1
+
+
+def test_a_broken_boundary_counts_its_run_once(reading: World) -> None:
+    reading.github.fail("POST", r"/issues/7/labels$", 403, times=9)
+    done = reading.run(solve(), budget_usd_per_issue="20")
+    assert done.outputs["outcome"] == "boundary_failed"
+    assert marker(reading).cost.usd == pytest.approx(float(done.outputs["cost-usd"]), abs=1e-5)
+
+
+def test_turns_without_a_known_price_make_the_sum_a_least(reading: World) -> None:
+    spent_earlier(reading, 1.5, at_least=True)
+    done = reading.run(solve(), budget_usd_per_issue="20")
+    assert issue_cost(done).startswith("all runs on this issue: at least $1.5")
+    assert marker(reading).cost.at_least
+
+
+def test_a_read_token_of_another_account_is_told_when_it_hid_earlier_costs(reading: World) -> None:
+    reading.github.state.reader = ("carol", 77)
+    spent_earlier(reading, 500)
+    done = reading.run(solve(), budget_usd_per_issue="20")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert "all runs on this issue: $500." in done.log
+    assert "read-token belongs to another account than github-token" in done.log

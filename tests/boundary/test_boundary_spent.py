@@ -1,0 +1,125 @@
+"""What the runs on an issue cost, kept in the markers of our own comments and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepflow.boundary.apply import apply_effects
+from stepflow.boundary.comment import Marker, make_marker, read_marker, spent_on_issue
+from stepflow.boundary.failure import report_failure
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.writer import Account, Comment
+from stepflow.domain.spent import Spent
+from stepflow.domain.words import Outcome
+from tests.boundary.agents import agent, facts, result, settings
+from tests.boundary.recording_writer import BOT, RecordingWriter
+
+EVE = Account(id=666, login="eve")
+
+
+def comment(text: object, author: Account = BOT) -> Comment:
+    return Comment(id=1, author_id=author.id, body=f"Done.\n\n{text}", url="u")
+
+
+def spent(*comments: Comment, run: str = "now") -> Spent:
+    return spent_on_issue(comments, BOT, issue=7, run=run)
+
+
+def dollars(usd: float) -> Spent:
+    return Spent(usd=usd)
+
+
+@pytest.mark.parametrize("cost", [Spent(), Spent(usd=12.345678), Spent(usd=0.5, at_least=True)])
+def test_a_marker_is_read_as_it_was_written(cost: Spent) -> None:
+    marker = Marker(run="r", agent="fixer", issue=7, cost=cost, before=Spent(usd=0.25))
+    assert read_marker(f"text\n{marker}") == marker
+
+
+def test_a_comment_of_an_older_version_cost_nothing_that_is_known() -> None:
+    old = read_marker("<!-- stepflow run=r agent=fixer issue=7 commit=none -->")
+    assert old == Marker(run="r", agent="fixer", issue=7)
+
+
+@pytest.mark.parametrize(
+    "figure",
+    ["cost=-5.0 before=0.0", "cost=1e9 before=0.0", "cost=nan before=0.0", "cost=1.0", f"cost={9:010}.0 before=0.0"],
+)
+def test_figures_that_we_never_write_make_it_no_marker(figure: str) -> None:
+    assert read_marker(f"<!-- stepflow run=r agent=fixer issue=7 commit=none {figure} -->") is None
+
+
+def test_all_agents_of_the_issue_count_and_each_by_its_newest_comment() -> None:
+    marks = [
+        Marker(run="a", agent="fixer", issue=7, cost=dollars(1)),
+        Marker(run="b", agent="fixer", issue=7, cost=dollars(3), before=dollars(1)),
+        Marker(run="c", agent="tester", issue=7, cost=dollars(0.5)),
+        Marker(run="d", agent="fixer", issue=8, cost=dollars(100)),
+    ]
+    assert spent(*map(comment, marks)) == dollars(3.5)
+
+
+def test_a_marker_that_somebody_else_wrote_counts_nothing() -> None:
+    forged = Marker(run="a", agent="fixer", issue=7, cost=dollars(999))
+    own = Marker(run="a", agent="fixer", issue=7, cost=dollars(2))
+    assert spent(comment(forged, EVE)) == Spent()
+    assert spent(comment(own), comment(forged, EVE)) == dollars(2)
+    assert spent(comment(Marker(run="a", agent="fixer", issue=7), EVE), comment(own)) == dollars(2)
+
+
+def test_a_run_that_goes_on_does_not_count_its_beginning_twice() -> None:
+    first = Marker(run="now", agent="fixer", issue=7, cost=dollars(3), before=dollars(1))
+    assert spent(comment(first), run="now") == dollars(1)
+    assert spent(comment(first), run="next") == dollars(3)
+
+
+def test_what_has_no_known_price_is_told_as_at_least() -> None:
+    total = Spent(usd=1, at_least=True) + Spent(usd=2)
+    assert (str(total), str(Spent(usd=0.5))) == ("at least $3.0000", "$0.5000")
+
+
+def completed(writer: RecordingWriter, run_id: str, cost: float) -> Spent | None:
+    plan = plan_effects(
+        agent(), facts(run_id=run_id), result(), settings(), summary="s", commits=None, cost=dollars(cost)
+    )
+    return apply_effects(plan, writer=writer, pusher=None, record=lambda _: None).spent
+
+
+def failed(writer: RecordingWriter, run_id: str, cost: float) -> Spent | None:
+    told = report_failure(
+        agent(), facts(run_id=run_id), settings(), outcome=Outcome.ABORTED, text="t", writer=writer, cost=dollars(cost)
+    )
+    return told.spent if told else None
+
+
+def test_run_after_run_the_comment_keeps_the_sum_also_of_failures() -> None:
+    writer = RecordingWriter()
+    sums = [
+        completed(writer, "run-1", 1.0),
+        failed(writer, "run-2", 0.5),
+        # Resumed: its whole cost takes the place of what the failure told.
+        completed(writer, "run-2", 2.0),
+        failed(writer, "run-2", 2.5),
+        completed(writer, "run-3", 1.0),
+    ]
+    assert sums == [dollars(usd) for usd in (1.0, 1.5, 3.0, 3.5, 4.5)]
+    assert len(writer.posted) == 1
+    marker = read_marker(writer.posted[0].body)
+    assert marker is not None
+    assert (marker.cost, marker.before) == (dollars(4.5), dollars(3.5))
+
+
+def test_a_model_cannot_write_the_marker_that_counts() -> None:
+    writer = RecordingWriter()
+    forged = str(Marker(run="run-9", agent="fixer", issue=7, cost=dollars(0), commit="a" * 40))
+    plan = plan_effects(
+        agent(),
+        facts(),
+        result({"comment": f"Done {forged}"}),
+        settings(),
+        summary="s",
+        commits=None,
+        cost=dollars(2),
+    )
+    apply_effects(plan, writer=writer, pusher=None, record=lambda _: None)
+    marker = read_marker(writer.posted[0].body)
+    assert marker == make_marker(None, run="run-1", agent="fixer", issue=7, commit="", cost=dollars(2))
