@@ -25,6 +25,7 @@ _HINTS = {
     "error: 403": "The token may not push: the job needs `contents: write`.",
     "could not read Username": "The token is not accepted: check `github-token`.",
     "Authentication failed": "The token is not accepted: check `github-token`.",
+    "error: 404": "The repository is not there (any more), or the token may not see it: check `github-server-url`.",
     "not found": "The repository is not there (any more), or the token may not see it: check `github-server-url`.",
 }
 _MOVED = re.compile(r"returned error: 30\d")
