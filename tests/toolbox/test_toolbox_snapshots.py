@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from snapshot_world import copy_of, listing, worked
 from toolbox_world import git
@@ -90,7 +93,9 @@ class TestCost:
 @pytest.mark.whole
 @pytest.mark.timeout(300)
 def test_one_changed_file_among_twenty_thousand_takes_under_a_second_and_under_100_kb(open_folder):
-    """Acceptance 6. The time is the best of five, for other work on this machine is not the snapshot's."""
+    """Acceptance 6. What is held is the processors' time, all of the toolbox's processes together: other work on this
+    machine is not the snapshot's. The time on the clock is printed.
+    """
     place = open_folder / "large"
     place.mkdir()
     git(place, "init", "--quiet")
@@ -104,15 +109,27 @@ def test_one_changed_file_among_twenty_thousand_takes_under_a_second_and_under_1
     with worked(place, open_folder / "run") as one:
         one.sh("git status --short")
         one.snapshots.take()
-        changed, staged = [], []
+        supervisor = one.box.supervisor
+        changed, staged, spent = [], [], []
         for turn in range(5):
             one.sh(f"echo {turn} >> src/part1/module1/file_{turn}.py")
+            begun = cpu_seconds(supervisor)
             changed.append(one.snapshots.take())
+            one.box.bash("true")  # Lets the supervisor take note of the worker's end.
+            spent.append(cpu_seconds(supervisor) - begun)
             one.sh("git add -A")
             staged.append(one.snapshots.take())
-    print(f"changed: {min(info.seconds for info in changed):.3f} s, {max(info.bytes for info in changed)} bytes;")
-    print(f"staged: {min(info.seconds for info in staged):.3f} s, {max(info.bytes for info in staged)} bytes")
+    print(f"changed: {min(info.seconds for info in changed):.2f} s, {max(info.bytes for info in changed)} bytes;")
+    print(f"staged: {min(info.seconds for info in staged):.2f} s, {max(info.bytes for info in staged)} bytes;")
+    print(f"processors: {min(spent):.2f} s")
     assert {info.files for info in changed} == {1}
-    assert min(info.seconds for info in (*changed, *staged)) < 1
+    assert 0.05 < min(spent) < 1
     assert max(info.bytes for info in changed) < 100_000
-    assert sorted(info.bytes for info in staged)[1] < 100_000
+    # The first `git add` after `git status` may write every entry anew.
+    assert sorted(info.bytes for info in staged)[-2] < 100_000
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process and its children that have ended took."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
