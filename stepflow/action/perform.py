@@ -33,12 +33,14 @@ from stepflow.report import (
     rehearsal_told,
     rehearsed_lines,
 )
+from stepflow.run.collect import completed_report
 from stepflow.run.drive import drive_run, leave_unbegun
 from stepflow.run.input_types import Mode
 from stepflow.run.preflight import run_preflight
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.rehearse import rehearse_agents
 from stepflow.run.request import RunRequest
+from stepflow.run.resume import Fresh, chosen_folder
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
 from stepflow.run.validate import check_agents, from_above
 from stepflow.toolbox import find_credentials
@@ -102,11 +104,17 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
         return _skipped(trigger)
     asked.agent, asked.issue = trigger.agent, trigger.issue_number
     request = _request(runner, trigger, job)
+    if complete := completed_report(request):
+        job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
+        return Performed(report=complete)
     try:
         prepared = prepare_run(request, now=clock.now())
     except RunCancelled as cancelled:
         return Performed(report=leave_unbegun(request, cancelled, clock))
+    if isinstance(prepared.found, Fresh) and prepared.found.notice:
+        job.say(annotation("notice", prepared.found.notice))
     log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)
+    log.story.recall(prepared.past.events if prepared.past else ())
     result = drive_run(
         prepared,
         clock=clock,
@@ -213,8 +221,7 @@ def _root(runner: Runner) -> Path:
 
 def _request(runner: Runner, trigger: Trigger, job: Job) -> RunRequest:
     run_id = f"{runner.run_id}-{secrets.token_hex(3)}"
-    given = runner.inputs.run_folder
-    folder = Path(given) if given else runner.temp / "stepflow" / run_id
+    folder = chosen_folder(runner.inputs, runner.temp / "stepflow" / run_id)
     root = _root(runner)
     left = find_credentials(root, runner.temp).secrets
     job.mask(left)

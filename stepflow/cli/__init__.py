@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "run the whole flow on a small repository with a scripted model: no key, no network",
     "init": "write an agent to begin with, and the workflow that starts it",
     "run": "run one agent on the repository you stand in",
+    "resume": "go on with a run that was stopped, with the options it began with",
     "rehearse": "play the agents' scenarios and show what is not as expected: no key",
     "validate": "show every problem of every agent at once",
     "explain": "say what a problem's code means, with an example of wrong and right",
@@ -32,7 +33,7 @@ COMMANDS = {
 }
 
 #: Commands that are given a key or a token, or whose tools run as the same user beside this process.
-HOLD_SECRETS = frozenset({"demo", "run", "rehearse", "preflight"})
+HOLD_SECRETS = frozenset({"demo", "run", "resume", "rehearse", "preflight"})
 
 #: What a shell reports for a program that SIGPIPE ended.
 READER_GONE = 141

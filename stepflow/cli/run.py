@@ -21,9 +21,11 @@ from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.report import final_words, report_json
 from stepflow.run.cancel import Cancellation
+from stepflow.run.collect import completed_report
 from stepflow.run.drive import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest
+from stepflow.run.resume import chosen_folder
 from stepflow.run.trigger import Trigger, issue_of, read_event
 from stepflow.toolbox import find_credentials
 
@@ -55,13 +57,21 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the agent and say how it ended."""
-    request = request_from(arguments)
-    console = make_console(sys.stderr if arguments.json else sys.stdout)
-    result, _agent = run_request(request, console)
-    console.print(*final_words(result.report), sep="\n")
-    if arguments.json:
-        print(json.dumps(report_json(result.report), ensure_ascii=False))
-    return exit_code(result.report.outcome, neutral_on_limit=request.inputs.neutral_on_limit)
+    return carry_out(request_from(arguments), as_json=arguments.json)
+
+
+def carry_out(request: RunRequest, *, as_json: bool) -> int:
+    """Run what is asked for and say how it ended; a run that is complete is only told of."""
+    console = make_console(sys.stderr if as_json else sys.stdout)
+    report = completed_report(request)
+    if report:
+        console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
+    else:
+        report = run_request(request, console)[0].report
+    console.print(*final_words(report), sep="\n")
+    if as_json:
+        print(json.dumps(report_json(report), ensure_ascii=False))
+    return exit_code(report.outcome, neutral_on_limit=request.inputs.neutral_on_limit)
 
 
 def request_from(arguments: argparse.Namespace) -> RunRequest:
@@ -86,7 +96,7 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     temp = os.environ.get("RUNNER_TEMP")
     default = Path(temp or tempfile.gettempdir()) / "stepflow" / run_id
-    folder = Path(inputs.run_folder).resolve() if inputs.run_folder else default
+    folder = chosen_folder(inputs, default)
     left = find_credentials(root, Path(temp) if temp else None)
     return RunRequest(
         run_id=run_id,
@@ -108,7 +118,8 @@ def run_request(request: RunRequest, console: Console) -> tuple[AgentResult, Age
     clock = clock_for(request.inputs)
     with cancellation.listening():
         prepared = prepare_run(request, now=clock.now())
-        with watch_run(console, prepared.limits, debug=request.inputs.debug) as listener:
+        before = prepared.past.events if prepared.past else ()
+        with watch_run(console, prepared.limits, debug=request.inputs.debug, before=before) as listener:
             result = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,))
     return result, prepared.agent
 

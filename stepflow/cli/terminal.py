@@ -17,10 +17,10 @@ from stepflow.domain.event import RunFinished
 from stepflow.report import LineKind, TerminalLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import TextIO
 
-    from stepflow.domain.event import Entry
+    from stepflow.domain.event import Entry, Event
     from stepflow.domain.run import Limits
 
 STYLES = {
@@ -42,9 +42,13 @@ def make_console(out: TextIO) -> Console:
 
 
 @contextmanager
-def watch_run(console: Console, limits: Limits | None, *, debug: bool = False) -> Iterator[Callable[[Entry], None]]:
-    """A listener that shows each entry at once; on a terminal the last line tells how far the run is."""
+def watch_run(
+    console: Console, limits: Limits | None, *, debug: bool = False, before: Iterable[Event] = ()
+) -> Iterator[Callable[[Entry], None]]:
+    """A listener that shows each entry at once; on a terminal the last line tells how far the run is. `before` are the
+    events of a run that goes on."""
     log = TerminalLog(limits, style=styled, debug=debug)
+    log.story.recall(before)
     # Not `console.is_terminal`: FORCE_COLOR wants colours in a file too, but no line that moves.
     if not console.file.isatty():
         yield lambda entry: _show(console, log, entry)

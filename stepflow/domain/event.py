@@ -81,9 +81,10 @@ class RunResumed:
 @dataclass(frozen=True, kw_only=True)
 class SnapshotTaken:
     """The working tree was kept under `name`: `files` that changed since the snapshot before, in so many `bytes` on
-    disk. The same name means the same tree."""
+    disk. The same name means the same tree. `head` is the commit that was checked out."""
 
     name: str
+    head: str
     files: int
     bytes: int
     seconds: float

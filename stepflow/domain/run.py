@@ -25,13 +25,15 @@ class Issue:
 
 @dataclass(frozen=True, kw_only=True)
 class StartedBy:
-    """Who started a run: a login, empty when nobody is known, and the label that did it, if one did."""
+    """Who started a run: a login, empty when nobody is known, and the label that did it, if one did. The issue came
+    `from_github`: in the event, or read there; else from an input."""
 
     actor: str = ""
     actor_is_bot: bool = False
     label: str | None = None
     default_branch: str = ""
     private: bool | None = None
+    from_github: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Remembers what happens: event → line; lines → entries (house.md "Rooms", cli.md "Journal")."""
 
-from stepflow.journal.file import JournalFile, is_being_written
+from stepflow.journal.file import JournalFile, hold_alone, is_being_written
 from stepflow.journal.line import journal_schema
 from stepflow.journal.memory import Fanout, MemoryJournal
 from stepflow.journal.reader import JournalReader, iter_journal, read_journal
@@ -14,6 +14,7 @@ __all__ = [
     "MemoryJournal",
     "Replay",
     "SnapshotStore",
+    "hold_alone",
     "is_being_written",
     "iter_journal",
     "journal_schema",

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -39,12 +40,15 @@ if TYPE_CHECKING:
 SYNCED = (EffectPlanned, EffectApplied, FailureReported, RunFinished)
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _PIECE = 1024 * 1024
+#: How often, and after how many seconds, a held journal is looked at again.
+MOST_LOOKS = 10
+LOOK_AGAIN = 0.02
 
 
 class JournalFile:
     """Appends one line per event and returns when it is written; the cost of an event does not grow with the file.
 
-    An existing file is continued: a torn last line is cut off and the numbers go on.
+    An existing file is continued: a torn last line is cut off and the numbers go on. Nobody else writes it meanwhile.
     """
 
     def __init__(self, path: Path, clock: Clock, *, redact: Callable[[str], str] | None = None) -> None:
@@ -52,13 +56,25 @@ class JournalFile:
         self._redact = redact or Redactor()
         self._unsure = False
         try:
-            # The number of the last line, and where it ends, in bytes: one value, so that no signal parts them.
-            self._written = _settle(path)
             # Readable by others: the workflow's next step uploads it as another user than the container's root.
             self._fd = os.open(path, _FLAGS, 0o644)
         except OSError as exc:
             raise _unwritable(path, exc) from exc
-        _lock(self._fd)
+        try:
+            hold_alone(self._fd, path)
+            # The number of the last line, and where it ends, in bytes: one value, so that no signal parts them.
+            self._written = _settle(path)
+        except OSError as exc:
+            self.close()
+            raise _unwritable(path, exc) from exc
+        except StepflowError:
+            self.close()
+            raise
+
+    @property
+    def seq(self) -> int:
+        """The number of the last line."""
+        return self._written[0]
 
     def append(self, event: Event) -> None:
         """Write the event down before anything else happens."""
@@ -139,6 +155,25 @@ def is_being_written(path: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def hold_alone(fd: int, path: Path) -> None:
+    """Hold the journal until its descriptor is closed. Raises `InputError` when another process holds it."""
+    for _ in range(MOST_LOOKS):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # Whoever only asks whether a run is at work holds it for a moment, too.
+            time.sleep(LOOK_AGAIN)
+        except OSError:
+            # Some network disks have no locks: then it is the caller's to start one run at a time.
+            return
+        else:
+            return
+    raise InputError(
+        f"Another run is at work in {path.parent}.",
+        hint="Wait until it has ended, or name another folder in run-folder.",
+    )
 
 
 def _lock(fd: int) -> None:

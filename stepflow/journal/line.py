@@ -124,7 +124,7 @@ def _one_line(line: JsonObject) -> str:
 def _json_object(text: str) -> JsonObject:
     try:
         fields = json.loads(text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise BrokenLine(reason=f"no JSON: {exc}") from exc
     if not isinstance(fields, dict):
         raise BrokenLine(reason="no JSON object")

@@ -12,7 +12,7 @@ from stepflow.llm.recording import RecordingModel
 from stepflow.llm.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
 from stepflow.llm.scenario_file import load_scenario, parse_scenario, place_of, scenario_text
 from stepflow.llm.scenario_update import update_expect
-from stepflow.llm.scripted import ScriptedModel
+from stepflow.llm.scripted import ScriptedModel, played_out
 
 __all__ = [
     "ANTHROPIC_URL",
@@ -31,6 +31,7 @@ __all__ = [
     "load_scenario",
     "parse_scenario",
     "place_of",
+    "played_out",
     "price_of",
     "resolve_model",
     "scenario_text",

@@ -15,7 +15,7 @@ from stepflow.llm.scenario import Expect, Scenario, ScenarioIssue, Turn
 from stepflow.llm.scenario_file import scenario_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from stepflow.domain.conversation import ModelFault, ModelRequest
     from stepflow.domain.json import JsonObject, JsonValue
@@ -45,12 +45,14 @@ class RecordingModel:
         params: Mapping[str, JsonValue] | None = None,
         issue: Issue | None = None,
         root: str = "",
+        before: Iterable[tuple[str, ModelTurn]] = (),
     ) -> None:
+        """`before`: the turns of a run that goes on, each with the step that asked."""
         self._model = model
         self._params = dict(params or {})
         self._issue = issue
         self._root = root.rstrip("/")
-        self._turns: list[Turn] = []
+        self._turns: list[Turn] = [_recorded(step_id, turn, self._root) for step_id, turn in before]
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Pass the request on, and remember the turn that comes back."""

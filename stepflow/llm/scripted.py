@@ -28,7 +28,7 @@ class ScriptedModel:
 
     def __init__(self, scenario: Scenario, *, position: Mapping[str, int] | None = None) -> None:
         self._in_order = scenario.turns is not None
-        self._queues = {place: _played_out(turns) for place, turns in scenario.queues().items()}
+        self._queues = {place: played_out(turns) for place, turns in scenario.queues().items()}
         self._position = {place: (position or {}).get(place, 0) for place in self._queues}
         self._calls = sum(
             len(turn.tools) for place, turns in self._queues.items() for turn in turns[: self._position[place]]
@@ -62,7 +62,8 @@ class ScriptedModel:
         return _fault(turn.error) if turn.error else _turn(turn, first_id)
 
 
-def _played_out(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+def played_out(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """Every turn as often as it is played."""
     played: list[Turn] = []
     for turn in turns:
         played.extend([played[-1]] * turn.repeat if turn.repeat else [turn])

@@ -24,10 +24,18 @@ if TYPE_CHECKING:
 
 #: registry.md §1.
 AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
-JOURNAL = "journal.jsonl"
 #: What the run itself writes into its folder.
 OWN_FILES = frozenset(
-    {JOURNAL, "log.jsonl", "report.json", "report.html", "report.html.part", "effects.json", "work.bundle", "snapshots"}
+    {
+        "journal.jsonl",
+        "log.jsonl",
+        "report.json",
+        "report.html",
+        "report.html.part",
+        "effects.json",
+        "work.bundle",
+        "snapshots",
+    }
 )
 
 
@@ -96,7 +104,6 @@ def _check_supported(inputs: Inputs) -> None:
         "anthropic-federation-rule-id": inputs.anthropic_federation_rule_id is not None,
         "anthropic-organization-id": inputs.anthropic_organization_id is not None,
         "anthropic-service-account-id": inputs.anthropic_service_account_id is not None,
-        f"resume: {inputs.resume}": inputs.resume not in ("auto", "never"),
     }
     if asked := [name for name, wanted in wants.items() if wanted]:
         raise InputError(f"this version does not support {', '.join(asked)}.", hint="Leave that input out.")
@@ -114,17 +121,12 @@ def _check_name(request: RunRequest) -> None:
 
 
 def _check_run_folder(request: RunRequest) -> None:
-    """A folder of this run alone, where the tools cannot write and no validator finds it."""
+    """A folder where the tools cannot write and no validator finds it."""
     folder = request.folder.resolve()
     if folder.is_relative_to(request.root.resolve()):
         raise InputError(
             f"the run folder {folder} lies inside the repository, where the tools could change it.",
             hint="Name a folder outside the repository in run-folder, for example below ${{ runner.temp }}.",
-        )
-    if (folder / JOURNAL).exists():
-        raise InputError(
-            f"the run folder {folder} already holds the journal of a run.",
-            hint="Name another folder in run-folder; this version does not continue earlier runs.",
         )
 
 

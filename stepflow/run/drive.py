@@ -12,19 +12,21 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted
-from stepflow.domain.event import Entry, FlowEnded, Noted, RunFinished, ValidatorRan
+from stepflow.domain.event import Entry, FlowEnded, Noted, RunFinished, RunResumed, ValidatorRan
 from stepflow.domain.report import AgentResult
 from stepflow.domain.words import Outcome
-from stepflow.errors import RunCancelled, StepflowError
+from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal import Fanout, JournalFile, iter_journal
 from stepflow.report import BUG, ReportFacts, collect_report
 from stepflow.run.collect import collect_run, journal_path
+from stepflow.run.earlier import move_aside
 from stepflow.run.ending import Ending, outcome_of
 from stepflow.run.expected import expect_of_recording
 from stepflow.run.finish import Finish, Work, tell_failure
 from stepflow.run.folder import make_folder, write_reports
 from stepflow.run.log import LogFile
 from stepflow.run.page import write_page
+from stepflow.run.resume import Fresh
 from stepflow.run.stages import facts_of, run_stages
 
 if TYPE_CHECKING:
@@ -52,14 +54,17 @@ def drive_run(
     # A signal strikes inside the stages alone: what stands around them is never left half done.
     cancellation.hold()
     request = prepared.request
-    make_folder(request.folder)
+    notice = _make_room(prepared)
     with (
         prepared.resources,
         JournalFile(journal_path(prepared), clock, redact=request.redactor) as file,
         LogFile(request.folder / "log.jsonl", prepared.agent.log_format) as log,
     ):
+        _demand_unchanged(prepared, file)
         place = Place()
         journal = Fanout(file, place, log, *listeners)
+        if notice:
+            journal.append(Noted(level="info", message=f"[Run] {notice}"))
         ending = guarded(lambda: run_stages(prepared, journal, clock, cancellation), journal, place)
         if ending.untold:
             finish = Finish(
@@ -130,7 +135,7 @@ class Place:
     def __call__(self, entry: Entry) -> None:
         """Follow one entry."""
         match entry.event:
-            case IterationStarted():
+            case IterationStarted() | RunResumed():
                 self.words = "Flow loop"
             case FlowEnded(outcome=Outcome.COMPLETED):
                 self.words = "Completion loop"
@@ -152,6 +157,24 @@ def guarded(work: Callable[[], Ending], journal: Journal, place: Place) -> Endin
         _written(journal, Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
         told = f"{place.words}: {BUG}: {type(bug).__name__}: {bug}"
         return Ending(outcome=Outcome.INTERNAL_ERROR, reason=told, untold=True)
+
+
+def _make_room(prepared: Prepared) -> str:
+    """The run folder, made with its parents; an earlier run that does not go on is moved out of its way, and told."""
+    notice, folder = "", prepared.request.folder
+    if isinstance(prepared.found, Fresh) and prepared.found.aside is not None:
+        notice = f"{prepared.found.notice} It is kept in {move_aside(folder, prepared.found.aside)}."
+    make_folder(folder)
+    return notice
+
+
+def _demand_unchanged(prepared: Prepared, file: JournalFile) -> None:
+    """Between reading a journal and holding it, another process may have written it."""
+    if prepared.past is None or file.seq == len(prepared.past.events):
+        return
+    raise InputError(
+        f"another run has just gone on in {prepared.request.folder}.", hint="Look at it with the input resume again."
+    )
 
 
 def _written(journal: Journal, event: Event) -> bool:

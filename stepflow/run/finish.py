@@ -6,6 +6,7 @@ May touch: nothing itself; the boundary writes, with the token that goes nowhere
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary import CommitsInfo, Patience, apply_effects, plan_effects, report_failure
 from stepflow.boundary.bundle_push import BundlePush
-from stepflow.domain.effect import describe_effect
+from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
 from stepflow.domain.words import Outcome
 from stepflow.report import removed_part
@@ -53,7 +54,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Finish:
-    """Everything that the end of a run works on."""
+    """Everything that the end of a run works on. `done` are receipts of an earlier try."""
 
     prepared: Prepared
     facts: RunFacts
@@ -61,6 +62,7 @@ class Finish:
     journal: Journal
     cancellation: Cancellation
     clock: Clock
+    done: tuple[Receipt, ...] = ()
 
     @cached_property
     def patience(self) -> Patience:
@@ -142,6 +144,7 @@ def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
             pusher=_pusher(finish, writer),
             record=lambda receipt: _record(finish, receipt),
             patience=finish.patience,
+            done=_believed(finish, plan),
         )
     tell_issue_cost(finish.prepared, finish.journal, applied.spent)
     if applied.outcome is Outcome.COMPLETED:
@@ -149,6 +152,18 @@ def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
         return completed
     _note(finish, "error", f"{'refused' if applied.outcome is Outcome.REFUSED else 'failed'}: {applied.reason}")
     return Ending(outcome=applied.outcome, reason=f"Completion loop: {applied.reason}")
+
+
+def _believed(finish: Finish, plan: Plan) -> tuple[Receipt, ...]:
+    """The receipts that can be ours: a folder may be forged, and what they name goes into our own comment."""
+    site = f"{plan.settings.repository_url}/"
+    branch = next((effect.branch for effect in plan.effects if isinstance(effect, PushBranch)), "")
+    return tuple(
+        receipt
+        for receipt in finish.done
+        if (not receipt.url or receipt.url.startswith(site))
+        and (receipt.kind is not EffectKind.PUSH_BRANCH or re.fullmatch(rf"{re.escape(branch)}(-\d+)?", receipt.detail))
+    )
 
 
 def _record(finish: Finish, receipt: Receipt) -> None:

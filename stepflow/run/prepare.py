@@ -22,7 +22,8 @@ from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.context import issue_text
 from stepflow.run.input_types import Provider
 from stepflow.run.own_verdict import open_verdict
-from stepflow.run.subject import issue_number, read_subject
+from stepflow.run.resume import Fresh, Past, find_past
+from stepflow.run.subject import issue_number, read_again, read_subject
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
     the `limits` counts from now; `told` is what the model is told of the issue; `notes` are warnings for the log;
-    `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost."""
+    `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost;
+    `found` is the run that goes on, or why none does."""
 
     request: RunRequest
     agent: AgentDefinition
@@ -54,6 +56,12 @@ class Prepared:
     notes: tuple[str, ...] = ()
     verdict: CustomVerdict | None = None
     spent: Spent | None = None
+    found: Past | Fresh = field(default_factory=Fresh)
+
+    @property
+    def past(self) -> Past | None:
+        """The earlier run that goes on; None for a new one."""
+        return self.found if isinstance(self.found, Past) else None
 
 
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
@@ -68,30 +76,33 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
         allow_custom_verdict=inputs.allow_custom_verdict,
     )
     scenario = scenario_of(request)
+    issue = issue_number(request, scenario)
     given = {**(scenario.params if scenario else {}), **inputs.parameters}
-    args, problems = check_arguments(agent, given, issue=issue_number(request, scenario))
+    args, problems = check_arguments(agent, given, issue=issue)
     if any(problem.severity is Severity.ERROR for problem in problems):
         raise DefinitionError(f'the run arguments do not fit agent "{agent.name}".', problems=problems)
     check_boundary(request)
     check_budget(agent, inputs)
+    found = find_past(request, agent, args, issue)
+    past = found if isinstance(found, Past) else None
     with ExitStack() as opened:
-        model = ScriptedModel(scenario) if scenario else _anthropic_model(inputs, opened)
-        subject = read_subject(request, scenario)
-        root = str(request.root)
-        recording = RecordingModel(model, params=args, issue=subject.issue, root=root) if inputs.record else None
+        model = _model(inputs, scenario, past, opened)
+        subject = read_subject(request, scenario) if past is None else read_again(request, past.started.subject)
+        recording = _recording(model, request, past, args, subject) if inputs.record else None
         return Prepared(
-            request=_with_fetched_issue(request, subject),
+            request=_with_fetched_issue(request, subject) if past is None else past.request(request),
             agent=replace(agent, problems=(*agent.problems, *problems)),
             args=args,
             issue=subject.issue,
-            told=issue_text(subject.issue, subject.discussion, otherwise=inputs.issue_text or ""),
+            told=_told(request, subject, past),
             notes=(*unset_variables(request), *subject.notes),
             model=recording or model,
             recording=recording,
             limits=limits_of(agent, inputs, now=now, spent=subject.spent),
-            verdict=open_verdict(agent, args),
+            verdict=_verdict(agent, args, past),
             spent=subject.spent,
             resources=opened.pop_all(),
+            found=found,
         )
 
 
@@ -121,13 +132,36 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
     )
 
 
+def _model(inputs: Inputs, scenario: Scenario | None, past: Past | None, resources: ExitStack) -> Model:
+    if scenario:
+        return ScriptedModel(scenario, position=past.position(scenario) if past else None)
+    return resources.enter_context(AnthropicModel(anthropic_key(inputs), inputs.anthropic_base_url))
+
+
+def _recording(
+    model: Model, request: RunRequest, past: Past | None, args: JsonObject, subject: Subject
+) -> RecordingModel:
+    before = past.turns() if past else ()
+    return RecordingModel(model, params=args, issue=subject.issue, root=str(request.root), before=before)
+
+
+def _told(request: RunRequest, subject: Subject, past: Past | None) -> Taken:
+    """What the model is told of the issue. A run that goes on was told already, and what was removed is written."""
+    if past is not None:
+        return Taken(text=past.started.context_text)
+    return issue_text(subject.issue, subject.discussion, otherwise=request.inputs.issue_text or "")
+
+
+def _verdict(agent: AgentDefinition, args: JsonObject, past: Past | None) -> CustomVerdict | None:
+    verdict = open_verdict(agent, args)
+    if verdict is not None and past is not None:
+        past.feed(verdict)
+    return verdict
+
+
 def _with_fetched_issue(request: RunRequest, subject: Subject) -> RunRequest:
     """From here on an issue that was read counts like one that the event brought: later edits of it are noticed."""
     return replace(request, trigger=replace(request.trigger, issue=subject.issue)) if subject.fetched else request
-
-
-def _anthropic_model(inputs: Inputs, resources: ExitStack) -> Model:
-    return resources.enter_context(AnthropicModel(anthropic_key(inputs), inputs.anthropic_base_url))
 
 
 def anthropic_key(inputs: Inputs) -> str:

@@ -16,13 +16,17 @@ from stepflow.domain.run import RunFacts, StartedBy
 from stepflow.domain.state import fold
 from stepflow.errors import BoundaryError, InputError
 from stepflow.flow import run_flow
+from stepflow.journal import Replay
 from stepflow.ports import Ports
 from stepflow.run.context import removal_event
-from stepflow.run.deadline import Deadline, TimelyCommands, TimelyModel, TimelyTools
+from stepflow.run.deadline import Deadline, TimelyCommands, TimelyTools
 from stepflow.run.finish import Finish, Work, finish_run
+from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
 from stepflow.run.parts import LoadedSchemas, toolbox_options
+from stepflow.run.recorded import Kept
 from stepflow.run.sandbox import open_sandbox
 from stepflow.run.selftest import demand_nothing_in_reach
+from stepflow.run.snapshots import Snapshots
 from stepflow.toolbox import install_packages
 
 if TYPE_CHECKING:
@@ -49,35 +53,80 @@ SHOWN_TAIL = 1000
 
 def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation) -> Ending:
     """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub."""
-    request = prepared.request
+    request, past = prepared.request, prepared.past
+    if past:
+        journal.append(past.resumed)
     with cancellation.obeyed():
         _install(request, journal)
     with open_sandbox(request, toolbox_options(request), cancellation, warn=_credentials_noted(journal)) as sandbox:
         toolbox = sandbox.toolbox
-        facts = facts_of(prepared, base_commit=toolbox.tree().commit)
-        started = _started(prepared, facts, sandbox)
-        journal.append(started)
-        _tell_beforehand(prepared, toolbox, journal)
-        demand_nothing_in_reach(toolbox, request, journal)
-        deadline = Deadline(clock=clock, at=facts.limits.deadline)
-        commands = TimelyCommands(commands=toolbox, deadline=deadline)
-        _set_up(commands, request.inputs.setup, journal)
-        ports = Ports(
-            model=TimelyModel(model=prepared.model, deadline=deadline),
-            tools=TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout),
-            commands=commands,
-            guards=toolbox.guards(validators_of(prepared.agent)),
-            schemas=LoadedSchemas(),
-            journal=journal,
-            clock=clock,
-            verdict=prepared.verdict,
-        )
-        result = run_flow(prepared.agent, facts, ports, fold([started]))
+        facts = facts_of(prepared, base_commit=past.started.base_commit if past else toolbox.tree().commit)
+        state = past.state if past else fold([_started(prepared, facts, sandbox)])
+        _begin(prepared, facts, sandbox, journal)
+        result = run_flow(prepared.agent, facts, _ports(prepared, facts, toolbox, journal, clock), state)
         work = _collect(prepared, facts, toolbox, journal, seen=result.tree)
     cancellation.check()
     result = replace(result, validated=result.validated and not work.uncommitted and work.tree in ("", work.seen))
-    finish = Finish(prepared=prepared, facts=facts, work=work, journal=journal, cancellation=cancellation, clock=clock)
+    finish = Finish(
+        prepared=prepared,
+        facts=facts,
+        work=work,
+        journal=journal,
+        cancellation=cancellation,
+        clock=clock,
+        done=past.receipts(result.iterations) if past else (),
+    )
     return finish_run(finish, result)
+
+
+def _begin(prepared: Prepared, facts: RunFacts, sandbox: Sandbox, journal: Journal) -> None:
+    """Write down that the run begins, and what people should know of one that only begins: hidden text, notes, layers
+    that do not hold. Then look whether the sandbox is closed."""
+    past, toolbox = prepared.past, sandbox.toolbox
+    if past is None:
+        journal.append(_started(prepared, facts, sandbox))
+    else:
+        _tell_layers(past.started, sandbox, journal)
+    if removal := removal_event(prepared.told):
+        journal.append(removal)
+    for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings)):
+        journal.append(Noted(level="warning", message=message))
+    demand_nothing_in_reach(toolbox, prepared.request, journal)
+
+
+def _tell_layers(started: RunStarted, sandbox: Sandbox, journal: Journal) -> None:
+    """What holds otherwise than it did when the run began, perhaps on another machine."""
+    for layer, state in sandbox.isolation.items():
+        if started.isolation.get(layer) != state:
+            message = f"[Isolation] {layer}, after the run was resumed: {state}"
+            journal.append(Noted(level="info", message=message, data={"layer": layer}))
+
+
+def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, clock: Clock) -> Ports:
+    """The flow's ports, over a tree that is set up and kept; a run that goes on meets its past first."""
+    past, request = prepared.past, prepared.request
+    kept = past.kept if past else Kept()
+    keeper = Keeper(Snapshots(toolbox, request.folder, base=facts.base_commit), journal, request.root)
+    keeper.before_setup(kept)
+    deadline = Deadline(clock=clock, at=facts.limits.deadline)
+    commands = TimelyCommands(commands=toolbox, deadline=deadline)
+    _set_up(commands, request.inputs.setup, journal)
+    # What the guards remember is the tree before any tool has run, never what a tool made of it.
+    guards = toolbox.guards(validators_of(prepared.agent))
+    keeper.after_setup(kept)
+    ports = Ports(
+        model=prepared.model,
+        tools=KeptTools(
+            tools=TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout), keeper=keeper
+        ),
+        commands=KeptCommands(commands=commands, keeper=keeper),
+        guards=guards,
+        schemas=LoadedSchemas(),
+        journal=journal,
+        clock=clock,
+        verdict=prepared.verdict,
+    )
+    return Replay(past.played, journal).over(ports) if past else ports
 
 
 def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
@@ -88,7 +137,7 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
         run_id=request.run_id,
         root=str(request.root),
         limits=prepared.limits,
-        nonce=secrets.token_hex(12),
+        nonce=prepared.past.started.nonce if prepared.past else secrets.token_hex(12),
         model=inputs.model,
         repository=request.repository,
         issue=prepared.issue,
@@ -101,14 +150,6 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
 
 def _credentials_noted(journal: Journal) -> Callable[[str], None]:
     return lambda note: journal.append(Noted(level="warning", message=note, data={"layer": "credentials"}))
-
-
-def _tell_beforehand(prepared: Prepared, toolbox: Toolbox, journal: Journal) -> None:
-    """What people should know of a run that only begins: hidden text, notes, layers that do not hold."""
-    if removal := removal_event(prepared.told):
-        journal.append(removal)
-    for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings)):
-        journal.append(Noted(level="warning", message=message))
 
 
 def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarted:
@@ -137,6 +178,7 @@ def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarte
             label=trigger.label,
             default_branch=trigger.default_branch,
             private=trigger.private,
+            from_github=trigger.issue is not None,
         ),
         root=facts.root,
     )

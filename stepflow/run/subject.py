@@ -76,6 +76,25 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     return Subject(issue=_read_anonymously(request, number), fetched=True)
 
 
+def read_again(request: RunRequest, issue: Issue | None) -> Subject:
+    """The subject of a run that goes on: the issue as it was told. Whether the actor may write is asked again."""
+    token = request.inputs.read_token
+    if token is not None:
+        with closing(github_reader(request, token.get_secret_value())) as reader:
+            _demand_write_access(reader, request)
+    return Subject(issue=issue)
+
+
+def _demand_write_access(reader: GitHubReader, request: RunRequest) -> None:
+    """Whoever cannot be asked about may not start a run."""
+    try:
+        refusal = check_actor(reader, boundary_settings(request))
+    except BoundaryError as exc:
+        raise Refused(f"Nothing was begun: {exc.message}", hint=exc.hint or "Start the run again later.") from exc
+    if refusal:
+        raise Refused(refusal)
+
+
 def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None:
     trigger, text = request.trigger, request.inputs.issue_text
     if trigger.issue is not None:

@@ -7,6 +7,7 @@ May touch: processes, the checkout.
 from stepflow.toolbox.box import Toolbox
 from stepflow.toolbox.copies import commit_everything, copy_checkout, rehearsal_folder
 from stepflow.toolbox.credentials import Away, Findings, credentials_away, find_credentials
+from stepflow.toolbox.credentials.places import entry_of as git_entry
 from stepflow.toolbox.environment import SYSTEM_PATH, check_pass_env
 from stepflow.toolbox.isolation import Layer
 from stepflow.toolbox.options import LAYERS, ProcessLimits, ToolboxOptions, UserPolicy
@@ -34,6 +35,7 @@ __all__ = [
     "copy_checkout",
     "credentials_away",
     "find_credentials",
+    "git_entry",
     "install_packages",
     "rehearsal_folder",
     "try_canaries",

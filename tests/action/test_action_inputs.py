@@ -283,12 +283,17 @@ def test_run_folder_and_host_name_the_same_place_on_both_sides(world: World) -> 
     assert json.loads((temp / "mine" / "report.json").read_text())["outcome"] == "completed"
 
 
-def test_a_run_folder_with_a_run_in_it_is_refused(world: World) -> None:
-    folder = str(world.runner.folder / "mine")
-    assert world.run(solve(), run_folder=folder).outputs["outcome"] == "completed"
-    before = (Path(folder) / "journal.jsonl").read_bytes()
-    assert refused(world.run(solve(), run_folder=folder), "already holds the journal", "run-folder")
-    assert (Path(folder) / "journal.jsonl").read_bytes() == before
+def test_a_run_folder_with_a_run_that_is_over_is_moved_aside_and_a_new_run_begins(world: World) -> None:
+    folder = world.runner.folder / "mine"
+    first = world.run(solve(), run_folder=str(folder))
+    assert first.outputs["outcome"] == "completed"
+    before = (folder / "journal.jsonl").read_bytes()
+    run_id = json.loads(before.splitlines()[0])["run_id"]
+    again = world.run([understood(), answer("continuation.issue", "abort")], run_folder=str(folder))
+    assert again.outputs["outcome"] == "aborted"
+    assert (folder.with_name(f"mine-{run_id}") / "journal.jsonl").read_bytes() == before
+    assert [line for line in again.annotations if "does not go on: it is over: completed" in line]
+    assert json.loads((folder / "report.json").read_text())["run_id"] != run_id
 
 
 def test_a_run_folder_inside_the_repository_is_refused(world: World) -> None:

@@ -100,6 +100,7 @@ def _with_first_step(step: str) -> str:
 WORKFLOWS = {
     "workflow": lambda: named_block("workflow"),
     "workflow with reaction": lambda: _with_first_step(named_block("reaction")),
+    "workflow with resume": lambda: named_block("workflow").partition("      - uses: org/")[0] + named_block("resume"),
     "workflow with egress": lambda: _with_first_step(named_block("egress", ROOT / "SECURITY.md")),
     "validate workflow": lambda: named_block("validate workflow"),
     "rehearse workflow": lambda: named_block("rehearse workflow"),
@@ -130,6 +131,7 @@ def test_every_yaml_block_of_the_readme_is_checked() -> None:
         f"{AGENT}scenarios/leaves-a-note.yaml",
         "validate workflow",
         "code scanning",
+        "resume",
     ]
 
 

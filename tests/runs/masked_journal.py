@@ -13,8 +13,12 @@ from typing import Any
 
 #: Values that are masked whole: measured, hashed over files, or found on the machine. The system prompt's texts belong
 #: to the tests of the prompt room; the options are told by `case.yaml`.
-MASKED = ("seconds", "definition_digest", "isolation", "options", "system")
-RANDOM = ((re.compile(r"\b[0-9a-f]{40}\b"), "<commit>"), (re.compile(r"\b[0-9a-f]{24}\b"), "<nonce>"))
+MASKED = ("seconds", "bytes", "definition_digest", "isolation", "options", "system")
+RANDOM = (
+    (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
+    (re.compile(r"\b[0-9a-f]{40}\b"), "<commit>"),
+    (re.compile(r"\b[0-9a-f]{24}\b"), "<nonce>"),
+)
 
 
 def masked_lines(lines: Iterable[str], places: Mapping[str, str]) -> list[str]:
@@ -25,9 +29,12 @@ def masked_lines(lines: Iterable[str], places: Mapping[str, str]) -> list[str]:
 
 
 def _tells_of_the_machine(entry: dict[str, Any]) -> bool:
-    """Which sandbox layers hold, and what is out of reach, is the machine's matter, not the run's."""
-    return entry["event"] == "canaries_tried" or (
-        entry["event"] == "noted" and entry["message"].startswith("[Isolation]")
+    """Which sandbox layers hold, and what is out of reach, is the machine's matter, not the run's; and whether git has
+    written its index anew while it only looked is a matter of how fast the machine is."""
+    return (
+        entry["event"] == "canaries_tried"
+        or (entry["event"] == "noted" and entry["message"].startswith("[Isolation]"))
+        or (entry["event"] == "snapshot_taken" and entry["files"] == 0)
     )
 
 

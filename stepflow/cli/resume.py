@@ -1,0 +1,71 @@
+"""`stepflow resume DIR`: a run that was stopped goes on, with the options that it began with.
+
+Takes: a run folder. Gives: exit code; with `--json` the report on stdout, everything else on stderr (cli.md).
+May touch: the terminal; everything else through `run/`. Keys and tokens come from the environment, as for `run`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.cli.options import SECRETS
+from stepflow.cli.run import carry_out, request_of
+from stepflow.errors import InputError
+from stepflow.run import read_inputs
+from stepflow.run.earlier import look_into
+from stepflow.run.trigger import Trigger
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stepflow.domain.event import RunStarted
+    from stepflow.run.request import RunRequest
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `resume`."""
+    parser.add_argument("folder", metavar="DIR", help="the run folder of the run")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Go on with the run and say how it ended."""
+    return carry_out(request_from(Path(arguments.folder).resolve()), as_json=arguments.json)
+
+
+def request_from(folder: Path) -> RunRequest:
+    """The run in the folder, asked for again."""
+    earlier = look_into(folder)
+    if earlier is None:
+        raise InputError(f"there is no run in {folder}: it holds no journal.jsonl.", hint="Name a run folder.")
+    if not earlier.events:
+        raise InputError(f"the run in {folder} cannot go on: {earlier.problem}.", hint="Start a new run.")
+    started = earlier.started
+    root = Path(started.root)
+    if not root.is_dir():
+        raise InputError(
+            f"the repository of the run, {root}, is not there.",
+            hint=f"Where it is now, use `stepflow run {started.agent} --repo DIR --resume {folder}`.",
+        )
+    secrets = {name: os.environ.get(variable, "") for name, variable in SECRETS.items()}
+    given = {**started.options, **secrets, "run-folder": "", "resume": str(folder)}
+    return replace(
+        request_of(read_inputs(given), root, trigger=_trigger(started)),
+        repository=started.repository,
+    )
+
+
+def _trigger(started: RunStarted) -> Trigger:
+    by = started.started_by
+    return Trigger(
+        agent=started.agent,
+        actor=os.environ.get("GITHUB_ACTOR") or by.actor,
+        actor_is_bot=by.actor_is_bot,
+        issue_number=started.issue,
+        label=by.label,
+        default_branch=by.default_branch,
+        private=by.private,
+    )

@@ -1,0 +1,123 @@
+"""Keeps the working tree, so that a run which is stopped can go on (action.md "Resume").
+
+Takes: the toolbox's ports, snapshots, a journal. Gives: the same ports; what they change is in a snapshot first.
+May touch: nothing itself; snapshots are taken by the toolbox and stored in the run folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.domain.attempt_event import ToolStarted
+from stepflow.domain.event import Noted, SnapshotTaken
+from stepflow.run.head import read_head
+from stepflow.run.recorded import SNAPSHOT_FAILED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stepflow.domain.command import CommandRequest, CommandResult
+    from stepflow.domain.conversation import ToolResult, ToolUse
+    from stepflow.domain.json import JsonObject
+    from stepflow.ports import Commands, Journal, Tools
+    from stepflow.run.recorded import Kept
+    from stepflow.run.snapshots import Snapshots
+
+#: The tools that change files.
+CHANGING = frozenset({"bash", "write", "edit"})
+#: Of the paths that are in no snapshot so many are named.
+MOST_TOLD = 10
+
+
+class Keeper:
+    """Takes a snapshot wherever one is due, and writes it down when the tree has changed since the last."""
+
+    def __init__(self, snapshots: Snapshots, journal: Journal, root: Path) -> None:
+        self._snapshots, self._journal, self._root = snapshots, journal, root
+        self._latest = ""
+        self._left_out: tuple[str, ...] = ()
+
+    def keep(self, *, mark: bool = False) -> None:
+        """Keep the tree; with `mark` it is written down even where nothing has changed.
+
+        A snapshot that cannot be taken ends no run: it only cannot go on from here until the next one.
+        """
+        info = self._snapshots.take()
+        if info.problem:
+            self._latest = ""
+            self._warn(info.problem, {SNAPSHOT_FAILED: True})
+        elif mark or info.name != self._latest:
+            self._latest = info.name
+            self._journal.append(
+                SnapshotTaken(
+                    name=info.name,
+                    head=read_head(self._root),
+                    files=info.files,
+                    bytes=info.bytes,
+                    seconds=info.seconds,
+                )
+            )
+        if info.left_out != self._left_out:
+            self._left_out = info.left_out
+            self._warn(f"not kept: {'; '.join(info.left_out[:MOST_TOLD])}" if info.left_out else "all is kept again")
+
+    def _warn(self, message: str, data: JsonObject | None = None) -> None:
+        self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}", data=data or {}))
+
+    def before_setup(self, kept: Kept) -> None:
+        """The tree as the run began: kept, or put back for a run that goes on."""
+        if kept.start:
+            self._restore(kept.start)
+        else:
+            self.keep(mark=True)
+
+    def after_setup(self, kept: Kept) -> None:
+        """The tree as the flow meets it."""
+        if kept.is_set_up:
+            self._restore(kept.latest)
+        else:
+            self.keep(mark=True)
+
+    def begin(self, use: ToolUse) -> None:
+        """A tool call begins."""
+        self._journal.append(ToolStarted(tool_use_id=use.id, name=use.name))
+
+    def _restore(self, name: str) -> None:
+        self._snapshots.restore(name)
+        self._latest = name
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptTools:
+    """Tools whose calls are announced, and whose changes are kept before they are answered."""
+
+    tools: Tools
+    keeper: Keeper
+
+    def run_tool(self, use: ToolUse) -> ToolResult:
+        """Run one call."""
+        self.keeper.begin(use)
+        result = self.tools.run_tool(use)
+        if use.name in CHANGING:
+            self.keeper.keep()
+        return result
+
+    def end_step(self) -> None:
+        """End the step's processes; what they did until then counts."""
+        self.tools.end_step()
+        self.keeper.keep()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptCommands:
+    """Commands whose changes are kept."""
+
+    commands: Commands
+    keeper: Keeper
+
+    def run_command(self, request: CommandRequest) -> CommandResult:
+        """Run one command."""
+        result = self.commands.run_command(request)
+        self.keeper.keep()
+        return result

@@ -1,0 +1,207 @@
+"""What the journal of an earlier run says, and whether that can be so.
+
+Takes: the events of a journal. Gives: their weak points, the position in a scenario, snapshots, receipts, past answers.
+May touch: nothing. A run folder comes back from a cache or an artifact: it may be forged (security.md case 30).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepflow.domain.attempt_event import (
+    CommandRan,
+    ContextCompacted,
+    ContextOutgrown,
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    StepAnswered,
+    ToolCalled,
+    ToolStarted,
+)
+from stepflow.domain.conversation import StopReason
+from stepflow.domain.effect import Receipt
+from stepflow.domain.event import (
+    EffectApplied,
+    FlowEnded,
+    Noted,
+    RunResumed,
+    RunStarted,
+    SnapshotTaken,
+    ValidatorRan,
+    WorkCollected,
+)
+from stepflow.domain.words import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from stepflow.domain.event import Event
+    from stepflow.domain.json import JsonObject
+    from stepflow.llm import Turn
+
+#: What a run names itself and the delimiter of its data; both go into names and texts of ours.
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NONCE = re.compile(r"[0-9a-f]{24}")
+#: The key in a note's data which says that a snapshot could not be taken.
+SNAPSHOT_FAILED = "snapshot_failed"
+SNAPSHOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def implausible(events: Sequence[Event]) -> str:
+    """Why no run of ours wrote these events; empty when one may have. No limit may be moved by what a folder says."""
+    begun = [event for event in events if isinstance(event, RunStarted)]
+    if not begun:
+        return "it ended before its run began"
+    if len(begun) > 1 or any(not isinstance(event, Noted) for event in events[: events.index(begun[0])]):
+        return "it has more than one beginning"
+    if not RUN_ID.fullmatch(begun[0].run_id) or not NONCE.fullmatch(begun[0].nonce):
+        return "its run has no name of ours"
+    iteration = 0
+    for event in events:
+        if isinstance(event, IterationStarted):
+            iteration += 1
+        if not _is_sound(event, iteration):
+            return f"its event `{event.event}` in iteration {iteration} cannot have happened"
+    return ""
+
+
+def _is_sound(event: Event, iteration: int) -> bool:
+    match event:
+        case IterationStarted():
+            return event.iteration == iteration
+        case ModelTurned():
+            usage = vars(event.usage).values()
+            known = event.stop_reason in tuple(StopReason)
+            return known and min(usage) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
+        case ValidatorRan():
+            return event.attempt >= 1
+        case RunResumed():
+            return min(event.attempts.values(), default=0) >= 0 and _is_name(event.snapshot or "none")
+        case SnapshotTaken():
+            return _is_name(event.name)
+        case _:
+            return True
+
+
+def _is_name(name: str) -> bool:
+    return SNAPSHOT.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """The snapshots of a run: of its start, and of where it stopped, before the call that was at work then. Both empty
+    when there is none; `is_set_up` when the set-up was through; not `is_whole` when the last one failed."""
+
+    start: str = ""
+    latest: str = ""
+    is_set_up: bool = False
+    is_whole: bool = True
+
+
+def kept_snapshots(events: Iterable[Event]) -> Kept:
+    """What the run's snapshots are. The first is taken at the start, the second after the set-up."""
+    kept, before_call = Kept(), None
+    for event in events:
+        match event:
+            case SnapshotTaken():
+                start, is_set_up = kept.start or event.name, bool(kept.start)
+                kept = Kept(start=start, latest=event.name, is_set_up=is_set_up)
+            case Noted() if SNAPSHOT_FAILED in event.data:
+                kept = replace(kept, is_whole=False)
+            case RunResumed() if event.snapshot:
+                kept, before_call = replace(kept, latest=event.snapshot, is_whole=True), None
+            case ToolStarted():
+                before_call = kept
+            case ToolCalled():
+                before_call = None
+            case _:
+                pass
+    return before_call or kept
+
+
+def known_heads(events: Sequence[Event]) -> set[str]:
+    """The commits on which the run's checkout stood when it was looked at."""
+    taken = {event.head for event in events if isinstance(event, SnapshotTaken)}
+    return (taken | {event.head_commit for event in events if isinstance(event, WorkCollected)}) - {""}
+
+
+def was_at_work(events: Sequence[Event]) -> bool:
+    """Whether a tool was at work when the run stopped: what it did nobody wrote down."""
+    last = next((event for event in reversed(events) if isinstance(event, ToolStarted | ToolCalled)), None)
+    return isinstance(last, ToolStarted)
+
+
+def receipts_of(events: Sequence[Event]) -> tuple[Receipt, ...]:
+    """What was written for the flow's last end, if no iteration followed it."""
+    receipts: list[Receipt] = []
+    for event in events:
+        match event:
+            case IterationStarted():
+                receipts.clear()
+            case EffectApplied():
+                receipts.append(
+                    Receipt(
+                        kind=event.kind,
+                        status=event.status,
+                        detail=event.detail,
+                        url=event.url,
+                        number=event.number,
+                        commit=event.commit,
+                    )
+                )
+            case _:
+                pass
+    return tuple(receipts)
+
+
+def scenario_position(events: Iterable[Event], queues: Mapping[str, Sequence[Turn]]) -> dict[str, int]:
+    """How many turns of a scenario were played, by list. A failure that ended the run was played, too."""
+    position = dict.fromkeys(queues, 0)
+    place = "turns"
+    for event in events:
+        match event:
+            case IterationStarted():
+                place = event.step_id if "turns" not in queues else "turns"
+                position.setdefault(place, 0)
+            case ModelTurned() | ModelWaited() | ContextCompacted(by_fault=True) | ContextOutgrown(by_fault=True):
+                position[place] += 1
+            case FlowEnded(outcome=Outcome.MODEL_FAILED):
+                turns = queues.get(place, ())
+                position[place] += position[place] < len(turns) and turns[position[place]].error is not None
+            case _:
+                pass
+    return position
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastAnswer:
+    """One iteration that ended with an answer: what a verdict is fed with."""
+
+    iteration: int
+    texts: tuple[str, ...]
+    answer: JsonObject | None
+
+
+def past_answers(events: Iterable[Event]) -> Iterator[PastAnswer]:
+    """The answers of these events, in order."""
+    iteration, texts = 0, list[str]()
+    for event in events:
+        match event:
+            case IterationStarted():
+                iteration = event.iteration
+                texts = []
+            case ModelTurned():
+                texts += [text] if (text := _text(event)) else []
+            case CommandRan():
+                texts = [event.stdout]
+            case StepAnswered():
+                yield PastAnswer(iteration=iteration, texts=tuple(texts), answer=event.answer or None)
+            case _:
+                pass
+
+
+def _text(turn: ModelTurned) -> str:
+    return "".join(str(block.get("text", "")) for block in turn.content if block.get("type") == "text")

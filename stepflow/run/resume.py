@@ -1,0 +1,222 @@
+"""Whether a run goes on with an earlier one, and with what (action.md "Resume").
+
+Takes: a run request, its agent and arguments. Gives: `Past`, with which the flow goes on, or `Fresh` with the reason.
+May touch: reads the run folder and the checkout's HEAD.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.domain.attempt_event import IterationStarted, ModelTurned
+from stepflow.domain.event import RunResumed
+from stepflow.domain.state import fold
+from stepflow.errors import InputError
+from stepflow.journal import SnapshotStore, safe_point, turn_of
+from stepflow.llm import played_out
+from stepflow.run.earlier import Earlier, look_into
+from stepflow.run.head import read_head, stood_on
+from stepflow.run.recorded import kept_snapshots, known_heads, past_answers, receipts_of, scenario_position, was_at_work
+from stepflow.run.snapshots import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.domain.conversation import ModelTurn
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.effect import Receipt
+    from stepflow.domain.event import Event, RunStarted
+    from stepflow.domain.json import JsonObject
+    from stepflow.domain.state import RunState
+    from stepflow.llm import Scenario
+    from stepflow.ports import CustomVerdict
+    from stepflow.run.inputs import Inputs
+    from stepflow.run.recorded import Kept
+    from stepflow.run.request import RunRequest
+
+AUTO, NEVER = "auto", "never"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fresh:
+    """The run begins anew. `aside` is the id of an earlier run whose folder must be moved first, None without one;
+    `notice` says why nothing goes on."""
+
+    aside: str | None = None
+    notice: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """An earlier run that goes on: all its events, of which `safe` stand as they are."""
+
+    events: tuple[Event, ...]
+    started: RunStarted
+
+    @cached_property
+    def safe(self) -> int:
+        """How many events stand as they are."""
+        return safe_point(self.events)
+
+    @cached_property
+    def state(self) -> RunState:
+        """The state that the flow goes on from."""
+        return fold(self.events[: self.safe])
+
+    @property
+    def played(self) -> tuple[Event, ...]:
+        """What is played again."""
+        return self.events[self.safe :]
+
+    @cached_property
+    def kept(self) -> Kept:
+        """The run's snapshots."""
+        return kept_snapshots(self.events)
+
+    @cached_property
+    def iteration(self) -> int:
+        """The last iteration that began."""
+        return fold(self.events).iteration
+
+    @property
+    def resumed(self) -> RunResumed:
+        """The event that says so."""
+        begun = next((event for event in self.played if isinstance(event, IterationStarted)), None)
+        return RunResumed(
+            events=len(self.events),
+            from_seq=self.safe,
+            iteration=self.iteration,
+            step_id=begun.step_id if begun else "",
+            attempts=dict(self.state.attempts),
+            snapshot=self.kept.latest,
+        )
+
+    def receipts(self, iterations: int) -> tuple[Receipt, ...]:
+        """What the boundary has written already, after a flow that has had so many iterations: none of it counts when
+        the flow has gone on."""
+        return receipts_of(self.events) if iterations == self.iteration else ()
+
+    def position(self, scenario: Scenario) -> dict[str, int]:
+        """Where a scripted model goes on."""
+        queues = {place: played_out(turns) for place, turns in scenario.queues().items()}
+        return scenario_position(self.events, queues)
+
+    def turns(self) -> Iterator[tuple[str, ModelTurn]]:
+        """Every turn of the model, with the step that asked."""
+        step_id = ""
+        for event in self.events:
+            if isinstance(event, IterationStarted):
+                step_id = event.step_id
+            elif isinstance(event, ModelTurned):
+                yield step_id, turn_of(event)
+
+    def feed(self, verdict: CustomVerdict) -> None:
+        """Tell the agent's own verdict what it has been told before."""
+        for past in past_answers(self.events[: self.safe]):
+            verdict.is_finished(past.iteration, past.texts, past.answer)
+
+    def request(self, request: RunRequest) -> RunRequest:
+        """The request under the run's own id, about the issue as it was told. Who asks now, and what for, stays."""
+        trigger, inputs = request.trigger, request.inputs
+        label = self.started.started_by.label
+        starts = label is not None and label in (f"{inputs.label_prefix}{trigger.agent}", inputs.trigger_label)
+        return replace(
+            request,
+            run_id=self.started.run_id,
+            trigger=replace(
+                trigger,
+                issue=self.started.subject if self.started.started_by.from_github else None,
+                label=trigger.label or (label if starts else None),
+                default_branch=trigger.default_branch or self.started.base_branch,
+            ),
+        )
+
+
+def chosen_folder(inputs: Inputs, default: Path) -> Path:
+    """The run folder: that of the run which `resume` names, else `run-folder`, else the default."""
+    given = Path(inputs.run_folder).resolve() if inputs.run_folder else None
+    if not is_explicit(inputs):
+        return given or default
+    resumed = Path(inputs.resume).resolve()
+    if given not in (None, resumed):
+        raise InputError(
+            f"resume names the run folder {resumed}, and run-folder another one: {given}.",
+            hint="A run goes on in its own folder: leave out run-folder, or set `resume: auto`.",
+        )
+    return resumed
+
+
+def is_explicit(inputs: Inputs) -> bool:
+    """Whether one certain run shall go on."""
+    return inputs.resume not in (AUTO, NEVER)
+
+
+def find_past(request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None) -> Past | Fresh:
+    """The run that goes on, if one does. A folder that does not fit is an `InputError` only where it was named."""
+    earlier = look_into(request.folder)
+    explicit = is_explicit(request.inputs)
+    if earlier is None:
+        if explicit:
+            raise InputError(
+                f"there is no run to resume in {request.folder}: it holds no journal.jsonl.",
+                hint="Name the run folder of an earlier run in the input resume.",
+            )
+        return Fresh()
+    reason = _never(request) or earlier.problem or _mismatch(earlier, request, agent, args, issue)
+    if not reason:
+        return Past(events=earlier.events, started=earlier.started)
+    if explicit:
+        raise InputError(
+            f"the run in {request.folder} cannot go on: {reason}.",
+            hint="Start a new run without the input resume.",
+        )
+    notice = f"A new run begins; the earlier one in the run folder does not go on: {reason}."
+    return Fresh(aside=earlier.run_id, notice=notice)
+
+
+def _never(request: RunRequest) -> str:
+    return "the input resume is `never`" if request.inputs.resume == NEVER else ""
+
+
+def _mismatch(
+    earlier: Earlier, request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None
+) -> str:
+    """What of the run is not what is asked for now; empty when all fits."""
+    started = earlier.started
+    pairs = {
+        "another agent": (started.agent, agent.name),
+        "another version of the agent": (started.definition_digest, agent.digest),
+        "another repository": (started.repository, request.repository),
+        "another issue": (started.issue, issue),
+        "other run arguments": (started.args, args),
+    }
+    if differing := [name for name, (then, now) in pairs.items() if then != now]:
+        return f"it is of {', '.join(differing)}"
+    if fold(earlier.events[: safe_point(earlier.events)]).step_id not in agent.steps:
+        return "it stands at a step that the agent does not have"
+    if not _stands_there(earlier, request.root):
+        return "it began at another commit than the one checked out"
+    return _lost_snapshot(kept_snapshots(earlier.events), SnapshotStore(request.folder / FOLDER))
+
+
+def _lost_snapshot(kept: Kept, store: SnapshotStore) -> str:
+    """Why the working tree cannot be put back; empty when it can, as far as can be told before."""
+    if not kept.is_whole:
+        return "the last snapshot of its working tree failed"
+    try:
+        for name in {kept.start, kept.latest} - {""}:
+            store.resolve(name)
+    except InputError as error:
+        return error.message.rstrip(".")
+    return ""
+
+
+def _stands_there(earlier: Earlier, root: Path) -> bool:
+    """Whether the checkout is at the commit where the run began, or where its own steps have led it."""
+    base, head = earlier.started.base_commit, read_head(root)
+    if head in (base, *known_heads(earlier.events)):
+        return True
+    return was_at_work(earlier.events) and stood_on(root, base)

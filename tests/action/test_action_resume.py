@@ -1,0 +1,111 @@
+"""A second job goes on with the run folder of the first: what was done stands, and what the folder says is not law."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.github_api import Fault
+from tests.world import BRANCH, World, answer, bash, label_event, solve, understood
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture
+def folder(world: World) -> Path:
+    """The run folder that every job of these tests is given."""
+    return world.runner.folder / "mine"
+
+
+def fail_boundary(world: World, folder: Path) -> None:
+    """A job whose pull request GitHub does not take."""
+    world.github.state.faults.append(Fault("POST", "/pulls", 422, message="not today", times=9))
+    done = world.run(solve(), run_folder=str(folder), report_failures="false")
+    assert done.outputs["outcome"] == "boundary_failed"
+    world.github.state.faults.clear()
+
+
+def written(world: World) -> list[str]:
+    """Every request that changed something on GitHub."""
+    requests = world.github.requests
+    return [f"{one.method} {one.path}" for one in requests if one.method != "GET" and "graphql" not in one.path]
+
+
+def journal(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+
+
+def rewrite(folder: Path, events: list[dict[str, Any]]) -> None:
+    numbered = ({**event, "seq": seq} for seq, event in enumerate(events, 1))
+    (folder / "journal.jsonl").write_text("".join(json.dumps(event) + "\n" for event in numbered))
+
+
+def test_after_a_failed_boundary_only_what_is_missing_is_written(world: World, folder: Path) -> None:
+    fail_boundary(world, folder)
+    tip, before, asked = world.branches()[BRANCH], len(written(world)), len(world.model.bodies)
+    done = world.run([], run_folder=str(folder))
+    assert done.outputs["outcome"] == "completed", done.log
+    assert len(world.model.bodies) == asked
+    assert world.branches()[BRANCH] == tip
+    assert [line.split("/")[0] for line in written(world)[before:]][:1] == ["POST "]
+    assert (len(world.pulls()), len(world.comments())) == (1, 1)
+    kinds = [event["event"] for event in journal(folder)]
+    after = kinds[kinds.index("run_resumed") :]
+    assert after.count("validator_ran") == 2
+    assert after.count("effect_applied") == 4
+    assert done.outputs["validated"] == "true"
+    assert "The run is resumed after" in done.log
+    assert int(done.outputs["iterations"]) == 3
+    assert float(done.outputs["cost-usd"]) > 0
+
+
+def test_a_forged_receipt_is_not_believed(world: World, folder: Path) -> None:
+    fail_boundary(world, folder)
+    events = journal(folder)
+    push = next(event for event in events if event["event"] == "effect_applied" and event["kind"] == "push_branch")
+    elsewhere = {**push, "kind": "open_pull_request", "url": "https://evil.example/pull/1", "number": 1, "detail": "x"}
+    push["detail"] = "main"
+    rewrite(folder, [*events[:-1], {**elsewhere, "status": "applied"}, events[-1]])
+    done = world.run([], run_folder=str(folder))
+    assert done.outputs["outcome"] == "completed"
+    assert [pull["head"] for pull in world.pulls()] == [BRANCH]
+    assert "evil.example" not in json.dumps(world.comments())
+
+
+def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World, folder: Path) -> None:
+    done = world.run(
+        [understood(), *[bash("true")] * 3], run_folder=str(folder), max_turns_per_step="2", report_failures="false"
+    )
+    assert done.outputs["outcome"] == "limit_reached"
+    events = journal(folder)
+    events[0]["options"] |= {"max-turns-per-step": 50, "min-permission": "read"}
+    events[0]["started_by"]["actor"] = "octocat"
+    rewrite(folder, events)
+    asked = len(world.model.bodies)
+    done = world.run([bash("true")] * 3, run_folder=str(folder), max_turns_per_step="2", report_failures="false")
+    assert done.outputs["outcome"] == "limit_reached"
+    assert len(world.model.bodies) == asked
+    world.github.state.permissions["bob"] = "read"
+    continued = [answer("continuation.issue", "handoff", summary="s"), answer("closure.issue", "closing")]
+    commit = bash("echo 'hello, world' > greeting.txt && git -c user.name=M -c user.email=m@x commit -qam Greet")
+    done = world.run([commit, *continued], run_folder=str(folder), report_failures="false")
+    assert done.outputs["outcome"] == "refused"
+    assert written(world) == []
+
+
+def test_a_named_folder_without_a_run_exits_with_2_and_a_complete_one_with_0(world: World, folder: Path) -> None:
+    missing = world.run(solve(), resume=str(folder))
+    assert missing.exit_code == 2
+    assert "no run to resume" in missing.outputs["reason"]
+    both = world.run(solve(), resume=str(folder), run_folder=str(folder.with_name("other")))
+    assert (both.exit_code, "leave out run-folder" in both.outputs["reason"]) == (2, True)
+    first = world.run(solve(), run_folder=str(folder))
+    before, asked = (folder / "journal.jsonl").read_bytes(), len(written(world))
+    again = world.run([], label_event(), resume=str(folder))
+    assert (again.exit_code, again.outputs["outcome"]) == (0, "completed")
+    assert again.outputs["pull-request"] == first.outputs["pull-request"]
+    assert "nothing to resume" in again.log
+    assert ((folder / "journal.jsonl").read_bytes(), len(written(world))) == (before, asked)

@@ -1,0 +1,140 @@
+"""A scripted run of `tests/runs` that is stopped after any line of its journal, and what goes on with it.
+
+Takes: a case, a place. Gives: parts of one run, each as if in a process of its own.
+May touch: the place; git; the toolbox.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stepflow.domain.event import Entry
+from stepflow.domain.report import AgentResult
+from stepflow.domain.run import Issue
+from stepflow.llm import Scenario, parse_scenario
+from stepflow.report import log_entries
+from stepflow.run import read_inputs
+from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import RehearsalClock
+from stepflow.run.drive import drive_run
+from stepflow.run.prepare import Prepared, prepare_run
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger import Trigger
+from tests.runs.played_run import RUNS, make_checkout
+
+CASE = RUNS / "dirty-tree-then-clean"
+ISSUE = Issue(number=7, title="Say hello properly", author="ann")
+
+
+class Stopped(BaseException):
+    """The process ends here; nothing in it is asked."""
+
+
+@dataclass(kw_only=True)
+class Run:
+    """A repository and a run folder. `log` has the log lines of all parts, `result` is what a test keeps here."""
+
+    root: Path
+    folder: Path
+    scenario: Path
+    result: AgentResult | None = None
+    log: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, place: Path, case: Path = CASE) -> Run:
+        """A new repository for the case."""
+        place.mkdir(exist_ok=True)
+        file = case / "case.yaml"
+        data = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+        root = make_checkout(case, data, place / "checkout")
+        scenario = place / "scenario.yaml"
+        scenario.write_text((case / "scenario.yaml").read_text())
+        return cls(root=root, folder=place / "run", scenario=scenario)
+
+    def request(self, *, run_id: str = "run-1", issue: Issue | None = ISSUE, **inputs: str) -> RunRequest:
+        """What one process is asked."""
+        given = {"provider": "scripted", "boundary": "dry-run", "isolation": "best-effort"}
+        given["scenario"] = str(self.scenario)
+        return RunRequest(
+            run_id=run_id,
+            inputs=read_inputs({**given, **{name.replace("_", "-"): value for name, value in inputs.items()}}),
+            trigger=Trigger(
+                agent="demo",
+                actor="bob",
+                actor_is_bot=False,
+                issue=issue,
+                issue_number=issue.number if issue else None,
+                default_branch="main",
+            ),
+            root=self.root,
+            folder=self.folder,
+            repository="o/r",
+        )
+
+    def prepare(self, **inputs: Any) -> Prepared:
+        """What one process has before it begins."""
+        return prepare_run(self.request(**inputs), now=RehearsalClock().now())
+
+    def play(self, *, stop_after: int | None = None, **inputs: Any) -> AgentResult | None:
+        """One part of the run; None when it was stopped after so many lines of its journal."""
+
+        def listen(entry: Entry) -> None:
+            self.log += [line.message for line in log_entries(entry)]
+            if entry.seq == stop_after:
+                raise Stopped
+
+        return self.drive(self.prepare(**inputs), listen)
+
+    def drive(self, prepared: Prepared, listen: Callable[[Entry], None]) -> AgentResult | None:
+        try:
+            return drive_run(prepared, clock=RehearsalClock(), cancellation=Cancellation(), listeners=(listen,))
+        except Stopped:
+            return None
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal.jsonl"
+
+    def events(self) -> list[dict]:
+        """The journal's lines."""
+        return [json.loads(line) for line in self.journal.read_text().splitlines()]
+
+    def kinds(self) -> list[str]:
+        return [event["event"] for event in self.events()]
+
+    def write(self, events: list[dict]) -> None:
+        """Forge the journal."""
+        self.journal.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+    def rewrite_scenario(self, change: Callable[[dict], object]) -> Scenario:
+        """Another scenario in the place of this one."""
+        data = yaml.safe_load(self.scenario.read_text())
+        change(data)
+        self.scenario.write_text(yaml.safe_dump(data))
+        return parse_scenario(self.scenario.read_text())
+
+
+def tree_of(root: Path) -> dict[str, str]:
+    """The files of a checkout, git's own left out."""
+    files = (path for path in root.rglob("*") if path.is_file() and ".git" not in path.relative_to(root).parts)
+    return {str(path.relative_to(root)): path.read_text() for path in files}
+
+
+def same_run(result: AgentResult, other: AgentResult) -> bool:
+    """Whether two runs came to the same, but for times and validators that ran again."""
+    left, right = result.report, other.report
+    return (
+        result == other
+        and left.usage == right.usage
+        and [replace(line, seconds=0) for line in left.history] == [replace(line, seconds=0) for line in right.history]
+        and left.handoff == right.handoff
+        and left.structured_output == right.structured_output
+        and left.validated == right.validated
+        and [effect.kind for effect in left.effects] == [effect.kind for effect in right.effects]
+    )

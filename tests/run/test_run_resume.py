@@ -1,0 +1,267 @@
+"""A run that was stopped goes on: nothing that finished is done, asked or paid again, and no forged folder fools it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepflow.domain.words import Outcome
+from stepflow.errors import InputError
+from stepflow.journal import JournalFile
+from stepflow.run.clock import RehearsalClock
+from stepflow.run.collect import completed_report
+from stepflow.run.resume import Fresh, Past
+from tests.checkout import git
+from tests.run.stopped_run import ISSUE, Run, same_run, tree_of
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The run that nothing disturbed."""
+    run = Run.of(tmp_path_factory.mktemp("whole"))
+    run.result = run.play()
+    assert run.result.success
+    return run
+
+
+@pytest.fixture(scope="module")
+def stopped_once(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that was stopped while a tool was at work, after an earlier one had changed a file."""
+    run = Run.of(tmp_path_factory.mktemp("stopped"))
+    assert run.play(stop_after=19) is None
+    assert run.kinds()[-1] == "tool_started"
+    return run
+
+
+@pytest.fixture
+def stopped(stopped_once: Run, tmp_path: Path) -> Run:
+    """A copy of it, in another place, as a cache would bring it."""
+    shutil.copytree(stopped_once.root.parent, tmp_path, dirs_exist_ok=True, symlinks=True)
+    return Run(root=tmp_path / "checkout", folder=tmp_path / "run", scenario=tmp_path / "scenario.yaml")
+
+
+def found(run: Run, **inputs: str) -> Past | Fresh:
+    """What a process would go on with."""
+    return run.prepare(**inputs).found
+
+
+# Going on
+
+
+def test_a_run_that_was_stopped_twice_ends_as_the_whole_one_did(whole: Run, tmp_path: Path) -> None:
+    run = Run.of(tmp_path)
+    assert run.play(stop_after=15) is None
+    assert run.play(stop_after=30) is None
+    result = run.play()
+    assert same_run(result, whole.result)
+    assert tree_of(run.root) == tree_of(whole.root)
+    assert [kind for kind in run.kinds() if kind == "model_turn"] == [k for k in whole.kinds() if k == "model_turn"]
+    assert [line for line in run.log if line.startswith("[Run]")] == [
+        "[Run] resumed after 15 events, at iteration 2",
+        "[Run] resumed after 30 events, at iteration 3",
+    ]
+
+
+def test_what_a_call_did_that_was_at_work_is_undone_and_the_model_is_told(stopped: Run) -> None:
+    (stopped.root / "notes").mkdir()
+    (stopped.root / "notes" / "half.txt").write_text("half")
+    stopped.play()
+    told = [event for event in stopped.events() if event["event"] == "tool_call" and event["is_error"]]
+    assert ["it may have run" in event["output"] for event in told] == [True]
+    assert not (stopped.root / "notes" / "half.txt").exists()
+    assert (stopped.root / "hello.txt").read_text() == "hello, world\n"
+
+
+def test_a_limit_that_was_raised_lets_the_run_go_on(whole: Run, tmp_path: Path) -> None:
+    run = Run.of(tmp_path)
+    assert run.play(max_iterations="2").report.outcome is Outcome.LIMIT_REACHED
+    assert run.play(max_iterations="2").report.outcome is Outcome.LIMIT_REACHED
+    assert same_run(run.play(), whole.result)
+
+
+def test_a_complete_run_that_shall_go_on_is_only_told_of(whole: Run) -> None:
+    before = whole.journal.read_bytes()
+    report = completed_report(whole.request(resume=str(whole.folder)))
+    assert report is not None
+    assert (report.outcome, report.iterations) == (Outcome.COMPLETED, whole.result.iterations)
+    assert whole.journal.read_bytes() == before
+    assert completed_report(whole.request()) is None
+
+
+def test_a_recording_of_a_run_that_goes_on_has_all_its_turns(whole: Run, tmp_path: Path) -> None:
+    run = Run.of(tmp_path)
+    assert run.play(stop_after=30, record="recorded.yaml") is None
+    assert run.play(record="recorded.yaml").success
+    again = Run.of(tmp_path / "again")
+    again.scenario.write_text((run.folder / "recorded.yaml").read_text())
+    assert again.play().success
+
+
+# One at a time
+
+
+def test_two_runs_cannot_be_at_work_in_one_folder(stopped: Run) -> None:
+    before = stopped.journal.read_bytes()
+    with JournalFile(stopped.journal, RehearsalClock()):
+        with pytest.raises(InputError, match="Another run is at work"):
+            stopped.play()
+        with pytest.raises(InputError, match="Another run is at work"):
+            stopped.play(resume="never")
+    assert stopped.journal.read_bytes() == before
+
+
+def test_a_journal_that_grew_after_it_was_read_is_not_gone_on_with(stopped: Run) -> None:
+    prepared = stopped.prepare()
+    stopped.write([*stopped.events(), {**stopped.events()[1], "seq": len(stopped.events()) + 1}])
+    with pytest.raises(InputError, match="has just gone on"):
+        stopped.drive(prepared, lambda _: None)
+
+
+# Folders that do not fit
+
+
+def test_a_folder_that_fits_goes_on(stopped: Run) -> None:
+    assert isinstance(found(stopped), Past)
+    assert isinstance(found(stopped, resume=str(stopped.folder), run_id="run-2"), Past)
+
+
+def change(number: int, **fields: Any) -> Callable[[Run], None]:
+    def forge(run: Run) -> None:
+        events = run.events()
+        events[number] = {**events[number], **fields}
+        run.write(events)
+
+    return forge
+
+
+def at(kind: str, **fields: Any) -> Callable[[Run], None]:
+    return lambda run: change(run.kinds().index(kind), **fields)(run)
+
+
+def linked(run: Run) -> None:
+    run.journal.rename(run.folder.parent / "elsewhere")
+    run.journal.symlink_to(run.folder.parent / "elsewhere")
+
+
+def linked_log(run: Run) -> None:
+    (run.folder / "log.jsonl").unlink()
+    (run.folder / "log.jsonl").symlink_to("/etc/passwd")
+
+
+def piped(run: Run) -> None:
+    run.journal.unlink()
+    os.mkfifo(run.journal)
+
+
+def damaged(run: Run) -> None:
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    run.journal.write_bytes(b"".join((*lines[:5], lines[5][:40] + b"\n", *lines[6:])))
+
+
+def nested(run: Run) -> None:
+    deep = "[" * 200_000
+    lines = run.journal.read_text().splitlines()
+    run.journal.write_text("\n".join((*lines[:3], deep, *lines[4:])) + "\n")
+
+
+def committed(run: Run) -> None:
+    git("commit", "--quiet", "--allow-empty", "--message", "Somebody went on", cwd=run.root)
+    (run.root / ".git" / "logs" / "HEAD").unlink()
+
+
+def without_snapshots(run: Run) -> None:
+    shutil.rmtree(run.folder / "snapshots")
+
+
+def another_version(run: Run) -> None:
+    path = run.root / ".agent" / "demo" / "prompts" / "system.md"
+    path.write_text(path.read_text() + "\nAnother sentence.\n")
+
+
+FORGED = {
+    "another agent": (change(0, agent="other"), "another agent"),
+    "another definition": (another_version, "another version of the agent"),
+    "another digest": (change(0, definition_digest="0" * 64), "another version of the agent"),
+    "another repository": (change(0, repository="o/x"), "another repository"),
+    "another issue": (change(0, issue=8), "another issue"),
+    "other arguments": (change(0, args={"issue": 7, "depth": 3}), "other run arguments"),
+    "another base": (committed, "another commit"),
+    "no name of ours": (change(0, run_id="../../etc"), "no name of ours"),
+    "a delimiter that is known": (change(0, nonce=""), "no name of ours"),
+    "version 2": (change(3, v=2), "journal version 2"),
+    "a gap": (change(3, seq=9), "lines are missing or doubled"),
+    "damage in the middle": (damaged, "is damaged"),
+    "a nest of brackets": (nested, "is damaged"),
+    "iterations that count down": (at("iteration_started", iteration=-99), "cannot have happened"),
+    "turns that earn money": (at("model_turn", cost_usd=-9.0), "cannot have happened"),
+    "turns that give tokens back": (
+        at(
+            "model_turn",
+            usage={"input_tokens": -9, "output_tokens": 0, "cache_write_tokens": 0, "cache_read_tokens": 0},
+        ),
+        "cannot have happened",
+    ),
+    "a stop that is none": (at("model_turn", stop_reason="whatever"), "cannot have happened"),
+    "a snapshot elsewhere": (at("snapshot_taken", name="../../x"), "cannot have happened"),
+    "a snapshot that is not there": (at("snapshot_taken", name="f" * 64), "cannot be read"),
+    "no snapshots": (without_snapshots, "cannot be read"),
+    "a step that is not there": (at("routed", to="nowhere"), "does not have"),
+    "two beginnings": (lambda run: change(2, **{**run.events()[0], "seq": 3})(run), "more than one beginning"),
+    "nothing": (lambda run: run.journal.write_text(""), "before its run began"),
+    "an event that is none": (change(4, event="whatever"), "no event of a journal"),
+    "a link": (linked, "a link or no file"),
+    "a link beside it": (linked_log, "a link or no file"),
+    "a pipe": (piped, "a link or no file"),
+    "a line without an end": (lambda run: run.journal.write_bytes(b"x" * (64 * 1024 * 1024 + 1)), "longer than any"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_folder_that_does_not_fit_begins_a_new_run_with_a_notice_or_is_refused_where_it_was_named(
+    stopped: Run, name: str
+) -> None:
+    forge, reason = FORGED[name]
+    forge(stopped)
+    anew = found(stopped)
+    assert isinstance(anew, Fresh)
+    assert anew.aside is not None
+    assert reason in anew.notice
+    assert "\n" not in anew.notice
+    with pytest.raises(InputError, match="cannot go on"):
+        stopped.prepare(resume=str(stopped.folder))
+
+
+def test_a_run_that_does_not_go_on_is_kept_beside_the_new_one(stopped: Run, whole: Run) -> None:
+    change(0, issue=8)(stopped)
+    before = stopped.journal.read_bytes()
+    result = stopped.play(run_id="run-2")
+    assert same_run(result, whole.result)
+    assert (stopped.folder.with_name("run-run-1") / "journal.jsonl").read_bytes() == before
+    assert stopped.events()[1]["run_id"] == "run-2"
+    notice = stopped.events()[0]["message"]
+    assert notice.startswith("[Run] A new run begins")
+    assert str(stopped.folder.with_name("run-run-1")) in notice
+
+
+def test_never_begins_anew_and_a_path_without_a_run_is_refused(stopped: Run, tmp_path: Path) -> None:
+    assert "never" in found(stopped, resume="never").notice
+    stopped.folder = tmp_path / "empty"
+    assert found(stopped) == Fresh()
+    with pytest.raises(InputError, match="no run to resume"):
+        stopped.prepare(resume=str(stopped.folder))
+
+
+def test_the_issue_is_told_as_it_was_and_not_as_it_is_now(stopped: Run) -> None:
+    prepared = stopped.prepare(issue=replace(ISSUE, title="Say goodbye", body="Now!"))
+    assert prepared.issue == ISSUE
+    assert prepared.told.text == json.loads(stopped.journal.read_text().splitlines()[0])["context_text"]
+    assert prepared.request.run_id == "run-1"
