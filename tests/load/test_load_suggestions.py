@@ -27,6 +27,7 @@ def same(problem: Problem) -> tuple[str, ...]:
     return problem.code, problem.file, problem.path, problem.message
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_suggestion_of_the_corpus_mends_its_problem_and_brings_no_error(case: Case, tmp_path: Path) -> None:
     before = validate_agent(case.agent, root=case.build(tmp_path / "0"), **case.options)
