@@ -49,7 +49,9 @@ def rehearsal_folder() -> Iterator[Path]:
     """A folder that the tools' user can walk, removed at the end whatever tools left in it."""
     place = Path(tempfile.mkdtemp(prefix="stepflow-rehearsal-")).resolve()
     try:
-        place.chmod(0o755)
+        if os.geteuid() == 0:
+            # Only for a root parent the tools are somebody else; nobody else's copy is for others to read.
+            place.chmod(0o755)
         yield place
     finally:
         remove_folder(place)
@@ -62,8 +64,10 @@ def copy_checkout(source: Path, target: Path) -> None:
     behind, so that nothing in the copy can change the repository that it belongs to.
     """
     place = source.resolve()
+    # The folder for temporary files may lie in the checkout itself.
+    own = (target, target.parent)
     try:
-        _copy_folder(place, target, place)
+        _copy_folder(place, target, place, own)
     except OSError as exc:
         raise InputError(
             f"the checkout {source} cannot be copied for the rehearsal: {exc.strerror}: {exc.filename}.",
@@ -85,7 +89,7 @@ def _said(result: CommandResult) -> str:
     return (result.error or result.stderr or result.stdout).strip().rstrip(".")[-1000:]
 
 
-def _copy_folder(folder: Path, target: Path, source: Path) -> None:
+def _copy_folder(folder: Path, target: Path, source: Path, own: tuple[Path, ...]) -> None:
     target.mkdir()
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -93,8 +97,8 @@ def _copy_folder(folder: Path, target: Path, source: Path) -> None:
             if entry.is_symlink():
                 copy.symlink_to(_inside_copy(place.readlink(), source, copy, place))
             elif entry.is_dir():
-                if not _is_of_no_use(place, source):
-                    _copy_folder(place, copy, source)
+                if place not in own and not _is_of_no_use(place, source):
+                    _copy_folder(place, copy, source, own)
             elif stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode) and not _is_of_no_use(place, source):
                 shutil.copy2(place, copy, follow_symlinks=False)
     shutil.copystat(folder, target)
