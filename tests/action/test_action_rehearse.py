@@ -15,6 +15,7 @@ PULL = {"action": "opened", "pull_request": {"number": 3}, "repository": {"full_
 NO_KEY = {"anthropic_api_key": "", "github_token": ""}
 
 
+@pytest.mark.whole
 def test_a_pull_request_rehearses_without_a_key_and_nothing_is_asked_or_written(world: World) -> None:
     put(world.checkout)
     before = git("status", "--porcelain", cwd=world.checkout)

@@ -146,6 +146,7 @@ def test_the_package_ships_every_file_of_the_templates() -> None:
 # What is written
 
 
+@pytest.mark.whole
 def test_a_new_agent_is_sound_and_green_and_the_next_commands_are_told(empty: Path, capsys) -> None:
     assert main(["init", "helper"]) == 0
     told = capsys.readouterr().out

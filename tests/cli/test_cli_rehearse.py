@@ -19,7 +19,7 @@ from stepflow.cli import main
 from tests.checkout import git
 
 TURNS = """\
-issue: { number: 7, title: "世界に挨拶する 🌍", body: "رحّب بالعالم" }
+issue: { number: 7, title: "世界に挨拶する 🌍", body: "رحّب بالعالم", labels: ["🐛 バグ", مهم] }
 turns:
   - expect_step: initial.issue
     expect_prompt: ["世界に挨拶する 🌍", "رحّب بالعالم"]
@@ -56,12 +56,28 @@ def rehearse(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]
     return code, out + err
 
 
+@pytest.mark.whole
 def test_what_comes_as_expected_is_a_table_and_exit_0(checkout: Path, capsys) -> None:
     put(checkout)
     code, told = rehearse(capsys)
     assert code == 0, told
     assert re.search(r"^✓  fixer  greets +3 +\d+\.\d$", told, re.M)
     assert told.endswith("1 scenario, as expected\n")
+
+
+@pytest.mark.whole
+def test_labels_of_the_agent_may_be_in_any_script(checkout: Path, capsys) -> None:
+    put(checkout)
+    path = checkout / ".agent/fixer/agent.json"
+    agent = json.loads(path.read_text())
+    labels = {"add": ["✅ 完了"], "remove": ["🐛 バグ", "مهم"]}
+    agent["runner"]["integrations"]["github"]["labels"]["completion"] = labels
+    path.write_text(json.dumps(agent, ensure_ascii=False), encoding="utf-8")
+    assert main(["rehearse", "--json"]) == 0
+    (scenario,) = json.loads(capsys.readouterr().out)["scenarios"]
+    report = json.loads((Path(scenario["run_folder"]) / "report.json").read_text(encoding="utf-8"))
+    details = {effect["kind"]: effect["detail"] for effect in report["effects"]}
+    assert (details["add_labels"], details["remove_labels"]) == ("✅ 完了", "🐛 バグ, مهم")
 
 
 @pytest.mark.whole

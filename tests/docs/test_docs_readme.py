@@ -231,6 +231,7 @@ def test_the_agent_to_paste_is_sent_back_by_the_retry_prompt_to_paste(runner: Ru
     assert (done.exit_code, done.outputs["outcome"], done.outputs["iterations"]) == (0, "completed", "5"), done.log
 
 
+@pytest.mark.whole
 def test_the_scenario_to_paste_rehearses_green_on_a_pull_request_without_a_key(runner: Runner) -> None:
     (runner.checkout / "Makefile").write_text("test:\n\ttest -f START.md\n")
     given = yaml.safe_load(named_block("rehearse workflow"))["jobs"]["agents"]["steps"][-1]["with"]

@@ -44,6 +44,23 @@ def find(name: str, payload: dict, actor: str = "", **inputs: str) -> Trigger | 
     return find_trigger(name, read_event(payload), read_inputs(given), actor=actor)
 
 
+@pytest.mark.parametrize(
+    ("label", "inputs", "agent"),
+    [
+        ("🤖 fixer", {"label_prefix": "🤖 "}, "fixer"),
+        ("エージェント:fixer", {"label_prefix": "エージェント:"}, "fixer"),
+        ("وكيل/fixer", {"label_prefix": "وكيل/"}, "fixer"),
+        ("🐛 直して", {"trigger_label": "🐛 直して", "agent": "fixer"}, "fixer"),
+    ],
+)
+def test_labels_may_be_in_any_script(label: str, inputs: dict[str, str], agent: str) -> None:
+    trigger = find("issues", labeled(label, title="修正 🐛", body="أصلحه"), **inputs)
+    assert isinstance(trigger, Trigger)
+    assert (trigger.agent, trigger.label) == (agent, label)
+    assert trigger.issue is not None
+    assert (trigger.issue.title, trigger.issue.body) == ("修正 🐛", "أصلحه")
+
+
 def test_a_label_with_the_prefix_names_the_agent_and_the_event_carries_the_issue() -> None:
     trigger = find("issues", labeled())
     assert isinstance(trigger, Trigger)
