@@ -1,7 +1,8 @@
 """`stepflow show DIR`: a run folder as a readable timeline.
 
-Takes: a run folder, of a run that is over or goes on. Gives: lines on stdout; with `--json` the report (cli.md).
-May touch: the folder's journal, to read it, and the terminal.
+Takes: a run folder, of a run that is over or goes on.
+Gives: lines on stdout; with `--json` the report, with `--html` a page in a file (cli.md).
+May touch: the folder's journal, to read it, the terminal, and the page's file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.cli.show_page import write_page
 from stepflow.cli.terminal import make_console, styled
 from stepflow.errors import InputError
 from stepflow.journal import JournalReader, is_being_written, iter_journal
@@ -38,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a run folder, which holds a journal.jsonl")
     parser.add_argument("--follow", action="store_true", help="show a run that goes on as it goes, until it ends")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object instead")
+    parser.add_argument("--html", metavar="FILE", help="write all of it as one page for a browser instead")
     how_many = parser.add_mutually_exclusive_group()
     how_many.add_argument(
         "--last", type=_positive, default=NEWEST, metavar="N", help=f"show the last N iterations (default: {NEWEST})"
@@ -46,11 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print the timeline, or the report."""
+    """Print the timeline, or the report, or write the page."""
     path = Path(arguments.folder) / "journal.jsonl"
     if not path.is_file():
         raise InputError(f"There is no journal at {path}.", hint="Name the run folder that a run has printed.")
-    if arguments.json:
+    if arguments.html:
+        write_page(path, _report(path), Path(arguments.html))
+    elif arguments.json:
         print(json.dumps(report_json(_report(path)), ensure_ascii=False))
     else:
         _show(path, newest=None if arguments.all else arguments.last, follow=arguments.follow)

@@ -1,7 +1,8 @@
 """The page of a run, `report.html` in its folder.
 
-Takes: a prepared run and its report. Gives: what went wrong with the page, if anything.
-May touch: the run folder. A page is for people; whatever is wrong with it must not change how the run ended.
+Takes: a prepared run and its report, or a journal. Gives: what went wrong with the page, if anything.
+May touch: the run folder, and the file that is asked for.
+A page is for people; whatever is wrong with it must not change how the run ended.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from stepflow.run.collect import journal_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+    from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.report import RunReport
     from stepflow.run.prepare import Prepared
 
@@ -23,24 +26,27 @@ EVENTS_WHEN_CANCELLED = 5_000
 
 
 def write_page(prepared: Prepared, report: RunReport) -> Iterator[str]:
-    """Write the page as a whole or not at all."""
+    """Write the page of a run that just ended, as a whole or not at all."""
+    journal = journal_path(prepared)
     try:
-        yield from _written(prepared, report)
+        if report.outcome is Outcome.CANCELLED and _lines_of(journal) > EVENTS_WHEN_CANCELLED:
+            yield "[Report] report.html was left out, because the run was cancelled and its journal is long."
+            return
+        page_of_journal(journal, report, prepared.agent, prepared.request.folder / "report.html")
     except Exception as bug:  # noqa: BLE001 - see above: the run is over, its outcome is written down
         yield f"[Report] report.html could not be written: {type(bug).__name__}: {bug}"
 
 
-def _written(prepared: Prepared, report: RunReport) -> Iterator[str]:
+def page_of_journal(journal: Path, report: RunReport, agent: AgentDefinition | None, place: Path) -> None:
+    """The page of a journal at this place, instead of what was there."""
     from stepflow.report.html import report_html  # noqa: PLC0415 - templates cost time that a start need not pay
 
-    journal = journal_path(prepared)
-    with journal.open("rb") as lines:
-        count = sum(1 for _ in lines)
-    if report.outcome is Outcome.CANCELLED and count > EVENTS_WHEN_CANCELLED:
-        yield "[Report] report.html was left out, because the run was cancelled and its journal is long."
-        return
-    place = prepared.request.folder / "report.html"
-    partial = place.with_suffix(".html.part")
-    page = report_html(iter_journal(journal), report, prepared.agent, count=count)
+    page = report_html(iter_journal(journal), report, agent, count=_lines_of(journal))
+    partial = place.with_name(f"{place.name}.part")
     partial.write_text(page, encoding="utf-8", errors="backslashreplace")
     partial.replace(place)
+
+
+def _lines_of(journal: Path) -> int:
+    with journal.open("rb") as lines:
+        return sum(1 for _ in lines)

@@ -234,3 +234,33 @@ def test_a_journal_of_another_version_is_told_with_what_to_do(
     (tmp_path / "journal.jsonl").write_text('{"v":2,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}\n')
     assert main(["show", str(tmp_path)]) == 2
     assert "this stepflow reads version 1. Use the stepflow release that wrote" in capsys.readouterr().err
+
+
+def test_html_writes_the_page_and_says_where_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder.parent / "page.html"
+    assert main(["show", str(folder), "--html", str(place)]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"{place} (no picture: ")
+    assert "fixer on issue #7: completed" in place.read_text(encoding="utf-8")
+
+
+def test_html_has_the_picture_where_the_definition_is_the_runs_own(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted = ["--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"), "--issue", "7"]
+    run, place = checkout.parent / "run", checkout.parent / "page.html"
+    assert main(["run", "fixer", *scripted, "--run-folder", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["show", str(run), "--html", str(place)]) == 0
+    assert capsys.readouterr().err == f"{place}\n"
+    assert "<svg" in place.read_text(encoding="utf-8")
+    registry = checkout / ".agent/fixer/steps_registry.json"
+    registry.write_text(registry.read_text() + "\n")
+    assert main(["show", str(run), "--html", str(place)]) == 0
+    assert "<svg" not in place.read_text(encoding="utf-8")
+
+
+def test_a_page_that_cannot_be_written_is_told_plainly(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(folder), "--html", str(folder / "no" / "page.html")]) == 2
+    assert "cannot be written: No such file or directory." in capsys.readouterr().err

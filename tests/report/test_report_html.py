@@ -19,17 +19,27 @@ from page_of import events_of, page_of
 from plausible_run import AGENT, ENTRIES, STEPS, entries_of
 
 from stepflow.domain.attempt_event import (
+    CommandRan,
     ContextCompacted,
     ContextOutgrown,
     IterationStarted,
     ModelTurned,
     PromptRendered,
     ToolCalled,
+    ToolStarted,
 )
 from stepflow.domain.conversation import Usage
 from stepflow.domain.definition import SourceText, StepPrompt
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunStarted, TextRemoved
+from stepflow.domain.event import (
+    EffectApplied,
+    EffectPlanned,
+    Noted,
+    RunResumed,
+    RunStarted,
+    SnapshotTaken,
+    TextRemoved,
+)
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.removal import RemovalKind, RemovedPiece
 from stepflow.domain.words import Outcome, StepKind
@@ -127,7 +137,9 @@ def test_the_page_of_a_plausible_run_tells_how_it_ended_and_why():
 
 def test_every_event_has_its_card_and_every_iteration_its_group():
     page = Page(page_of(ENTRIES, AGENT))
-    assert [card["id"] for card in page.cards()] == [f"e{entry.seq}" for entry in ENTRIES]
+    assert [card["id"] for card in page.cards()] == [
+        f"e{entry.seq}" for entry in ENTRIES if not isinstance(entry.event, ToolStarted)
+    ]
     groups = [(group["id"], group["title"]) for group in page.data["groups"]]
     assert groups == [
         ("start", "Before the steps"),
@@ -262,6 +274,37 @@ def test_a_conversation_that_was_too_long_is_told():
 
 def test_a_step_that_may_not_use_a_tool_is_told():
     assert shown(tool("no", denied=True, exit_code=None)).cards()[-1]["facts"][0] == "denied: the step may not use it"
+
+
+def test_what_a_resumed_run_did_after_it_went_on_stands_apart():
+    begun = IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
+    resumed = RunResumed(events=2, from_seq=2, iteration=1, step_id="s")
+    page = shown(begun, ToolStarted(tool_use_id="t", name="bash"), resumed, tool("done"))
+    assert [(group["id"], group["title"]) for group in page.data["groups"]] == [
+        ("start", "Before the steps"),
+        ("i1", "s"),
+        ("resumed", "Resumed s"),
+    ]
+    assert [card["title"] for card in page.cards()[1:]] == ["Iteration 1 begins", "The run goes on in s", "bash ls"]
+
+
+def test_commands_and_snapshots_have_their_words():
+    command = CommandRan(
+        step_id="s",
+        argv=["make", "a b"],
+        exit_code=2,
+        stdout="out",
+        stderr="err",
+        timed_out=False,
+        started=True,
+        error="",
+        seconds=1.0,
+    )
+    cards = shown(command, SnapshotTaken(name="a" * 40, files=1, bytes=9, seconds=0.1)).cards()
+    assert [(card["title"], card["facts"]) for card in cards[1:]] == [
+        ("Command make 'a b'", ["exit 2", "1.0 s"]),
+        ("Snapshot of 1 changed file", ["aaaaaaaaaaaa", "9 bytes", "0.1 s"]),
+    ]
 
 
 def test_a_resumed_run_has_its_parts_with_ids_of_their_own():

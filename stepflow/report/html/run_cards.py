@@ -19,7 +19,9 @@ from stepflow.domain.event import (
     FlowEnded,
     Noted,
     RunFinished,
+    RunResumed,
     RunStarted,
+    SnapshotTaken,
     TextRemoved,
     ValidatorRan,
     WorkCollected,
@@ -47,10 +49,14 @@ def run_card(event: Event) -> Card:  # noqa: PLR0911, PLR0912 - one return per e
     match event:
         case RunStarted():
             return _start(event)
+        case RunResumed():
+            told = f"The run goes on in {one_line(event.step_id)}" if event.step_id else "The run goes on"
+            return Card(title=told, tone=Tone.WARNING, facts=(f"after event {event.events:,}",))
+        case SnapshotTaken():
+            figures = (f"{event.bytes:,} bytes", seconds_text(event.seconds))
+            return Card(title=f"Snapshot of {count(event.files, 'changed file')}", facts=(event.name[:12], *figures))
         case CanariesTried():
-            tone = Tone.WARNING if reached_places(event.canaries) else Tone.PLAIN
-            told = f"Self-test of the sandbox: {one_line(canaries_told(event.canaries), 300)}"
-            return Card(title=told, tone=tone, parts=json_part("Places", dict(event.canaries), is_open=False))
+            return _tried(event)
         case TextRemoved():
             kinds = one_line(count_kinds(tuple(event.pieces)), 300)
             told = f"{count(event.count, 'hidden piece')} of the issue's text removed: {kinds}"
@@ -93,10 +99,18 @@ def _start(event: RunStarted) -> Card:
         title=f"The run begins: {one_line(event.agent)}{issue}",
         facts=tuple(filter(None, (event.repository, event.base_commit[:12], f"at most {event.max_iterations:,}"))),
         parts=(
+            *json_part("Arguments", event.args),
+            *text_part("What the model is told of the issue", event.context_text, is_open=False),
             *json_part("Options", event.options, is_open=False),
             *json_part("Sandbox", dict(event.isolation), is_open=False),
         ),
     )
+
+
+def _tried(event: CanariesTried) -> Card:
+    tone = Tone.WARNING if reached_places(event.canaries) else Tone.PLAIN
+    told = f"Self-test of the sandbox: {one_line(canaries_told(event.canaries), 300)}"
+    return Card(title=told, tone=tone, parts=json_part("Places", dict(event.canaries), is_open=False))
 
 
 def _validator(event: ValidatorRan) -> Card:

@@ -6,10 +6,12 @@ May touch: nothing.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    CommandRan,
     ContextCompacted,
     ContextOutgrown,
     IterationStarted,
@@ -40,7 +42,7 @@ TELLING_INPUTS = ("command", "file_path", "pattern", "path")
 CLOSES = ("closing", "complete")
 
 
-def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  # noqa: PLR0911 - one return per event
+def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  # noqa: PLR0911, PLR0912 - one per event
     """The card of one event in a step. With the `templates` it is told what was put into a prompt."""
     match event:
         case IterationStarted():
@@ -61,6 +63,8 @@ def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  
             return _turn(event)
         case ToolCalled():
             return _tool(event)
+        case CommandRan():
+            return _command(event)
         case UserSpoke():
             return _said(event)
         case StepAnswered():
@@ -133,6 +137,20 @@ def _tool(event: ToolCalled) -> Card:
         tone=Tone.BAD if event.is_error or event.denied or event.exit_code else Tone.TOOL,
         facts=(*denied, *exited, *failed, seconds_text(event.seconds)),
         parts=(*_inputs(event.input), *text_part("Output", event.output)),
+    )
+
+
+def _command(event: CommandRan) -> Card:
+    ended = "timed out" if event.timed_out else f"exit {event.exit_code}" if event.started else "did not start"
+    return Card(
+        title=f"Command {one_line(shlex.join(event.argv), 120)}",
+        tone=Tone.BAD if event.exit_code else Tone.TOOL,
+        facts=(ended, seconds_text(event.seconds)),
+        parts=(
+            *text_part("Error", event.error),
+            *text_part("Output", event.stdout),
+            *text_part("Error output", event.stderr),
+        ),
     )
 
 

@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import IterationStarted, ModelTurned, ToolCalled
-from stepflow.domain.event import FlowEnded, RunStarted, ValidatorRan
+from stepflow.domain.attempt_event import IterationStarted, ModelTurned, ToolCalled, ToolStarted
+from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, ValidatorRan
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.report.html.card import Card, Part
 from stepflow.report.html.put_in import templates_of
@@ -86,7 +86,8 @@ class Timeline:
         group = self._group_of(entry)
         if self._seen in self._hides:
             group.hidden += 1
-        else:
+        elif not isinstance(entry.event, ToolStarted):
+            # A call's card comes with its answer; a turn says which of its calls have none.
             group.cards.append(self._card(entry))
         self._seen += 1
 
@@ -95,6 +96,8 @@ class Timeline:
         event = entry.event
         if isinstance(event, IterationStarted):
             self._open(f"i{event.iteration}", one_line(event.step_id), next(self._lines, None))
+        elif isinstance(event, RunResumed):
+            self._open("resumed", f"Resumed {one_line(event.step_id)}".rstrip())
         elif isinstance(event, RunStarted) or not self.groups:
             self._open("start", "Before the steps")
         elif self._ended:
