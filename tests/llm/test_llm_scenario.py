@@ -5,6 +5,8 @@ Takes: YAML texts. Gives: nothing. May touch: tmp_path.
 
 from __future__ import annotations
 
+import json
+
 import jsonschema
 import pytest
 from hypothesis import given, settings
@@ -171,3 +173,9 @@ def test_any_text_answer_and_tool_input_survives_being_written(text, output, giv
     turns = [{"text": text}, {"output": output}, {"tools": [{"bash": given_input}]}]
     scenario = Scenario.model_validate({"turns": turns}, strict=False)
     assert parse_scenario(scenario_text(scenario)) == scenario
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", ".", "", "a\\b", "a\0b"])
+def test_a_file_outside_the_checkout_is_no_file_of_a_scenario(path):
+    with pytest.raises(InputError, match="relative and without"):
+        parse_scenario(json.dumps({"turns": [], "expect": {"files": {path: None}}}))
