@@ -71,7 +71,7 @@ def test_a_run_that_is_over_is_told_from_its_start_to_what_to_do_next(
             "✗ bash python -m pytest -q … (exit 1, 1.3 s)",
             "intent next: The empty line is the cause",
             "→ continuation.issue",
-            "waiting 5 s for the model: overloaded (529)",
+            "waiting 5 s for the model",
             "✗ git-clean failed, attempt 1 of 3 → retry",
             "not done: back to continuation.issue with this retry prompt",
             "Iteration 5 of 10 · closure.issue (closure)",

