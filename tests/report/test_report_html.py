@@ -300,7 +300,7 @@ def test_commands_and_snapshots_have_their_words():
         error="",
         seconds=1.0,
     )
-    cards = shown(command, SnapshotTaken(name="a" * 40, files=1, bytes=9, seconds=0.1)).cards()
+    cards = shown(command, SnapshotTaken(name="a" * 40, head="b" * 40, files=1, bytes=9, seconds=0.1)).cards()
     assert [(card["title"], card["facts"]) for card in cards[1:]] == [
         ("Command make 'a b'", ["exit 2", "1.0 s"]),
         ("Snapshot of 1 changed file", ["aaaaaaaaaaaa", "9 bytes", "0.1 s"]),
