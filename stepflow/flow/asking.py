@@ -23,13 +23,15 @@ FIRST_WAIT = 5.0
 LONGEST_WAIT = 60.0
 #: The longest wait that a service may ask of a run without a deadline.
 LONGEST_ASKED = 3600.0
+#: An answer that is under way when the deadline passes has this many seconds more: it will be paid for anyhow.
+ANSWER_GRACE = 30.0
 
 
 def ask_patiently(track: Track, request: ModelRequest) -> ModelTurn | ModelFault | Stop:
     """Faults that pass are waited out within the run's limits; the only one that comes back is an overflow."""
     for attempt in range(1, MAX_TRIES + 1):
         started = track.ports.clock.now()
-        answer = track.ports.model.ask(replace(request, seconds=_seconds_left(track, started)))
+        answer = track.ports.model.ask(replace(request, seconds=_seconds_for_answer(track, started)))
         if isinstance(answer, ModelTurn):
             _record_turn(track, answer, seconds=max(0.0, track.ports.clock.now() - started))
             return answer
@@ -70,6 +72,11 @@ def _too_long(left: float | None) -> str:
 def _seconds_left(track: Track, now: float) -> float | None:
     deadline = track.facts.limits.deadline
     return None if deadline is None else max(0.0, deadline - now)
+
+
+def _seconds_for_answer(track: Track, now: float) -> float | None:
+    left = _seconds_left(track, now)
+    return None if left is None else left + ANSWER_GRACE
 
 
 def _told(fault: ModelFault, more: str) -> str:

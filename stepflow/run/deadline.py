@@ -1,7 +1,7 @@
 """The deadline of a run, kept by what is in flight when it passes.
 
 Takes: the parts that take time, a clock, the deadline. Gives: the same ports.
-May touch: this process's timer, during a call of the model.
+May touch: nothing itself.
 
 The flow asks for its limits before each turn, so a call that has begun would carry the run on for as long as it takes,
 and past the job's own timeout nothing is reported any more.
@@ -10,23 +10,15 @@ and past the job's own timeout nothing is reported any more.
 from __future__ import annotations
 
 import math
-import signal
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Never
-
-from stepflow.domain.conversation import ModelFault
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
     from stepflow.domain.command import CommandRequest, CommandResult
-    from stepflow.domain.conversation import ModelRequest, ModelTurn, ToolResult, ToolUse
-    from stepflow.ports import Clock, Commands, Model, Tools
+    from stepflow.domain.conversation import ToolResult, ToolUse
+    from stepflow.ports import Clock, Commands, Tools
 
-#: Seconds beyond the deadline in which a tool or the model may still come to an end.
+#: Seconds beyond the deadline in which a tool may still come to an end. (`flow/asking.py` bounds calls of the model.)
 GRACE = 30.0
 #: The same for validators, command steps and the set-up: a limit does not interrupt a completion (flow.md §10), but the
 #: job's timeout would.
@@ -81,45 +73,3 @@ class TimelyCommands:
         """Run one process."""
         timeout = min(request.timeout, self.deadline.left(COMPLETION_GRACE))
         return self.commands.run_command(replace(request, timeout=timeout))
-
-
-class _Overdue(BaseException):
-    """The timer rang. Nobody between it and `TimelyModel` may take it for an error of theirs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimelyModel:
-    """A model that is not waited for beyond the deadline. The flow sees a fault that passes, and asks its limits."""
-
-    model: Model
-    deadline: Deadline
-
-    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
-        """One call."""
-        left = self.deadline.left(GRACE)
-        # Only a main thread has a timer; the command line and the action have nothing but that one.
-        if math.isinf(left) or threading.current_thread() is not threading.main_thread():
-            return self.model.ask(request)
-        before = signal.getsignal(signal.SIGALRM)
-        try:
-            with _rings_after(left):
-                return self.model.ask(request)
-        except _Overdue:
-            reason = "the deadline passed while the model was answering (input timeout-minutes)"
-            return ModelFault(reason=reason, transient=True, retry_after=0.0)
-        finally:
-            signal.signal(signal.SIGALRM, before)
-
-
-@contextmanager
-def _rings_after(seconds: float) -> Iterator[None]:
-    signal.signal(signal.SIGALRM, _ring)
-    others = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *others)
-
-
-def _ring(_number: int, _frame: FrameType | None) -> Never:
-    raise _Overdue

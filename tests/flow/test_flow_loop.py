@@ -405,10 +405,10 @@ def test_a_wait_says_which_try_failed_and_what_is_left_of_the_deadline() -> None
     assert told == [(5, 1, 5, 100), (10, 2, 5, 95)]
 
 
-def test_a_call_may_take_what_is_left_of_the_deadline() -> None:
+def test_a_call_may_take_what_is_left_of_the_deadline_and_half_a_minute() -> None:
     facts = make_facts(limits=Limits(iterations=10, deadline=1100))
     _result, ports = play(issue_agent(), [BUSY, *HAPPY], facts=facts)
-    assert [request.seconds for request in ports.model.requests[:2]] == [100, 95]
+    assert [request.seconds for request in ports.model.requests[:2]] == [130, 125]
     _result, ports = play(issue_agent(), HAPPY)
     assert [request.seconds for request in ports.model.requests] == [None] * 3
 

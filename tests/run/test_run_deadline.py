@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
-import signal
-import time
-from dataclasses import dataclass, field
 
 import pytest
 
 from stepflow.domain.command import CommandRequest
-from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
-from stepflow.run import deadline
-from stepflow.run.deadline import COMPLETION_GRACE, GRACE, Deadline, TimelyCommands, TimelyModel, TimelyTools
-from tests.fakes import RecordingTools, StillClock, TableCommands, says
-
-REQUEST = ModelRequest(step_id="initial.issue", iteration=1, model="m", system="", messages=())
+from stepflow.domain.conversation import ToolResult, ToolUse
+from stepflow.run.deadline import COMPLETION_GRACE, GRACE, Deadline, TimelyCommands, TimelyTools
+from tests.fakes import RecordingTools, StillClock, TableCommands
 
 
 def until(seconds: float | None) -> Deadline:
@@ -60,37 +54,6 @@ def test_a_validator_has_the_time_that_is_left_and_a_longer_grace() -> None:
     for timeout in (5.0, 3600.0):
         timely.run_command(CommandRequest(argv=("true",), timeout=timeout))
     assert [request.timeout for request in commands.ran] == [5.0, 10 + COMPLETION_GRACE]
-
-
-@dataclass
-class SlowModel:
-    """Answers after so many seconds."""
-
-    seconds: float
-    asked: list[ModelRequest] = field(default_factory=list)
-
-    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
-        self.asked.append(request)
-        time.sleep(self.seconds)
-        return says("done")
-
-
-def test_a_call_of_the_model_is_not_waited_for_beyond_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "GRACE", 0.05)
-    before, timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0] > 0
-    began = time.monotonic()
-    answer = TimelyModel(model=SlowModel(30), deadline=until(-1)).ask(REQUEST)
-    assert time.monotonic() - began < 5
-    assert isinstance(answer, ModelFault)
-    assert (answer.transient, answer.retry_after) == (True, 0.0)
-    assert "timeout-minutes" in answer.reason
-    assert signal.getsignal(signal.SIGALRM) == before
-    assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == timer
-
-
-@pytest.mark.parametrize("seconds", [None, 60])
-def test_a_call_that_is_in_time_is_left_alone(seconds: float | None) -> None:
-    assert TimelyModel(model=SlowModel(0), deadline=until(seconds)).ask(REQUEST) == says("done")
 
 
 def test_without_a_deadline_there_is_all_the_time() -> None:
