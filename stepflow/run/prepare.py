@@ -87,7 +87,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     past = found if isinstance(found, Past) else None
     with ExitStack() as opened:
         model = _model(inputs, scenario, past, opened)
-        subject = read_subject(request, scenario) if past is None else read_again(request, past.started.subject)
+        subject = read_again(past.request(request), past.started.subject) if past else read_subject(request, scenario)
         recording = _recording(model, request, past, args, subject) if inputs.record else None
         return Prepared(
             request=_with_fetched_issue(request, subject) if past is None else past.request(request),

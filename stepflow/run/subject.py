@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,8 @@ from stepflow.run.input_types import Provider
 from stepflow.run.parts import boundary_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from stepflow.boundary.github_reader import GitHubReader, Remark
     from stepflow.domain.spent import Spent
     from stepflow.llm import Scenario
@@ -66,8 +68,8 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
     number = issue_number(request, scenario)
     token = request.inputs.read_token
     if token is not None:
-        with closing(github_reader(request, token.get_secret_value())) as reader:
-            return _asked(reader, request, known, number)
+        with closing(github_reader(request, token.get_secret_value())) as reader, _refused_if_silent():
+            return _read(reader, request, known, number)
     if known or number is None:
         return Subject(issue=known)
     if request.inputs.provider is Provider.SCRIPTED:
@@ -77,22 +79,14 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
 
 
 def read_again(request: RunRequest, issue: Issue | None) -> Subject:
-    """The subject of a run that goes on: the issue as it was told. Whether the actor may write is asked again."""
+    """The subject of a run that goes on: the issue as it was told. Whether the actor may write, and what other runs on
+    the issue have cost, is asked again. `request` has the run's own id."""
     token = request.inputs.read_token
-    if token is not None:
-        with closing(github_reader(request, token.get_secret_value())) as reader:
-            _demand_write_access(reader, request)
-    return Subject(issue=issue)
-
-
-def _demand_write_access(reader: GitHubReader, request: RunRequest) -> None:
-    """Whoever cannot be asked about may not start a run."""
-    try:
-        refusal = check_actor(reader, boundary_settings(request))
-    except BoundaryError as exc:
-        raise Refused(f"Nothing was begun: {exc.message}", hint=exc.hint or "Start the run again later.") from exc
-    if refusal:
-        raise Refused(refusal)
+    if token is None:
+        return Subject(issue=issue)
+    with closing(github_reader(request, token.get_secret_value())) as reader, _refused_if_silent():
+        _demand_write_access(reader, request)
+        return Subject(issue=issue, spent=_spent(reader, request, issue))
 
 
 def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None:
@@ -119,31 +113,40 @@ def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
     )
 
 
-def _asked(reader: GitHubReader, request: RunRequest, known: Issue | None, number: int | None) -> Subject:
+@contextmanager
+def _refused_if_silent() -> Iterator[None]:
+    """Whoever cannot be asked about may not start a run."""
     try:
-        return _read(reader, request, known, number)
+        yield
     except Refused:
         raise
     except BoundaryError as exc:
-        # Whoever cannot be asked about may not start a run.
         raise Refused(f"Nothing was begun: {exc.message}", hint=exc.hint or "Start the run again later.") from exc
 
 
-def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number: int | None) -> Subject:
+def _demand_write_access(reader: GitHubReader, request: RunRequest) -> None:
     if refusal := check_actor(reader, boundary_settings(request)):
         raise Refused(refusal)
+
+
+def _read(reader: GitHubReader, request: RunRequest, known: Issue | None, number: int | None) -> Subject:
+    _demand_write_access(reader, request)
     issue = known
     if issue is None and number is not None:
         issue = _is_an_issue(reader.issue(number), number)
     if issue is None:
         return Subject()
-    limited = request.inputs.budget_usd_per_issue is not None
     return Subject(
         issue=issue,
         discussion=_discussion(reader, issue.number),
         fetched=known is None,
-        spent=reader.spent(issue.number, run=request.run_id) if limited else None,
+        spent=_spent(reader, request, issue),
     )
+
+
+def _spent(reader: GitHubReader, request: RunRequest, issue: Issue | None) -> Spent | None:
+    limited = request.inputs.budget_usd_per_issue is not None
+    return reader.spent(issue.number, run=request.run_id) if issue and limited else None
 
 
 def _read_anonymously(request: RunRequest, number: int) -> Issue:

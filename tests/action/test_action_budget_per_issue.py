@@ -11,7 +11,7 @@ from stepflow.boundary.comment import Marker, read_marker
 from stepflow.domain.spent import Spent
 from tests.checkout import Invocation, git
 from tests.servers.messages_api import Reply
-from tests.world import World, answer, solve, understood
+from tests.world import World, answer, bash, solve, understood
 
 pytestmark = pytest.mark.whole
 
@@ -135,3 +135,25 @@ def test_a_read_token_of_another_account_is_told_when_it_hid_earlier_costs(readi
     assert done.outputs["outcome"] == "completed", done.log
     assert "all runs on this issue: $500." in done.log
     assert "read-token belongs to another account than github-token" in done.log
+
+
+def test_a_run_that_goes_on_counts_its_own_part_once_and_what_others_spent_meanwhile(reading: World) -> None:
+    folder = str(reading.runner.folder / "mine")
+    first = reading.run([understood(), bash("true")], run_folder=folder, max_turns_per_step="1")
+    assert first.outputs["outcome"] == "limit_reached", first.log
+    own = marker(reading)
+    again = reading.run(solve()[1:], run_folder=folder, budget_usd_per_issue="20")
+    assert again.outputs["outcome"] == "completed", again.log
+    assert marker(reading).run == own.run
+    assert marker(reading).cost.usd == pytest.approx(float(again.outputs["cost-usd"]), abs=1e-5)
+
+
+def test_a_run_that_goes_on_is_held_to_what_others_left_meanwhile(reading: World) -> None:
+    folder = str(reading.runner.folder / "mine")
+    first = reading.run([understood(), bash("true")], run_folder=folder, max_turns_per_step="1")
+    assert first.outputs["outcome"] == "limit_reached", first.log
+    spent_earlier(reading, 25)
+    asked = len(reading.model.bodies)
+    again = reading.run(solve()[1:], run_folder=folder, budget_usd_per_issue="20")
+    assert again.outputs["outcome"] == "budget_exhausted", again.log
+    assert len(reading.model.bodies) == asked
