@@ -22,6 +22,8 @@ Point = tuple[float, float]
 #: Between neighbours in a layer, and between layers.
 GAP_X = 26.0
 GAP_Y = 24.0
+#: Between two columns that have no neighbours in any layer.
+STEP_X = 6.0
 MARGIN = 16.0
 
 
@@ -154,22 +156,36 @@ def _ways(source: int, to: int, passed: Mapping[int, list[int]]) -> Iterator[lis
 
 
 def _spread(rough: Mapping[int, Point], spots: Mapping[int, Spot]) -> tuple[dict[int, float], dict[int, int]]:
-    """Pixels instead of units: as narrow as the most crowded layer allows. And the layer of each spot."""
+    """Pixels instead of units: what stands in one column stays in one. And the layer of each spot."""
     heights = sorted({round(y, 3) for _, y in rough.values()})
     layers = {spot: heights.index(round(y, 3)) for spot, (_, y) in rough.items()}
+    places = sorted({round(x, 3) for x, _ in rough.values()})
+    columns = {spot: places.index(round(x, 3)) for spot, (x, _) in rough.items()}
     rows: dict[int, list[int]] = defaultdict(list)
-    for spot in sorted(rough, key=lambda spot: (rough[spot][0], spot)):
+    for spot in sorted(rough, key=lambda spot: (columns[spot], spot)):
         rows[layers[spot]].append(spot)
     none = Spot()
-    needs = [
-        (spots.get(one, none).right + spots.get(two, none).left + GAP_X) / (rough[two][0] - rough[one][0])
-        for row in rows.values()
-        for one, two in pairwise(row)
-    ]
-    scale = max(needs, default=1.0)
-    xs = {spot: x * scale for spot, (x, _) in rough.items()}
-    shift = MARGIN - min(x - spots.get(spot, none).left for spot, x in xs.items())
-    return {spot: x + shift for spot, x in xs.items()}, layers
+    needs: dict[tuple[int, int], float] = defaultdict(float)
+    for row in rows.values():
+        for one, two in pairwise(row):
+            room = spots.get(one, none).right + spots.get(two, none).left + GAP_X
+            needs[columns[one], columns[two]] = max(needs[columns[one], columns[two]], room)
+    across = _columns(len(places), needs)
+    shift = MARGIN - min(across[column] - spots.get(spot, none).left for spot, column in columns.items())
+    return {spot: across[column] + shift for spot, column in columns.items()}, layers
+
+
+def _columns(count: int, needs: Mapping[tuple[int, int], float]) -> list[float]:
+    """Where each column stands, so that between two of them there is the room that they need: the middle between the
+    places as far to the left and as far to the right as the narrowest picture lets them."""
+    wanted = sorted({**{(column, column + 1): STEP_X for column in range(count - 1)}, **needs}.items())
+    left = [0.0] * count
+    for (one, two), room in sorted(wanted, key=lambda need: need[0][1]):
+        left[two] = max(left[two], left[one] + room)
+    right = [left[-1]] * count
+    for (one, two), room in sorted(wanted, key=lambda need: -need[0][0]):
+        right[one] = min(right[one], right[two] - room)
+    return [(least + most) / 2 for least, most in zip(left, right, strict=True)]
 
 
 def _bands(layers: Mapping[int, int], spots: Mapping[int, Spot]) -> dict[int, Point]:
