@@ -51,7 +51,8 @@ def request_from(folder: Path) -> RunRequest:
             hint=f"Where it is now, use `stepflow run {started.agent} --repo DIR --resume {folder}`.",
         )
     secrets = {name: os.environ.get(variable, "") for name, variable in SECRETS.items()}
-    given = {**started.options, **secrets, "run-folder": "", "resume": str(folder)}
+    options = {name: value for name, value in started.options.items() if value is not None}
+    given = {**options, **secrets, "run-folder": "", "resume": str(folder)}
     return replace(
         request_of(read_inputs(given), root, trigger=_trigger(started)),
         repository=started.repository,

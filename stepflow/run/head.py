@@ -43,7 +43,7 @@ def read_head(root: Path) -> str:
 
 def stood_on(root: Path, commit: str) -> bool:
     """Whether this checkout's HEAD was on the commit at some time, as its log says."""
-    return bool(commit) and f"{commit} " in _text(_git_folder(root) / "logs" / "HEAD", tail=TAIL)
+    return bool(commit.strip("0")) and f"{commit} " in _text(_git_folder(root) / "logs" / "HEAD", tail=TAIL)
 
 
 def _git_folder(root: Path) -> Path:

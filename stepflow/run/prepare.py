@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
 from stepflow.domain.run import Limits
+from stepflow.domain.spent import Spent
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect
 from stepflow.errors import DefinitionError, InputError
 from stepflow.llm import AnthropicModel, RecordingModel, ScriptedModel, load_scenario
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import Issue
-    from stepflow.domain.spent import Spent
     from stepflow.llm import Scenario
     from stepflow.ports import Clock, CustomVerdict, Model
     from stepflow.run.inputs import Inputs
@@ -98,7 +98,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             notes=(*unset_variables(request), *subject.notes),
             model=recording or model,
             recording=recording,
-            limits=limits_of(agent, inputs, now=now, spent=subject.spent),
+            limits=limits_of(agent, inputs, now=now, spent=subject.spent or (Spent() if past else None)),
             verdict=_verdict(agent, args, past),
             spent=subject.spent,
             resources=opened.pop_all(),

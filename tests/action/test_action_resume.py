@@ -96,6 +96,16 @@ def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World
     assert written(world) == []
 
 
+def test_the_budget_of_an_issue_counts_what_the_earlier_job_has_spent(world: World, folder: Path) -> None:
+    first = world.run([understood(), bash("true")], run_folder=str(folder), max_turns_per_step="1")
+    assert first.outputs["outcome"] == "limit_reached"
+    asked = len(world.model.bodies)
+    spent = float(first.outputs["cost-usd"])
+    done = world.run([bash("true")], run_folder=str(folder), budget_usd_per_issue=f"{spent / 2:.6f}")
+    assert done.outputs["outcome"] == "budget_exhausted"
+    assert (len(world.model.bodies), float(done.outputs["cost-usd"])) == (asked, spent)
+
+
 def test_a_named_folder_without_a_run_exits_with_2_and_a_complete_one_with_0(world: World, folder: Path) -> None:
     missing = world.run(solve(), resume=str(folder))
     assert missing.exit_code == 2

@@ -1,0 +1,43 @@
+"""`stepflow resume DIR` goes on with a run, with the options that it began with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stepflow.cli import main
+from tests.run.stopped_run import Run
+
+pytestmark = pytest.mark.whole
+
+
+def test_a_run_goes_on_with_its_own_options_and_a_complete_one_is_only_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    run = Run.of(tmp_path)
+    assert run.play(stop_after=30, max_iterations="12") is None
+    assert main(["resume", str(run.folder), "--json"]) == 0
+    said = capsys.readouterr()
+    report = json.loads(said.out)
+    assert (report["run_id"], report["outcome"], report["iterations"]) == ("run-1", "completed", 5)
+    assert "The run is resumed after 30 events" in said.err
+    before = run.journal.read_bytes()
+    assert main(["resume", str(run.folder)]) == 0
+    assert "nothing to resume" in capsys.readouterr().out
+    assert run.journal.read_bytes() == before
+
+
+def test_a_folder_without_a_run_and_a_repository_that_is_gone_exit_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["resume", str(tmp_path)]) == 2
+    assert "holds no journal.jsonl" in capsys.readouterr().err
+    run = Run.of(tmp_path / "place")
+    assert run.play(stop_after=12) is None
+    run.root.rename(tmp_path / "moved")
+    assert main(["resume", str(run.folder)]) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert main(["run", "demo", "--repo", str(tmp_path / "moved"), "--resume", str(tmp_path / "none")]) == 2

@@ -1,0 +1,137 @@
+"""What a journal says of the run that wrote it: its snapshots, its place in a scenario, what a verdict was told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stepflow.domain.attempt_event import (
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    StepAnswered,
+    ToolCalled,
+    ToolStarted,
+)
+from stepflow.domain.conversation import Usage
+from stepflow.domain.event import FlowEnded, Noted, RunResumed, SnapshotTaken
+from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.llm import ScriptedError, Turn
+from stepflow.run.head import read_head, stood_on
+from stepflow.run.recorded import (
+    SNAPSHOT_FAILED,
+    Kept,
+    PastAnswer,
+    kept_snapshots,
+    past_answers,
+    scenario_position,
+    was_at_work,
+)
+from tests.checkout import git
+
+BEGUN = ToolStarted(tool_use_id="t", name="bash")
+CALLED = ToolCalled(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=0.0)
+FAILED = Noted(level="warning", message="[Snapshot] full", data={SNAPSHOT_FAILED: True})
+MODEL_FAILED = FlowEnded(outcome=Outcome.MODEL_FAILED, reason="x", step_id="a", answer=None, validated=False)
+
+
+def taken(name: str) -> SnapshotTaken:
+    return SnapshotTaken(name=name, head="", files=1, bytes=1, seconds=0.0)
+
+
+def resumed(snapshot: str) -> RunResumed:
+    return RunResumed(events=1, from_seq=1, iteration=1, step_id="a", snapshot=snapshot)
+
+
+def begins(step_id: str) -> IterationStarted:
+    return IterationStarted(iteration=1, step_id=step_id, kind=StepKind.WORK, model="")
+
+
+def turned(text: str = "x") -> ModelTurned:
+    content = [{"type": "text", "text": text}]
+    return ModelTurned(content=content, stop_reason="end_turn", usage=Usage(), cost_usd=0.0, model="", seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    ("events", "kept"),
+    [
+        ([], Kept()),
+        ([taken("a")], Kept(start="a", latest="a")),
+        ([taken("a"), taken("a")], Kept(start="a", latest="a", is_set_up=True)),
+        ([taken("a"), taken("b"), BEGUN], Kept(start="a", latest="b", is_set_up=True)),
+        ([taken("a"), taken("b"), BEGUN, taken("c")], Kept(start="a", latest="b", is_set_up=True)),
+        ([taken("a"), taken("b"), BEGUN, taken("c"), CALLED], Kept(start="a", latest="c", is_set_up=True)),
+        ([taken("a"), taken("b"), BEGUN, taken("c"), resumed("b")], Kept(start="a", latest="b", is_set_up=True)),
+        ([taken("a"), taken("b"), FAILED], Kept(start="a", latest="b", is_set_up=True, is_whole=False)),
+        ([taken("a"), taken("b"), FAILED, taken("c")], Kept(start="a", latest="c", is_set_up=True)),
+    ],
+)
+def test_the_tree_comes_back_as_it_was_before_the_call_that_was_at_work(events, kept) -> None:
+    assert kept_snapshots(events) == kept
+
+
+def test_a_call_is_at_work_until_it_is_answered() -> None:
+    assert [was_at_work(events) for events in ([], [BEGUN], [BEGUN, CALLED], [CALLED, BEGUN])] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+WAITED = ModelWaited(reason="busy", seconds=5.0, attempt=1)
+ERROR, TEXT = Turn(error=ScriptedError(status=401)), Turn(text="x")
+
+
+@pytest.mark.parametrize(
+    ("events", "queues", "position"),
+    [
+        ([], {"turns": (TEXT,)}, {"turns": 0}),
+        ([begins("a"), WAITED, turned(), begins("b"), turned()], {"turns": (TEXT,) * 4}, {"turns": 3}),
+        ([begins("a"), turned(), begins("b"), turned()], {"a": (TEXT,), "b": (TEXT,)}, {"a": 1, "b": 1}),
+        ([begins("a"), turned(), MODEL_FAILED], {"turns": (TEXT, ERROR, TEXT)}, {"turns": 2}),
+        ([begins("a"), turned(), MODEL_FAILED], {"turns": (TEXT,)}, {"turns": 1}),
+        ([begins("a"), turned(), MODEL_FAILED], {"turns": (TEXT, TEXT)}, {"turns": 1}),
+    ],
+)
+def test_a_scenario_goes_on_after_the_turns_that_were_played(events, queues, position) -> None:
+    assert scenario_position(events, queues) == position
+
+
+def test_a_verdict_is_told_of_each_iteration_that_ended_with_an_answer() -> None:
+    answered = StepAnswered(step_id="a", answer={"x": 1}, intent=Intent.NEXT, target=None, reason="")
+    nothing = StepAnswered(step_id="a", answer={}, intent=Intent.NEXT, target=None, reason="")
+    events = [begins("a"), turned("one"), turned(""), turned("two"), answered, begins("a"), turned("three"), nothing]
+    assert list(past_answers([*events, begins("a"), turned("four")])) == [
+        PastAnswer(iteration=1, texts=("one", "two"), answer={"x": 1}),
+        PastAnswer(iteration=1, texts=("three",), answer=None),
+    ]
+
+
+def test_head_is_read_from_every_form_in_which_git_keeps_it(tmp_path: Path) -> None:
+    assert read_head(tmp_path) == ""
+    git("init", "--quiet", cwd=tmp_path)
+    assert read_head(tmp_path) == ""
+    git("commit", "--quiet", "--allow-empty", "--message", "One", cwd=tmp_path)
+    first = git("rev-parse", "HEAD", cwd=tmp_path).strip()
+    assert read_head(tmp_path) == first
+    git("pack-refs", "--all", cwd=tmp_path)
+    assert read_head(tmp_path) == first
+    git("worktree", "add", "--quiet", "-b", "beside", "linked", cwd=tmp_path)
+    assert read_head(tmp_path / "linked") == first
+    git("commit", "--quiet", "--allow-empty", "--message", "Two", cwd=tmp_path)
+    second = git("rev-parse", "HEAD", cwd=tmp_path).strip()
+    assert (read_head(tmp_path), read_head(tmp_path / "linked")) == (second, first)
+    git("checkout", "--quiet", "--detach", cwd=tmp_path)
+    assert read_head(tmp_path) == second
+    assert [stood_on(tmp_path, commit) for commit in (first, second, "0" * 40, "")] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "said", ["ref: refs/heads/../../../etc/passwd", "ref: /etc/passwd", "x" * 40, "ref: refs/heads/a\nb"]
+)
+def test_a_head_of_another_form_is_none(tmp_path: Path, said: str) -> None:
+    git("init", "--quiet", cwd=tmp_path)
+    (tmp_path / ".git" / "HEAD").write_text(said)
+    assert read_head(tmp_path) == ""
