@@ -1,0 +1,81 @@
+"""docs/tutorial.md: a reader who does what it says, line by line, sees what it shows."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.docs.page import DOCS, Reader, is_shown, page_steps
+from tests.docs.readme import ROOT
+
+BIN = Path(sys.executable).parent
+TUTORIAL = DOCS / "tutorial.md"
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    """Stands in what `make` needs of a clone that is set up; GitHub is a repository on this disk."""
+    clone = tmp_path / "work" / "clone"
+    (clone / ".venv").mkdir(parents=True)
+    for name in ("Makefile", "requirements.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, clone)
+    (clone / ".venv" / "bin").symlink_to(BIN)
+    (clone / ".venv" / ".run").touch()
+    remote = tmp_path / "github" / "hello.git"
+    subprocess.run(["git", "init", "--quiet", "--bare", remote], check=True)
+    settings = {
+        "user.name": "Ada",
+        "user.email": "ada@example.com",
+        f"url.{remote.parent}/.insteadOf": "https://github.com/YOU/",
+    }
+    home = tmp_path / "home"
+    home.mkdir()
+    git_config = {"GIT_CONFIG_COUNT": str(len(settings)), "GIT_CONFIG_NOSYSTEM": "1"}
+    for number, (key, value) in enumerate(settings.items()):
+        git_config |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    plain = {
+        "HOME": str(home),
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return Reader(folder=clone, environment=plain | git_config)
+
+
+@pytest.mark.whole
+def test_a_reader_who_does_what_the_tutorial_says_sees_what_it_shows(reader: Reader, tmp_path: Path) -> None:
+    steps = page_steps(TUTORIAL)
+    for step, got in reader.follow(steps):
+        if step.shown:
+            assert is_shown(step.shown, got), f"{step.commands}\nshown:\n{step.shown}\ncame:\n{got}"
+    hello = tmp_path / "work" / "hello"
+    assert (tmp_path / "work" / "fixer.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert (tmp_path / "work" / "rehearsal/fixer/forgets-to-commit/report.html").is_file()
+    scenario = yaml.safe_load((hello / ".agent/fixer/scenarios/forgets-to-commit.yaml").read_text(encoding="utf-8"))
+    ways = ["initial.default", *["continuation.default", "closure.default"] * 2]
+    assert scenario["expect"] == {"outcome": "completed", "steps": ways}
+    pushed = subprocess.run(
+        ["git", "ls-tree", "-r", "--name-only", "main"],
+        cwd=tmp_path / "github" / "hello.git",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert ".github/workflows/stepflow.yml" in pushed.splitlines()
+
+
+def test_the_tutorial_uses_every_command_that_it_promises() -> None:
+    said = " ".join(step.commands for step in page_steps(TUTORIAL)).split()
+    used = {said[at + 1] for at, word in enumerate(said) if word == "stepflow"}
+    assert used == {"init", "validate", "graph", "rehearse", "show"}
+
+
+def test_an_output_that_differs_from_the_shown_one_is_seen() -> None:
+    assert is_shown("✓ done, … s\n", "✓ done, 3.0 s\n")
+    assert not is_shown("✓ done, … s\n", "✗ done, 3.0 s\n")
+    assert not is_shown("✓ done\n", "✓ done\nand more\n")
