@@ -1,0 +1,49 @@
+"""Workflows that documents show, held against actionlint, zizmor and action.yml.
+
+Takes: a workflow's text, or inputs for the README's workflow. Gives: nothing, or an `AssertionError`.
+May touch: the folder that a test gives; it starts actionlint and zizmor.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from tests.docs.readme import ROOT, named_block
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BIN = Path(sys.executable).parent
+INPUTS = set(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"])
+ACTION = "org/stepflow-action@v1"
+
+
+def with_lines(given: Mapping[str, object]) -> str:
+    """The README's workflow with these inputs beside its own; one of the same name is replaced."""
+    whole = named_block("workflow")
+    lines = yaml.safe_dump(dict(given), sort_keys=False)
+    kept = "".join(
+        line
+        for line in whole.splitlines(keepends=True)
+        if not line.startswith(tuple(f"{' ' * 10}{name}:" for name in given))
+    )
+    return kept + "".join(f"{' ' * 10}{line}\n" for line in lines.splitlines())
+
+
+def check_workflow(text: str, folder: Path) -> None:
+    """Both linters are silent, and the action gets only inputs that it has."""
+    file = folder / ".github" / "workflows" / "stepflow.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text, encoding="utf-8")
+    for words in (("actionlint",), ("zizmor", "--offline", "--quiet", "--no-progress")):
+        checked = subprocess.run([BIN / words[0], *words[1:], file], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+    jobs = yaml.safe_load(text)["jobs"]
+    given = [step.get("with", {}) for job in jobs.values() for step in job["steps"] if step.get("uses") == ACTION]
+    assert given, "nobody uses the action"
+    assert all(set(names) <= INPUTS for names in given)
