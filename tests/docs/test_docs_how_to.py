@@ -1,0 +1,79 @@
+"""docs/how-to: every workflow, step and input that a page shows is one that works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stepflow.cli import COMMANDS
+from stepflow.run.inputs import Inputs, read_inputs
+from stepflow.toolbox import check_pass_env
+from tests.docs.page import DOCS, PageBlock, page_blocks
+from tests.docs.readme import named_block
+from tests.docs.workflows import INPUTS, check_workflow, with_lines
+
+PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem != "validators")
+BLOCKS = [(page.stem, number, block) for page in PAGES for number, block in enumerate(page_blocks(page), 1)]
+
+
+def workflow(block: PageBlock) -> str:
+    """The README's workflow with the block in its place."""
+    whole = named_block("workflow")
+    match block.note:
+        case "with":
+            return with_lines(yaml.safe_load(block.text))
+        case "steps":
+            return whole.partition("      - uses: org/")[0] + indented(block.text, 6)
+        case "job":
+            return whole.replace("    runs-on: ubuntu-latest\n", indented(block.text, 4))
+        case _:
+            raise AssertionError(f"no test knows what to do with a block that is called {block.note!r}")
+
+
+def indented(text: str, width: int) -> str:
+    return "".join(f"{' ' * (width - len(text) + len(text.lstrip()))}{line}" for line in text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize(("page", "number", "block"), BLOCKS, ids=lambda part: part if isinstance(part, str) else None)
+def test_a_block_of_a_how_to_page_makes_a_clean_workflow(
+    page: str, number: int, block: PageBlock, tmp_path: Path
+) -> None:
+    assert block.language == "yaml", f"{page}.md, block {number}"
+    check_workflow(workflow(block), tmp_path)
+
+
+def test_the_inputs_of_a_page_are_read_as_they_stand_there() -> None:
+    for _, _, block in BLOCKS:
+        if block.note == "with":
+            given = {name: str(value) for name, value in yaml.safe_load(block.text).items()}
+            given = {name: "token" if "${{" in value else value for name, value in given.items()}
+            assert read_inputs(given) != Inputs()
+
+
+def test_the_defaults_that_the_page_about_costs_names_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| .+? \| (.+?) \|$", (DOCS / "how-to/costs.md").read_text("utf-8"), re.M)
+    told = {name: default for name, default in rows if default.isdigit()}
+    assert told == {
+        name: f"{getattr(Inputs(), name.replace('-', '_')):g}"
+        for name in ("budget-usd", "max-turns-per-step", "timeout-minutes")
+    }
+    unset = {name for name, default in rows if not default.isdigit()}
+    assert all(getattr(Inputs(), name.replace("-", "_")) is None for name in unset)
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "BASH_ENV", "GITHUB_ENV"])
+def test_what_the_page_about_registries_calls_refused_is_refused(name: str) -> None:
+    assert f"`{name}`" in (DOCS / "how-to/private-registries.md").read_text(encoding="utf-8")
+    with pytest.raises(Exception, match=name):
+        check_pass_env({name: "x"})
+
+
+@pytest.mark.parametrize("page", [*PAGES, DOCS / "how-to" / "validators.md"], ids=lambda page: page.stem)
+def test_commands_and_inputs_in_the_text_of_a_page_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert set(re.findall(r"`stepflow ([a-z]+)", text)) <= set(COMMANDS)
+    assert set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", text, re.M)) <= INPUTS
+    assert {name for name, _ in re.findall(r"`([a-z]+-[a-z-]+): ([^`]+)`", text)} <= INPUTS
