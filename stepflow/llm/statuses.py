@@ -32,10 +32,7 @@ HINTS = MappingProxyType(
 #: Words that say more than the status they come with.
 _OVERFLOW_WORDS = ("prompt is too long", "context window", "context limit", "context length", "context size")
 _HINTS_OF_WORDS = (
-    (
-        _OVERFLOW_WORDS,
-        "Let the step read less, split it into two steps, or choose a `model` with a larger context window.",
-    ),
+    (_OVERFLOW_WORDS, _TOO_LONG),
     (("credit balance", "billing", "purchase credits", "spend limit", "usage limit", "insufficient_quota"), _PAY),
     (("has been disabled",), "Ask the service why the account is disabled, or give the key of another account."),
 )
