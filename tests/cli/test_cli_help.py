@@ -42,6 +42,12 @@ def test_the_help_of_run_stands_in_groups_with_defaults_and_choices(capsys: pyte
     assert "(or set ANTHROPIC_API_KEY)" in told
 
 
+def test_a_default_is_told_only_where_a_person_could_write_it(capsys: pytest.CaptureFixture[str]) -> None:
+    told = help_of(capsys, "run")
+    assert "YAML map of values for the parameters that agent.json declares. the model:" in told
+    assert "Undefined" not in told
+
+
 def test_every_command_stands_on_one_line_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
