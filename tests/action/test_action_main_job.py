@@ -173,6 +173,7 @@ def test_the_retry_prompt_names_the_file_that_was_left_uncommitted(solved: Solve
     assert "Greet the world" in fourth
 
 
+@pytest.mark.whole
 def test_a_secret_that_the_model_knows_is_in_nothing_that_anybody_sees(world: World) -> None:
     leak = f"{MODEL_KEY} {TOKEN} {base64.b64encode(TOKEN.encode()).decode()} {TOKEN.encode().hex()}"
     event = label_event(body=f"My keys are {leak}")
@@ -206,6 +207,7 @@ def test_a_secret_that_the_model_knows_is_in_nothing_that_anybody_sees(world: Wo
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only a root process can give the tools a user of their own")
+@pytest.mark.whole
 def test_with_isolation_required_the_tools_are_somebody_else_and_see_nothing_of_the_parent() -> None:
     with tempfile.TemporaryDirectory(prefix="stepflow-test-") as place:
         Path(place).chmod(0o755)
@@ -227,6 +229,7 @@ def test_with_isolation_required_the_tools_are_somebody_else_and_see_nothing_of_
         assert [secret for secret in SECRETS if secret in transcript] == []
 
 
+@pytest.mark.whole
 def test_the_same_event_twice_makes_one_comment_one_pull_request_and_one_branch(world: World) -> None:
     first = world.run(solve())
     git("reset", "--quiet", "--hard", world.branches()["main"], cwd=world.checkout)

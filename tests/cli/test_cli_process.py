@@ -33,6 +33,7 @@ def test_the_flags_of_secrets_are_left_out_with_their_values(words: str, kept: s
     assert " ".join(without_secrets(words.split())) == kept
 
 
+@pytest.mark.whole
 def test_a_key_given_as_a_flag_is_in_no_command_line_that_tools_can_read(checkout: Path) -> None:
     look = f"cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\\\0' ' ' | grep -o 'run[ ]fixer --issue 7 --repo {checkout}'"
     (checkout.parent / "scenario.yaml").write_text(f'turns:\n  - tools:\n      - bash: {{ command: "{look}" }}\n')

@@ -105,6 +105,7 @@ expect:
 """
 
 
+@pytest.mark.whole
 def test_every_difference_is_shown_with_what_was_expected_and_what_came(checkout: Path, capsys) -> None:
     put(checkout, text=TURNS + DIFFERENT)
     code, told = rehearse(capsys)

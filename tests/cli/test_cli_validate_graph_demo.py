@@ -164,6 +164,7 @@ def test_graph_names_what_it_cannot_find(checkout: Path, capsys, words: list[str
     assert words[-1] in capsys.readouterr().err
 
 
+@pytest.mark.whole
 def test_the_demo_shows_the_whole_method(tmp_path: Path, capsys) -> None:
     place = tmp_path / "demo"
     assert main(["demo", "--keep", str(place)]) == 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from stepflow.domain.event import Entry, Noted
 from stepflow.domain.words import Outcome
 from stepflow.run import page as page_module
@@ -28,6 +30,7 @@ def test_a_run_leaves_its_page_with_what_happened(tmp_path: Path) -> None:
     assert told(played.live) == []
 
 
+@pytest.mark.whole
 def test_a_page_that_cannot_be_written_is_a_note_and_changes_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "run/report.html").mkdir(parents=True)
     (tmp_path / "run/report.html/something").touch()
@@ -39,6 +42,7 @@ def test_a_page_that_cannot_be_written_is_a_note_and_changes_nothing_else(tmp_pa
     assert "[Report]" not in played.journal.read_text(encoding="utf-8")
 
 
+@pytest.mark.whole
 def test_a_long_run_that_was_cancelled_ends_without_a_page(tmp_path: Path, monkeypatch) -> None:
     played = play_case(CASE, tmp_path)
     monkeypatch.setattr(page_module, "EVENTS_WHEN_CANCELLED", 3)

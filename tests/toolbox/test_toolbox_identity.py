@@ -315,6 +315,7 @@ class TestRootParent:
         box.toolbox.close()
         assert {state[0] for state in states(checkout).values()} == {0}
 
+    @pytest.mark.whole
     def test_a_tree_deeper_than_recursion_and_paths_go_is_taken_back(self, start, checkout):
         box = start()
         made = box.bash(

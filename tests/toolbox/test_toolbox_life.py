@@ -252,6 +252,7 @@ def test_a_supervisor_that_is_killed_is_a_broken_toolbox_and_nothing_of_it_stays
     box.toolbox.close()
 
 
+@pytest.mark.whole
 def test_a_supervisor_that_hangs_is_not_waited_for(start):
     box = start(**unguarded(), grace=0.5, file_timeout=0.1)
     supervisor = box.supervisor
