@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import Condition, ValidationEntry, Validator
     from stepflow.ports import Commands, Guards
 
-#: Exit codes of a shell that could not run the command (flow.md §8.3).
-NOT_RUNNABLE = frozenset({126, 127})
+#: Exit codes of a shell that could not run the command (flow.md §8.3), and what a person should do then.
+NOT_RUNNABLE = {
+    126: "A file that it starts cannot be executed: give it the right to be, and commit that",
+    127: "A program that it starts is not there: install it with the input setup or apt-packages, or mend the command",
+}
 NO_PERMISSION = ("EACCES", "Permission denied")
 
 #: How much of a validator's output the journal keeps, in characters from its end.
@@ -137,7 +140,8 @@ def _reason(run: Run) -> str:
     why = f"{validator.pattern.description.rstrip('.')}; {red}"
     what = f'validator "{validator.name}" failed ({why})'
     if _is_final(run):
-        return f"{what}, and trying again cannot help: {_first_line(_error_text(result))}"
+        hint = NOT_RUNNABLE.get(result.exit_code or 0)
+        return f"{what}, and trying again cannot help: {_first_line(_error_text(result))}{f'. {hint}' if hint else ''}"
     if run.entry.action is FailureAction.RETRY:
         return f"{what} in attempt {run.attempt} of {run.entry.max_attempts}"
     return what

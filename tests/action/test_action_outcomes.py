@@ -63,6 +63,7 @@ def test_a_validator_that_cannot_run_ends_it_at_once(world: World) -> None:
     done = world.run(solve())
     assert_ended(world, done, "validation_failed")
     assert "trying again cannot help" in done.outputs["reason"]
+    assert "install it with the input setup or apt-packages" in done.outputs["reason"]
     assert "greeter" in world.comments()[0]
     assert world.wrote_nothing(but_comments=1)
 
