@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.run import request_of, run_request
-from stepflow.cli.terminal import make_console
+from stepflow.cli.terminal import make_console, show_lines
 from stepflow.domain.command import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
@@ -74,7 +74,7 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     console.print("\nThe graph that was walked (Mermaid; GitHub draws it in the job summary):\n")
     console.print(mermaid_graph(agent, walked_path(result.report)))
-    console.print(*final_words(result.report), sep="\n")
+    show_lines(console, final_words(result.report))
     show_next_command(console, place)
     return exit_code(result.report.outcome)
 

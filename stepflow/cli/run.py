@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.options import SECRETS, add_input_flags, read_flags
-from stepflow.cli.terminal import make_console, watch_run
+from stepflow.cli.terminal import make_console, show_lines, watch_run
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.report import final_words, report_json
@@ -68,7 +68,7 @@ def carry_out(request: RunRequest, *, as_json: bool) -> int:
         console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
     else:
         report = run_request(request, console)[0].report
-    console.print(*final_words(report), sep="\n")
+    show_lines(console, final_words(report))
     if as_json:
         print(json.dumps(report_json(report), ensure_ascii=False))
     return exit_code(report.outcome, neutral_on_limit=request.inputs.neutral_on_limit)

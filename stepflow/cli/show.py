@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.show_page import write_page
-from stepflow.cli.terminal import make_console, styled
+from stepflow.cli.terminal import live_lines, make_console, show_lines, styled
 from stepflow.errors import InputError
 from stepflow.journal import JournalReader, is_being_written, iter_journal
 from stepflow.report import ReportFacts, TerminalLog, Timeline, collect_report, final_words, report_json
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import Console
 
     from stepflow.domain.event import Entry
     from stepflow.domain.report import RunReport
@@ -69,21 +71,24 @@ def _show(path: Path, *, newest: int | None, follow: bool) -> None:
     timeline = Timeline(log, newest=newest, hint="; `--all` shows them too")
     goes_on, reader = is_being_written(path), JournalReader(path)
     report = _report(path, timeline.taking(reader.new_entries()))
-    _print(timeline.past())
+    _print(console, timeline.past())
     if follow and goes_on:
-        _follow(path, reader, lambda entry: _print(timeline.tell(entry)))
+        with live_lines(console, log) as hear:
+            for entry in _coming(path, reader):
+                lines = timeline.tell(entry)
+                hear(entry)
+                show_lines(console, lines)
         goes_on, report = False, _report(path)
-    _print(_end(report, log, finished=timeline.finished, goes_on=goes_on))
+    show_lines(console, _end(report, log, finished=timeline.finished, goes_on=goes_on))
 
 
-def _follow(path: Path, reader: JournalReader, tell: Callable[[Entry], None]) -> None:
-    """Tell each entry as it comes, until nobody writes any more. What was written last is read after that is known."""
+def _coming(path: Path, reader: JournalReader) -> Iterator[Entry]:
+    """Each entry as it comes, until nobody writes any more. What was written last is read after that is known."""
     goes_on = True
     while goes_on:
         time.sleep(PATIENCE)
         goes_on = is_being_written(path)
-        for entry in reader.new_entries():
-            tell(entry)
+        yield from reader.new_entries()
 
 
 def _end(report: RunReport, log: TerminalLog, *, finished: bool, goes_on: bool) -> Iterable[str]:
@@ -103,8 +108,11 @@ def _report(path: Path, entries: Iterable[Entry] | None = None) -> RunReport:
         gc.enable()
 
 
-def _print(lines: Iterable[str]) -> None:
-    """Whole texts at once: a terminal's library would look at each line for a long time."""
+def _print(console: Console, lines: Iterable[str]) -> None:
+    """Whole texts at once: in a pipe nothing is broken, and a library would look at each line for a long time."""
+    if console.file.isatty():
+        show_lines(console, lines)
+        return
     text = "".join(f"{line}\n" for line in lines)
     if text:
         sys.stdout.write(text)

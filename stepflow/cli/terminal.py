@@ -1,15 +1,19 @@
 """A run as it goes, on a terminal.
 
-Takes: journal entries. Gives: lines, coloured where the terminal can, and a progress line where there is one.
+Takes: journal entries. Gives: lines, coloured where the terminal can, and below them what the run does just now.
 May touch: the stream it was given. Plain when piped; rich honours `NO_COLOR`.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.style import Style
 from rich.text import Text
 
@@ -34,6 +38,10 @@ STYLES = {
     LineKind.PROGRESS: Style(dim=True),
     LineKind.FOLDED: Style(dim=True),
 }
+#: What the lines that follow a broken line stand below: its text, not its mark or its label.
+BEFORE_TEXT = re.compile(r" *(?:[│✓✗→] |\w+(?: \w+)* {2,})?")
+NARROWEST = 40
+REDRAWN_PER_SECOND = 5
 
 
 def make_console(out: TextIO) -> Console:
@@ -45,29 +53,88 @@ def make_console(out: TextIO) -> Console:
 def watch_run(
     console: Console, limits: Limits | None, *, debug: bool = False, before: Iterable[Event] = ()
 ) -> Iterator[Callable[[Entry], None]]:
-    """A listener that shows each entry at once; on a terminal the last line tells how far the run is. `before` are the
-    events of a run that goes on."""
+    """A listener that shows each entry at once; on a terminal the last lines tell what the run does just now. `before`
+    are the events of a run that goes on."""
     log = TerminalLog(limits, style=styled, debug=debug)
     log.story.recall(before)
-    # Not `console.is_terminal`: FORCE_COLOR wants colours in a file too, but no line that moves.
-    if not console.file.isatty():
-        yield lambda entry: _show(console, log, entry)
-        return
-    with console.status("starting") as status:
+    with live_lines(console, log) as hear:
 
         def listen(entry: Entry) -> None:
-            _show(console, log, entry)
-            status.update(log.story.progress())
+            lines = log.render(entry)
+            hear(entry)
+            # The final words, which follow at once, begin with how the run ended.
+            if not isinstance(entry.event, RunFinished):
+                show_lines(console, lines)
 
         yield listen
 
 
-def _show(console: Console, log: TerminalLog, entry: Entry) -> None:
-    # The final words, which follow at once, begin with how the run ended.
-    if isinstance(entry.event, RunFinished):
+@contextmanager
+def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry], None]]:
+    """What the run does just now, below all that is printed meanwhile; only on a terminal. It is to hear each entry
+    that the log has taken, before its lines are printed: a print repeats what was drawn last."""
+    # Not `console.is_terminal`: FORCE_COLOR wants colours in a file too, but no line that moves.
+    if not console.file.isatty():
+        yield lambda entry: None
         return
-    for line in log.render(entry):
-        console.print(Text.from_ansi(line))
+    ahead = 0.0
+    spinner = Spinner("dots")
+
+    def hear(entry: Entry) -> None:
+        nonlocal ahead
+        # A scripted run's clock goes ahead of the machine's.
+        ahead = entry.time - time.time()
+        live.refresh()
+
+    def drawn() -> Text:
+        now = time.time() + ahead
+        return _drawn(log.now(now), str(spinner.render(now)), console.width)
+
+    live = Live(
+        console=console,
+        get_renderable=drawn,
+        refresh_per_second=REDRAWN_PER_SECOND,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with live:
+        yield hear
+
+
+def _drawn(told: Iterable[tuple[LineKind, str]], mark: str, width: int) -> Text:
+    """One line each, cut. The last place stays free and nothing is padded: a line that reaches the edge is broken in
+    two when the window gets narrower, and half of it would stay."""
+    lines = []
+    for number, (kind, text) in enumerate(told):
+        shown = Text(f"{' ' if number else mark} ").append(text, STYLES.get(kind))
+        shown.truncate(width - 1, overflow="ellipsis")
+        lines.append(shown)
+    return Text("\n").join(lines)
+
+
+def show_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print lines that may be coloured already; on a terminal broken between words."""
+    broken = [part for line in lines for part in _broken(console, line)]
+    if broken:
+        console.print(Text("\n").join(broken))
+
+
+def _broken(console: Console, line: str) -> Iterable[Text]:
+    """The line in parts that fit, the later ones below the text of the first."""
+    whole = Text.from_ansi(line)
+    room = console.width
+    if not console.file.isatty() or room < NARROWEST or whole.cell_len <= room:
+        return (whole,)
+    before = BEFORE_TEXT.match(whole.plain)
+    start = before.end() if before else 0
+    words = whole[start:]
+    # A path or an address that does not fit stays in one piece, so that it can be copied.
+    whole_words = any("/" in word and len(word) > room - start for word in words.plain.split())
+    parts = words.wrap(console, room - max(start, 2), overflow="ignore" if whole_words else "fold")
+    follow = "│ " if "│" in whole.plain[:start] else ""
+    hang = Text(f"{follow:>{max(start, 2)}}", whole.style)
+    return tuple((whole[:start] if number == 0 else hang) + part for number, part in enumerate(parts))
 
 
 def styled(kind: LineKind, text: str) -> str:

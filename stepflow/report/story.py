@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted, Routed
 from stepflow.domain.event import CompletionJudged, FlowEnded, RunFinished, RunResumed, RunStarted
+from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, advance, fold
 from stepflow.report.plain import one_line, usd
 from stepflow.report.story_ends import end_lines
 from stepflow.report.story_full import full_lines
 from stepflow.report.story_line import LineKind, StoryLine, line
+from stepflow.report.story_now import Now
 from stepflow.report.story_steps import step_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stepflow.domain.event import Entry, Event
-    from stepflow.domain.run import Limits
+    from stepflow.domain.json import JsonValue
+
+#: The options that limit a run, beside its iterations.
+LIMITING = ("budget-usd", "budget-tokens", "timeout-minutes")
 
 
 class Story:
@@ -32,6 +37,7 @@ class Story:
         self._limits, self._debug = limits, debug
         self._iterations = limits.iterations if limits else 0
         self._state = RunState()
+        self.now = Now()
         self._began = self._now = 0.0
         self._step = ""
         self._leads = ""
@@ -47,7 +53,7 @@ class Story:
         self._began = self._began or entry.time
         ends = isinstance(event, IterationStarted | FlowEnded | RunFinished)
         closing = self._close_step() if ends and self._step else ()
-        self._follow(event)
+        self._follow(entry)
         opening = self._opening(event)
         full = full_lines(event) if self._debug else ()
         if isinstance(event, RunResumed):
@@ -57,7 +63,7 @@ class Story:
     def pass_over(self, entry: Entry) -> None:
         """Follow an entry without telling it."""
         self._step = ""
-        self._follow(entry.event)
+        self._follow(entry)
 
     def progress(self, now: float | None = None) -> str:
         """Iterations, money, tokens and minutes so far, each against its limit if it has one."""
@@ -73,11 +79,13 @@ class Story:
         )
         return " · ".join(parts)
 
-    def _follow(self, event: Event) -> None:
+    def _follow(self, entry: Entry) -> None:
+        event = entry.event
         self._state = advance(self._state, event)
+        self.now.follow(entry)
         match event:
-            case RunStarted() if not self._iterations:
-                self._iterations = event.max_iterations
+            case RunStarted() if self._limits is None:
+                self._limits, self._iterations = limits_told(event, entry.time), event.max_iterations
             case Routed():
                 self._leads = one_line(event.to) if event.to is not None else ""
             case CompletionJudged():
@@ -105,6 +113,21 @@ class Story:
         came_to = f"{self._state.iteration} · {self._step}: {self._state.intent or 'no intent'}{leads}"
         self._step = ""
         return (line(LineKind.PROGRESS, self.progress()), line(LineKind.STEP_END, came_to))
+
+
+def limits_told(started: RunStarted, began: float) -> Limits:
+    """The limits of a run that another process drives, as its options tell them."""
+    usd_most, tokens, minutes = (_figure(started.options.get(name)) for name in LIMITING)
+    return Limits(
+        iterations=started.max_iterations,
+        usd=usd_most,
+        tokens=int(tokens) if tokens is not None else None,
+        deadline=began + minutes * 60 if minutes is not None else None,
+    )
+
+
+def _figure(value: JsonValue) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _against(value: str, limit: str) -> str:

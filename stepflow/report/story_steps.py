@@ -75,17 +75,20 @@ def _wait(event: ModelWaited) -> str:
 
 
 def _words(event: ModelTurned) -> tuple[StoryLine, ...]:
-    text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")
+    text = spoken(event)
     if event.stop_reason == "tool_use":
         said = first_line(text)
         return (line(LineKind.WORDS, f"│ {said}"),) if said else ()
-    if text.lstrip().startswith("{"):
-        # A structured answer: what counts of it comes in the next lines, as intent and reason.
-        text = ""
     words = tuple(line(LineKind.WORDS, f"│ {words}") for words in last_lines(text, WORDS_SHOWN))
     if event.stop_reason in USUAL_STOPS:
         return words
     return (*words, line(LineKind.WARNING, f"the model stopped: {one_line(event.stop_reason)}"))
+
+
+def spoken(event: ModelTurned) -> str:
+    """The prose of a turn. What counts of a structured answer is told elsewhere, as intent and reason."""
+    text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")
+    return "" if event.stop_reason != "tool_use" and text.lstrip().startswith("{") else text
 
 
 def _tool(event: ToolCalled) -> StoryLine:
@@ -95,12 +98,13 @@ def _tool(event: ToolCalled) -> StoryLine:
     ended = [f"exit {event.exit_code}"] if event.exit_code is not None else []
     if event.is_error and event.exit_code is None:
         ended.append(first_line(event.output, 80) or "error")
-    shown = f"{name} {_call(event.input)}".rstrip()
+    shown = f"{name} {call_text(event.input)}".rstrip()
     mark, kind = ("✗", LineKind.BAD) if event.is_error or event.exit_code else ("✓", LineKind.GOOD)
     return line(kind, f"{mark} {shown} ({', '.join([*ended, seconds_text(event.seconds)])})")
 
 
-def _call(arguments: JsonObject) -> str:
+def call_text(arguments: JsonObject) -> str:
+    """The part of a tool's input that says most about the call."""
     for name in TELLING_INPUTS:
         value = arguments.get(name)
         if isinstance(value, str):

@@ -80,6 +80,12 @@ class TerminalLog:
             if told.kind is not LineKind.STEP_END
         )
 
+    def now(self, time: float) -> tuple[tuple[LineKind, str], ...]:
+        """What stands below the log while the run goes on: its work just now, the last words, how far it is."""
+        story = self.story
+        words = ((LineKind.WORDS, f"│ {story.now.words}"),) if story.now.words else ()
+        return ((LineKind.STEP, story.now.doing(time)), *words, (LineKind.PROGRESS, story.progress(time)))
+
 
 def _plain(kind: LineKind, text: str) -> str:
     del kind

@@ -131,7 +131,7 @@ def test_followed_a_run_is_shown_as_it_grows_and_to_its_end(
     monkeypatch.setattr("stepflow.cli.show.PATIENCE", 0.01)
     journal = written(tmp_path / "run", list(TIMED[:12]))
     printed = threading.Event()
-    monkeypatch.setattr("stepflow.cli.show._print", lambda lines: (print(*lines, sep="\n"), printed.set()))
+    monkeypatch.setattr("stepflow.cli.show.show_lines", lambda _, lines: (print(*lines, sep="\n"), printed.set()))
 
     def go_on() -> None:
         with journal:
