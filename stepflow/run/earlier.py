@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from stepflow.domain.event import RunFinished, RunResumed, RunStarted
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.journal import hold_alone, read_journal
+from stepflow.run.checks import OWN_FILES
 from stepflow.run.recorded import implausible
 
 if TYPE_CHECKING:
@@ -62,9 +62,10 @@ class Earlier:
 def look_into(folder: Path) -> Earlier | None:
     """The run in the folder; None when there is none."""
     path = folder / JOURNAL
-    if not os.path.lexists(path):
-        return None
     try:
+        if not os.path.lexists(path):
+            problem = _strange_files(folder, only=OWN_FILES) if folder.is_dir() else ""
+            return Earlier(problem=problem) if problem else None
         if problem := _strange_files(folder) or _too_large(path):
             return Earlier(problem=problem)
         events = tuple(entry.event for entry in read_journal(path))
@@ -100,12 +101,18 @@ def move_aside(folder: Path, run_id: str) -> Path:
     return target
 
 
-def _strange_files(folder: Path) -> str:
-    """What in the folder is no file or folder of its own: whoever follows it ends up somewhere else."""
+def _strange_files(folder: Path, *, only: frozenset[str] | None = None) -> str:
+    """What in the folder is no file or folder of its own, at any depth: whoever follows it ends up somewhere else, and
+    whoever opens a pipe waits. With `only`, what lies elsewhere in it is nobody's business."""
     for entry in sorted(os.scandir(folder), key=lambda one: one.name):
-        if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
+        if only is not None and entry.name not in only:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            if inner := _strange_files(folder / entry.name):
+                return inner
+        elif not entry.is_file(follow_symlinks=False):
             return f"its `{entry.name[:100]}` is a link or no file"
-    return "" if stat.S_ISREG((folder / JOURNAL).lstat().st_mode) else f"its {JOURNAL} is no file"
+    return ""
 
 
 def _too_large(path: Path) -> str:

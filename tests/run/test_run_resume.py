@@ -157,6 +157,21 @@ def linked_log(run: Run) -> None:
     (run.folder / "log.jsonl").symlink_to("/etc/passwd")
 
 
+def linked_snapshot(run: Run) -> None:
+    (run.folder / "snapshots" / "incoming").symlink_to(run.folder.parent / "elsewhere")
+
+
+def piped_snapshot(run: Run) -> None:
+    path = next(run.folder.glob("snapshots/*.json"))
+    path.unlink()
+    os.mkfifo(path)
+
+
+def journal_as_folder(run: Run) -> None:
+    run.journal.unlink()
+    run.journal.mkdir()
+
+
 def piped(run: Run) -> None:
     run.journal.unlink()
     os.mkfifo(run.journal)
@@ -220,6 +235,9 @@ FORGED = {
     "an event that is none": (change(4, event="whatever"), "no event of a journal"),
     "a link": (linked, "a link or no file"),
     "a link beside it": (linked_log, "a link or no file"),
+    "a link among the snapshots": (linked_snapshot, "a link or no file"),
+    "a pipe among the snapshots": (piped_snapshot, "a link or no file"),
+    "a folder in the place of the journal": (journal_as_folder, "cannot be read"),
     "a pipe": (piped, "a link or no file"),
     "a line without an end": (lambda run: run.journal.write_bytes(b"x" * (64 * 1024 * 1024 + 1)), "longer than any"),
 }
@@ -258,6 +276,25 @@ def test_never_begins_anew_and_a_path_without_a_run_is_refused(stopped: Run, tmp
     assert found(stopped) == Fresh()
     with pytest.raises(InputError, match="no run to resume"):
         stopped.prepare(resume=str(stopped.folder))
+
+
+@pytest.mark.parametrize("name", ["report.json", "log.jsonl", "work.bundle", "snapshots"])
+def test_a_folder_without_a_journal_leads_nothing_elsewhere(stopped: Run, tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    stopped.folder = tmp_path / "forged"
+    stopped.folder.mkdir()
+    (stopped.folder / name).symlink_to(elsewhere)
+    notice = found(stopped).notice
+    assert f"`{name}` is a link" in notice
+    assert stopped.play(resume="auto").success
+    assert not elsewhere.exists()
+
+
+def test_links_beside_what_a_run_writes_are_the_users_own(stopped: Run, tmp_path: Path) -> None:
+    stopped.folder = tmp_path / "shared"
+    stopped.folder.mkdir()
+    (stopped.folder / "python").symlink_to("/usr/bin/python3")
+    assert found(stopped) == Fresh()
 
 
 def test_the_issue_is_told_as_it_was_and_not_as_it_is_now(stopped: Run) -> None:
