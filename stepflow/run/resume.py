@@ -215,8 +215,10 @@ def _lost_snapshot(kept: Kept, store: SnapshotStore) -> str:
 
 
 def _stands_there(earlier: Earlier, root: Path) -> bool:
-    """Whether the checkout is at the commit where the run began, or where its own steps have led it."""
+    """Whether the checkout is at the commit where the run began, or has been there and is where its own steps have led
+    it. The commits are judged against the base, and pushed with all that lies below it: a folder's word is not enough.
+    """
     base, head = earlier.started.base_commit, read_head(root)
-    if head in (base, *known_heads(earlier.events)):
+    if head == base:
         return True
-    return was_at_work(earlier.events) and stood_on(root, base)
+    return stood_on(root, base) and (head in known_heads(earlier.events) or was_at_work(earlier.events))

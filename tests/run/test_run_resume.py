@@ -193,6 +193,13 @@ def committed(run: Run) -> None:
     (run.root / ".git" / "logs" / "HEAD").unlink()
 
 
+def based_elsewhere(run: Run) -> None:
+    """Like a commit from a fork: the work would be judged against it, and pushed with it below."""
+    base, head = "e" * 40, git("rev-parse", "HEAD", cwd=run.root).strip()
+    events = [{**event, "head": head} if event["event"] == "snapshot_taken" else event for event in run.events()]
+    run.write([{**events[0], "base_commit": base}, *events[1:]])
+
+
 def without_snapshots(run: Run) -> None:
     shutil.rmtree(run.folder / "snapshots")
 
@@ -210,6 +217,7 @@ FORGED = {
     "another issue": (change(0, issue=8), "another issue"),
     "other arguments": (change(0, args={"issue": 7, "depth": 3}), "other run arguments"),
     "another base": (committed, "another commit"),
+    "a base that was never checked out": (based_elsewhere, "another commit"),
     "no name of ours": (change(0, run_id="../../etc"), "no name of ours"),
     "a delimiter that is known": (change(0, nonce=""), "no name of ours"),
     "version 2": (change(3, v=2), "journal version 2"),
