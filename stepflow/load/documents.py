@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stepflow.load.findings import listed
 from stepflow.load.folder import FaultKind, FileFault
 from stepflow.load.json_mend import looks_like_yaml, mend
-from stepflow.load.json_text import JsonFault, parse_json
+from stepflow.load.json_text import JsonFault, last_key, parse_json
 from stepflow.load.suggest import meant, move
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def take_document(text: str, document: Document, found: FileFindings) -> None:
     """Keep the text, so that problems can be placed; report each key that one object has twice (SF104)."""
     found.findings.json_texts[found.file] = text
     for pointer, line in document.repeated:
-        key = pointer.rpartition("/")[2]
+        key = last_key(pointer)
         message = f'the key "{key}" is written twice in one object'
         found.add("SF104", pointer, message, "Keep one of them; the last one is read.", line=line)
 

@@ -98,6 +98,16 @@ def child(pointer: str, key: str | int) -> str:
     return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
 
 
+def keys_of(pointer: str) -> list[str]:
+    """What a JSON Pointer leads through: keys as they are written in the file, and indexes."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def last_key(pointer: str) -> str:
+    """The key or index that a JSON Pointer ends in; nothing for the whole document."""
+    return "".join(keys_of(pointer)[-1:])
+
+
 def nearest_line(lines: dict[str, int], pointer: str) -> int:
     """The line of a pointer, or of the nearest thing around it that exists."""
     while pointer and pointer not in lines:

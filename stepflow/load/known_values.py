@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from stepflow.load.json_text import last_key
 from stepflow.load.suggest import write, write_meant
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def known_value(pointer: str, shape: BaseModel, agent: str) -> JsonValue:
     `agent` is the name of the agent's folder.
     """
     parent, _, key = pointer.rpartition("/")
-    holder = parent.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+    holder = last_key(parent)
     usual = next((value for pattern, value in _USUAL.items() if re.fullmatch(pattern, pointer)), None)
     if usual is not None:
         return usual

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.suggestion import Change, Edit, Region, Suggestion
-from stepflow.load.json_text import Spot, find_places, nearest_line
+from stepflow.load.json_text import Spot, find_places, last_key, nearest_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,7 +172,7 @@ def _json_edit(idea: Idea, source: Source, places: Places) -> tuple[int, int, st
     spot = places.spots.get(idea.path)
     if spot is None:
         return None
-    key = _last(idea.path)
+    key = last_key(idea.path)
     old = source.text[spot.start : spot.end]
     match idea.change:
         case Change.REPLACE:
@@ -181,7 +181,7 @@ def _json_edit(idea: Idea, source: Source, places: Places) -> tuple[int, int, st
         case Change.RENAME if spot.key is not None:
             return *spot.key, json.dumps(idea.value, ensure_ascii=False), f'rename the key "{key}" to "{idea.value}"'
         case Change.REMOVE:
-            inside = _last(idea.path.rpartition("/")[0])
+            inside = last_key(idea.path.rpartition("/")[0])
             told = f'remove "{key}"' if spot.key else f'remove {_named(old, key)} from "{inside}"'
             return *_removed(idea.path, spot, source.text, places), "", told
         case _:
@@ -191,10 +191,6 @@ def _json_edit(idea: Idea, source: Source, places: Places) -> tuple[int, int, st
 def _named(old: str, index: str) -> str:
     """An item of a list in a sentence."""
     return old if old[:1] not in "{[" and len(old) <= 80 else f"item {int(index) + 1}"
-
-
-def _last(pointer: str) -> str:
-    return pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
 
 
 def _begin(spot: Spot) -> int:
@@ -223,9 +219,9 @@ def _added(idea: Idea, source: Source, places: Places) -> tuple[int, int, str, s
     spot = places.spots.get(parent)
     if spot is None or source.text[spot.start] != ("[" if last == "-" else "{"):
         return None
-    key = f"{json.dumps(_last(idea.path), ensure_ascii=False)}: " if last != "-" else ""
+    key = f"{json.dumps(last_key(idea.path), ensure_ascii=False)}: " if last != "-" else ""
     new = f"{key}{idea.value}"
-    told = f"add {new}" + (f' to "{_last(parent)}"' if parent else "")
+    told = f"add {new}" + (f' to "{last_key(parent)}"' if parent else "")
     beside = _siblings(parent, places)
     if not beside:
         return spot.start + 1, spot.end - 1, new, told

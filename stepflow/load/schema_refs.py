@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from stepflow.load.documents import take_document
 from stepflow.load.findings import listed
 from stepflow.load.folder import FaultKind, FileFault, unsafe_reason
-from stepflow.load.json_text import JsonFault, child, parse_json
+from stepflow.load.json_text import JsonFault, child, keys_of, parse_json
 from stepflow.load.suggest import meant
 
 if TYPE_CHECKING:
@@ -191,8 +191,7 @@ def pointer_of(name: str) -> str | None:
 def node_at(document: JsonValue, pointer: str) -> JsonValue:
     """The value at a JSON Pointer; None when there is nothing."""
     node = document
-    for part in pointer.split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
+    for key in keys_of(pointer):
         if isinstance(node, dict):
             node = node.get(key)
         elif isinstance(node, list) and key.isascii() and key.isdigit() and len(key) < 9 and int(key) < len(node):

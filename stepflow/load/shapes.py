@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from stepflow.load.findings import nearest, shown
-from stepflow.load.json_text import child
+from stepflow.load.json_text import child, keys_of
 from stepflow.load.known_values import as_meant, example_of, known_value
 from stepflow.load.suggest import add, meant, remove, rename, write
 
@@ -111,7 +111,7 @@ def read_shape(model: type[Shape], document: JsonObject, at: str, found: FileFin
 
 def owner(pointer: str) -> str:
     """Whose key a pointer names, as words for a message: `step "x"`, `validator "x"`, or nothing."""
-    parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    parts = keys_of(pointer)
     word = _OWNERS.get(parts[0]) if len(parts) > 1 else None
     return f'{word} "{parts[1]}": ' if word else ""
 
