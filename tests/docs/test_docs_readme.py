@@ -97,10 +97,17 @@ def _with_first_step(step: str) -> str:
     return named_block("workflow").replace("    steps:\n", f"    steps:\n{step}")
 
 
+def _with_resume() -> str:
+    begun = named_block("workflow").partition("      - uses: org/")[0]
+    permissions = "pull-requests: write }\n"
+    assert begun.count(permissions) == 1
+    return begun.replace(permissions, permissions + named_block("cache mode")) + named_block("resume")
+
+
 WORKFLOWS = {
     "workflow": lambda: named_block("workflow"),
     "workflow with reaction": lambda: _with_first_step(named_block("reaction")),
-    "workflow with resume": lambda: named_block("workflow").partition("      - uses: org/")[0] + named_block("resume"),
+    "workflow with resume": _with_resume,
     "workflow with egress": lambda: _with_first_step(named_block("egress", ROOT / "SECURITY.md")),
     "validate workflow": lambda: named_block("validate workflow"),
     "rehearse workflow": lambda: named_block("rehearse workflow"),
@@ -131,6 +138,7 @@ def test_every_yaml_block_of_the_readme_is_checked() -> None:
         f"{AGENT}scenarios/leaves-a-note.yaml",
         "validate workflow",
         "code scanning",
+        "cache mode",
         "resume",
     ]
 
