@@ -32,6 +32,7 @@ from stepflow.toolbox import install_packages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stepflow.domain.checkout import TreeState
     from stepflow.domain.command import CommandResult
     from stepflow.domain.definition import AgentDefinition, Validator
     from stepflow.domain.json import JsonObject
@@ -49,6 +50,8 @@ MAX_BUNDLE = 64 * 1024 * 1024
 SETUP_TIMEOUT = 1800.0
 #: Characters of a failed command's output that its message shows; the log has all.
 SHOWN_TAIL = 1000
+#: Paths that a message names.
+MOST_NAMED = 5
 
 
 def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation) -> Ending:
@@ -60,9 +63,12 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         _install(request, journal)
     with open_sandbox(request, toolbox_options(request), cancellation, warn=_credentials_noted(journal)) as sandbox:
         toolbox = sandbox.toolbox
-        facts = facts_of(prepared, base_commit=past.started.base_commit if past else toolbox.tree().commit)
+        tree = toolbox.tree()
+        facts = facts_of(prepared, base_commit=past.started.base_commit if past else tree.commit)
         state = past.state if past else fold([_started(prepared, facts, sandbox)])
         _begin(prepared, facts, sandbox, journal)
+        if not past:
+            _tell_uncommitted("Before the run", tree, journal)
         result = run_flow(prepared.agent, facts, _ports(prepared, facts, toolbox, journal, clock), state)
         work = _collect(prepared, facts, toolbox, journal, seen=result.tree)
     cancellation.check()
@@ -102,6 +108,16 @@ def _tell_layers(started: RunStarted, sandbox: Sandbox, journal: Journal) -> Non
             journal.append(Noted(level="info", message=message, data={"layer": layer}))
 
 
+def _tell_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
+    """What a check for a clean tree will refuse although the agent did not do it."""
+    if tree.uncommitted:
+        named = ", ".join(tree.uncommitted[:MOST_NAMED])
+        more = f" and {len(tree.uncommitted) - MOST_NAMED} more" if len(tree.uncommitted) > MOST_NAMED else ""
+        advice = "A check for a clean tree will be red: commit them, or name them in .gitignore and commit that."
+        message = f"[Checkout] {when} no commit holds {named}{more}. {advice}"
+        journal.append(Noted(level="warning", message=message))
+
+
 def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, clock: Clock) -> Ports:
     """The flow's ports, over a tree that is set up and kept; a run that goes on meets its past first."""
     past, request = prepared.past, prepared.request
@@ -111,6 +127,8 @@ def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journ
     deadline = Deadline(clock=clock, at=facts.limits.deadline)
     commands = TimelyCommands(commands=toolbox, deadline=deadline)
     _set_up(commands, request.inputs.setup, journal)
+    if request.inputs.setup and not past:
+        _tell_uncommitted("After setup", toolbox.tree(), journal)
     # What the guards remember is the tree before any tool has run, never what a tool made of it.
     guards = toolbox.guards(validators_of(prepared.agent))
     keeper.after_setup(kept)

@@ -1,0 +1,71 @@
+"""What a newcomer does wrong at each part of docs/tutorial.md is told with what to do (acceptance of the tutorial).
+
+A missing toolchain, a label that names nobody and a forbidden pull request are also looked at in their own files.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.checkout import labeled
+from tests.world import World, solve
+
+pytestmark = pytest.mark.whole
+
+
+def test_a_missing_key_is_told_with_the_secret_to_add(world: World) -> None:
+    world.runner.inputs["anthropic-api-key"] = ""
+    done = world.run([])
+    assert done.exit_code == 2
+    assert "anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}" in done.outputs["reason"]
+    assert world.wrote_nothing()
+
+
+def test_a_label_with_a_slip_names_the_agents_that_exist(world: World) -> None:
+    done = world.runner.run(labeled("agent:fixr"))
+    assert done.exit_code == 2
+    (told,) = [line for line in done.annotations if "SF101" in line]
+    assert re.search(r"\bfixer\b", told), told
+    assert world.wrote_nothing()
+
+
+def test_a_label_without_the_prefix_says_what_a_label_begins_with(world: World) -> None:
+    done = world.runner.run(labeled("fixer"))
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "skipped")
+    assert 'does not begin with "agent:"' in done.outputs["reason"]
+
+
+def test_a_token_that_may_not_open_pull_requests_is_told_with_the_setting(world: World) -> None:
+    world.github.fail("POST", r"/pulls$", 403, "GitHub Actions is not permitted to create or approve pull requests.")
+    done = world.run(solve())
+    assert "Allow GitHub Actions to create and approve pull requests" in done.outputs["reason"]
+    assert "Settings → Actions → General" in done.outputs["reason"]
+
+
+def test_a_tree_that_is_dirty_before_the_run_is_told_with_its_files(world: World) -> None:
+    (world.checkout / "build.log").write_text("from yesterday\n")
+    done = world.run(solve())
+    (told,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
+    assert "Before the run no commit holds build.log." in told
+    assert "name them in .gitignore" in told
+
+
+def test_what_setup_leaves_behind_is_told_before_the_model_is_asked(world: World) -> None:
+    done = world.run(solve(), setup="for at in 1 2 3 4 5 6 7; do touch made-$at; done")
+    (told,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
+    assert "After setup no commit holds made-1, made-2, made-3, made-4, made-5 and 2 more." in told
+    assert done.log.index("[Checkout]") < done.log.index("Iteration 1")
+
+
+def test_a_clean_tree_is_not_spoken_of(world: World) -> None:
+    assert "[Checkout]" not in world.run(solve(), setup="true").log
+
+
+def test_a_missing_toolchain_is_told_with_the_inputs_that_install_it(world: World) -> None:
+    world.edit(
+        "steps_registry.json", lambda found: found["validators"]["greeting"].update(command="cargo-of-mars test")
+    )
+    done = world.run(solve())
+    assert "install it with the input setup or apt-packages" in done.outputs["reason"]
