@@ -22,9 +22,10 @@ from stepflow.domain.attempt_event import (
     ToolStarted,
 )
 from stepflow.domain.conversation import StopReason
-from stepflow.domain.effect import Receipt
+from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import (
     EffectApplied,
+    FailureReported,
     FlowEnded,
     Noted,
     RunResumed,
@@ -48,6 +49,10 @@ NONCE = re.compile(r"[0-9a-f]{24}")
 #: The key in a note's data which says that a snapshot could not be taken.
 SNAPSHOT_FAILED = "snapshot_failed"
 SNAPSHOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+#: What a receipt names goes into our comment's marker and into the job's outputs, which scripts read.
+COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#@!&*+,;=%()-]{1,2000}")
+BRANCH = re.compile(r"[A-Za-z0-9._/+@=-]{1,250}")
 
 
 def implausible(events: Sequence[Event]) -> str:
@@ -68,7 +73,7 @@ def implausible(events: Sequence[Event]) -> str:
     return ""
 
 
-def _is_sound(event: Event, iteration: int) -> bool:
+def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one return per event is the table
     match event:
         case IterationStarted():
             return event.iteration == iteration
@@ -82,8 +87,18 @@ def _is_sound(event: Event, iteration: int) -> bool:
             return min(event.attempts.values(), default=0) >= 0 and _is_name(event.snapshot or "none")
         case SnapshotTaken():
             return _is_name(event.name)
+        case EffectApplied():
+            return _is_receipt(event)
+        case FailureReported():
+            return not event.url or ADDRESS.fullmatch(event.url) is not None
         case _:
             return True
+
+
+def _is_receipt(event: EffectApplied) -> bool:
+    names_branch = event.kind is EffectKind.PUSH_BRANCH and event.status is not EffectStatus.FAILED
+    fits = ((event.commit, COMMIT), (event.url, ADDRESS), (event.detail if names_branch else "", BRANCH))
+    return all(not text or shape.fullmatch(text) for text, shape in fits)
 
 
 def _is_name(name: str) -> bool:

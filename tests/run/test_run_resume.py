@@ -200,6 +200,19 @@ def based_elsewhere(run: Run) -> None:
     run.write([{**events[0], "base_commit": base}, *events[1:]])
 
 
+def written(**fields: object) -> Callable[[Run], None]:
+    """One more effect that a run is said to have had."""
+    receipt = {"event": "effect_applied", "kind": "push_branch", "status": "applied", "detail": "b", "url": ""}
+
+    def forge(run: Run) -> None:
+        events = run.events()
+        more = {**events[-1], "seq": len(events) + 1, **receipt, "number": None, "commit": "", **fields}
+        names = {"v", "seq", "t", "time", *receipt, "number", "commit"}
+        run.write([*events, {name: value for name, value in more.items() if name in names}])
+
+    return forge
+
+
 def without_snapshots(run: Run) -> None:
     shutil.rmtree(run.folder / "snapshots")
 
@@ -218,6 +231,9 @@ FORGED = {
     "other arguments": (change(0, args={"issue": 7, "depth": 3}), "other run arguments"),
     "another base": (committed, "another commit"),
     "a base that was never checked out": (based_elsewhere, "another commit"),
+    "a commit that is markup": (written(commit="none --> **Look** <!--"), "cannot have happened"),
+    "a branch that is a command": (written(detail="x; reboot"), "cannot have happened"),
+    "an address of two lines": (written(url="https://github.com/o/r/\n::error::x"), "cannot have happened"),
     "no name of ours": (change(0, run_id="../../etc"), "no name of ours"),
     "a delimiter that is known": (change(0, nonce=""), "no name of ours"),
     "version 2": (change(3, v=2), "journal version 2"),
@@ -284,6 +300,11 @@ def test_never_begins_anew_and_a_path_without_a_run_is_refused(stopped: Run, tmp
     assert found(stopped) == Fresh()
     with pytest.raises(InputError, match="no run to resume"):
         stopped.prepare(resume=str(stopped.folder))
+
+
+def test_a_receipt_of_ours_is_no_reason_to_begin_anew(stopped: Run) -> None:
+    written(detail="stepflow/demo/issue-7-2", commit="a" * 40, url="https://github.com/o/r/tree/b")(stopped)
+    assert isinstance(found(stopped), Past)
 
 
 @pytest.mark.parametrize("name", ["report.json", "log.jsonl", "work.bundle", "snapshots"])
