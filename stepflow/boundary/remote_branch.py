@@ -45,10 +45,11 @@ def push_commit(
     git: Git, url: str, branch: str, commit: str, *, replaces: str | None, signs: OwnSigns | None = None
 ) -> Pushed:
     """Push the commit; once more, to another branch, if somebody was faster. Without `signs` only a branch that stands
-    at `replaces` is ours."""
+    at `replaces` is ours; with them it must carry them as well, for what our comment says may come from a receipt in a
+    forged run folder."""
 
     def is_ours(tip: str) -> bool:
-        return tip == replaces or (signs is not None and _carries(git, url, tip, signs))
+        return tip == replaces if signs is None else _carries(git, url, tip, signs)
 
     try:
         return _push(git, url, branch, commit, is_ours)

@@ -176,7 +176,8 @@ class Pusher(Protocol):
     def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
         """Push to `branch`, or to `<branch>-2` and so on if that is somebody else's.
 
-        `replaces` is the commit that we pushed before: only a branch that still stands there is ever overwritten.
+        `replaces` is the commit that we pushed before: only a branch that still stands there, or whose tip is known as
+        ours by itself, is ever overwritten.
         Raises `Refused` when the commits may not leave, `BoundaryError` when git or the server fail.
         """
         ...

@@ -162,6 +162,19 @@ def test_a_branch_that_somebody_else_pushed_to_is_left_alone(push: Pushing, chec
     assert branches(origin) == {"main": checkout.base, BRANCH: human, f"{BRANCH}-2": third.commit}
 
 
+def test_somebody_elses_commit_is_left_alone_even_where_our_comment_names_it(
+    push: Pushing, checkout: Checkout, origin: Path
+) -> None:
+    checkout.write("a.txt", "human\n")
+    human = checkout.commit("Work by a human")
+    checkout.git("push", "--quiet", str(origin), f"HEAD:{BRANCH}")
+    checkout.git("reset", "--quiet", "--hard", checkout.base)
+    checkout.write("a.txt", "ours\n")
+    checkout.commit()
+    pushed = push(replaces=human)
+    assert branches(origin) == {"main": checkout.base, BRANCH: human, f"{BRANCH}-2": pushed.commit}
+
+
 def test_a_branch_whose_run_was_cut_off_before_its_comment_is_known_by_its_commit(
     push: Pushing, checkout: Checkout, origin: Path
 ) -> None:
