@@ -117,10 +117,13 @@ class Kept:
 
 
 def kept_snapshots(events: Iterable[Event]) -> Kept:
-    """What the run's snapshots are. The first is taken at the start, the second after the set-up."""
+    """What the run's snapshots are. The first is taken at the start, the second after the set-up. Without one of them a
+    run cannot go on: what a tool made of the tree is no start that guards may remember."""
     kept, before_call = Kept(), None
     for event in events:
         match event:
+            case IterationStarted() if not kept.start:
+                return Kept(is_whole=False)
             case SnapshotTaken():
                 start, is_set_up = kept.start or event.name, bool(kept.start)
                 kept = Kept(start=start, latest=event.name, is_set_up=is_set_up)

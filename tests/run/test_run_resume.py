@@ -331,3 +331,16 @@ def test_the_issue_is_told_as_it_was_and_not_as_it_is_now(stopped: Run) -> None:
     assert prepared.issue == ISSUE
     assert prepared.told.text == json.loads(stopped.journal.read_text().splitlines()[0])["context_text"]
     assert prepared.request.run_id == "run-1"
+
+
+def test_a_run_without_a_snapshot_of_its_start_begins_anew(stopped: Run) -> None:
+    """Else what a tool made of the tree would be the start that guards compare with."""
+    events = stopped.events()
+    first, second = [number for number, event in enumerate(events) if event["event"] == "snapshot_taken"][:2]
+    for number in (first, second):
+        taken = events[number]
+        failed = {"level": "warning", "message": "[Snapshot] x", "data": {"snapshot_failed": True}, "event": "noted"}
+        events[number] = {**{name: taken[name] for name in ("v", "seq", "t")}, **failed}
+    stopped.write(events)
+    notice = found(stopped).notice
+    assert "snapshot" in notice
