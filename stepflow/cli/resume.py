@@ -42,7 +42,9 @@ def request_from(folder: Path) -> RunRequest:
     if earlier is None:
         raise InputError(f"there is no run in {folder}: it holds no journal.jsonl.", hint="Name a run folder.")
     if not earlier.events:
-        raise InputError(f"the run in {folder} cannot go on: {earlier.problem}.", hint="Start a new run.")
+        raise InputError(
+            f"the run in {folder} cannot go on: {earlier.problem}.", hint="Start a new one with `stepflow run`."
+        )
     started = earlier.started
     root = Path(started.root)
     if not root.is_dir():

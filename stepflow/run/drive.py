@@ -173,7 +173,8 @@ def _demand_unchanged(prepared: Prepared, file: JournalFile) -> None:
     if prepared.past is None or file.seq == len(prepared.past.events):
         return
     raise InputError(
-        f"another run has just gone on in {prepared.request.folder}.", hint="Look at it with the input resume again."
+        f"another run has just gone on in {prepared.request.folder}.",
+        hint="Start this one again when that one has ended.",
     )
 
 
