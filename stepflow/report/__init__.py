@@ -24,7 +24,6 @@ from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import cut, harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.problem_document import problems_json, problems_schema
-from stepflow.report.problems import problem_lines, problems_counted
 from stepflow.report.rehearsal import (
     rehearsal_annotations,
     rehearsal_lines,
@@ -79,8 +78,6 @@ __all__ = [
     "preflight_reason",
     "preflight_summary",
     "problem_annotations",
-    "problem_lines",
-    "problems_counted",
     "problems_json",
     "problems_schema",
     "rehearsal_annotations",

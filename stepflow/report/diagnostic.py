@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from stepflow.domain.problem import Severity
+from stepflow.domain.problem import Severity, count_problems
 from stepflow.report.excerpt import excerpt
 from stepflow.report.plain import defuse, one_line
-from stepflow.report.problems import problems_counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -55,11 +54,15 @@ def diagnostics(found: Mapping[str, Inspection], rules: Mapping[str, Rule], pape
             why = rules[problem.code].why if problem.code in rules and problem.code not in told else ""
             told.add(problem.code)
             lines += [*_lines(problem, inspection.texts.get(problem.file), why, paper), ""]
-    lines += [problems_counted(agent, inspection.problems) for agent, inspection in found.items()]
+    lines += [_counted(agent, inspection) for agent, inspection in found.items()]
     first = _first_code(found)
     if first:
         lines.append(f"More about a problem: stepflow explain {first}")
     return tuple(lines)
+
+
+def _counted(agent: str, inspection: Inspection) -> str:
+    return defuse(f"{one_line(agent)}: {count_problems(inspection.problems)}")
 
 
 def _first_code(found: Mapping[str, Inspection]) -> str:
