@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from stepflow.errors import StepflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Collection, Container
     from pathlib import Path
 
 
@@ -24,8 +24,9 @@ class Incoming:
     What goes wrong on the disk is told by `finish`: it must not strike the toolbox's answer, which is to be read whole.
     """
 
-    def __init__(self, path: Path, known: Container[str]) -> None:
-        self._path, self._known = path, known
+    def __init__(self, path: Path, known: Container[str], secrets: Collection[bytes] = ()) -> None:
+        self._path, self._known, self._secrets = path, known, secrets
+        self._tail, self._has_secret = b"", False
         self._blobs: dict[str, int] = {}
         self._fd = -1
         self._problem: OSError | None = None
@@ -35,12 +36,13 @@ class Incoming:
     def begin_blob(self, size: int) -> None:
         """A blob of so many bytes begins; the one before is whole."""
         self._end_blob()
-        self._hash, self._size = hashlib.sha256(), size
+        self._hash, self._size, self._tail = hashlib.sha256(), size, b""
 
     def feed(self, data: bytes) -> None:
         """The next bytes of it."""
         self._hash.update(data)
-        if self._problem:
+        self._look_for_secrets(data)
+        if self._problem or self._has_secret:
             return
         try:
             view = memoryview(data)
@@ -52,6 +54,11 @@ class Incoming:
     def finish(self) -> tuple[tuple[str, int], ...]:
         """What came, by digest and size, in the order of the file. Raises `StepflowError` when it could not be kept."""
         self._end_blob()
+        if self._has_secret:
+            raise StepflowError(
+                "A file of the working tree holds a secret of this run, so no snapshot of it is kept.",
+                hint="Keep such files out of the checkout, or name them in .gitignore; else the run cannot be resumed.",
+            )
         if self._problem:
             raise unwritable(self._path.parent, self._problem) from self._problem
         return tuple(self._blobs.items())
@@ -73,6 +80,13 @@ class Incoming:
             with contextlib.suppress(OSError):
                 self._path.unlink()
 
+    def _look_for_secrets(self, data: bytes) -> None:
+        """Run folders are uploaded as artifacts, which more people may read than secrets."""
+        if self._secrets:
+            seen = self._tail + data
+            self._has_secret = self._has_secret or any(secret in seen for secret in self._secrets)
+            self._tail = seen[-max(map(len, self._secrets)) :]
+
     def _opened(self) -> int:
         if self._fd < 0:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +100,7 @@ class Incoming:
         digest = self._hash.hexdigest()
         if digest not in self._known and digest not in self._blobs:
             self._blobs[digest] = size
-        elif size and not self._problem:
+        elif size and not (self._problem or self._has_secret):
             end = os.lseek(self._fd, -size, os.SEEK_CUR)
             os.ftruncate(self._fd, end)
 

@@ -19,7 +19,7 @@ from stepflow.journal.snapshot_incoming import Incoming, unwritable, write_whole
 from stepflow.journal.snapshot_resolved import Resolved, left_out, since
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from stepflow.journal.snapshot_file import Manifest
@@ -47,8 +47,8 @@ class Stored:
 class SnapshotStore:
     """The store. `last` is the snapshot that the next one builds on, empty before there is one."""
 
-    def __init__(self, folder: Path, *, limit: int = STORE_LIMIT) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, limit: int = STORE_LIMIT, secrets: Collection[bytes] = ()) -> None:
+        self._folder, self._secrets = folder, secrets
         self.last = ""
         self._resolved: Resolved | None = None
         self._room = limit - _size_of(folder)
@@ -61,7 +61,8 @@ class SnapshotStore:
     @contextlib.contextmanager
     def incoming(self) -> Iterator[Incoming]:
         """Takes the blobs of one snapshot; what is not stored by `store` is gone afterwards."""
-        coming = Incoming(self._folder / _INCOMING, self._resolved.places if self._resolved else {})
+        known = self._resolved.places if self._resolved else {}
+        coming = Incoming(self._folder / _INCOMING, known, self._secrets)
         try:
             yield coming
         finally:

@@ -35,7 +35,7 @@ class Keeper:
 
     def __init__(self, snapshots: Snapshots, journal: Journal, root: Path) -> None:
         self._snapshots, self._journal, self._root = snapshots, journal, root
-        self._latest = ""
+        self._latest = self._problem = ""
         self._left_out: tuple[str, ...] = ()
 
     def keep(self, *, mark: bool = False) -> None:
@@ -46,7 +46,8 @@ class Keeper:
         info = self._snapshots.take()
         if info.problem:
             self._latest = ""
-            self._warn(info.problem, {SNAPSHOT_FAILED: True})
+            if info.problem != self._problem:
+                self._warn(info.problem, {SNAPSHOT_FAILED: True})
         elif mark or info.name != self._latest:
             self._latest = info.name
             self._journal.append(
@@ -58,6 +59,7 @@ class Keeper:
                     seconds=info.seconds,
                 )
             )
+        self._problem = info.problem
         if info.left_out != self._left_out:
             self._left_out = info.left_out
             self._warn(f"not kept: {'; '.join(info.left_out[:MOST_TOLD])}" if info.left_out else "all is kept again")

@@ -11,11 +11,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.domain.redact import SHORTEST_SECRET
 from stepflow.domain.snapshot import RestoredInfo, SnapshotInfo
 from stepflow.errors import StepflowError
 from stepflow.journal import SnapshotStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stepflow.toolbox import Toolbox
 
 #: Where in the run folder they are (action.md "Run folder").
@@ -24,12 +27,14 @@ FOLDER = "snapshots"
 
 class Snapshots:
     """Takes snapshots of the toolbox's checkout into the run folder. `base` is the commit that a fresh clone has: of a
-    run that is resumed, the one that it began with. Empty: HEAD, when the first one is taken.
+    run that is resumed, the one that it began with. Empty: HEAD, when the first one is taken. No snapshot holds one of
+    the `secrets`.
     """
 
-    def __init__(self, toolbox: Toolbox, run_folder: Path, *, base: str = "") -> None:
+    def __init__(self, toolbox: Toolbox, run_folder: Path, *, base: str = "", secrets: Iterable[str] = ()) -> None:
         self._port = toolbox.snapshots
-        self._store = SnapshotStore(run_folder / FOLDER)
+        sought = frozenset(secret.strip().encode() for secret in secrets if len(secret.strip()) >= SHORTEST_SECRET)
+        self._store = SnapshotStore(run_folder / FOLDER, secrets=sought)
         self._base = base
         self._leave = _inside(toolbox.checkout, run_folder)
 

@@ -122,7 +122,8 @@ def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journ
     """The flow's ports, over a tree that is set up and kept; a run that goes on meets its past first."""
     past, request = prepared.past, prepared.request
     kept = past.kept if past else Kept()
-    keeper = Keeper(Snapshots(toolbox, request.folder, base=facts.base_commit), journal, request.root)
+    snapshots = Snapshots(toolbox, request.folder, base=facts.base_commit, secrets=request.secrets())
+    keeper = Keeper(snapshots, journal, request.root)
     keeper.before_setup(kept)
     deadline = Deadline(clock=clock, at=facts.limits.deadline)
     commands = TimelyCommands(commands=toolbox, deadline=deadline)

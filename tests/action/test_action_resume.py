@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.servers.github_api import Fault
-from tests.world import BRANCH, World, answer, bash, label_event, solve, understood
+from tests.world import BRANCH, TOKEN, World, answer, bash, label_event, solve, understood
 
 pytestmark = pytest.mark.whole
 
@@ -60,6 +60,17 @@ def test_after_a_failed_boundary_only_what_is_missing_is_written(world: World, f
     assert "The run is resumed after" in done.log
     assert int(done.outputs["iterations"]) == 3
     assert float(done.outputs["cost-usd"]) > 0
+
+
+def test_no_snapshot_holds_a_secret_of_the_run(world: World, folder: Path) -> None:
+    """The folder is uploaded, where more people read than may know it."""
+    (world.checkout / "npmrc").write_text("x" * 65_530 + TOKEN)
+    done = world.run([understood()], run_folder=str(folder), report_failures="false")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert [path.name for path in files if TOKEN.encode() in path.read_bytes()] == []
+    assert done.log.count("holds a secret of this run") == 1
+    again = world.run([understood()], run_folder=str(folder), report_failures="false")
+    assert "A new run begins" in again.log
 
 
 def test_a_forged_receipt_is_not_believed(world: World, folder: Path) -> None:
