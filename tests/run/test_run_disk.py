@@ -74,10 +74,12 @@ def test_reports_that_cannot_be_written_are_told_and_nothing_else_suffers(place:
 
 def test_a_log_that_cannot_be_written_ends_only_the_log(place: Place) -> None:
     place.folder.mkdir()
-    (place.folder / "log.jsonl").symlink_to("/dev/full")
+    with (place.folder / "log.jsonl").open("wb") as log:
+        log.truncate(64 * 1024 * 1024)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (32 * 1024 * 1024, resource.RLIM_INFINITY))
     result = place.run()
     assert result.report.outcome is Outcome.COMPLETED
-    assert f"[Run] {place.folder}/log.jsonl could not be written any more: No space left on device" in place.log
+    assert f"[Run] {place.folder}/log.jsonl could not be written any more: File too large" in place.log
 
 
 def test_a_run_folder_that_is_removed_comes_back_with_all_that_was_written(place: Place) -> None:
