@@ -67,12 +67,14 @@ class Keeper:
     def _warn(self, message: str, data: JsonObject | None = None) -> None:
         self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}", data=data or {}))
 
-    def before_setup(self, kept: Kept) -> None:
-        """The tree as the run began: kept, or put back for a run that goes on."""
-        if kept.start:
-            self._restore(kept.start)
-        else:
+    def before_setup(self, kept: Kept, *, is_start: bool) -> None:
+        """The tree as the run began: kept, or put back for a run that goes on. A checkout that `is_start` stays as it
+        is: the guards and the set-up must not take a folder's word for what nobody has touched.
+        """
+        if not kept.start:
             self.keep(mark=True)
+        elif not is_start:
+            self._restore(kept.start)
 
     def after_setup(self, kept: Kept) -> None:
         """The tree as the flow meets it."""

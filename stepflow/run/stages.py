@@ -124,7 +124,7 @@ def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journ
     kept = past.kept if past else Kept()
     snapshots = Snapshots(toolbox, request.folder, base=facts.base_commit, secrets=request.secrets())
     keeper = Keeper(snapshots, journal, request.root)
-    keeper.before_setup(kept)
+    keeper.before_setup(kept, is_start=past is not None and _is_start(toolbox.tree(), facts))
     deadline = Deadline(clock=clock, at=facts.limits.deadline)
     commands = TimelyCommands(commands=toolbox, deadline=deadline)
     _set_up(commands, request.inputs.setup, journal)
@@ -146,6 +146,11 @@ def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journ
         verdict=prepared.verdict,
     )
     return Replay(past.played, journal).over(ports) if past else ports
+
+
+def _is_start(tree: TreeState, facts: RunFacts) -> bool:
+    """Whether the checkout itself is the tree of the run's start, as in the job that goes on with another's run."""
+    return tree.commit == facts.base_commit and not tree.uncommitted
 
 
 def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:

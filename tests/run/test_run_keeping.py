@@ -1,0 +1,51 @@
+"""Which tree a run begins from, and which it goes on from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from stepflow.domain.snapshot import SnapshotInfo
+from stepflow.run.keeping import Keeper
+from stepflow.run.recorded import Kept
+from stepflow.run.snapshots import Snapshots
+from tests.fakes import ListJournal
+
+
+@dataclass
+class CountedSnapshots:
+    """Takes and puts back nothing, and remembers that it was asked."""
+
+    done: list[str] = field(default_factory=list)
+
+    def take(self) -> SnapshotInfo:
+        self.done.append("take")
+        return SnapshotInfo(name="new", files=0, bytes=0, seconds=0.0)
+
+    def restore(self, name: str) -> None:
+        self.done.append(f"restore {name}")
+
+
+BEGUN = Kept(start="first", latest="third", is_set_up=True)
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_start", "done"),
+    [
+        (Kept(), True, ["take", "set-up", "take"]),
+        (BEGUN, False, ["restore first", "set-up", "restore third"]),
+        (BEGUN, True, ["set-up", "restore third"]),
+        (Kept(start="first", latest="first"), True, ["set-up", "take"]),
+    ],
+    ids=["a new run", "where the run has worked", "in a fresh checkout", "stopped in the set-up"],
+)
+def test_the_set_up_runs_in_the_tree_of_the_start(kept: Kept, is_start: bool, done: list[str], tmp_path: Path) -> None:
+    snapshots = CountedSnapshots()
+    keeper = Keeper(cast("Snapshots", snapshots), ListJournal(), tmp_path)
+    keeper.before_setup(kept, is_start=is_start)
+    snapshots.done.append("set-up")
+    keeper.after_setup(kept)
+    assert snapshots.done == done
