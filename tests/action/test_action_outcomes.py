@@ -116,11 +116,20 @@ def test_a_budget_stops_the_run_before_the_next_turn(world: World, budget: dict[
 
 
 def test_the_deadline_ends_even_a_wait_for_the_model(world: World) -> None:
-    slow = Failure(status=429, error="rate_limit_error", headers={"retry-after": "6000"})
-    done = world.run([understood(), slow, slow], timeout_minutes="30")
+    done = world.run([understood(), *[Failure(status=529)] * 9], timeout_minutes="0.2")
     assert_ended(world, done, "timed_out")
     assert "timeout-minutes" in done.outputs["reason"]
-    assert sum(world.clock.slept) <= 30 * 60
+    assert sum(world.clock.slept) <= 12
+    assert world.wrote_nothing(but_comments=1)
+
+
+def test_a_wait_that_the_service_wants_beyond_the_deadline_is_not_begun(world: World) -> None:
+    slow = Failure(status=429, error="rate_limit_error", headers={"retry-after": "6000"})
+    done = world.run([understood(), slow, slow], timeout_minutes="30")
+    assert_ended(world, done, "model_failed")
+    assert "It asks for a wait of 6000 s" in done.outputs["reason"]
+    assert "timeout-minutes" in done.outputs["reason"]
+    assert world.clock.slept == []
     assert world.wrote_nothing(but_comments=1)
 
 
