@@ -34,7 +34,8 @@ properties: $(VENV)/.dev ## the properties of loader, gate, flow and prompts, ea
 	STEPFLOW_PROPERTIES=2000 $(BIN)/python -m pytest -n 2 -m properties
 
 whole: $(VENV)/.dev ## whole runs against loopback servers, every outcome, input and signal; all that hostile tools do to git's files
-	$(BIN)/python -m pytest -n 2 -m whole
+	$(BIN)/python -m pytest -n 2 -m "whole and not alone"
+	$(BIN)/python -m pytest -m alone
 
 npm: $(VENV)/.dev ## the tests that install packages from the npm registry
 	STEPFLOW_NPM_TESTS=1 $(BIN)/python -m pytest -m npm

@@ -26,7 +26,7 @@ from tests.checkout import Invocation
 from tests.servers.messages_api import Drop, Failure, Reply
 from tests.world import COMMIT, World, answer, bash, crowd, label_event, open_world, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.whole, pytest.mark.alone, pytest.mark.timeout(1500)]
 
 ENTRYPOINT = Path(__file__).parents[2] / "entrypoint.py"
 MOMENTS = 10

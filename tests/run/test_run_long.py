@@ -15,7 +15,7 @@ import pytest
 from stepflow.journal import iter_journal
 from tests.world import crowd
 
-pytestmark = [pytest.mark.whole, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.whole, pytest.mark.alone, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 ITERATIONS = 10_000
