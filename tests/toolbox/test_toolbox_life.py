@@ -84,7 +84,8 @@ HEADLESS = """
 import ctypes, os, threading, time
 def live():
     while True:
-        open("beat", "w").write(str(time.monotonic()))
+        open("next", "w").write(str(time.monotonic()))
+        os.replace("next", "beat")
         time.sleep(0.01)
 os.setsid()
 threading.Thread(target=live, daemon=True).start()
@@ -100,7 +101,8 @@ while True:
     os.setsid()
     number += 1
     if number % 20 == 0:
-        open("beat", "w").write(str(time.monotonic()))
+        open("next", "w").write(str(time.monotonic()))
+        os.replace("next", "beat")
 """
 
 
