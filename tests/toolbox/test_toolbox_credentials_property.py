@@ -20,6 +20,8 @@ from stepflow.toolbox import credentials_away, find_credentials
 from stepflow.toolbox.credentials.config import Setting, read_settings, write_settings
 
 #: A secret that nobody writes by chance. What real tokens consist of, and what a quoted value can hold besides.
+pytestmark = pytest.mark.whole
+
 PLAIN = st.text(string.ascii_letters + string.digits + "_-", min_size=16, max_size=40)
 ODD = st.text(string.ascii_letters + string.digits + "_-\\\"'#;~ é", min_size=16, max_size=30).map(lambda t: f"x{t}x")
 BLANK = st.sampled_from(["", " ", "\t", "  "])

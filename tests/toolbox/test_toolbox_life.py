@@ -18,7 +18,7 @@ from stepflow.errors import IsolationError
 from stepflow.toolbox import ProcessLimits, UserPolicy
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds on to daemons")
-pytestmark = linux_only
+pytestmark = [linux_only, pytest.mark.whole]
 
 #: A daemon as daemons are made: two forks, a session of its own, deaf to hang-ups, all streams elsewhere.
 DAEMON = "(setsid nohup sh -c 'echo $$ > daemon.pid; exec sleep 300' > /dev/null 2>&1 < /dev/null &) ; sleep 0.3"
