@@ -134,7 +134,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Left:
 
 
 @pytest.mark.parametrize(("trouble", "place"), CELLS)
-def test_trouble_at_an_effect(door: World, undisturbed: Left, trouble: str, place: str) -> None:
+def test_trouble_at_an_effect(
+    door: World, undisturbed: Left, show: Callable[[str], None], trouble: str, place: str
+) -> None:
     made = TROUBLES[trouble]
     make(door, made, place)
     done = door.run(every_effect())
@@ -144,10 +146,10 @@ def test_trouble_at_an_effect(door: World, undisturbed: Left, trouble: str, plac
         assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
         assert set(effects(done).values()) == {"applied"}
         assert door.clock.slept != [] or place == "push_branch"
-        print(f"{told}  waited {sum(door.clock.slept):.0f} s")
+        show(f"GitHub fault | {told}  waited {sum(door.clock.slept):.0f} s")
     else:
         assert_ended(done, trouble, place, made)
-        print(f"{told}  then {next_try(door)}")
+        show(f"GitHub fault | {told}  then {next_try(door)}")
     assert left(door) == undisturbed
 
 
@@ -198,7 +200,7 @@ REFUSED_PUSHES: dict[str, tuple[Callable[[World], None], str]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED_PUSHES)
-def test_a_push_that_is_refused(door: World, undisturbed: Left, why: str) -> None:
+def test_a_push_that_is_refused(door: World, undisturbed: Left, show: Callable[[str], None], why: str) -> None:
     arrange, says = REFUSED_PUSHES[why]
     arrange(door)
     done = door.run(every_effect())
@@ -208,7 +210,7 @@ def test_a_push_that_is_refused(door: World, undisturbed: Left, why: str) -> Non
     assert says in done.outputs["reason"]
     assert door.branches().keys() == {"main"}
     (door.served / "hooks" / "pre-receive").unlink(missing_ok=True)
-    print(f"push refused by {why:20} boundary_failed exit 1  then {next_try(door)}")
+    show(f"GitHub fault | push refused by {why:20} boundary_failed exit 1  then {next_try(door)}")
     assert left(door) == undisturbed
 
 
@@ -221,7 +223,7 @@ def test_a_push_that_is_refused(door: World, undisturbed: Left, why: str) -> Non
     ],
 )
 def test_an_issue_that_is_gone_or_closed_to_comments(
-    door: World, undisturbed: Left, state: str, effect: str, says: str
+    door: World, undisturbed: Left, show: Callable[[str], None], state: str, effect: str, says: str
 ) -> None:
     getattr(door.github.state, state).add(7)
     done = door.run(every_effect())
@@ -231,7 +233,7 @@ def test_an_issue_that_is_gone_or_closed_to_comments(
     assert says in done.outputs["reason"]
     assert not any("/repositories/" in request.path for request in door.github.requests)
     getattr(door.github.state, state).clear()
-    print(f"issue {state:8} {effect:18} boundary_failed exit 1  then {next_try(door)}")
+    show(f"GitHub fault | issue {state:8} {effect:18} boundary_failed exit 1  then {next_try(door)}")
     assert left(door) == undisturbed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,8 +159,10 @@ def whole(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Whole:
         )
 
 
-def test_the_undisturbed_run_has_tools_validators_a_retry_and_every_effect(whole: Whole) -> None:
-    print(f"\n{whole.points} kill points")
+def test_the_undisturbed_run_has_tools_validators_a_retry_and_every_effect(
+    whole: Whole, show: Callable[[str], None]
+) -> None:
+    show(f"killed and resumed at each of {whole.points} kill points")
     assert whole.points >= 60
     assert whole.kinds.count("tool_call") == 3
     assert whole.kinds.count("validator_ran") == 3
