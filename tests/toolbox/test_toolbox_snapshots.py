@@ -25,6 +25,15 @@ chmod 700 deep
 """
 
 
+#: What happens before the commit of that number.
+GOING = {
+    5: "git checkout -q other",
+    11: "git reset -q --hard HEAD~2",
+    17: "git checkout -q -",
+    18: "git merge -q other",
+}
+
+
 @pytest.fixture
 def base(checkout):
     """The checkout with a second commit that knows ignore files and attributes."""
@@ -68,6 +77,22 @@ class TestRoundTrip:
             before = listing(base)
         with worked(clone, open_folder / "run") as two:
             two.snapshots.restore(name)
+            assert listing(clone) == before
+
+    def test_many_commits_on_two_branches_come_back_wherever_head_went_in_between(self, base, open_folder):
+        clone = copy_of(base, open_folder / "clone")
+        with worked(base, open_folder / "run") as one:
+            one.snapshots.take()
+            one.sh("git branch other")
+            for at in range(24):
+                one.sh(f"{GOING.get(at, 'true')}; echo {at} > f{at}; git add -A; git commit -qm c{at}")
+                one.snapshots.take()
+            one.sh("git reset -q --hard HEAD~3")
+            back = one.snapshots.take()
+            before = listing(base)
+        assert back.bytes < 2000, "what it went back to is in earlier packs"
+        with worked(clone, open_folder / "run") as two:
+            two.snapshots.restore(back.name)
             assert listing(clone) == before
 
 

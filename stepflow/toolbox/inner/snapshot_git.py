@@ -31,6 +31,7 @@ _SMALL = 4096
 #: how far it is from the beginning, so a new entry changes one piece and not all that follow.
 _CUT = re.compile(rb"[\x11\x91][\x00-\x07]", re.DOTALL)
 _LONGEST_PIECE = 64 * 1024
+_MANY_HEADS = 8
 #: Beside the index, what says that HEAD or a rule moved: lstat of these is compared.
 _MOVING = ("index", "packed-refs", "reftable/tables.list")
 _RULES = ("info/exclude", "config", "config.worktree")
@@ -41,7 +42,7 @@ Mark = tuple[bytes, bytes, tuple[Key, ...]]
 @dataclass(kw_only=True)
 class Standing:
     """`index` are the digests of its pieces, None without one. `tracked` are the paths in it, `heads` and `packed`
-    the commits and objects that were handed on in packs. `mark` tells cheaply that nothing moved.
+    the tips of the commits, and the objects, that were handed on in packs. `mark` tells cheaply that nothing moved.
     """
 
     mark: Mark | None = None
@@ -169,8 +170,23 @@ def pack_new(git: Git, base: str, now: Standing, objects: set[str], *, limit: in
     lines = (f"{now.commit}\n" if fresh else "") + without + "".join(f"{oid}\n" for oid in sorted(wanted & there))
     pack = bytearray()
     git.stream("pack-objects", "--revs", "--stdout", "-q", given=lines.encode(), limit=limit, feed=pack.extend)
-    heads = [*now.heads, now.commit] if fresh else now.heads
-    return Standing(**{**vars(now), "heads": heads, "packed": now.packed | wanted}), bytes(pack)
+    heads = _tips(git, [*now.heads, now.commit], there) if fresh else now.heads
+    return Standing(**{**vars(now), "heads": heads, "packed": now.packed | wanted}), b"" if _is_empty(pack) else bytes(
+        pack
+    )
+
+
+def _tips(git: Git, heads: list[str], there: set[str]) -> list[str]:
+    """The heads without those that others reach, once they are many: each snapshot names them all to git."""
+    if len(heads) <= _MANY_HEADS:
+        return heads
+    *before, newest = heads
+    return git.ask("merge-base", "--independent", *(head for head in before if head in there), newest).decode().split()
+
+
+def _is_empty(pack: bytearray) -> bool:
+    """Whether it holds no object; their number follows after four letters and the version."""
+    return pack[8:12] == bytes(4)
 
 
 def digest_of(data: bytes) -> str:
