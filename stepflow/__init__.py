@@ -1,6 +1,6 @@
 """stepflow: runs AI agents on a repository's issues, one declared step at a time.
 
-Takes: an agent definition and a model. Gives: the Python API (README "From Python"), each name loaded when it is used.
+Takes: an agent definition and a model. Gives: the Python API (docs/python.md), each name loaded when it is used.
 May touch: nothing; `import stepflow` loads no other module.
 """
 

@@ -12,6 +12,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+#: The page that shows a whole agent.
+AGENT_PAGE = ROOT / "docs" / "agent.md"
+PULL_REQUESTS = ROOT / "docs" / "how-to" / "pull-requests.md"
+PYTHON_PAGE = ROOT / "docs" / "python.md"
+BUILT_PAGE = ROOT / "docs" / "how-it-is-built.md"
 
 _NAME = r"(?:<!-- (?P<name>[^\n]+?) -->|\*\*`(?P<file>[^\n`]+)`\*\*)\n"
 _BLOCK = re.compile(rf"(?:{_NAME})?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -43,8 +48,9 @@ def named_block(name: str, document: Path = README) -> str:
 
 
 def agent_files() -> dict[str, str]:
-    """The agent's files by their path in its folder."""
-    return {block.name.removeprefix(AGENT): block.text for block in readme_blocks() if block.name.startswith(AGENT)}
+    """The files of the agent to paste, by their path in its folder."""
+    blocks = readme_blocks(AGENT_PAGE)
+    return {block.name.removeprefix(AGENT): block.text for block in blocks if block.name.startswith(AGENT)}
 
 
 def part_pattern(name: str) -> re.Pattern[str]:

@@ -15,7 +15,9 @@ from tests.docs.page import DOCS, PageBlock, page_blocks
 from tests.docs.readme import named_block
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
 
-PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem != "validators")
+#: Pages with tests of their own: test_docs_validators.py, test_docs_readme.py.
+ELSEWHERE = ("validators", "pull-requests")
+PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem not in ELSEWHERE)
 BLOCKS = [(page.stem, number, block) for page in PAGES for number, block in enumerate(page_blocks(page), 1)]
 
 
@@ -71,7 +73,7 @@ def test_what_the_page_about_registries_calls_refused_is_refused(name: str) -> N
         check_pass_env({name: "x"})
 
 
-@pytest.mark.parametrize("page", [*PAGES, DOCS / "how-to" / "validators.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", sorted((DOCS / "how-to").glob("*.md")), ids=lambda page: page.stem)
 def test_commands_and_inputs_in_the_text_of_a_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert set(re.findall(r"`stepflow ([a-z]+)", text)) <= set(COMMANDS)

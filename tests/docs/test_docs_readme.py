@@ -21,7 +21,19 @@ from stepflow.load import load_agent
 from stepflow.run.inputs import Inputs, read_inputs
 from tests.checkout import Runner, git, labeled, make_checkout
 from tests.docs.picture import PICTURE, draw, run_demo, shown
-from tests.docs.readme import AGENT, README, ROOT, agent_files, named_block, part, readme_blocks
+from tests.docs.readme import (
+    AGENT,
+    AGENT_PAGE,
+    BUILT_PAGE,
+    PULL_REQUESTS,
+    PYTHON_PAGE,
+    README,
+    ROOT,
+    agent_files,
+    named_block,
+    part,
+    readme_blocks,
+)
 from tests.docs.tables import documents, written
 from tests.servers.messages_api import MessagesApi, answers, calls
 
@@ -67,14 +79,6 @@ def test_generated_tables_are_up_to_date(document: Path) -> None:
     assert written(document) == document.read_text(encoding="utf-8"), "run `make docs`"
 
 
-def test_every_message_in_the_readme_is_one_of_the_code() -> None:
-    _, _, table = README.read_text(encoding="utf-8").partition("| message | what to do |\n| --- | --- |\n")
-    messages = re.findall(r"^\| `([^`]+)`", table.partition("\n\n")[0], re.M)
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "stepflow").rglob("*.py")]
-    assert len(messages) >= 5
-    assert [message for message in messages if not any(message in source for source in sources)] == []
-
-
 def _refused() -> list[tuple[str, str]]:
     return re.findall(r"`([a-z-]+): ([^`]+)`", part("refused"))
 
@@ -109,7 +113,7 @@ WORKFLOWS = {
     "workflow with reaction": lambda: _with_first_step(named_block("reaction")),
     "workflow with resume": _with_resume,
     "workflow with egress": lambda: _with_first_step(named_block("egress", ROOT / "SECURITY.md")),
-    "validate workflow": lambda: named_block("validate workflow"),
+    "validate workflow": lambda: named_block("validate workflow", PULL_REQUESTS),
     "rehearse workflow": lambda: named_block("rehearse workflow"),
 }
 
@@ -129,24 +133,19 @@ def test_a_workflow_to_paste_is_clean_and_gives_inputs_that_exist(name: str, tmp
     assert all(names <= set(ACTION["inputs"]) for names in given)
 
 
-def test_every_yaml_block_of_the_readme_is_checked() -> None:
-    names = [block.name for block in readme_blocks() if block.language in ("yaml", "yml")]
-    assert names == [
-        "workflow",
-        "reaction",
-        "rehearse workflow",
-        f"{AGENT}scenarios/leaves-a-note.yaml",
-        "validate workflow",
-        "code scanning",
-        "cache mode",
-        "resume",
-    ]
+def test_every_yaml_block_of_the_readme_and_its_pages_is_checked() -> None:
+    def names(document: Path) -> list[str]:
+        return [block.name for block in readme_blocks(document) if block.language in ("yaml", "yml")]
+
+    assert names(README) == ["workflow", "reaction", "rehearse workflow", "cache mode", "resume"]
+    assert names(AGENT_PAGE) == [f"{AGENT}scenarios/leaves-a-note.yaml"]
+    assert names(PULL_REQUESTS) == ["validate workflow", "code scanning"]
 
 
 def test_the_steps_for_code_scanning_are_clean_and_their_command_makes_what_they_upload(tmp_path: Path) -> None:
-    whole = yaml.safe_load(named_block("validate workflow"))
+    whole = yaml.safe_load(named_block("validate workflow", PULL_REQUESTS))
     job = whole["jobs"]["agents"]
-    run, upload = steps = yaml.safe_load(named_block("code scanning"))
+    run, upload = steps = yaml.safe_load(named_block("code scanning", PULL_REQUESTS))
     job["permissions"]["security-events"] = "write"
     job["steps"] = [job["steps"][0], *steps]
     file = tmp_path / ".github/workflows/agents.yml"
@@ -186,13 +185,13 @@ turns:
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Runner:
-    """A runner on a repository whose agent is the README's, and whose tests are `make test`."""
+    """A runner on a repository whose agent is the one of docs/agent.md, and whose tests are `make test`."""
     root = make_checkout(tmp_path / "checkout")
     write_agent(root)
     (root / "Makefile").write_text("test:\n\tgrep -q solved NOTE\n")
     (root / "scenario.yaml").write_text(SCENARIO)
     git("add", "-A", cwd=root)
-    git("commit", "-qm", "Take the agent of the README", cwd=root)
+    git("commit", "-qm", "Take the agent of the page", cwd=root)
     folder = tmp_path / "runner"
     folder.mkdir()
     inputs = {"provider": "scripted", "scenario": "scenario.yaml", "boundary": "dry-run", "isolation": "best-effort"}
@@ -210,7 +209,7 @@ def write_agent(root: Path) -> Path:
 
 
 def test_the_agent_to_paste_loads_without_any_problem(tmp_path: Path) -> None:
-    assert "Seven files make an agent." in README.read_text(encoding="utf-8")
+    assert "Seven files make an agent," in AGENT_PAGE.read_text(encoding="utf-8")
     assert len(agent_files()) == 8, "seven, and a scenario"
     assert load_agent(write_agent(tmp_path)).problems == ()
 
@@ -248,8 +247,8 @@ def test_the_scenario_to_paste_rehearses_green_on_a_pull_request_without_a_key(r
     assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
 
 
-def test_every_json_block_of_the_readme_is_a_file_of_the_agent() -> None:
-    blocks = [block for block in readme_blocks() if block.language in ("json", "markdown")]
+def test_every_json_and_markdown_block_is_a_file_of_the_agent() -> None:
+    blocks = [block for block in readme_blocks(AGENT_PAGE) if block.language in ("json", "markdown")]
     assert {block.name.removeprefix(AGENT) for block in blocks} == set(agent_files()) - {"scenarios/leaves-a-note.yaml"}
     assert all(json.loads(block.text) for block in blocks if block.language == "json")
 
@@ -258,34 +257,42 @@ def test_every_json_block_of_the_readme_is_a_file_of_the_agent() -> None:
 
 
 def _commands() -> list[list[str]]:
-    lines = [line for block in readme_blocks() if block.language in ("sh", "bash") for line in block.text.splitlines()]
+    blocks = [*readme_blocks(), *readme_blocks(BUILT_PAGE)]
+    lines = [line for block in blocks if block.language in ("sh", "bash") for line in block.text.splitlines()]
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 def test_every_command_of_the_readme_exists() -> None:
     commands = _commands()
-    assert {words[0] for words in commands} == {"make", "export", ".venv/bin/stepflow"}
+    assert {words[0] for words in commands} == {"make", "export", "cd", "stepflow", ".venv/bin/stepflow"}
     for words in commands:
         match words:
             case ["make", target]:
                 assert target in MAKE_TARGETS
             case ["export", assignment]:
-                assert assignment.startswith("ANTHROPIC_API_KEY=")
+                assert assignment.startswith(("ANTHROPIC_API_KEY=", "PATH="))
+            case ["cd", place]:
+                assert place == "../your-repository"
             case [_, command, *_]:
                 assert command in COMMANDS
 
 
 def test_there_are_blocks_of_no_other_language() -> None:
-    languages = {block.language for block in readme_blocks()}
-    assert languages == {"mermaid", "sh", "yaml", "json", "markdown", "python"}
+    def languages(document: Path) -> set[str]:
+        return {block.language for block in readme_blocks(document)}
+
+    assert languages(README) == {"mermaid", "sh", "yaml"}
+    assert languages(AGENT_PAGE) == {"json", "yaml", "markdown"}
+    assert languages(BUILT_PAGE) == {"mermaid", "sh"}
+    assert (languages(PULL_REQUESTS), languages(PYTHON_PAGE)) == ({"yaml"}, {"python"})
 
 
 def test_the_program_to_paste_runs_the_agent_of_the_examples(tmp_path: Path, monkeypatch, capsys) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / "examples" / "checkout").mkdir()
     monkeypatch.chdir(tmp_path / "examples")
-    (program,) = [block.text for block in readme_blocks() if block.language == "python"]
-    exec(compile(program, "README.md", "exec"), {})
+    (program,) = [block.text for block in readme_blocks(PYTHON_PAGE) if block.language == "python"]
+    exec(compile(program, "docs/python.md", "exec"), {})
     first, *history = capsys.readouterr().out.splitlines()
     assert first == "True Completion loop: anybody would be glad to get it 4"
     assert history[1] == "closure.greet closing short and clear"
