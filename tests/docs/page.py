@@ -1,15 +1,21 @@
-"""A page of docs/ as the steps that its reader takes: files to write, commands to run, outputs to compare.
+"""A page as the steps that its reader takes: files to write, commands to run, outputs to compare.
 
-Takes: a Markdown page. Gives: its steps, run one after another in a folder, as real processes.
-May touch: the pages; the folder that a test gives.
+Takes: a Markdown page, or its part between two headings. Gives: its steps, run one after another as real processes.
+May touch: the pages; the folder that a test gives, or the current one.
+
+`python -m tests.docs.page PAGE [FROM HEADING] [TO HEADING]` follows a page here and prints what each command took.
+It needs nothing but Python, so that a bare machine can do it.
 """
 
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import subprocess
+import sys
 import textwrap
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,8 +57,17 @@ class PageBlock:
     text: str
 
 
-def page_blocks(page: Path) -> list[PageBlock]:
-    """Every fenced block of a page, in order."""
+def page_part(page: Path, begin: str = "", end: str = "") -> str:
+    """The page from the heading `begin` to the heading `end`; empty means from its start, to its end."""
+    text = page.read_text(encoding="utf-8")
+    for heading in filter(None, (begin, end)):
+        assert text.count(f"\n## {heading}\n") == 1, f"{page.name} has no heading {heading!r}"
+    after = text.partition(f"\n## {begin}\n")[2] if begin else text
+    return after.partition(f"\n## {end}\n")[0] if end else after
+
+
+def page_blocks(page: Path, begin: str = "", end: str = "") -> list[PageBlock]:
+    """Every fenced block of a page or a part of it, in order."""
     return [
         PageBlock(
             file=match["file"] or "",
@@ -60,14 +75,14 @@ def page_blocks(page: Path) -> list[PageBlock]:
             language=match["language"],
             text=textwrap.dedent(match["indent"] + match["text"]) if match["indent"] else match["text"],
         )
-        for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))
+        for match in _BLOCK.finditer(page_part(page, begin, end))
     ]
 
 
-def page_steps(page: Path) -> list[Step]:
+def page_steps(page: Path, begin: str = "", end: str = "") -> list[Step]:
     """What the page's reader does, in order; a block of text belongs to the commands above it."""
     steps: list[Step] = []
-    for block in page_blocks(page):
+    for block in page_blocks(page, begin, end):
         if block.file:
             steps.append(Step(file=block.file, text=block.text))
         elif block.language == "sh":
@@ -121,3 +136,22 @@ class Reader:
 def is_shown(want: str, got: str) -> bool:
     """Whether an output is what the page shows; `…` stands for anything."""
     return doctest.OutputChecker().check_output(want.replace("…", "..."), got, doctest.ELLIPSIS)
+
+
+def follow_aloud(page: Path, begin: str, end: str) -> None:
+    """Do here what the page says, and print commands with their seconds. Raises `AssertionError` at a stumble."""
+    reader = Reader(folder=Path.cwd(), environment=dict(os.environ))
+    started = before = time.monotonic()
+    for step, got in reader.follow(page_steps(page, begin, end)):
+        now = time.monotonic()
+        did = (step.commands.strip() or f"(writes {step.file})").splitlines()
+        print(f"{now - before:6.1f} s  " + f"\n{'':10}".join(did))
+        assert not step.shown or is_shown(step.shown, got), f"shown:\n{step.shown}\ncame:\n{got}"
+        before = now
+    print(f"{time.monotonic() - started:6.1f} s  in all", flush=True)
+
+
+if __name__ == "__main__":
+    named, *headings = sys.argv[1:]
+    begin, end, *_ = [*headings, "", ""]
+    follow_aloud(Path(named).resolve(), begin, end)

@@ -75,6 +75,21 @@ def test_the_tutorial_uses_every_command_that_it_promises() -> None:
     assert used == {"init", "validate", "graph", "rehearse", "show"}
 
 
+def test_a_python_that_cannot_make_environments_is_told_before_half_of_one_is_left_behind(tmp_path: Path) -> None:
+    """Debian's Python comes without; what a failed set-up leaves would be taken for a whole one the next time."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n[ "$2" = "import ensurepip" ] && exit 1\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "requirements.txt").touch()
+    (tmp_path / "pyproject.toml").touch()
+    command = ["make", "demo", f"PYTHON={python}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "apt-get install python3-venv" in done.stdout
+    assert not (tmp_path / ".venv").exists()
+
+
 def test_an_output_that_differs_from_the_shown_one_is_seen() -> None:
     assert is_shown("✓ done, … s\n", "✓ done, 3.0 s\n")
     assert not is_shown("✓ done, … s\n", "✗ done, 3.0 s\n")
