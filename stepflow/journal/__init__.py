@@ -5,6 +5,7 @@ from stepflow.journal.line import journal_schema
 from stepflow.journal.memory import Fanout, MemoryJournal
 from stepflow.journal.reader import JournalReader, iter_journal, read_journal
 from stepflow.journal.replay import Replay, safe_point, turn_of
+from stepflow.journal.snapshot_history import SnapshotHistory
 from stepflow.journal.snapshots import SnapshotStore
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "JournalReader",
     "MemoryJournal",
     "Replay",
+    "SnapshotHistory",
     "SnapshotStore",
     "hold_alone",
     "is_being_written",

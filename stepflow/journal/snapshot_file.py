@@ -26,6 +26,13 @@ EntryValue = (
     | tuple[Literal["link", "left out"], str]
     | tuple[Literal["gone"]]
 )
+#: What the base holds at a path; where its content is not kept, its size and why; or that nobody knows it.
+OriginValue = (
+    tuple[Literal["file"], Mode, Digest, int]
+    | tuple[Literal["link"], str]
+    | tuple[Literal["bare"], Mode, int, Literal["binary", "large", "many", "missing", "secret"]]
+    | tuple[Literal["unsure"]]
+)
 
 
 class _Strict(BaseModel):
@@ -42,7 +49,9 @@ class GitPart(_Strict):
 
 
 class Taken(_Strict):
-    """What the toolbox sends. `git` is left out when it is as before, null without a repository."""
+    """What the toolbox sends. `git` is left out when it is as before, null without a repository. `origins` are of the
+    paths that were as in the base until now, or are so again; one that is not named is not in the base. It is left out
+    of a snapshot that builds on none, null when nobody can tell."""
 
     base: str
     modes: tuple[Mode, Mode, Mode]
@@ -51,6 +60,7 @@ class Taken(_Strict):
     drop: tuple[str, ...]
     packs: tuple[Digest, ...]
     git: GitPart | None = None
+    origins: dict[str, OriginValue] | None = None
 
 
 class Manifest(Taken):

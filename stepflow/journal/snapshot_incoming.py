@@ -27,27 +27,33 @@ class Incoming:
     def __init__(self, path: Path, known: Container[str], secrets: Collection[bytes] = ()) -> None:
         self._path, self._known, self._secrets = path, known, secrets
         self._tail, self._has_secret = b"", False
+        self._needed, self._withheld = True, False
         self._blobs: dict[str, int] = {}
         self._fd = -1
         self._problem: OSError | None = None
         self._hash = hashlib.sha256()
         self._size = -1
+        self._written = 0
 
-    def begin_blob(self, size: int) -> None:
-        """A blob of so many bytes begins; the one before is whole."""
+    def begin_blob(self, size: int, *, needed: bool = True) -> None:
+        """A blob of so many bytes begins; the one before is whole. One that is not needed is left out when it holds a
+        secret."""
         self._end_blob()
         self._hash, self._size, self._tail = hashlib.sha256(), size, b""
+        self._needed, self._withheld, self._written = needed, False, 0
 
     def feed(self, data: bytes) -> None:
         """The next bytes of it."""
         self._hash.update(data)
         self._look_for_secrets(data)
-        if self._problem or self._has_secret:
+        if self._problem or self._has_secret or self._withheld:
             return
         try:
             view = memoryview(data)
             while view:
-                view = view[os.write(self._opened(), view) :]
+                written = os.write(self._opened(), view)
+                self._written += written
+                view = view[written:]
         except OSError as exc:
             self._problem = exc
 
@@ -84,7 +90,8 @@ class Incoming:
         """Run folders are uploaded as artifacts, which more people may read than secrets."""
         if self._secrets:
             seen = self._tail + data
-            self._has_secret = self._has_secret or any(secret in seen for secret in self._secrets)
+            if any(secret in seen for secret in self._secrets):
+                self._has_secret, self._withheld = self._has_secret or self._needed, True
             self._tail = seen[-max(map(len, self._secrets)) :]
 
     def _opened(self) -> int:
@@ -98,10 +105,10 @@ class Incoming:
         if size < 0:
             return
         digest = self._hash.hexdigest()
-        if digest not in self._known and digest not in self._blobs:
+        if digest not in self._known and digest not in self._blobs and not self._withheld:
             self._blobs[digest] = size
-        elif size and not (self._problem or self._has_secret):
-            end = os.lseek(self._fd, -size, os.SEEK_CUR)
+        elif self._written and not (self._problem or self._has_secret):
+            end = os.lseek(self._fd, -self._written, os.SEEK_CUR)
             os.ftruncate(self._fd, end)
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from stepflow.journal.snapshot_file import Taken
 
 if TYPE_CHECKING:
-    from stepflow.journal.snapshot_file import EntryValue, GitPart, Manifest
+    from collections.abc import Container, Sequence
+
+    from stepflow.journal.snapshot_file import EntryValue, GitPart, Manifest, OriginValue
 
 
 @dataclass(kw_only=True)
@@ -27,7 +29,8 @@ class Place:
 
 @dataclass(kw_only=True)
 class Resolved:
-    """A snapshot with all that it builds on; `places` tells where its chain's blobs stand."""
+    """A snapshot with all that it builds on; `places` tells where its chain's blobs stand, `origins` what is known of
+    the base's own content."""
 
     base: str
     modes: tuple[int, int, int]
@@ -35,15 +38,18 @@ class Resolved:
     git: GitPart | None = None
     packs: tuple[str, ...] = ()
     places: dict[str, Place] = field(default_factory=dict)
+    origins: dict[str, OriginValue] = field(default_factory=dict)
 
     def add(self, name: str, manifest: Manifest) -> None:
         """Put a manifest on top; a whole one builds on nothing but the blobs that are there."""
         if manifest.whole:
+            self.origins = self.origins if manifest.base == self.base else {}
             self.base, self.modes = manifest.base, manifest.modes
             self.entries, self.git, self.packs = {}, None, ()
         for path in manifest.drop:
             self.entries.pop(path, None)
         self.entries.update(manifest.set)
+        self.origins.update({path: one for path, one in (manifest.origins or {}).items() if one[0] != "unsure"})
         if "git" in manifest.model_fields_set:
             self.git = manifest.git
         self.packs += manifest.packs
@@ -74,17 +80,32 @@ def since(now: Resolved, taken: Taken) -> Taken:
     """A whole snapshot as what it changes in the one before: a toolbox that was started anew remembers nothing."""
     if (taken.base, taken.modes) != (now.base, now.modes):
         return taken
+    dropped = now.entries.keys() - taken.set.keys()
     fields = {
         "base": taken.base,
         "modes": taken.modes,
         "whole": False,
         "set": {path: entry for path, entry in taken.set.items() if now.entries.get(path) != entry},
-        "drop": tuple(now.entries.keys() - taken.set.keys()),
+        "drop": tuple(dropped),
         "packs": (),
     }
+    if taken.origins is not None:
+        # The toolbox knows nothing of what was there and is no more.
+        origins = {**dict.fromkeys(dropped, ("unsure",)), **taken.origins}
+        fields["origins"] = {path: one for path, one in origins.items() if path not in now.origins}
     if taken.git != now.git:
         fields |= {"git": taken.git, "packs": taken.packs}
     return Taken.model_validate(fields)
+
+
+def without_missing(taken: Taken, known: Sequence[Container[str]]) -> Taken:
+    """The same without the base's contents that are nowhere among the `known`: what holds a secret is not kept."""
+    bare = {
+        path: ("bare", one[1], one[3], "secret")
+        for path, one in (taken.origins or {}).items()
+        if one[0] == "file" and not any(one[2] in digests for digests in known)
+    }
+    return taken.model_copy(update={"origins": {**(taken.origins or {}), **bare}}) if bare else taken
 
 
 def left_out(whole: Resolved) -> tuple[str, ...]:

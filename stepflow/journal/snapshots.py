@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from stepflow.errors import InputError
 from stepflow.journal.snapshot_file import HINT, name_of, read_manifest, read_taken, write_manifest
 from stepflow.journal.snapshot_incoming import Incoming, unwritable, write_whole
-from stepflow.journal.snapshot_resolved import Resolved, left_out, since
+from stepflow.journal.snapshot_resolved import Resolved, left_out, since, without_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from stepflow.journal.snapshot_file import Manifest
@@ -80,6 +80,7 @@ class SnapshotStore:
         if now and not files and "git" not in taken.model_fields_set:
             return Stored(name=self.last, files=0, bytes=0, left_out=left_out(now))
         blobs = coming.finish()
+        taken = without_missing(taken, (dict(blobs), now.places if now else {}))
         content = write_manifest(taken, parent=self.last or None, blobs=blobs)
         name = name_of(content)
         whole = now or Resolved(base=taken.base, modes=taken.modes)
@@ -104,7 +105,7 @@ class SnapshotStore:
 
     def resolve(self, name: str) -> Resolved:
         """The snapshot with all that it builds on, read from the folder. Raises `InputError` for any damage."""
-        chain = self._chain(name)
+        chain = self.chain(name)
         first = chain[0][1]
         whole = Resolved(base=first.base, modes=first.modes)
         for one, manifest in chain:
@@ -124,18 +125,28 @@ class SnapshotStore:
         places = (whole.places[digest] for digest in whole.digests())
         return tuple((place.size, self._pieces(place)) for place in places)
 
-    def _chain(self, name: str) -> list[tuple[str, Manifest]]:
-        """From the whole snapshot at the beginning to this one. A name is a digest of what names the one before, so
-        there can be no ring."""
+    def chain(self, name: str, *, after: str | None = None) -> list[tuple[str, Manifest]]:
+        """From the whole snapshot at the beginning to this one, or from the one `after` that, where this one builds on
+        it. A name is a digest of what names the one before, so there can be no ring. Raises `InputError`."""
         found: list[tuple[str, Manifest]] = []
         wanted: str | None = name
-        while wanted is not None:
+        while wanted is not None and wanted != after:
             if not _NAME.fullmatch(wanted) or len(found) > _LONGEST_CHAIN:
                 raise InputError(f"There is no snapshot {wanted!r}.", hint=HINT)
             manifest = self._read(wanted)
             found.append((wanted, manifest))
             wanted = manifest.parent
         return found[::-1]
+
+    def content(self, digest: str, size: int, places: Mapping[str, Place]) -> bytes:
+        """The bytes of one blob. Raises `InputError` when they are not what the digest and the size say."""
+        place = places.get(digest)
+        if place is None:
+            raise InputError(f"The snapshots in {self._folder} lack the blob {digest[:12]}.", hint=HINT)
+        data = b"".join(self._pieces(place)) if place.size == size else b""
+        if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
+            raise self._damaged(place)
+        return data
 
     def _read(self, name: str) -> Manifest:
         path = self._folder / f"{name}.json"
@@ -153,8 +164,11 @@ class SnapshotStore:
             seen.update(piece)
             total += len(piece)
         if total != place.size or seen.hexdigest() != digest:
-            path = self._folder / f"{place.file}.blobs"
-            raise InputError(f"The snapshot's file {path} is damaged at byte {place.offset}.", hint=HINT)
+            raise self._damaged(place)
+
+    def _damaged(self, place: Place) -> InputError:
+        path = self._folder / f"{place.file}.blobs"
+        return InputError(f"The snapshot's file {path} is damaged at byte {place.offset}.", hint=HINT)
 
     def _pieces(self, place: Place) -> Iterator[bytes]:
         path = self._folder / f"{place.file}.blobs"

@@ -43,7 +43,13 @@ class Snapshots:
         begun = time.monotonic()
         try:
             with self._store.incoming() as coming:
-                came = self._port.take(coming, base=self._base, room=self._store.room, leave=self._leave)
+                came = self._port.take(
+                    coming,
+                    base=self._base,
+                    room=self._store.room,
+                    leave=self._leave,
+                    builds=bool(self._store.last),
+                )
                 if came.manifest is None:
                     return SnapshotInfo(
                         name=self._store.last,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.snapshot import RestoredInfo
 from stepflow.errors import IsolationError, StepflowError
-from stepflow.toolbox.inner.records import BLOB, HEADER, MANIFEST, RecordError, Records
+from stepflow.toolbox.inner.records import BLOB, HEADER, MANIFEST, ORIGIN, RecordError, Records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     class BlobSink(Protocol):
         """Takes blobs as they come."""
 
-        def begin_blob(self, size: int) -> None:
-            """A blob of so many bytes begins; the one before is whole."""
+        def begin_blob(self, size: int, *, needed: bool = True) -> None:
+            """A blob of so many bytes begins; the one before is whole. One that is not needed may be left out."""
             ...
 
         def feed(self, data: bytes) -> None:
@@ -64,8 +64,8 @@ class SnapshotPort:
         self._connection, self._grace = connection, grace
         self._token = self._pending = -1
 
-    def take(self, sink: BlobSink, *, base: str, room: int, leave: Sequence[bytes]) -> Came:
-        """What came of it; its blobs went to the sink.
+    def take(self, sink: BlobSink, *, base: str, room: int, leave: Sequence[bytes], builds: bool = False) -> Came:
+        """What came of it; its blobs went to the sink. `builds`: there is a snapshot before it.
 
         The caller must say `keep` once everything is stored; without it, the next snapshot is a whole one.
         """
@@ -74,6 +74,7 @@ class SnapshotPort:
             "op": "take_snapshot",
             "token": self._token,
             "base": base,
+            "builds": builds,
             "leave": [path.decode("latin-1") for path in leave],
             "limits": {"file": FILE_LIMIT, "total": total, "pack": PACK_LIMIT},
             "timeout": _SECONDS,
@@ -141,7 +142,7 @@ class _Coming:
                 raise RecordError(f"the manifest has more than {MANIFEST_LIMIT} bytes")
             self.manifest = bytearray()
         else:
-            self._sink.begin_blob(size)
+            self._sink.begin_blob(size, needed=kind != ORIGIN)
 
     def feed(self, data: bytes) -> None:
         if self.manifest is None:

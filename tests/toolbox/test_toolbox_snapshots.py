@@ -9,6 +9,9 @@ import pytest
 from snapshot_world import copy_of, listing, worked
 from toolbox_world import git
 
+from stepflow.domain.change import PLAIN, PROGRAM, FileSide
+from stepflow.journal import SnapshotHistory
+
 EVERYTHING = """
 mkdir -p empty/inner deep/a/b build
 printf 'changed\\r\\n' > hello.txt
@@ -94,6 +97,108 @@ class TestRoundTrip:
         with worked(clone, open_folder / "run") as two:
             two.snapshots.restore(back.name)
             assert listing(clone) == before
+
+
+CHANGES = r"""
+printf 'changed\n' > hello.txt
+printf 'new\n' > new; chmod 755 new
+rm gone; ln -s hello.txt link
+printf 'three\n' > crlf
+chmod 755 .gitattributes
+printf '\0' >> binary; printf x >> huge
+"""
+
+
+def sides(history: SnapshotHistory, name: str) -> dict[str, tuple[FileSide | None, FileSide | None]]:
+    """What each path was and is, where the snapshot differs from the one before."""
+    was = history.move(name)
+    return {path: (history.side(path, one), history.side(path, history.entry(path))) for path, one in was.items()}
+
+
+@pytest.mark.whole
+class TestWhatTheBaseHolds:
+    @pytest.fixture
+    def known(self, base):
+        """The base with a binary file and one that is too large to be shown."""
+        (base / "binary").write_bytes(b"a\0b")
+        (base / "huge").write_bytes(b"x" * 300_000)
+        git(base, "add", "-A")
+        git(base, "commit", "--quiet", "--message", "three")
+        return base
+
+    @pytest.mark.parametrize("committed", [False, True])
+    def test_a_snapshot_tells_what_every_changed_file_was(self, known, open_folder, committed):
+        with worked(known, open_folder / "run") as one:
+            first = one.snapshots.take().name
+            one.sh(CHANGES + ("git add -A; git commit -qm work" if committed else ""))
+            second = one.snapshots.take().name
+            one.sh(
+                "git checkout -q HEAD -- . ; git reset -q --hard HEAD~1"
+                if committed
+                else "git checkout -q . ; rm new link"
+            )
+            third = one.snapshots.take().name
+        history = SnapshotHistory(open_folder / "run/snapshots")
+        assert sides(history, first) == {}
+        there = sides(history, second)
+        contents = {path: tuple(side and side.content for side in both) for path, both in there.items()}
+        assert contents == {
+            "hello.txt": (b"hello\nworld\n", b"changed\n"),
+            "new": (None, b"new\n"),
+            "gone": (b"g\n", None),
+            "link": (None, b"hello.txt"),
+            "crlf": (b"one\r\ntwo\r\n", b"three\n"),
+            ".gitattributes": (b"* text=auto\n", b"* text=auto\n"),
+            "binary": (None, b"a\0b\0"),
+            "huge": (None, None),
+        }
+        assert [side.mode for side in there[".gitattributes"]] == [PLAIN, PROGRAM]
+        assert [(side.size, side.why) for side in there["huge"]] == [
+            (300_000, "too large to be shown"),
+            (300_001, "too large to be shown"),
+        ]
+        assert there["binary"][0].why == "binary"
+        back = sides(history, third)
+        assert back.pop("crlf")[1].content == b"one\ntwo\n", "as git stores it, which is how it comes back"
+        assert there.pop("crlf")
+        assert {path: both[::-1] for path, both in back.items()} == there
+
+    def test_a_toolbox_that_was_started_anew_tells_it_too(self, known, open_folder):
+        with worked(known, open_folder / "run") as one:
+            first = one.snapshots.take().name
+        with worked(known, open_folder / "run", base=git(known, "rev-parse", "HEAD").strip()) as two:
+            two.snapshots.restore(first)
+            two.sh("printf 'changed\n' > hello.txt")
+            second = two.snapshots.take().name
+        history = SnapshotHistory(open_folder / "run/snapshots")
+        history.move(first)
+        before, after = sides(history, second)["hello.txt"]
+        assert (before.content, after.content) == (b"hello\nworld\n", b"changed\n")
+
+    def test_a_repository_whose_objects_are_gone_still_has_snapshots(self, known, open_folder):
+        with worked(known, open_folder / "run") as one:
+            first = one.snapshots.take().name
+            oid = git(known, "rev-parse", "HEAD:hello.txt").strip()
+            one.sh(f"rm -f .git/objects/{oid[:2]}/{oid[2:]}; printf x > hello.txt; printf y > crlf")
+            second = one.snapshots.take()
+        assert second.problem == ""
+        history = SnapshotHistory(open_folder / "run/snapshots")
+        history.move(first)
+        there = sides(history, second.name)
+        assert there["hello.txt"][0].why == "the repository does not have it"
+        assert there["crlf"][0].content.startswith(b"one")
+
+    def test_very_many_changed_files_bring_no_more_than_the_limit(self, base, open_folder):
+        for number in range(30):
+            (base / f"big{number}").write_bytes(os.urandom(100_000).hex().encode())
+        git(base, "add", "-A")
+        git(base, "commit", "--quiet", "--message", "big")
+        with worked(base, open_folder / "run") as one:
+            one.snapshots.take()
+            one.sh("for file in big*; do echo > $file; done")
+            second = one.snapshots.take()
+        assert second.files == 30
+        assert 3_000_000 < second.bytes < 4_400_000
 
 
 class TestCost:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BLOB = b"B"
+#: A blob that no snapshot needs to be put back: what the base holds.
+ORIGIN = b"O"
 MANIFEST = b"M"
 #: One kind byte, eight length bytes.
 HEADER = struct.Struct("!cQ")
@@ -74,7 +76,7 @@ class Records:
         if len(self._head) == HEADER.size:
             kind, self._left = HEADER.unpack(self._head)
             self._head = b""
-            if kind not in (BLOB, MANIFEST):
+            if kind not in (BLOB, ORIGIN, MANIFEST):
                 raise RecordError("the stream holds something that is no record")
             self._sink.begin(kind, self._left)
         return view[missing:]

@@ -30,7 +30,8 @@ _USUAL = (0o644, 0o755, 0o755)
 @dataclass(kw_only=True)
 class Memory:
     """What makes the next snapshot cheap. `modes` are the usual ones of plain files, programs and folders; `overlay`
-    is what differs from the base's tree in these; `sent` are the digests of the blobs that were handed on.
+    is what differs from the base's tree in these; `sent` are the digests of the blobs that were handed on, `told` the
+    paths of which it was told what the base holds.
     """
 
     base: str = ""
@@ -39,6 +40,7 @@ class Memory:
     entries: dict[bytes, tuple[Key, Entry]] = field(default_factory=dict)
     overlay: dict[bytes, Entry] = field(default_factory=dict)
     sent: set[str] = field(default_factory=set)
+    told: set[bytes] = field(default_factory=set)
     known: Known = field(default_factory=Known)
     rules: tuple[Key, ...] = ()
     excludes: bytes = b""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from .beneath import below, read_regular
 from .places import Refusal, reason
-from .records import BLOB, HEADER, MANIFEST, pack_record
+from .records import BLOB, HEADER, MANIFEST, ORIGIN, pack_record
 from .snapshot_git import (
     COMMIT,
     Standing,
@@ -30,6 +30,7 @@ from .snapshot_git import (
     rules_mark,
 )
 from .snapshot_memory import LINK, Memory, object_id, overlay_of, usual_modes
+from .snapshot_origins import tell_origins, untold
 from .snapshot_scan import Known, Scan, scan
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Taking:
         self._leave = frozenset(str(path).encode("latin-1") for path in cast("list[object]", request["leave"]))
         limits = cast("Mapping[str, int]", request["limits"])
         self._limits = Limits(file=int(limits["file"]), total=int(limits["total"]), pack=int(limits["pack"]))
+        self._builds = bool(request["builds"])
         self._room = self._limits.total
         self._packs: list[str] = []
 
@@ -87,7 +89,7 @@ class Taking:
 
     def _begin(self, before: Memory | None) -> Memory:
         if before:
-            return Memory(**{**vars(before), "sent": set(before.sent)})
+            return Memory(**{**vars(before), "sent": set(before.sent), "told": set(before.told)})
         base = self._base
         if has_repository(self._root):
             base = (
@@ -220,10 +222,34 @@ class Taking:
             "drop": [path.decode("latin-1") for path in old.keys() - now.overlay.keys()],
             "packs": self._packs,
         }
+        if before or self._builds:
+            manifest["origins"] = self._tell_origins(now, old)
         if not before or _git_part(now) != _git_part(before):
             manifest["git"] = _git_part(now)
         data = json.dumps(manifest, separators=(",", ":")).encode()
         pack_record(MANIFEST, data, self._hand_on)
+
+    def _tell_origins(self, now: Memory, old: dict[bytes, Entry]) -> dict[str, tuple[str | int, ...]] | None:
+        """What the base holds where the tree has just left it or come back to it; None when git cannot tell, for no
+        snapshot shall fail because of that."""
+
+        def send(digest: str, data: bytes) -> bool:
+            if digest in now.sent:
+                return True
+            if len(data) + HEADER.size > self._room:
+                return False
+            self._room -= len(data) + HEADER.size
+            # Not among those that were sent: the parent keeps none with a secret in it.
+            pack_record(ORIGIN, data, self._hand_on)
+            return True
+
+        paths = untold(now.tree, now.told, old, now.overlay)
+        try:
+            origins = tell_origins(self._git, now.tree, paths, send)
+        except Refusal:
+            return None
+        now.told.update(paths)
+        return origins
 
 
 def _git_part(memory: Memory) -> dict[str, object] | None:
