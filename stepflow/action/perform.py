@@ -237,6 +237,7 @@ def _request(runner: Runner, trigger: Trigger, job: Job) -> RunRequest:
         environment=runner.environment,
         withheld=runner.withheld,
         credentials=(*runner.secrets, *left),
+        login=runner.login,
         runner_temp=runner.temp,
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.domain.login import holds_login, login_of, logs_in
 from stepflow.domain.redact import SHORTEST_SECRET
 from stepflow.errors import InputError
 from stepflow.run import Inputs, read_inputs
@@ -25,17 +26,9 @@ PREFIX = "INPUT_"
 #: Addresses and tokens of the job's cache, artifacts and identity; nothing of them is for anything that a run starts.
 SERVICES = "ACTIONS_"
 
-#: What the job's own programs would accept as a credential. The inputs are taken out by their prefix.
-CREDENTIALS = (
-    "GITHUB_TOKEN",
-    "ACTIONS_RUNTIME_TOKEN",
-    "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
-    "ACTIONS_ID_TOKEN_REQUEST_URL",
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "GH_TOKEN",
-    "STEPFLOW_READ_TOKEN",
-)
+#: What the job's own programs would accept as a credential, beside what logs in to a cloud or to the model's service.
+#: The inputs are taken out by their prefix.
+CREDENTIALS = ("GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN", "GH_TOKEN", "STEPFLOW_READ_TOKEN")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +36,8 @@ class Runner:
     """The runner's side of the contract. Paths are as this process sees them; empty files mean that there is none.
 
     `unknown` are inputs that the action does not declare. `environment` is what is left of it without the inputs and
-    without the variables `withheld`, which hold one of the `secrets`.
+    without the variables `withheld`, which hold one of the `secrets` or lead to one. `login` is what the services of
+    models may read.
     """
 
     inputs: Inputs
@@ -59,12 +53,13 @@ class Runner:
     debug: bool
     environment: Mapping[str, str]
     withheld: frozenset[str]
+    login: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
 
 
 def read_runner(environ: MutableMapping[str, str]) -> Runner:
     """Read everything once, and leave no secret behind in `environ`."""
-    secrets = secrets_in(environ)
+    secrets, login = secrets_in(environ), login_of(environ)
     given, unknown = _take_inputs(environ)
     # Runners set more than they promise: one of them repeats every input under its bare name.
     withheld = secret_variables(environ, secrets)
@@ -85,6 +80,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
         debug=environ.get("RUNNER_DEBUG") == "1",
         environment=dict(environ),
         withheld=withheld,
+        login=login,
         secrets=secrets,
     )
 
@@ -92,15 +88,16 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
 def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Every value that nobody may see: the inputs that are secrets, and the job's own credentials."""
     named = (f"{PREFIX}{name.upper()}" for name in SECRET_INPUTS)
-    return tuple(environ[name] for name in (*named, *CREDENTIALS) if environ.get(name))
+    own = (name for name in environ if holds_login(name))
+    return tuple(environ[name] for name in (*named, *CREDENTIALS, *own) if environ.get(name))
 
 
 def secret_variables(environ: Mapping[str, str], secrets: tuple[str, ...]) -> frozenset[str]:
-    """The variables that hold an input, one of the secrets, or a way to the job's own services."""
+    """The variables that hold an input, one of the secrets, or a way to the job's own services or to a login."""
     return frozenset(
         name
         for name, value in environ.items()
-        if name.startswith((PREFIX, SERVICES)) or name in CREDENTIALS or _holds(value, secrets)
+        if name.startswith((PREFIX, SERVICES)) or name in CREDENTIALS or logs_in(name) or _holds(value, secrets)
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.options import SECRETS, add_input_flags, read_flags
 from stepflow.cli.terminal import make_console, show_lines, watch_run
+from stepflow.domain.login import holds_login, login_of, logs_in
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.report import final_words, report_json
@@ -106,10 +107,16 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
         folder=folder,
         repository=os.environ.get("GITHUB_REPOSITORY", ""),
         environment=dict(os.environ),
-        withheld=frozenset(SECRETS.values()),
-        credentials=(*(os.environ[name] for name in SECRETS.values() if os.environ.get(name)), *left.secrets),
+        withheld=frozenset((*SECRETS.values(), *filter(logs_in, os.environ))),
+        credentials=(*_own_secrets(), *left.secrets),
+        login=login_of(os.environ),
         runner_temp=Path(temp) if temp else None,
     )
+
+
+def _own_secrets() -> tuple[str, ...]:
+    names = (*SECRETS.values(), *filter(holds_login, os.environ))
+    return tuple(os.environ[name] for name in dict.fromkeys(names) if os.environ.get(name))
 
 
 def run_request(request: RunRequest, console: Console) -> tuple[AgentResult, AgentDefinition]:

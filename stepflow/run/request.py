@@ -27,8 +27,8 @@ class RunRequest:
     place as the workflow's next step sees it; `repository` is `owner/name` and `job_url` leads to the job,
     both empty when unknown. Of the `environment` the input `pass-env` may name variables; those `withheld` were taken
     out of it because they hold secrets. `credentials` are the secrets that are no input: the job's own, and those that
-    the checkout left behind. `runner_temp` is None on a person's own machine. `program_path` is where the system's own
-    programs are looked for."""
+    the checkout left behind. `login` is what the services of models may read of the job's variables. `runner_temp` is
+    None on a person's own machine. `program_path` is where the system's own programs are looked for."""
 
     run_id: str
     inputs: Inputs
@@ -41,6 +41,7 @@ class RunRequest:
     environment: Mapping[str, str] = field(default_factory=dict)
     withheld: frozenset[str] = frozenset()
     credentials: tuple[str, ...] = field(default=(), repr=False)
+    login: Mapping[str, str] = field(default_factory=dict, repr=False)
     runner_temp: Path | None = None
     program_path: tuple[str, ...] = SYSTEM_PATH
 

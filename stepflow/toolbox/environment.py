@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.domain.login import logs_in
 from stepflow.errors import InputError
 from stepflow.toolbox.options import ToolboxOptions
 
@@ -24,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Inputs, runtime tokens and the files that later steps of the job read; what decides which program or library runs.
 _NEVER = re.compile(
     r"INPUT_.*|ACTIONS_.*|GIT_CONFIG_.*|LD_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS"
-    r"|ANTHROPIC_(?:API_KEY|AUTH_TOKEN)|GH_TOKEN|STEPFLOW_READ_TOKEN"
+    r"|GH_TOKEN|STEPFLOW_READ_TOKEN"
     r"|GITHUB_(?:TOKEN|ENV|PATH|OUTPUT|STATE|STEP_SUMMARY)"
 )
 _GIT_CONFIG = (
@@ -80,7 +81,11 @@ def _path(home: Path, programs: Path | None, options: ToolboxOptions) -> str:
 
 def is_never_given(name: str) -> bool:
     """Whether a variable of this name would be a way out; git's settings are given by the toolbox itself."""
-    return bool(_NEVER.fullmatch(name)) and not name.startswith("GIT_CONFIG_")
+    return _is_barred(name) and not name.startswith("GIT_CONFIG_")
+
+
+def _is_barred(name: str) -> bool:
+    return bool(_NEVER.fullmatch(name)) or logs_in(name)
 
 
 def _git_config(*settings: tuple[str, str]) -> dict[str, str]:
@@ -94,7 +99,7 @@ def _check_names(pass_env: Mapping[str, str], fixed: Mapping[str, str]) -> None:
     for name, value in pass_env.items():
         if not _NAME.fullmatch(name) or "\0" in value:
             raise InputError(f"pass-env: `{name}` is no variable that a process can have.", hint="Correct the name.")
-        if name in fixed or _NEVER.fullmatch(name):
+        if name in fixed or _is_barred(name):
             raise InputError(
                 f"pass-env: `{name}` cannot be given to the tools; it is set by the toolbox or would reach secrets.",
                 hint="Remove it from pass-env; pass the value under another name if tools need it.",

@@ -1,0 +1,77 @@
+"""What logs the job in to a cloud is masked and withheld, and there for the model's service alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from stepflow.action.runner import read_runner, secret_variables, secrets_in
+from tests.world import World, answer, bash, label_event
+
+#: As the runner, aws-actions/configure-aws-credentials, google-github-actions/auth and a step's `env:` set them.
+LOGIN = {
+    "ACTIONS_ID_TOKEN_REQUEST_URL": "https://identity.example/token?api-version=2.0",
+    "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "request-token-of-the-job",
+    "AWS_ACCESS_KEY_ID": "AKIAEXAMPLEOFATEST01",
+    "AWS_SECRET_ACCESS_KEY": "aws/secret+key/of+a+test",
+    "AWS_SESSION_TOKEN": "aws-session-token-of-a-test",
+    "AWS_BEARER_TOKEN_BEDROCK": "bedrock-key-of-a-test",
+    "CLOUDSDK_AUTH_ACCESS_TOKEN": "ya29.google-token-of-a-test",
+    "ANTHROPIC_FOUNDRY_API_KEY": "foundry-key-of-a-test",
+    "ANTHROPIC_FOUNDRY_AUTH_TOKEN": "entra-token-of-a-test",
+    "AZURE_CLIENT_SECRET": "azure-secret-of-a-test",
+}
+PATHS = {
+    "GOOGLE_APPLICATION_CREDENTIALS": "/github/workspace/gha-creds-1.json",
+    "GOOGLE_GHA_CREDS_PATH": "/github/workspace/gha-creds-1.json",
+    "AWS_PROFILE": "ci",
+}
+
+
+def environ_of(tmp_path: Path) -> dict[str, str]:
+    """A job's environment with every login at once, and one copy of a key under another name."""
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps(label_event()))
+    copy = {"MY_COPY": f"key={LOGIN['AWS_SECRET_ACCESS_KEY']}"}
+    return {"GITHUB_EVENT_PATH": str(event), "AWS_REGION": "eu-west-1", **LOGIN, **PATHS, **copy}
+
+
+def test_logins_are_secrets_and_leave_the_environment(tmp_path: Path) -> None:
+    environ = environ_of(tmp_path)
+    assert set(LOGIN.values()) <= set(secrets_in(environ))
+    assert {*LOGIN, *PATHS, "MY_COPY"} <= secret_variables(environ, secrets_in(environ))
+    runner = read_runner(environ)
+    assert not ({*LOGIN, *PATHS, "MY_COPY"} & environ.keys())
+    assert environ["AWS_REGION"] == runner.environment["AWS_REGION"] == "eu-west-1"
+    assert runner.login == {**LOGIN, **PATHS, "AWS_REGION": "eu-west-1"}
+    assert not any(secret in repr(runner) for secret in LOGIN.values())
+
+
+@pytest.mark.whole
+def test_no_tool_sees_what_logs_the_job_in_and_nothing_that_is_left_holds_it(world: World) -> None:
+    world.runner.environ = {**LOGIN, **PATHS, "AWS_REGION": "eu-west-1"}
+    look = "env; cat /proc/self/environ /proc/$PPID/environ | tr '\\0' '\\n'"
+    done = world.run([bash(look), answer("initial.issue", "abort")], pass_env="AWS_REGION")
+    assert done.outputs["outcome"] == "aborted", done.log
+    shown = json.dumps(world.model.bodies[1])
+    assert "AWS_REGION=eu-west-1" in shown
+    assert re.findall(r"(?:AWS|GOOGLE|CLOUDSDK|ANTHROPIC|AZURE|ACTIONS)_\w+", shown) == ["AWS_REGION"] * shown.count(
+        "AWS_REGION"
+    )
+    folder = Path(done.outputs["run-folder"])
+    files = [path.read_text("utf-8", "replace") for path in folder.rglob("*") if path.is_file()]
+    log = "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
+    for text in (*files, log, done.summary, shown):
+        assert [name for name, value in LOGIN.items() if value in text] == []
+    assert set(LOGIN.values()) <= {line.removeprefix("::add-mask::") for line in done.log.splitlines()}
+
+
+@pytest.mark.whole
+def test_a_login_in_pass_env_is_refused_before_a_token_is_spent(world: World) -> None:
+    world.runner.environ = {**LOGIN}
+    done = world.run([], pass_env="AWS_SESSION_TOKEN")
+    assert (done.exit_code, world.model.requests) == (2, [])
+    assert "AWS_SESSION_TOKEN" in done.outputs["reason"]
