@@ -1,6 +1,17 @@
-"""Where the container starts. Takes: the environment. Gives: the exit code of the action. May touch: nothing itself."""
+"""Where the container starts: the action, or, with arguments, the command `stepflow`.
+
+Takes: the environment, argv. Gives: the exit code. May touch: nothing itself.
+"""
 
 import signal
+import sys
+
+if arguments := sys.argv[1:]:
+    # `docker run IMAGE demo` and `docker run IMAGE stepflow demo`: a terminal. The runner gives no arguments.
+    sys.argv = ["stepflow", *arguments[arguments[0] == "stepflow" :]]
+    from stepflow.cli import main as run_command
+
+    raise SystemExit(run_command())
 
 # Loading the program takes a second, in which a container's first process would not even see a signal.
 early: list[int] = []
