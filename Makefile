@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test properties whole demo npm browser e2e e2e-security bench-sandbox bounds lint docs lock cover clean
+.PHONY: help test properties whole demo npm browser image image-try image-size image-twice e2e e2e-security bench-sandbox bounds lint docs lock cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,6 +49,20 @@ $(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
 browser: $(VENV)/.browser ## report.html and the job summary in a real Chromium; pictures of them go to build/browser
 	$(BIN)/python -m pytest -m browser tests/browser
 
+IMAGE ?= stepflow-action
+REQUIREMENTS ?= requirements.txt
+image: ## build the image under the name IMAGE=…, with the packages of REQUIREMENTS=…
+	docker build --quiet --build-arg REQUIREMENTS=$(REQUIREMENTS) --tag $(IMAGE) .
+
+image-try: ## what a person would try first of IMAGE=…, and the sandbox's own test in it
+	$(PYTHON) -m release.try_image $(IMAGE)
+
+image-size: ## what IMAGE=… and each of its layers weigh, unpacked and compressed
+	@$(PYTHON) -m release.image_size $(IMAGE)
+
+image-twice: $(VENV)/.dev ## build the image twice from nothing and compare what is in it; takes minutes
+	$(BIN)/python -m pytest -m image_twice tests/e2e/test_e2e_image_twice.py
+
 e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow
 	$(BIN)/python -m pytest -m e2e tests/e2e
 
@@ -67,11 +81,12 @@ bounds: ## the fast tests with RESOLUTION=lowest-direct or =highest instead of t
 
 lint: $(VENV)/.dev ## every static check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	$(BIN)/mypy && $(BIN)/mypy examples/run_agent.py
+	$(BIN)/mypy && $(BIN)/mypy examples/run_agent.py && $(BIN)/mypy release
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/stepflow.yml
 	$(BIN)/zizmor --offline --quiet . tests/e2e/stepflow.yml
+	$(BIN)/zizmor --offline --quiet --persona pedantic .github/workflows/ci.yml .github/workflows/release.yml .github/dependabot.yml
 
 docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's picture, made again
 	$(BIN)/python -m tests.docs.tables --write

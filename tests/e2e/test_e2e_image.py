@@ -3,10 +3,31 @@
 Takes: the built image. Gives: nothing. May touch: the Docker engine.
 """
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from release.image_size import layers, table
+from release.refusal import Refused
+from release.try_image import try_image
+from tests.e2e.act_job import RUNNER_IMAGE
+from tests.e2e.repository import git
+
+#: Unpacked, with Node.js, git and Python.
+MOST_BYTES = 450_000_000
+
+EVERYDAY = r"""
+cd "$(mktemp -d)"; export HOME="$PWD"
+git config --global user.name A; git config --global user.email a@example.invalid
+git init -q one; cd one; echo 1 > f; git add f; git commit -qm 1
+echo 2 > f; printf 'y\n' | git add -p > /dev/null; git commit -qm 2
+git switch -qc other HEAD~1; echo 3 > g; git add g; git commit -qm 3; git rebase -q master
+git stash list; git submodule status; git bisect start HEAD HEAD~1 > /dev/null; git bisect reset
+git worktree add -q ../two HEAD~1; git clone -q . ../three; git -C ../three log --oneline | wc -l
+git format-patch -q HEAD~1; git blame -s f; git grep -c 2; git bundle create -q ../b --all; git gc -q; git fsck
+"""
 
 # The first test waits for the image to be built.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -26,6 +47,53 @@ def run_as_tool(image: str, script: str) -> str:
 @pytest.mark.parametrize("tool", ["bash", "git", "python3", "node", "npm", "npx", "rg", "make", "mypy"])
 def test_every_promised_tool_is_on_the_path_and_starts_for_an_unprivileged_user(image: str, tool: str) -> None:
     assert run_as_tool(image, f"command -v {tool}; HOME=/tmp {tool} --version >/dev/null").startswith("/")
+
+
+def test_what_a_person_tries_first_works_without_a_network_and_so_does_the_test_of_the_sandbox(
+    image: str, release: Path, tmp_path: Path
+) -> None:
+    checkout = tmp_path / "checkout"
+    shutil.copytree(release, checkout)
+    git(checkout, "init", "--quiet")
+    git(checkout, "add", "--all")
+    git(checkout, "commit", "--quiet", "--message", "Begin")
+    try_image(image, checkout)
+
+
+def test_the_command_is_understood_with_its_name_and_without_it(image: str) -> None:
+    shown = [run_in_image(image, *words, "--version").stdout for words in ([], ["stepflow"])]
+    assert shown[0].startswith("stepflow ")
+    assert shown[0] == shown[1]
+
+
+def test_an_image_that_cannot_do_what_people_try_first_is_refused(release: Path, tmp_path: Path) -> None:
+    """The image that everything is built upon has no stepflow."""
+    with pytest.raises(Refused, match="ended with 127"):
+        try_image(RUNNER_IMAGE, release)
+
+
+def test_everything_that_a_run_loads_is_there_as_bytecode(image: str) -> None:
+    """Otherwise each run of everybody would compile it again: the container begins anew every time."""
+    started = ["docker", "run", "--detach", "--network=none", image, "demo"]
+    name = subprocess.run(started, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        assert subprocess.run(["docker", "wait", name], capture_output=True, text=True, check=True).stdout == "0\n"
+        changed = subprocess.run(["docker", "diff", name], capture_output=True, text=True, check=True).stdout
+    finally:
+        subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=True)
+    assert [line for line in changed.splitlines() if line.endswith(".pyc") and "/opt/stepflow" in line] == []
+
+
+def test_the_image_is_not_heavier_than_promised(image: str) -> None:
+    assert sum(layer.unpacked for layer in layers(image)) <= MOST_BYTES, table(image)
+
+
+def test_git_works_without_perl_and_what_wants_perl_brings_it(image: str) -> None:
+    assert "3\n" in run_as_tool(image, EVERYDAY)
+    packages = "apt-get -qq check; apt-get update -qq; apt-get install -y -qq --no-install-recommends libtext-csv-perl"
+    script = f"{packages} >/dev/null 2>&1; perl -MText::CSV -e 'print 42'; git --version"
+    done = run_in_image(image, "-ec", script, options=("--network=host", "--entrypoint=/bin/bash"))
+    assert done.stdout.startswith("42git version"), done.stderr
 
 
 def test_the_command_line_of_stepflow_is_in_the_image(image: str) -> None:

@@ -1,0 +1,1 @@
+"""What the release workflow does beyond building. Standard library only: nothing is installed for it."""
