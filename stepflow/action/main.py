@@ -66,7 +66,7 @@ def act(
         told = outcome_annotation(report) if performed.annotations is None else performed.annotations
         job.say(*problem_annotations(performed.problems), *told)
         job.write_summary(performed.summary or job_summary(report, performed.agent))
-        job.write_outputs(outputs_of(report))
+        job.write_outputs({**outputs_of(report), **performed.outputs})
     return exit_code(report.outcome, neutral_on_limit=performed.neutral_on_limit)
 
 

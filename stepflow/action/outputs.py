@@ -42,7 +42,14 @@ OUTPUTS = (
     "run-folder",
     "report",
     "structured-output",
+    "plan",
+    "plan-issues",
+    "plan-next",
+    "gathered",
 )
+
+#: What only the modes of many issues set.
+MANY = ("plan", "plan-issues", "plan-next", "gathered")
 
 #: An effect that was already as planned has its result too.
 DONE = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
@@ -81,6 +88,7 @@ def outputs_of(report: RunReport) -> dict[str, str]:
         "run-folder": folder,
         "report": f"{folder}/report.json" if folder else "",
         "structured-output": _structured(report),
+        **dict.fromkeys(MANY, ""),
     }
 
 

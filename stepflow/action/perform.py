@@ -7,10 +7,11 @@ May touch: the job log; everything else through `run/` and `load/`.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
+from stepflow.action.many import gather_mode, plan_mode
 from stepflow.domain.problem import count_problems
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError, RunCancelled
@@ -33,6 +34,7 @@ from stepflow.report import (
     rehearsal_told,
     rehearsed_lines,
 )
+from stepflow.run.clock import InterruptibleClock, SystemClock
 from stepflow.run.collect import completed_report
 from stepflow.run.drive import drive_run, leave_unbegun
 from stepflow.run.input_types import Mode
@@ -46,7 +48,10 @@ from stepflow.run.validate import check_agents, from_above
 from stepflow.toolbox import find_credentials
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from stepflow.action.job import Job
+    from stepflow.action.many import Many
     from stepflow.action.runner import Runner
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.problem import Problem
@@ -67,6 +72,8 @@ class Performed:
     summary: str = ""
     annotations: tuple[str, ...] | None = None
     neutral_on_limit: bool = False
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """What this mode sets beside the report's."""
 
 
 @dataclass(kw_only=True)
@@ -92,6 +99,10 @@ def perform(
             return rehearse_mode(runner, job, cancellation, asked)
         case Mode.PREFLIGHT:
             return preflight_mode(runner, job, cancellation, asked)
+        case Mode.PLAN:
+            return _many(plan_mode(runner, job, InterruptibleClock(clock or SystemClock(), cancellation)))
+        case Mode.GATHER:
+            return _many(gather_mode(runner, job))
         case mode:
             assert_never(mode)
 
@@ -190,6 +201,12 @@ def validate_mode(runner: Runner, job: Job) -> Performed:
     facts = ReportFacts(agent=inputs.agent or "", outcome=outcome, reason=reason, problems=problems)
     report = replace(collect_report((), facts=facts), success=not checked.failed)
     return Performed(report=report, problems=problems)
+
+
+def _many(came: Many) -> Performed:
+    facts = ReportFacts(outcome=Outcome.COMPLETED, reason=f"Before the run: {came.reason}")
+    report = replace(collect_report((), facts=facts), success=True)
+    return Performed(report=report, summary=came.summary, outputs=came.outputs)
 
 
 def _trigger(runner: Runner) -> Trigger | Skip:

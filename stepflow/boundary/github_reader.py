@@ -7,9 +7,10 @@ May touch: the GitHub API, only to read. The workflow's own token never comes he
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import github
 
@@ -24,6 +25,7 @@ from stepflow.domain.words import Permission
 from stepflow.errors import BoundaryError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from github.IssueComment import IssueComment
@@ -34,12 +36,18 @@ if TYPE_CHECKING:
 NOT_FOUND = 404
 #: The author of what a deleted account wrote.
 NOBODY = 0
+_OLDEST_FIRST = {"sort": "created", "direction": "asc", "per_page": "100"}
+_NEXT_LINK = re.compile(r'<([^<>]*)>;\s*rel="next"')
 _WHO_AM_I = "query { viewer { databaseId login } }"
 _HINTS = {
     401: "The token is not accepted: check `read-token`.",
     403: "The token lacks a permission: to read it needs `issues: read` (and `metadata: read`).",
     NOT_FOUND: "There is no such issue, or it cannot be seen with this token: check the number and `read-token`.",
 }
+_NO_LIST = (
+    "The repository cannot be seen, or has no issues: pass `read-token: ${{ github.token }}` and give the job the "
+    "permission `issues: read`."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +57,15 @@ class Remark:
     author: str
     at: datetime
     body: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class IssuesPage:
+    """One page of a list. `listed` counts pull requests too; `next` asks for the page after it, None at the end."""
+
+    issues: tuple[Issue, ...]
+    listed: int
+    next: Mapping[str, str] | None
 
 
 class GitHubReader:
@@ -86,14 +103,16 @@ class GitHubReader:
         _, data = self._api.requestJsonAndCheck("GET", f"{self._repository.url}/issues/{number}")
         if data.get("pull_request"):
             return None
-        return Issue(
-            number=number,
-            title=str(data["title"]),
-            body=str(data.get("body") or ""),
-            author=str((data.get("user") or {}).get("login", "")),
-            url=str(data["html_url"]),
-            labels=tuple(str(label if isinstance(label, str) else label["name"]) for label in data["labels"]),
-        )
+        return issue_from(data)
+
+    @reading
+    def issues_page(self, label: str, page: Mapping[str, str] | None = None) -> IssuesPage:
+        """Up to a hundred open issues with this label, oldest first; `page` is the `next` of the page before."""
+        asked = {**(page or {}), "state": "open", "labels": label, **_OLDEST_FIRST}
+        headers, data = self._api.requestJsonAndCheck("GET", f"{self._repository.url}/issues", parameters=asked)
+        # GitHub lists pull requests as issues too.
+        issues = tuple(issue_from(entry) for entry in data if not entry.get("pull_request"))
+        return IssuesPage(issues=issues, listed=len(data), next=_next_page(headers.get("link", "")))
 
     @reading
     def spent(self, number: int, *, run: str) -> Spent:
@@ -117,12 +136,25 @@ class GitHubReader:
         """The vendor's exception in our words."""
         failed = write_failed(action, self._repository_name, exc, self._redactor)
         if failed.status in _HINTS:
-            return InputError(failed.message, hint=_HINTS[failed.status])
+            wrong_list = action == "issues_page" and failed.status == NOT_FOUND
+            return InputError(failed.message, hint=_NO_LIST if wrong_list else _HINTS[failed.status])
         return failed
 
     @property
     def _repository(self) -> Repository:
         return self._api.repository
+
+
+def issue_from(data: Mapping[str, Any]) -> Issue:
+    """An issue out of GitHub's JSON."""
+    return Issue(
+        number=int(data["number"]),
+        title=str(data["title"]),
+        body=str(data.get("body") or ""),
+        author=str((data.get("user") or {}).get("login", "")),
+        url=str(data["html_url"]),
+        labels=tuple(str(label if isinstance(label, str) else label["name"]) for label in data["labels"]),
+    )
 
 
 def viewer_of(api: GitHubRequests) -> Account:
@@ -153,6 +185,12 @@ def permission_of(api: GitHubRequests, repository_url: str, login: str) -> str:
         return Permission.NONE
     role, permission = str(data.get("role_name", "")), str(data["permission"])
     return role if role in set(Permission) else permission if permission in set(Permission) else Permission.NONE
+
+
+def _next_page(link: str) -> Mapping[str, str] | None:
+    """What the link to the next page adds to the question: a number or a cursor, whichever GitHub uses."""
+    found = _NEXT_LINK.search(link)
+    return dict(parse_qsl(urlsplit(found[1]).query)) if found else None
 
 
 def _is_a_persons(comment: IssueComment) -> bool:

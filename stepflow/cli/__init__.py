@@ -28,6 +28,7 @@ COMMANDS = {
     "explain": "say what a problem's code means, with an example of wrong and right",
     "preflight": "show, before a token is spent, what stands in the way of a run",
     "show": "show a run folder as a readable timeline, also while the run goes on",
+    "gather": "show what came of many issues as one table, from the reports of their jobs",
     "graph": "draw an agent's step graph",
     "schema": "print the JSON Schema of a file format, for editors",
 }

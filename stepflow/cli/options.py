@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
 
 #: Inputs that the command line gives in its own way, or not at all.
-OWN_FORM = frozenset({"agent", "mode", "host", "issue"})
+OWN_FORM = frozenset(
+    {"agent", "mode", "host", "issue", "plan-label", "plan-limit", "plan-after", "gather-from", "gather-issues"}
+)
 
 #: The first input of each group, as in action.yml, and what the help calls the group.
 GROUPS = {

@@ -20,6 +20,14 @@ from stepflow.report.graph import (
 )
 from stepflow.report.junit import junit_xml
 from stepflow.report.log import LogEntry, log_entries, log_line
+from stepflow.report.many import (
+    gathered_json,
+    gathered_lines,
+    gathered_summary,
+    gathered_told,
+    page_summary,
+    page_told,
+)
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import cut, harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
@@ -65,6 +73,10 @@ __all__ = [
     "final_words",
     "flow_graph",
     "folded_traceback",
+    "gathered_json",
+    "gathered_lines",
+    "gathered_summary",
+    "gathered_told",
     "graph_json",
     "harmless",
     "job_summary",
@@ -74,6 +86,8 @@ __all__ = [
     "mermaid_graph",
     "next_step",
     "outcome_annotation",
+    "page_summary",
+    "page_told",
     "preflight_lines",
     "preflight_reason",
     "preflight_summary",

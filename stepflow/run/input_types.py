@@ -6,6 +6,7 @@ May touch: nothing.
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from typing import Annotated
 
@@ -23,6 +24,8 @@ class Mode(StrEnum):
     VALIDATE = "validate"
     REHEARSE = "rehearse"
     PREFLIGHT = "preflight"
+    PLAN = "plan"
+    GATHER = "gather"
 
 
 class Provider(StrEnum):
@@ -74,6 +77,19 @@ def split_lines(value: object) -> object:
     return tuple(line for line in value.splitlines() if line.strip()) if isinstance(value, str) else value
 
 
+def json_numbers(value: object) -> object:
+    """A JSON list of issue numbers."""
+    if not isinstance(value, str):
+        return value
+    try:
+        loaded = json.loads(value) if value.strip() else []
+    except ValueError as exc:
+        raise ValueError(f"not valid JSON: {exc}") from exc
+    if not isinstance(loaded, list) or not all(type(number) is int and number > 0 for number in loaded):
+        raise ValueError("write a JSON list of issue numbers, such as [7, 12]")
+    return tuple(loaded)
+
+
 def yaml_map(value: object) -> object:
     """A YAML map with text keys."""
     if not isinstance(value, str):
@@ -90,6 +106,7 @@ def yaml_map(value: object) -> object:
 Flag = Annotated[bool, BeforeValidator(read_flag)]
 Words = Annotated[tuple[str, ...], BeforeValidator(split_words)]
 Lines = Annotated[tuple[str, ...], BeforeValidator(split_lines)]
+Numbers = Annotated[tuple[int, ...], BeforeValidator(json_numbers)]
 Count = Annotated[int | None, BeforeValidator(empty_to_none), Field(ge=1)]
 Text = Annotated[str | None, BeforeValidator(empty_to_none)]
 Secret = Annotated[SecretStr | None, BeforeValidator(empty_to_none)]

@@ -22,6 +22,7 @@ from stepflow.run.input_types import (
     Lines,
     Map,
     Mode,
+    Numbers,
     OptionalDollars,
     OptionalFlag,
     Provider,
@@ -62,7 +63,8 @@ class Inputs(BaseModel):
     """YAML map of values for the parameters that agent.json declares."""
     mode: Mode = Mode.RUN
     """`run` walks the flow, `validate` checks the definitions, `rehearse` plays the agents' scenarios against their
-    expectations, `preflight` checks all that can be checked before a token is spent."""
+    expectations, `preflight` checks all that can be checked before a token is spent; `plan` and `gather` are the first
+    and the last job of `many-issues.yml`."""
     # model
     provider: Provider = Provider.ANTHROPIC
     """Who answers: `anthropic`, `bedrock`, `vertex`, `foundry`, or `scripted` for the answers of a scenario file."""
@@ -163,6 +165,17 @@ class Inputs(BaseModel):
     """Whether steps may fall back to an intent when an answer has none (`failFast` false in a gate); for debugging."""
     allow_custom_verdict: Flag = False
     """Whether the agent's own code may decide when its flow is done (verdict type `meta:custom`)."""
+    # many issues
+    plan_label: Text = None
+    """In the mode `plan`: label of the open issues to take."""
+    plan_limit: Annotated[int, Field(ge=1, le=256)] = 256
+    """In the mode `plan`: most issues of one page; a job matrix holds 256. A page whose texts are long holds fewer."""
+    plan_after: Count = None
+    """In the mode `plan`: take only issues with a higher number, such as the output `plan-next` of the page before."""
+    gather_from: Text = None
+    """In the mode `gather`: folder below which the reports of the jobs were downloaded."""
+    gather_issues: Numbers = ()
+    """In the mode `gather`: the output `plan-issues`, so that an issue whose job left no report is shown too."""
     host: str = ""
     """The host's name of the runner's temporary folder; filled in by the runner, not to be set."""
 

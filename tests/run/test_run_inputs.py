@@ -48,7 +48,7 @@ def test_texts_become_what_they_mean() -> None:
         ("budget-tokens", "0", "greater than or equal to 1"),
         ("max-iterations", "many", "valid integer"),
         ("timeout-minutes", "0", "greater than 0"),
-        ("mode", "dance", "'run', 'validate', 'rehearse' or 'preflight'"),
+        ("mode", "dance", "'rehearse', 'preflight', 'plan' or 'gather'"),
         ("report-failures", "maybe", "write true or false"),
         ("min-permission", "none", "write read, triage"),
         ("min-permission", "owner", "'maintain' or 'admin'"),

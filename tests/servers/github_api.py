@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from tests.servers import github_json
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.servers.openapi import Contract
 
 Json = dict[str, Any]
+T = TypeVar("T")
 JOB_ACCOUNT = ("github-actions[bot]", 41898282)
 
 
@@ -321,10 +322,10 @@ class _Api:
         state = self._query.get("state", "open")
         found = [
             number
-            for number, issue in sorted(self._state.issues.items(), reverse=True)
+            for number, issue in sorted(self._state.issues.items(), reverse=self._query.get("direction") != "asc")
             if state in ("all", issue["state"]) and wanted <= set(issue["labels"])
         ]
-        return 200, self._page([self._issue_json(number) for number in found])
+        return 200, [self._issue_json(number) for number in self._page(found)]
 
     def issue(self, number: str) -> tuple[int, Any]:
         return 200, self._issue_json(int(number))
@@ -510,7 +511,7 @@ class _Api:
             )
         return body
 
-    def _page(self, items: list[Json]) -> list[Json]:
+    def _page(self, items: list[T]) -> list[T]:
         size, page = int(self._query.get("per_page", 30)), int(self._query.get("page", 1))
         self.listed = len(items)
         return items[(page - 1) * size : page * size]

@@ -1,0 +1,35 @@
+"""`stepflow gather DIR…`: what came of many issues, as one table.
+
+Takes: folders with downloaded reports below them. Gives: lines, Markdown or JSON on stdout.
+May touch: those folders, to read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.report import gathered_json, gathered_lines, gathered_summary
+from stepflow.run.gather import gather_results
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gather`."""
+    parser.add_argument("folders", metavar="DIR", nargs="+", help="a folder below which report.json files lie")
+    parser.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="how to show it")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the table."""
+    gathered = gather_results(map(Path, arguments.folders))
+    match arguments.format:
+        case "json":
+            print(gathered_json(gathered))
+        case "markdown":
+            print(gathered_summary(gathered))
+        case _:
+            print("\n".join(gathered_lines(gathered)))
+    return 0

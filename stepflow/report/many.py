@@ -1,0 +1,155 @@
+"""Many issues for people and programs: the page that was planned, the table of what came of it.
+
+Takes: `IssuePage`, `Gathered`. Gives: lines, Markdown under GitHub's 1 MiB, JSON.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from stepflow.domain.json import compact
+from stepflow.domain.words import Outcome
+from stepflow.report.markdown import code, link, plain, table
+from stepflow.report.plain import count, cut, defuse, one_line, seconds_text, usd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.domain.many import Gathered, IssuePage, IssueResult
+
+HEADER = (">Issue", "Agent", "Outcome", ">Iterations", ">USD", ">Time", "Pull request", "Reason")
+ROWS = 1500
+LONGEST_REASON = 160
+#: A job's outputs may have 1 MB by UTF-16 (docs.github.com, Actions, "Passing information between jobs").
+LARGEST_JSON = 900_000
+NO_REPORT = "no report"
+
+
+def page_told(page: IssuePage) -> str:
+    """What was planned, in one sentence or two."""
+    whole = len(page.issues) + page.waiting
+    label = f'labelled "{one_line(page.label, 60)}"'
+    if not page.issues:
+        return f"no open issue {label} is left to take"
+    numbers = f"#{page.issues[0].number} to #{page.issues[-1].number}"
+    told = f"planned {len(page.issues):,} of {count(whole, 'open issue')} {label}, {numbers}"
+    return f"{told}; the next page begins after #{page.after}" if page.after else told
+
+
+def page_summary(page: IssuePage) -> str:
+    """The same for the job summary."""
+    told = page_told(page)
+    return f"## {plain(told[:1].upper() + told[1:])}\n"
+
+
+def gathered_told(gathered: Gathered) -> str:
+    """The totals, in one line."""
+    outcomes = Counter(result.outcome or NO_REPORT for result in gathered.results)
+    named = ", ".join(f"{number:,} {outcome}" for outcome, number in outcomes.most_common())
+    parts = (
+        f"{count(len(gathered.results), 'issue')}{': ' if named else ''}{named}",
+        count(_pull_requests(gathered), "pull request"),
+        count(sum(result.iterations for result in gathered.results), "iteration"),
+        f"{sum(result.tokens for result in gathered.results):,} tokens",
+        _cost(gathered),
+        f"{seconds_text(sum(result.seconds for result in gathered.results))} of work",
+    )
+    return " · ".join(parts)
+
+
+def gathered_lines(gathered: Gathered) -> list[str]:
+    """One line per issue, and the totals."""
+    return [*(_line(result) for result in gathered.results), defuse(gathered_told(gathered))]
+
+
+def gathered_summary(gathered: Gathered) -> str:
+    """The table for the job summary; of very many issues those that did not complete are shown first."""
+    sign = "✅" if gathered.completed == len(gathered.results) else "❌"
+    head = f"## {sign} {gathered.completed:,} of {count(len(gathered.results), 'issue')} completed"
+    shown, left_out = _shown(gathered)
+    parts = [head, plain(gathered_told(gathered), 600), table(HEADER, map(_row, shown))]
+    if left_out:
+        parts.append(f"*{left_out:,} issues are left out of this table; the artifacts have their reports.*")
+    return "\n\n".join(parts)
+
+
+def gathered_json(gathered: Gathered) -> str:
+    """The table for programs. The list of issues is empty when it would be too long for an output."""
+    rows: list[JsonValue] = [_json(result) for result in gathered.results]
+    whole = compact({"issues": rows, "totals": _totals(gathered)})
+    if len(whole.encode("utf-16-le", errors="surrogatepass")) <= LARGEST_JSON:
+        return whole
+    return compact({"issues": [], "totals": _totals(gathered)})
+
+
+def _totals(gathered: Gathered) -> JsonObject:
+    outcomes = Counter(str(result.outcome or NO_REPORT) for result in gathered.results)
+    return {
+        "issues": len(gathered.results),
+        "completed": gathered.completed,
+        "outcomes": dict(outcomes),
+        "pull_requests": _pull_requests(gathered),
+        "iterations": sum(result.iterations for result in gathered.results),
+        "tokens": sum(result.tokens for result in gathered.results),
+        "cost_usd": gathered.cost_usd,
+        "cost_unknown": gathered.unpriced,
+        "seconds": sum(result.seconds for result in gathered.results),
+    }
+
+
+def _json(result: IssueResult) -> JsonObject:
+    return {
+        "issue": result.issue,
+        "agent": result.agent,
+        "outcome": result.outcome,
+        "reason": cut(result.reason, LONGEST_REASON),
+        "iterations": result.iterations,
+        "tokens": result.tokens,
+        "cost_usd": result.cost_usd,
+        "seconds": result.seconds,
+        "pull_request_url": result.pull_request_url,
+    }
+
+
+def _shown(gathered: Gathered) -> tuple[Sequence[IssueResult], int]:
+    """All results, or the first of them with what did not complete before the rest."""
+    results = gathered.results
+    if len(results) <= ROWS:
+        return results, 0
+    first = sorted(results, key=lambda result: result.outcome is Outcome.COMPLETED)[:ROWS]
+    return first, len(results) - ROWS
+
+
+def _row(result: IssueResult) -> Sequence[str]:
+    sign = {Outcome.COMPLETED: "✅", Outcome.SKIPPED: "▫️"}.get(result.outcome or Outcome.CANCELLED, "❌")
+    url = result.pull_request_url
+    return (
+        f"#{result.issue}" if result.issue else "–",
+        code(result.agent),
+        f"{sign} {plain(result.outcome or NO_REPORT)}",
+        str(result.iterations),
+        usd(result.cost_usd).lstrip("$"),
+        seconds_text(result.seconds),
+        link(f"#{url.rpartition('/')[2]}", url) if url else "",
+        plain(result.reason, LONGEST_REASON),
+    )
+
+
+def _line(result: IssueResult) -> str:
+    mark = "✓" if result.outcome is Outcome.COMPLETED else "✗"
+    issue = f"#{result.issue}" if result.issue else "?"
+    where = result.pull_request_url or result.reason
+    return defuse(one_line(f"{mark} {issue} {result.outcome or NO_REPORT} {usd(result.cost_usd)} {where}", 240))
+
+
+def _pull_requests(gathered: Gathered) -> int:
+    return sum(bool(result.pull_request_url) for result in gathered.results)
+
+
+def _cost(gathered: Gathered) -> str:
+    if not gathered.unpriced:
+        return usd(gathered.cost_usd)
+    return f"{usd(gathered.cost_usd)} and what {count(gathered.unpriced, 'run')} of unknown price cost"

@@ -1,0 +1,312 @@
+"""`mode: plan` takes a page of the issues with a label for a matrix of jobs; `mode: gather` makes one table."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepflow.cli import main
+from tests.checkout import Invocation
+from tests.world import World, label_event, open_world, solve
+
+pytestmark = pytest.mark.whole
+
+READ_TOKEN = "github_pat_readonly0123456789"
+#: What GitHub documents: jobs of a matrix, and bytes of a job's outputs, by UTF-16.
+MATRIX, OUTPUTS = 256, 1_000_000
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """The world, with a token that can only read."""
+    world.github.read_token = READ_TOKEN
+    return world
+
+
+def plan(world: World, *, name: str = "schedule", **inputs: str) -> Invocation:
+    """The plan job: it is given nothing that can write, and no model."""
+    world.runner.inputs = {
+        key: value for key, value in world.runner.inputs.items() if key not in ("github-token", "anthropic-api-key")
+    }
+    return world.runner.run({}, name=name, mode="plan", **{"plan_label": "bug", "read_token": READ_TOKEN, **inputs})
+
+
+def numbers(done: Invocation) -> list[int]:
+    found = [entry["issue"] for entry in json.loads(done.outputs["plan"])]
+    assert json.loads(done.outputs["plan-issues"]) == found
+    return found
+
+
+def add_issues(world: World, numbers: range, *, label: str = "bug", body: str = "It breaks.") -> None:
+    for number in numbers:
+        world.github.state.add_issue(number, f"Issue {number}", body, labels=[label])
+
+
+def utf16(text: str) -> int:
+    return len(text.encode("utf-16-le"))
+
+
+def test_a_plan_lists_the_open_issues_with_the_label_with_their_texts(world: World) -> None:
+    add_issues(world, range(8, 11))
+    add_issues(world, range(11, 13), label="other")
+    world.github.state.issues[9]["state"] = "closed"
+    done = plan(world)
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["success"]) == (0, "completed", "true"), done.log
+    assert numbers(done) == [7, 8, 10]
+    assert json.loads(done.outputs["plan"])[1]["text"] == "Issue 8\n\nIt breaks."
+    assert done.outputs["plan-next"] == ""
+    assert 'planned 3 of 3 open issues labelled "bug", #7 to #10' in done.log
+    assert done.summary.startswith("## Planned 3 of 3 open issues")
+
+
+def test_a_plan_only_reads_and_only_with_the_read_token(world: World) -> None:
+    plan(world)
+    assert [(request.method, request.credential) for request in world.github.requests] == [("GET", "read")]
+    assert (world.git_server.requests, world.model.requests) == ([], [])
+
+
+def test_pull_requests_which_github_lists_as_issues_are_left_out(world: World) -> None:
+    add_issues(world, range(8, 10))
+    world.github.state.issues[8]["pull_request"] = True
+    assert numbers(plan(world)) == [7, 9]
+
+
+def test_a_page_ends_at_the_limit_and_the_next_one_begins_after_it(world: World) -> None:
+    add_issues(world, range(8, 13))
+    first = plan(world, plan_limit="4")
+    assert (numbers(first), first.outputs["plan-next"]) == ([7, 8, 9, 10], "10")
+    assert "the next page begins after #10" in first.log
+    second = plan(world, plan_limit="4", plan_after=first.outputs["plan-next"])
+    assert (numbers(second), second.outputs["plan-next"]) == ([11, 12], "")
+
+
+def test_what_is_closed_or_opened_between_two_pages_moves_no_issue(world: World) -> None:
+    add_issues(world, range(8, 13))
+    first = plan(world, plan_limit="3")
+    world.github.state.issues[7]["state"] = "closed"
+    world.github.state.issues[8]["labels"] = []
+    add_issues(world, range(13, 14))
+    second = plan(world, plan_limit="3", plan_after=first.outputs["plan-next"])
+    third = plan(world, plan_limit="3", plan_after=second.outputs["plan-next"])
+    assert numbers(first) + numbers(second) + numbers(third) == [7, 8, 9, 10, 11, 12, 13]
+
+
+@pytest.mark.parametrize("letter", ["x", "字", "🐛"])
+def test_a_page_of_long_texts_holds_fewer_issues_so_that_it_fits_a_jobs_outputs(world: World, letter: str) -> None:
+    add_issues(world, range(8, 40), body=letter * 40_000)
+    done = plan(world)
+    found = json.loads(done.outputs["plan"])
+    assert 5 < len(found) < 20
+    assert utf16("".join(done.outputs[name] for name in ("plan", "plan-issues", "plan-next"))) < OUTPUTS
+    assert done.outputs["plan-next"] == str(found[-1]["issue"])
+    assert found[1]["text"].endswith("[the rest of this issue's text is left out]")
+    assert max(len(f"INPUT_ISSUE-TEXT={entry['text']}".encode()) for entry in found) < 128 * 1024
+
+
+def test_without_an_issue_the_plan_is_an_empty_matrix(world: World) -> None:
+    done = plan(world, plan_label="nobody-has-it")
+    assert (done.outputs["plan"], done.outputs["plan-issues"], done.outputs["plan-next"]) == ("[]", "[]", "")
+    assert 'no open issue labelled "nobody-has-it" is left to take' in done.log
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"plan_label": ""}, "plan-label is empty"),
+        ({"plan_limit": "257"}, "less than or equal to 256"),
+        ({"plan_after": "x"}, "plan-after"),
+        ({"read_token": ""}, "permission `issues: read`"),
+        ({"read_token": "wrong"}, "check `read-token`"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_says_what_to_write(world: World, inputs: dict[str, str], words: str) -> None:
+    done = plan(world, **inputs)
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert words in done.outputs["reason"]
+    assert done.outputs["plan"] == ""
+
+
+def test_a_public_repository_is_planned_without_any_token(world: World) -> None:
+    world.github.state.public = True
+    assert numbers(plan(world, read_token="")) == [7]
+
+
+def test_text_of_an_issue_stays_text(world: World) -> None:
+    hostile = '"}]\n::set-output name=plan::[]\n${{ github.token }}\0'
+    world.github.state.issues[7]["body"] = hostile
+    done = plan(world)
+    assert json.loads(done.outputs["plan"])[0]["text"] == f"Greet the world\n\n{hostile[:-1]}"
+    assert "::set-output" not in done.log
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+def test_five_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(world: World) -> None:
+    """A sweep over 5,000 issues among 500 pull requests, as the workflow's runs would do it one after the other."""
+    # The tests above hold such an exchange against GitHub's description; here that would take most of the time.
+    world.github.contract = None
+    add_issues(world, range(8, 5508), body="word " * 500)
+    pulls = set(range(8, 5508, 11))
+    for number in pulls:
+        world.github.state.issues[number]["pull_request"] = True
+    wanted = [number for number in range(7, 5508) if number not in pulls]
+    world.github.fail("GET", "/issues$", 403, "secondary rate limit", headers={"retry-after": "37"}, times=2)
+    reset = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{time.time() + 300:.0f}"}
+    world.github.fail("GET", "/issues$", 403, "API rate limit exceeded", headers=reset)
+    pages, largest, began, after = [], 0, time.monotonic(), ""
+    while True:
+        done = plan(world, plan_after=after)
+        assert done.exit_code == 0, done.log
+        pages.append(numbers(done))
+        largest = max(largest, utf16("".join(done.outputs[each] for each in ("plan", "plan-issues", "plan-next"))))
+        after = done.outputs["plan-next"]
+        if not after:
+            break
+    seconds, asked = time.monotonic() - began, len(world.github.requests)
+    print(
+        f"{len(wanted)} issues, {len(pages)} pages of at most {max(map(len, pages))}, {asked} requests, "
+        f"largest outputs {largest:,} bytes, {seconds:.1f} s, waited {world.clock.slept}"
+    )
+    assert [number for page in pages for number in page] == wanted
+    assert max(map(len, pages)) <= MATRIX
+    assert largest < OUTPUTS
+    # A hundred a request, for each page anew, and three that GitHub turned away.
+    assert asked == len(pages) * 56 + 3
+    assert [round(wait) for wait in world.clock.slept[:2]] == [37, 37]
+    assert 200 < world.clock.slept[2] <= 301
+    assert world.github.writes() == []
+
+
+# gather
+
+
+def report(folder: Path, done: Invocation, **changed: Any) -> None:
+    """A run's report.json in the artifact of its issue, as the closing job downloads it."""
+    text = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text()) | changed
+    place = folder / f"stepflow-{text['issue']}"
+    place.mkdir(parents=True)
+    (place / "report.json").write_text(json.dumps(text))
+
+
+def gather(world: World, folder: Path, planned: list[int] | None = None) -> Invocation:
+    issues = {"gather_issues": json.dumps(planned)} if planned is not None else {}
+    return world.runner.run({}, name="schedule", mode="gather", gather_from=str(folder), **issues)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Invocation:
+    """A real run on issue 7, whose report the tests vary."""
+    with open_world(tmp_path_factory.mktemp("ran")) as world:
+        return world.run(solve(), label_event())
+
+
+def test_gather_makes_one_table_of_all_reports_with_totals(world: World, ran: Invocation, tmp_path: Path) -> None:
+    report(tmp_path / "in", ran)
+    report(
+        tmp_path / "in", ran, issue=9, outcome="limit_reached", success=False, effects=[], reason="Flow loop: 10 | x"
+    )
+    asked = world.requests_made()
+    done = gather(world, tmp_path / "in", [7, 9, 12])
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
+    rows = [line for line in done.summary.splitlines() if line.startswith("| ")]
+    assert [row.split(" | ")[0] for row in rows] == ["| Issue", "| ---:", "| #7", "| #9", "| #12"]
+    assert re.search(r"\| #7 \| <code>fixer</code> \| ✅ completed \| 3 \| [\d.]+ \| .* \| \[\\#8\]\(http", rows[2])
+    assert "❌ limit\\_reached" in rows[3]
+    assert "10 \\| x" in rows[3]
+    assert "❌ no report" in rows[4]
+    assert done.summary.startswith("## ❌ 1 of 3 issues completed\n\n3 issues: 1 completed, 1 limit")
+    gathered = json.loads(done.outputs["gathered"])
+    assert [row["issue"] for row in gathered["issues"]] == [7, 9, 12]
+    assert gathered["issues"][0]["pull_request_url"] == ran.outputs["pull-request-url"]
+    totals = gathered["totals"]
+    assert totals["outcomes"] == {"completed": 1, "limit_reached": 1, "no report": 1}
+    assert (totals["issues"], totals["completed"], totals["pull_requests"]) == (3, 1, 1)
+    assert totals["iterations"] == 2 * int(ran.outputs["iterations"])
+    assert totals["cost_usd"] == pytest.approx(2 * float(ran.outputs["cost-usd"]), abs=1e-5)
+    assert world.requests_made() == asked
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        ("text", "1 issue: 1 completed · 1 pull request"),
+        ("markdown", "## ✅ 1 of 1 issue completed"),
+        ("json", '"totals":'),
+    ],
+)
+def test_the_same_table_at_a_terminal(
+    ran: Invocation, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, shown: str
+) -> None:
+    report(tmp_path / "in", ran)
+    assert main(["gather", str(tmp_path / "in"), "--format", form]) == 0
+    assert shown in capsys.readouterr().out
+    assert main(["gather", str(tmp_path / "not-there")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_a_price_that_is_unknown_is_said_and_not_counted_as_nothing(
+    world: World, ran: Invocation, tmp_path: Path
+) -> None:
+    report(tmp_path / "in", ran, cost_usd=None)
+    done = gather(world, tmp_path / "in")
+    assert "1 run of unknown price" in done.log
+    assert json.loads(done.outputs["gathered"])["totals"]["cost_unknown"] == 1
+
+
+def test_a_file_that_is_no_report_is_a_row_and_a_link_out_of_the_folder_is_not_followed(
+    world: World, ran: Invocation, tmp_path: Path
+) -> None:
+    report(tmp_path / "in", ran)
+    for name, text in {"stepflow-8": "{", "stepflow-9": '{"schema": 1}', "other": "[" * 100_000}.items():
+        (tmp_path / "in" / name).mkdir()
+        (tmp_path / "in" / name / "report.json").write_text(text)
+    (tmp_path / "in" / "link").mkdir()
+    (tmp_path / "in" / "link" / "report.json").symlink_to(tmp_path / "in" / "stepflow-7" / "report.json")
+    done = gather(world, tmp_path / "in", [7, 8, 9])
+    rows = json.loads(done.outputs["gathered"])["issues"]
+    assert sorted((row["issue"] or 0, row["outcome"]) for row in rows) == [
+        (0, None),
+        (7, "completed"),
+        (8, None),
+        (9, None),
+    ]
+    assert "stepflow-8/report.json cannot be read" in done.log
+
+
+def test_what_a_model_wrote_cannot_forge_a_row_or_a_command(world: World, ran: Invocation, tmp_path: Path) -> None:
+    forged = "Flow loop: x |\n| #99 | ok |\n::error::no ##[group] <img src=x> [a](https://evil.example)"
+    report(tmp_path / "in", ran, reason=forged, outcome="aborted", effects=[])
+    done = gather(world, tmp_path / "in")
+    assert len([line for line in done.summary.splitlines() if line.startswith("| ")]) == 3
+    assert "<img" not in done.summary
+    assert "](https://evil" not in done.summary
+    assert [line for line in done.log.splitlines() if line.lstrip().startswith("::")] == [
+        line for line in done.log.splitlines() if line.startswith("::add-mask::")
+    ]
+    assert "##[" not in done.log
+
+
+def test_a_matrix_of_which_no_job_left_a_report_is_a_table_too(world: World, tmp_path: Path) -> None:
+    done = gather(world, tmp_path / "nothing", [7, 8])
+    assert done.exit_code == 0, done.log
+    assert json.loads(done.outputs["gathered"])["totals"]["outcomes"] == {"no report": 2}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"gather_from": ""}, "gather-from is empty"),
+        ({"gather_from": "not-there"}, "there is no folder"),
+        ({"gather_issues": "7"}, "JSON list of issue numbers"),
+        ({"gather_issues": "[true]"}, "JSON list of issue numbers"),
+    ],
+)
+def test_a_gather_that_finds_nothing_says_what_to_write(world: World, inputs: dict[str, str], words: str) -> None:
+    done = world.runner.run({}, name="schedule", mode="gather", **{"gather_from": ".", **inputs})
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert words in done.outputs["reason"]
