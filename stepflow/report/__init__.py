@@ -5,6 +5,7 @@ from stepflow.report.annotations import annotation, outcome_annotation, problem_
 from stepflow.report.collect import collect_report
 from stepflow.report.comment import comment_summary, removed_part
 from stepflow.report.diagnostic import Ink, Paper, diagnostics
+from stepflow.report.diff import TOO_MUCH, Diffs, Room, StepDiff, step_diff
 from stepflow.report.document import ReportDocument, report_json, report_schema
 from stepflow.report.ending import ReportFacts
 from stepflow.report.explain import explanation, rule_list
@@ -49,7 +50,9 @@ from stepflow.report.words import final_words
 
 __all__ = [
     "BUG",
+    "TOO_MUCH",
     "ActionLog",
+    "Diffs",
     "FlowGraph",
     "GraphEdge",
     "GraphNode",
@@ -60,6 +63,8 @@ __all__ = [
     "PathEdge",
     "ReportDocument",
     "ReportFacts",
+    "Room",
+    "StepDiff",
     "TerminalLog",
     "Timeline",
     "advice",
@@ -105,5 +110,6 @@ __all__ = [
     "report_schema",
     "rule_list",
     "sarif_log",
+    "step_diff",
     "walked_path",
 ]

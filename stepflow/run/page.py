@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from stepflow.domain.words import Outcome
 from stepflow.journal import iter_journal
 from stepflow.run.collect import journal_path
+from stepflow.run.diffs import Stretches, diffs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from stepflow.domain.definition import AgentDefinition
@@ -32,16 +33,32 @@ def write_page(prepared: Prepared, report: RunReport) -> Iterator[str]:
         if report.outcome is Outcome.CANCELLED and _lines_of(journal) > EVENTS_WHEN_CANCELLED:
             yield "[Report] report.html was left out, because the run was cancelled and its journal is long."
             return
-        page_of_journal(journal, report, prepared.agent, prepared.request.folder / "report.html")
+        place = prepared.request.folder / "report.html"
+        page_of_journal(journal, report, prepared.agent, place, redact=prepared.request.redactor)
     except Exception as bug:  # noqa: BLE001 - see above: the run is over, its outcome is written down
         yield f"[Report] report.html could not be written: {type(bug).__name__}: {bug}"
 
 
-def page_of_journal(journal: Path, report: RunReport, agent: AgentDefinition | None, place: Path) -> None:
-    """The page of a journal at this place, instead of what was there."""
+def page_of_journal(
+    journal: Path,
+    report: RunReport,
+    agent: AgentDefinition | None,
+    place: Path,
+    *,
+    redact: Callable[[str], str] = str,
+) -> None:
+    """The page of a journal at this place, instead of what was there. `redact` is for what the snapshots beside the
+    journal hold: that was written down as it was."""
     from stepflow.report.html import report_html  # noqa: PLC0415 - templates cost time that a start need not pay
 
-    page = report_html(iter_journal(journal), report, agent, count=_lines_of(journal))
+    stretches = Stretches()
+    page = report_html(
+        stretches.watch(iter_journal(journal)),
+        report,
+        agent,
+        count=_lines_of(journal),
+        diffs=lambda: diffs_of(stretches, journal.parent, redact),
+    )
     partial = place.with_name(f"{place.name}.part")
     partial.write_text(page, encoding="utf-8", errors="backslashreplace")
     partial.replace(place)

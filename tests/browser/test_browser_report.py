@@ -15,6 +15,8 @@ from stepflow.domain.attempt_event import ToolCalled
 from stepflow.domain.definition import SourceText, StepPrompt
 from stepflow.domain.event import Noted, TextRemoved
 from stepflow.domain.removal import RemovalKind, RemovedPiece
+from stepflow.report import Diffs, StepDiff
+from stepflow.report.diff_file import FileDiff
 from tests.report.hostile import PIECES
 from tests.report.hostile_agent import hostile_agent
 from tests.report.page_of import events_of, long_run, page_of
@@ -31,6 +33,41 @@ DIFF = """diff --git a/src/parser.py b/src/parser.py
 -    return text.split()
 +    return [line for line in text.split() if line]
 """
+#: Lines of a file that look like a diff's own, a long line, a binary file, one that is cut.
+SQL = (
+    """diff --git a/queries/long name of a file that hardly fits into one line of a small screen.sql b/q.sql
+old mode 100644
+new mode 100755
+line endings CRLF
+--- a/q.sql
++++ b/q.sql
+@@ -1,4 +1,3 @@
+ select 1;
+--- a comment goes
++++ and this is added
++select 'ü<b>&amp;' as a_very_long_name_without_any_blank_in_it_"""
+    + "x" * 200
+    + """;
+-@@ -1 +1 @@
+- gone
+\\ No newline at end of file
+… 1,204 more lines of this difference left out"""
+)
+BINARY = "diff --git a/logo.png b/logo.png\nbinary file changed (1,204 → 1,377 bytes)"
+DIFFS = Diffs(
+    steps={
+        2: StepDiff(
+            files=(
+                FileDiff(path="logo.png", text=BINARY),
+                FileDiff(path="queries/q.sql", text=SQL, added=1_206, removed=3),
+                FileDiff(path="src/parser.py", text=DIFF, added=1, removed=1),
+            ),
+            notes=("… 3 more files left out",),
+        ),
+        4: StepDiff(notes=("the difference is left out: with it the page would grow too large",)),
+    },
+    note="What 1 of 2 steps changed is left out: the page would grow too large.",
+)
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>"
 IN_VIEW = """(id) => {
   const box = document.getElementById(id).getBoundingClientRect();
@@ -40,7 +77,7 @@ IN_VIEW = """(id) => {
 
 @pytest.fixture(scope="module")
 def page_text() -> str:
-    return page_of(ENTRIES, AGENT, diffs={2: DIFF})
+    return page_of(ENTRIES, AGENT, diffs=DIFFS)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +104,9 @@ def test_the_page_says_nothing_to_the_console_and_asks_for_nothing(open_page: Op
     for name in ("i1", "i2", "i3", "end"):
         opened.page.click(f"#{name} > summary")
     opened.picture(f"report-open-{width}-{scheme}")
+    opened.page.evaluate("location.hash = '#i2-diff'")
+    opened.page.wait_for_selector("#i2-diff.here")
+    opened.picture(f"report-diff-{width}-{scheme}")
     assert (opened.said, opened.foreign) == ([], [])
     wide = opened.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0
@@ -155,6 +195,15 @@ def test_what_is_found_inside_a_closed_iteration_is_opened_and_seen(
         }"""
     )
     assert place == [inside, True, True]
+
+
+def test_lines_of_a_file_that_look_like_a_diff_s_own_are_told_apart(open_page: Open, page_text) -> None:
+    page = open_page(page_text, "#i2-diff").page
+    names = page.evaluate(
+        "[...document.querySelectorAll('#i2-diff details:nth-of-type(2) span')].map((one) => one.className)"
+    )
+    assert names == [*["quiet"] * 6, "place", "", "taken", "added", "added", "taken", "taken", "quiet", "quiet"]
+    assert page.inner_text("#i2-diff .top .facts") == "3 files · +1,207 −4 · … 3 more files left out"
 
 
 def test_the_search_reaches_what_stands_above_the_timeline(open_page: Open) -> None:

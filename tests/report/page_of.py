@@ -8,7 +8,7 @@ from dataclasses import replace
 from stepflow.domain.attempt_event import IterationStarted, PromptRendered, ToolCalled
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import Entry, Event
-from stepflow.report import collect_report
+from stepflow.report import Diffs, collect_report
 from stepflow.report.html import report_html
 from tests.report.plausible_run import STARTED, TIMED, entries_of
 
@@ -25,11 +25,12 @@ def page_of(
     entries: Sequence[Entry],
     agent: AgentDefinition | None = None,
     *,
-    diffs: Mapping[int, str] | None = None,
+    diffs: Diffs | None = None,
     report: Mapping[str, str] | None = None,
 ) -> str:
     """The page; `report` has attributes of the report that are replaced."""
-    return report_html(entries, replace(collect_report(entries, agent), **(report or {})), agent, diffs=diffs)
+    told = replace(collect_report(entries, agent), **(report or {}))
+    return report_html(entries, told, agent, diffs=lambda: diffs or Diffs())
 
 
 def long_run(events: int) -> tuple[Entry, ...]:

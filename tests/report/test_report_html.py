@@ -43,7 +43,8 @@ from stepflow.domain.event import (
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.removal import RemovalKind, RemovedPiece
 from stepflow.domain.words import Outcome, StepKind
-from stepflow.report import collect_report
+from stepflow.report import Diffs, StepDiff, collect_report
+from stepflow.report.diff_file import FileDiff
 from stepflow.report.html import report_html
 from stepflow.report.html.texts import LIMITS
 from stepflow.report.visible import visible
@@ -199,11 +200,16 @@ def test_a_graph_of_very_many_arrows_is_left_out_with_a_word():
 
 
 def test_the_diff_of_a_step_stands_at_its_end():
-    page = Page(page_of(ENTRIES, AGENT, diffs={2: "--- a\n+++ b\n-old\n+new\n"}))
+    file = FileDiff(path="src/<b>.py", text="--- a\n+++ b\n-old\n+new\n", added=1_200, removed=1)
+    steps = {2: StepDiff(files=(file,), notes=("… 3 more files left out",)), 9: StepDiff(files=(file,))}
+    page = Page(page_of(ENTRIES, AGENT, diffs=Diffs(steps=steps, note="Damaged <i>, see below.")))
     last = page.data["groups"][2]["cards"][-1]
     assert (last[0], last[3]) == ("i2-diff", "What the step changed")
-    assert last[5][0][3] == 1
-    assert page.data["texts"][last[5][0][1]] == "--- a\n+++ b\n-old\n+new\n"
+    assert last[4] == ["1 file", "+1,200 −1", "… 3 more files left out"]
+    ((label, text, is_open, is_diff),) = last[5]
+    assert (label, is_open, is_diff) == ("src/<b>.py (+1,200 −1)", 1, 1)
+    assert page.data["texts"][text] == file.text
+    assert "Damaged <i>, see below." in page.text
 
 
 def test_effects_that_failed_removed_text_and_problems_are_shown():

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
+from stepflow.report.diff import Diffs
 from stepflow.report.ending import told_reason
 from stepflow.report.graph import cost_words, flow_graph, walked_path
 from stepflow.report.html.overview import overview
@@ -26,7 +27,7 @@ from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.svg import graph_svg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import Entry
@@ -50,15 +51,16 @@ def report_html(
     agent: AgentDefinition | None = None,
     *,
     count: int | None = None,
-    diffs: Mapping[int, str] | None = None,
+    diffs: Callable[[], Diffs] = Diffs,
 ) -> str:
-    """The whole page. `count` is how many entries there are: given, they are not held all at once. `diffs` has what an
-    iteration changed, as a unified diff, by the iteration's number."""
+    """The whole page. `count` is how many entries there are: given, they are not held all at once. `diffs` is asked
+    for what the iterations changed when all entries were seen."""
     if count is None:
         entries = tuple(entries)
         count = len(entries)
     timeline = Timeline(report.history, agent, count=count)
     timeline.add_all(entries)
+    changed = diffs()
     style = read_text("html/report.css") + read_text("svg/graph.css")
     script = read_text("html/report.js")
     return render(
@@ -66,7 +68,7 @@ def report_html(
         policy=POLICY.format(script=_digest(script), style=_digest(style)),
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
-        data=_embedded(timeline.data(diffs or {})),
+        data=_embedded(timeline.data(changed.steps)),
         graph=Markup(_graph(report, agent)),  # noqa: S704 - drawn by a template that escapes
         too_large=agent is not None and not _is_drawable(report, agent),
         sign=SIGNS.get(report.outcome, ("✗", "bad")),
@@ -75,6 +77,7 @@ def report_html(
         advice=next_step(report),
         figures=figures(report),
         report=report,
+        diffs_note=changed.note,
         **overview(timeline, report),
     )
 

@@ -148,22 +148,37 @@
       pre.setAttribute("role", "region");
       pre.setAttribute("aria-label", label || "Text");
     }
-    if (isDiff) pre.append(...text.split("\n").map(diffLine));
+    if (isDiff) {
+      pre.className = "diff";
+      pre.append(...diffLines(text));
+    }
     else if (puts && !cuts[index]) pre.append(...marked(text, puts));
     else pre.append(text);
     details.append(pre);
     if (cuts[index]) {
-      const where = /^e\d+$/.test(id) ? `line ${id.slice(1)} of journal.jsonl has all of it` : "the journal has all of it";
-      details.append(make("p", "note", `${counted(cuts[index], "character")} left out here; ${where}.`));
+      const where = /^e\d+$/.test(id) ? `; line ${id.slice(1)} of journal.jsonl has all of it` : isDiff ? "" : "; the journal has all of it";
+      details.append(make("p", "note", `${counted(cuts[index], "character")} left out here${where}.`));
     }
     return details;
   };
 
-  const diffLine = (line) => {
-    const name = /^(\+\+\+|---|diff |index )/.test(line)
-      ? "quiet"
-      : { "+": "added", "-": "taken", "@": "place" }[line[0]] || "";
-    return make("span", name, `${line}\n`);
+  // Lines of a file may look like a diff's own: what counts is how many of them each hunk has by its first line.
+  const diffLines = (text) => {
+    let before = 0;
+    let after = 0;
+    return text.split("\n").map((line) => {
+      const place = /^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@/.exec(line);
+      let name = "quiet";
+      if (before > 0 || after > 0) {
+        if (line[0] !== "+" && line[0] !== "\\") before--;
+        if (line[0] !== "-" && line[0] !== "\\") after--;
+        name = { "+": "added", "-": "taken", "\\": "quiet" }[line[0]] || "";
+      } else if (place) {
+        [before, after] = [place[1], place[2]].map((many) => Number(many ?? 1));
+        name = "place";
+      }
+      return make("span", name, `${line}\n`);
+    });
   };
 
   // What was put into a prompt, marked with the name of its variable.

@@ -14,6 +14,7 @@ from stepflow.domain.attempt_event import IterationStarted, ModelTurned, ToolCal
 from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, ValidatorRan
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.report.html.card import Card, Part
+from stepflow.report.html.diff_card import diff_card
 from stepflow.report.html.put_in import templates_of
 from stepflow.report.html.run_cards import run_card, web_address
 from stepflow.report.html.step_cards import step_card, unanswered_part
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import Entry
     from stepflow.domain.report import HistoryEntry
+    from stepflow.report.diff import StepDiff
 
 #: So many events have their cards on a page; of a longer run the first and the last half.
 EVENTS_SHOWN = 30_000
@@ -66,15 +68,16 @@ class Timeline:
         for entry in entries:
             self._add(entry)
 
-    def data(self, diffs: Mapping[int, str]) -> dict[str, JsonValue]:
+    def data(self, diffs: Mapping[int, StepDiff]) -> dict[str, JsonValue]:
         """The groups with their cards, the table of texts, and how many characters were left out of each."""
         for parts, block in self._unanswered.values():
             parts += [self._part(part) for part in unanswered_part(block)]
         for group in self.groups:
-            diff = diffs.get(group.line.iteration, "") if group.line else ""
+            diff = diffs.get(group.line.iteration) if group.line else None
             if diff:
-                part = self._part(Part(label="Diff of this step", text=diff, is_diff=True))
-                group.cards.append([f"{group.id}-diff", None, "plain", "What the step changed", [], [part], ""])
+                card = diff_card(diff)
+                parts = [self._part(part) for part in card.parts]
+                group.cards.append([f"{group.id}-diff", None, card.tone.value, card.title, [*card.facts], parts, ""])
         table, cuts = self._texts.table()
         groups: list[JsonValue] = [{**_head(group), "cards": group.cards} for group in self.groups]
         return {"groups": groups, "texts": [*table], "cuts": [*cuts]}

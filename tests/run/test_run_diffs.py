@@ -1,0 +1,212 @@
+"""The page of a real run shows what each step changed: from the run's own snapshots, also of a run that was resumed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stepflow.cli import main
+from stepflow.domain.attempt_event import IterationStarted
+from stepflow.domain.event import Entry, SnapshotTaken
+from stepflow.domain.words import StepKind
+from stepflow.journal import SnapshotStore
+from stepflow.report import StepDiff
+from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT
+from stepflow.run.diffs import Stretches, diffs_of
+from tests.run.place import SECRET
+from tests.run.stopped_run import Run
+from tests.runs.played_run import RUNS, play_case
+
+CASE = RUNS / "dirty-tree-then-clean"
+GREETED = """diff --git a/hello.txt b/hello.txt
+--- a/hello.txt
++++ b/hello.txt
+@@ -1 +1 @@
+-hello
++hello, world"""
+
+
+def shown(page: Path) -> dict[str, dict[str, str]]:
+    """What the page has of each part of the run: the texts of files' diffs by their labels, and the facts."""
+    found = re.search(
+        r'<script type="application/json" id="timeline-data">(.*?)</script>', page.read_text("utf-8"), re.S
+    )
+    assert found
+    data = json.loads(found[1])
+    cards = [(group["id"], card) for group in data["groups"] for card in group["cards"] if card[0].endswith("-diff")]
+    return {
+        name: {"facts": " · ".join(card[4]), **{label: data["texts"][text] for label, text, _, _ in card[5]}}
+        for name, card in cards
+    }
+
+
+def working(place: Path, *scripts: str) -> Run:
+    """A run in which the work step runs these scripts, one iteration each, by which it hands off at the end."""
+    run = Run.of(place)
+
+    def rewrite(data: dict) -> None:
+        turns = data["turns"]
+        data.pop("expect")
+        data["turns"] = turns[:1]
+        for number, script in enumerate(scripts, 1):
+            action = "repeat" if number < len(scripts) else "handoff"
+            answer = {**turns[2]["output"], "next_action": {"action": action, "reason": "It is written."}}
+            data["turns"] += [
+                {"expect_step": "continuation.issue", "tools": [{"bash": {"command": script}}]},
+                {"output": answer},
+            ]
+        data["turns"] += [turns[-1]]
+
+    run.rewrite_scenario(rewrite)
+    return run
+
+
+def test_the_page_shows_what_each_step_changed_committed_or_not(tmp_path: Path) -> None:
+    played = play_case(CASE, tmp_path)
+    found = shown(played.folder / "report.html")
+    assert list(found) == ["i2"], "the step that only committed changed no file"
+    assert found["i2"]["facts"] == "2 files · +2 −1"
+    assert found["i2"]["hello.txt (+1 −1)"] == GREETED
+    assert found["i2"]["notes/today.txt (+1 −0)"].endswith(
+        "new file\n--- /dev/null\n+++ b/notes/today.txt\n@@ -0,0 +1 @@\n+greet"
+    )
+
+
+CHANGES = (
+    r"printf 'one\r\ntwo\r\n' > crlf.txt; printf 'caf\351\n' > latin.txt; printf 'a\0b' > data.bin"
+    "; seq 9000 > long.txt",
+    r"printf 'one\r\nthree\r\n' > crlf.txt; printf 'caf\303\251\n' > latin.txt; printf 'a\0bc' > data.bin; git add -A"
+    "; git commit -qm Work; rm hello.txt; chmod +x latin.txt; seq 90000 > long.txt",
+    "head -c 300000 /dev/zero | tr '\\0' x > long.txt",
+)
+
+
+@pytest.mark.whole
+def test_every_sort_of_change_is_told_as_it_is(tmp_path: Path) -> None:
+    run = working(tmp_path, *CHANGES)
+    run.play()
+    found = shown(run.folder / "report.html")
+    assert list(found) == ["i2", "i3", "i4"]
+    assert found["i2"]["data.bin"].endswith("new file\nbinary file added (3 bytes)")
+    assert found["i2"]["latin.txt (+1 −0)"].endswith("+caf\\xe9")
+    assert re.search(r"\n… \d,\d\d\d more lines of this difference left out$", found["i2"]["long.txt (+9,000 −0)"])
+    third = found["i3"]
+    assert third["crlf.txt (+1 −1)"].split("\n")[1:] == [
+        "line endings CRLF",
+        "--- a/crlf.txt",
+        "+++ b/crlf.txt",
+        "@@ -1,2 +1,2 @@",
+        " one",
+        "-two",
+        "+three",
+    ]
+    assert third["data.bin"].endswith("binary file changed (3 → 4 bytes)")
+    assert third["hello.txt (+0 −1)"].endswith("deleted file\n--- a/hello.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-hello")
+    assert third["latin.txt (+1 −1)"].split("\n")[1:3] == ["old mode 100644", "new mode 100755"]
+    assert third["latin.txt (+1 −1)"].endswith("-caf\\xe9\n+café")
+    assert "not shown: too large to be shown" in third["long.txt"]
+    assert found["i4"]["long.txt"].endswith("changed (528,894 → 300,000 bytes), not shown: too large to be shown")
+
+
+@pytest.mark.whole
+def test_a_secret_is_masked_and_a_step_without_a_snapshot_says_so(tmp_path: Path) -> None:
+    hidden = base64.b64encode(SECRET.encode()).decode()
+    run = working(tmp_path, f"echo {hidden} > a.txt", f"echo {SECRET} > b.txt", "echo clean > b.txt; echo more > c.txt")
+    run.play(github_token=SECRET)
+    page = (run.folder / "report.html").read_text("utf-8")
+    assert SECRET not in page
+    assert hidden not in page
+    found = shown(run.folder / "report.html")
+    assert found["i2"]["a.txt (+1 −0)"].endswith("+***")
+    assert found["i3"] == {"facts": "a snapshot failed here: what is missing is told of the step after it"}
+    assert {"b.txt (+1 −0)", "c.txt (+1 −0)"} <= found["i4"].keys()
+
+
+@pytest.mark.whole
+def test_a_run_that_was_resumed_shows_what_the_whole_one_does(tmp_path: Path) -> None:
+    whole, stopped = Run.of(tmp_path / "whole"), Run.of(tmp_path / "stopped")
+    whole.play()
+    asked_again = [event["seq"] for event in whole.events() if event["event"] == "model_turn"][2]
+    assert stopped.play(stop_after=asked_again) is None
+    page = tmp_path / "page.html"
+    assert main(["show", str(stopped.folder), "--html", str(page)]) == 0
+    assert shown(page) == shown(whole.folder / "report.html")
+    stopped.play()
+    assert "run_resumed" in stopped.kinds()
+    assert shown(stopped.folder / "report.html") == shown(whole.folder / "report.html")
+
+
+@pytest.mark.whole
+def test_what_an_interrupted_call_did_is_no_change_of_the_step(tmp_path: Path) -> None:
+    run = Run.of(tmp_path)
+    assert run.play(stop_after=19) is None
+    assert run.kinds()[-1] == "tool_started"
+    (run.root / "notes").mkdir()
+    (run.root / "notes/today.txt").write_text("half of it")
+    run.play()
+    found = shown(run.folder / "report.html")
+    assert found["i2"] == {"facts": "1 file · +1 −1", "hello.txt (+1 −1)": GREETED}
+
+
+@pytest.mark.whole
+def test_show_makes_the_same_diffs_from_the_folder_and_a_damaged_one_has_none(tmp_path: Path) -> None:
+    played = play_case(CASE, tmp_path)
+    page = tmp_path / "page.html"
+    assert main(["show", str(played.folder), "--html", str(page)]) == 0
+    assert shown(page) == shown(played.folder / "report.html")
+    for blobs in (played.folder / "snapshots").glob("*.blobs"):
+        blobs.write_bytes(blobs.read_bytes()[::-1])
+    assert main(["show", str(played.folder), "--html", str(page)]) == 0
+    assert shown(page) == {}
+    assert "The steps are shown without what they changed. The snapshot" in page.read_text("utf-8")
+    shutil.rmtree(played.folder / "snapshots")
+    assert main(["show", str(played.folder), "--html", str(page)]) == 0
+    assert "cannot be read: No such file or directory" in page.read_text("utf-8")
+
+
+@pytest.mark.whole
+def test_a_page_has_the_diffs_of_the_first_and_the_last_steps_when_there_is_no_room_for_all(tmp_path: Path) -> None:
+    store, numbers = SnapshotStore(tmp_path / "snapshots"), range(1, 401)
+    entries = [taken(store, 0), *(one for number in numbers for one in (began(number), taken(store, number)))]
+    stretches = Stretches()
+    assert list(stretches.watch(entries)) == entries
+    diffs = diffs_of(stretches, tmp_path, str)
+    whole = [number for number, step in diffs.steps.items() if step.files]
+    assert list(diffs.steps.keys() - set(whole)), "some had no room"
+    assert {1, 2, 3, 398, 399, 400} <= set(whole)
+    assert diffs.steps.keys() == set(numbers)
+    assert 200 not in whole
+    assert diffs.steps[200] == StepDiff(notes=("the difference is left out: with it the page would grow too large",))
+    assert diffs.note == f"What {400 - len(whole)} of 400 steps changed is left out: the page would grow too large."
+    size = sum(len(file.text) for step in diffs.steps.values() for file in step.files)
+    assert PAGE_LIMIT < size < PAGE_LIMIT + STEP_LIMIT
+
+
+def began(number: int) -> Entry:
+    event = IterationStarted(iteration=number, step_id="s", kind=StepKind.WORK, model="m")
+    return Entry(seq=2 * number, time=0.0, event=event)
+
+
+def taken(store: SnapshotStore, number: int) -> Entry:
+    """A snapshot with another long file than the one before."""
+    data = f"{number}\n".encode() * 5000
+    manifest = {
+        "base": "",
+        "modes": [0o644, 0o755, 0o755],
+        "whole": not store.last,
+        "set": {"a": ["file", 0o644, hashlib.sha256(data).hexdigest(), len(data)]},
+        "drop": [],
+        "packs": [],
+        **({"origins": {}} if store.last else {}),
+    }
+    with store.incoming() as coming:
+        coming.begin_blob(len(data))
+        coming.feed(data)
+        name = store.store(coming, json.dumps(manifest).encode()).name
+    return Entry(seq=2 * number + 1, time=0.0, event=SnapshotTaken(name=name, head="", files=1, bytes=1, seconds=0.0))
