@@ -22,9 +22,9 @@ STEP_LIMIT = 40_000
 MOST_FILES = 50
 #: Of all diffs of a page: characters; bytes of the files that are compared; pairs of lines that are.
 PAGE_LIMIT = 3_000_000
-BYTES_LIMIT = 32 * 1024 * 1024
+BYTES_LIMIT = 64 * 1024 * 1024
 PAIRS_LIMIT = 20_000_000
-TOO_MUCH = "the difference is left out: with it the page would grow too large"
+TOO_MUCH = "left out to keep this page small"
 
 
 @dataclass(kw_only=True)

@@ -115,11 +115,7 @@ def _shown(steps: list[_Step], history: SnapshotHistory, redact: Callable[[str],
             left_out += bool(step.paths)
         notes = (*diff.notes, *step.notes)
         shown[step.iteration] = StepDiff(files=diff.files, notes=notes)
-    note = (
-        f"What {left_out:,} of {len(steps):,} steps changed is left out: the page would grow too large."
-        if left_out
-        else ""
-    )
+    note = f"What {left_out:,} of {len(steps):,} steps changed is {TOO_MUCH}." if left_out else ""
     return Diffs(steps={number: diff for number, diff in shown.items() if diff.files or diff.notes}, note=note)
 
 

@@ -64,9 +64,9 @@ DIFFS = Diffs(
             ),
             notes=("… 3 more files left out",),
         ),
-        4: StepDiff(notes=("the difference is left out: with it the page would grow too large",)),
+        4: StepDiff(notes=("left out to keep this page small",)),
     },
-    note="What 1 of 2 steps changed is left out: the page would grow too large.",
+    note="What 1 of 2 steps changed is left out to keep this page small.",
 )
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>"
 IN_VIEW = """(id) => {

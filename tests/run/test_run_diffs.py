@@ -182,8 +182,8 @@ def test_a_page_has_the_diffs_of_the_first_and_the_last_steps_when_there_is_no_r
     assert {1, 2, 3, 398, 399, 400} <= set(whole)
     assert diffs.steps.keys() == set(numbers)
     assert 200 not in whole
-    assert diffs.steps[200] == StepDiff(notes=("the difference is left out: with it the page would grow too large",))
-    assert diffs.note == f"What {400 - len(whole)} of 400 steps changed is left out: the page would grow too large."
+    assert diffs.steps[200] == StepDiff(notes=("left out to keep this page small",))
+    assert diffs.note == f"What {400 - len(whole)} of 400 steps changed is left out to keep this page small."
     size = sum(len(file.text) for step in diffs.steps.values() for file in step.files)
     assert PAGE_LIMIT < size < PAGE_LIMIT + STEP_LIMIT
 
