@@ -37,6 +37,7 @@ STYLES = {
     LineKind.WARNING: Style(color="yellow"),
     LineKind.PROGRESS: Style(dim=True),
     LineKind.FOLDED: Style(dim=True),
+    LineKind.ASIDE: Style(dim=True),
 }
 #: What the lines that follow a broken line stand below: its text, not its mark or its label.
 BEFORE_TEXT = re.compile(r" *(?:[│✓✗→] |\w+(?: \w+)* {2,})?")

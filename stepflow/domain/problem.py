@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import count
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -67,5 +69,5 @@ def count_problems(problems: Iterable[Problem]) -> str:
     """How many problems of each severity there are, in words."""
     counts = Counter(problem.severity for problem in problems)
     found = ((severity, counts[severity]) for severity in Severity if counts[severity])
-    told = [f"{number} {severity}{'s' if number > 1 else ''}" for severity, number in found]
+    told = [count(number, severity) for severity, number in found]
     return ", ".join(told) or "no problems"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepflow.domain.figures import usd
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
@@ -20,4 +22,4 @@ class Spent:
         return Spent(usd=self.usd + other.usd, at_least=self.at_least or other.at_least)
 
     def __str__(self) -> str:
-        return f"{'at least ' if self.at_least else ''}${self.usd:.4f}"
+        return f"{'at least ' if self.at_least else ''}{usd(self.usd)}"

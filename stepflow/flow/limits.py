@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.decision import Stop
+from stepflow.domain.figures import count, usd
 from stepflow.domain.words import Outcome
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def _spent(state: RunState, limits: Limits, now: float) -> Stop | None:
     if limits.deadline is not None and now >= limits.deadline:
         return Stop(outcome=Outcome.TIMED_OUT, reason="the deadline passed (input timeout-minutes)")
     if limits.tokens is not None and state.usage.total >= limits.tokens:
-        used = f"{state.usage.total} of {limits.tokens} tokens are used (input budget-tokens)"
+        used = f"{state.usage.total:,} of {limits.tokens:,} tokens are used (input budget-tokens)"
         return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=used)
     if limits.usd is not None and state.cost_usd >= limits.usd:
         return Stop(outcome=Outcome.BUDGET_EXHAUSTED, reason=_dollars(state.cost_usd, limits.usd, limits.spent_before))
@@ -36,22 +37,22 @@ def _spent(state: RunState, limits: Limits, now: float) -> Stop | None:
 
 def _dollars(cost: float, limit: float, before: float | None) -> str:
     if before is None:
-        return f"{cost:.4f} of {limit:g} USD are spent (input budget-usd)"
-    whole = f"{before + cost:.4f} of {before + limit:g} USD are spent by all runs on this issue"
-    return f"{whole}, {cost:.4f} of it by this one (input budget-usd-per-issue)"
+        return f"{usd(cost)} of {usd(limit)} are spent (input budget-usd)"
+    whole = f"{usd(before + cost)} of {usd(before + limit)} are spent by all runs on this issue"
+    return f"{whole}, {usd(cost)} of it by this one (input budget-usd-per-issue)"
 
 
 def _iterations_left(state: RunState, limits: Limits, next_step: str) -> Stop | None:
     if state.iteration >= limits.iterations:
-        return _reached(f"the limit of {limits.iterations} iterations is reached (max-iterations)")
+        return _reached(f"the limit of {count(limits.iterations, 'iteration')} is reached (max-iterations)")
     if limits.visits is not None and state.visits.get(next_step, 0) >= limits.visits:
-        return _reached(f'step "{next_step}" has run {limits.visits} times (input max-visits-per-step)')
+        return _reached(f'step "{next_step}" has run {count(limits.visits, "time")} (input max-visits-per-step)')
     return None
 
 
 def _turns_left(state: RunState, limits: Limits) -> Stop | None:
     if limits.turns is not None and state.turns >= limits.turns:
-        return _reached(f'step "{state.step_id}" took {limits.turns} model turns (input max-turns-per-step)')
+        return _reached(f'step "{state.step_id}" took {count(limits.turns, "model turn")} (input max-turns-per-step)')
     return None
 
 

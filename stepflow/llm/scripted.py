@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, text_block
+from stepflow.domain.figures import count
 from stepflow.domain.json import compact
 from stepflow.llm.statuses import hint_for, is_overflow, is_transient_status
 
@@ -71,8 +72,9 @@ def played_out(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
 
 
 def _ended(request: ModelRequest, place: str, number: int) -> ModelFault:
+    played = f"iteration {request.iteration}, {count(number, 'turn')} played"
     return ModelFault(
-        reason=f"the scenario ended at step {request.step_id!r} (iteration {request.iteration}, {number} turns played)",
+        reason=f"the scenario ended at step {request.step_id!r} ({played})",
         hint=f"Add a turn to the end of `{place}` in the scenario." if number else f"Add turns for {place!r} to it.",
     )
 

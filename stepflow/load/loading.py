@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
+from stepflow.domain.figures import count
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
@@ -100,7 +101,7 @@ def _options(violations: bool, custom: bool, templates: Traversable | None) -> L
 
 def _summary(problems: tuple[Problem, ...]) -> str:
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
-    return f"the agent definition has {errors} error{'' if errors == 1 else 's'}."
+    return f"the agent definition has {count(errors, 'error')}."
 
 
 def _load(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import count
+
 if TYPE_CHECKING:
     from stepflow.domain.decision import FormatError
 
@@ -20,7 +22,7 @@ def correction_message(errors: tuple[FormatError, ...]) -> str:
     """What is wrong, sorted by path, and the request to send the whole object again."""
     lines = [_line(error) for error in sorted(errors, key=lambda error: (error.path, error.message))]
     left_out = len(lines) - MOST_ERRORS
-    more = [f"… and {left_out} more error{'s' if left_out > 1 else ''}."] if left_out > 0 else []
+    more = [f"… and {count(left_out, 'more error')}."] if left_out > 0 else []
     return "\n".join(
         (
             "Your answer does not fit the answer schema:",

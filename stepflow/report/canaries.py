@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import count
 from stepflow.domain.words import CanaryState
-from stepflow.report.plain import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import usd
 from stepflow.domain.words import Outcome, StepKind
-from stepflow.report.plain import usd
 from stepflow.report.ways import Way, reachable_steps, ways_of
 
 if TYPE_CHECKING:

@@ -31,11 +31,12 @@ from stepflow.domain.event import (
     TextRemoved,
     ValidatorRan,
 )
+from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.removal import count_kinds
 from stepflow.domain.words import FailureAction
 from stepflow.report.canaries import canaries_told, reached_places
-from stepflow.report.plain import clean, count, cut, defuse
+from stepflow.report.plain import clean, cut, defuse
 
 if TYPE_CHECKING:
     from stepflow.domain.event import Entry, Event

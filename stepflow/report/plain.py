@@ -38,18 +38,18 @@ def first_line(text: str, limit: int = 160) -> str:
     return cut(" ".join(lines[0].split()) + (f" {ELLIPSIS}" if len(lines) > 1 else ""), limit)
 
 
-def first_lines(text: str, count: int, limit: int = 200) -> tuple[str, ...]:
+def first_lines(text: str, most: int, limit: int = 200) -> tuple[str, ...]:
     """The first lines that are not blank, each cut; a last `…` stands for what was left out."""
-    lines = [line.rstrip() for line in clean(text[: count * limit * 4]).split("\n") if line.strip()]
-    left_out = (ELLIPSIS,) if len(lines) > count or len(text) > count * limit * 4 else ()
-    return (*(cut(line, limit) for line in lines[:count]), *left_out)
+    lines = [line.rstrip() for line in clean(text[: most * limit * 4]).split("\n") if line.strip()]
+    left_out = (ELLIPSIS,) if len(lines) > most or len(text) > most * limit * 4 else ()
+    return (*(cut(line, limit) for line in lines[:most]), *left_out)
 
 
-def last_lines(text: str, count: int, limit: int = 200) -> tuple[str, ...]:
+def last_lines(text: str, most: int, limit: int = 200) -> tuple[str, ...]:
     """The last lines that are not blank, each cut; a first `…` stands for what was left out."""
-    lines = [line.rstrip() for line in clean(text[-count * limit * 4 :]).split("\n") if line.strip()]
-    left_out = (ELLIPSIS,) if len(lines) > count or len(text) > count * limit * 4 else ()
-    return (*left_out, *(cut(line, limit) for line in lines[-count:]))
+    lines = [line.rstrip() for line in clean(text[-most * limit * 4 :]).split("\n") if line.strip()]
+    left_out = (ELLIPSIS,) if len(lines) > most or len(text) > most * limit * 4 else ()
+    return (*left_out, *(cut(line, limit) for line in lines[-most:]))
 
 
 def cut(text: str, limit: int) -> str:
@@ -73,18 +73,6 @@ def seconds_text(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
-
-
-def usd(amount: float | None) -> str:
-    """`$1.24`; small amounts with four digits, `unknown` where a price is."""
-    if amount is None:
-        return "unknown"
-    return f"${amount:.2f}" if amount == 0 or amount >= 1 else f"${amount:.4f}"
-
-
-def count(number: int, noun: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _head(text: str, limit: int) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import count
 from stepflow.domain.preflight import CheckState
 from stepflow.report.markdown import plain, table
-from stepflow.report.plain import count, defuse, one_line
+from stepflow.report.plain import defuse, one_line
 from stepflow.report.story_line import LineKind
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import count
 from stepflow.report.annotations import annotation
 from stepflow.report.columns import aligned
 from stepflow.report.ending import told_reason
 from stepflow.report.markdown import code, details, fence, html_text, plain, table
-from stepflow.report.plain import count, defuse, one_line, seconds_text
+from stepflow.report.plain import defuse, one_line, seconds_text
 from stepflow.report.story_line import LineKind
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import count
 from stepflow.domain.removal import RemovalKind, count_kinds
 from stepflow.report.markdown import details, fence, plain, reveal
-from stepflow.report.plain import count
 
 if TYPE_CHECKING:
     from stepflow.domain.removal import RemovedPiece

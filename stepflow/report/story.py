@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted, Routed
 from stepflow.domain.event import CompletionJudged, FlowEnded, RunFinished, RunResumed, RunStarted
+from stepflow.domain.figures import usd
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, advance, fold
-from stepflow.report.plain import one_line, usd
+from stepflow.report.plain import one_line
 from stepflow.report.story_ends import end_lines
 from stepflow.report.story_full import full_lines
 from stepflow.report.story_line import LineKind, StoryLine, line

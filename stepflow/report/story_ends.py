@@ -24,18 +24,25 @@ from stepflow.domain.event import (
     ValidatorRan,
     WorkCollected,
 )
+from stepflow.domain.figures import count
 from stepflow.domain.removal import count_kinds
 from stepflow.report.canaries import canaries_told, reached_places
 from stepflow.report.ending import told_reason
 from stepflow.report.log import resumed_words
-from stepflow.report.plain import count, first_lines, last_lines, one_line, seconds_text
+from stepflow.report.plain import first_lines, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from stepflow.domain.event import Event
 
+#: What a watcher of a run that is closed in wants to know of the sandbox.
+TELLING_LAYERS = ("network", "credentials")
 TAIL_SHOWN = 6
 RETRY_SHOWN = 12
+#: Beginnings of log entries that an event of their own tells better, with its reason, prompt or detail.
+TOLD_ALREADY = ("[Format] retry ", "[Boundary] planned")
 #: What a log entry may bring along that most readers need not see: the output of a set-up, the trace of a bug.
 FOLDED_DATA = ("output", "traceback")
 FOLDED_SHOWN = 400
@@ -78,11 +85,18 @@ def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911, PLR0912 
 def _start(event: RunStarted) -> tuple[StoryLine, ...]:
     issue = f"#{event.issue}" if event.issue is not None else ""
     place = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
-    sandbox = (
-        line(LineKind.DETAIL, f"sandbox, {one_line(layer)}: {one_line(state, 200)}")
-        for layer, state in event.isolation.items()
-    )
-    return (line(LineKind.RUN, f"Agent {one_line(event.agent)}{place}, run {one_line(event.run_id)}"), *sandbox)
+    begins = line(LineKind.RUN, f"Agent {one_line(event.agent)}{place}, run {one_line(event.run_id)}")
+    return (begins, *_sandbox(event.isolation))
+
+
+def _sandbox(isolation: Mapping[str, str]) -> Iterator[StoryLine]:
+    """One line, with the layers aside. A layer that does not hold is told by a warning of its own."""
+    if isolation:
+        telling = (f"{layer} {isolation[layer].partition(':')[0]}" for layer in TELLING_LAYERS if layer in isolation)
+        told = ", ".join((count(len(isolation), "layer"), *telling))
+        yield line(LineKind.FOLD, f"sandbox: {one_line(told, 200)}")
+        for layer, state in isolation.items():
+            yield line(LineKind.ASIDE, f"{one_line(layer)}: {one_line(state, 200)}")
 
 
 def _tried(event: CanariesTried) -> StoryLine:
@@ -146,6 +160,8 @@ def _told(event: FailureReported) -> StoryLine:
 
 
 def _note(event: Noted) -> tuple[StoryLine, ...]:
+    if event.message.startswith(TOLD_ALREADY):
+        return ()
     kinds = {"warning": LineKind.WARNING, "error": LineKind.BAD, "info": LineKind.DETAIL}
     kind = kinds.get(event.level)
     if kind is None:

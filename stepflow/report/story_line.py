@@ -15,8 +15,8 @@ WIDTH = 400
 
 
 class LineKind(StrEnum):
-    """What a line is, for whoever colours or folds it. A `FOLD` is the title of the `FOLDED` lines after it, which
-    belong to the same entry."""
+    """What a line is, for whoever colours or folds it. A `FOLD` is the title of the `FOLDED` or `ASIDE` lines after it,
+    which belong to the same entry; those aside are for whoever looks closer."""
 
     RUN = "run"
     STEP = "step"
@@ -30,6 +30,7 @@ class LineKind(StrEnum):
     PROGRESS = "progress"
     FOLD = "fold"
     FOLDED = "folded"
+    ASIDE = "aside"
 
 
 @dataclass(frozen=True, kw_only=True)

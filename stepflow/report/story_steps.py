@@ -20,8 +20,9 @@ from stepflow.domain.attempt_event import (
     ToolCalled,
     UserSpoke,
 )
+from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
-from stepflow.report.plain import count, first_line, last_lines, one_line, seconds_text
+from stepflow.report.plain import first_line, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
 
 if TYPE_CHECKING:

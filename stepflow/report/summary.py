@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
@@ -17,7 +18,7 @@ from stepflow.report.ending import told_reason
 from stepflow.report.graph import flow_graph, walked_path
 from stepflow.report.markdown import code, details, fence, html_text, link, plain
 from stepflow.report.mermaid import mermaid_graph
-from stepflow.report.plain import count, seconds_text, usd
+from stepflow.report.plain import seconds_text
 from stepflow.report.removed import removed_text
 from stepflow.report.tables import effect_table, guard_warnings, step_table, validator_table
 
@@ -84,7 +85,7 @@ def figures(report: RunReport) -> list[str]:
     """Iterations, tokens, money and time, as words."""
     return [
         count(report.iterations, "iteration"),
-        f"{report.usage.total:,} tokens",
+        count(report.usage.total, "token"),
         usd(report.cost_usd) if report.cost_usd is not None else "cost unknown",
         seconds_text(report.seconds),
     ]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.domain.effect import EffectStatus
+from stepflow.domain.figures import usd
 from stepflow.report.markdown import code, link, plain, table
-from stepflow.report.plain import usd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted, ModelTurned
 from stepflow.domain.event import RunFinished
-from stepflow.report.plain import count
+from stepflow.domain.figures import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Kinds that stand at the left edge: they are not inside a step.
 OUTSIDE = (LineKind.RUN, LineKind.STEP, LineKind.STEP_END)
+#: Kinds that lie inside a fold.
+INSIDE = (LineKind.FOLDED, LineKind.ASIDE)
 
 
 class ActionLog:
@@ -33,7 +35,7 @@ class ActionLog:
         told = self.story.tell(entry)
         lines = tuple(text for each in told for text in self._lines(each))
         # A fold ends with its entry. Groups do not nest: one inside a step ends the step's own.
-        return (*lines, *self.close()) if told and told[-1].kind is LineKind.FOLDED else lines
+        return (*lines, *self.close()) if told and told[-1].kind in INSIDE else lines
 
     def close(self) -> tuple[str, ...]:
         """Closes a group that a crash left open."""
@@ -71,13 +73,15 @@ class TerminalLog:
     ) -> None:
         self.story = Story(limits, debug=debug)
         self._style = style or _plain
+        # A terminal folds nothing: what is aside there is left out.
+        self._left_out = (LineKind.STEP_END,) if debug else (LineKind.STEP_END, LineKind.ASIDE)
 
     def render(self, entry: Entry) -> tuple[str, ...]:
         """The lines of one entry."""
         return tuple(
             self._style(told.kind, told.text if told.kind in OUTSIDE else f"  {told.text}")
             for told in self.story.tell(entry)
-            if told.kind is not LineKind.STEP_END
+            if told.kind not in self._left_out
         )
 
     def now(self, time: float) -> tuple[tuple[LineKind, str], ...]:

@@ -16,6 +16,7 @@ from stepflow.boundary import CommitsInfo, Patience, apply_effects, plan_effects
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
+from stepflow.domain.figures import count
 from stepflow.domain.words import Outcome
 from stepflow.report import removed_part
 from stepflow.run.clock import InterruptibleClock
@@ -126,7 +127,7 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
     )
     for effect in plan.effects:
         finish.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
-    _note(finish, "info", f"planned {len(plan.effects)} effects")
+    _note(finish, "info", f"planned {count(len(plan.effects), 'effect')}")
     for warning in plan.warnings:
         _note(finish, "warning", warning)
     return plan

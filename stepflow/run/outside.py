@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from stepflow.domain.effect import EffectStatus, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, Noted
+from stepflow.domain.figures import count
 from stepflow.domain.words import Outcome
 from stepflow.run.ending import Ending
 
@@ -43,7 +44,7 @@ def finish_outside(
     effects = tuple(boundary.plan(agent, facts, result)) if boundary else ()
     for effect in effects:
         journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
-    _note(journal, "info", f"planned {len(effects)} effects")
+    _note(journal, "info", f"planned {count(len(effects), 'effect')}")
     for receipt in boundary.apply(effects) if boundary else ():
         journal.append(_applied(receipt))
         if receipt.status is EffectStatus.FAILED:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.domain.event import ValidatorRan
+from stepflow.domain.figures import count
 from stepflow.domain.rehearsal import Rehearsed
 from stepflow.errors import DefinitionError, InputError
 from stepflow.llm import Expect, ScriptedModel, load_scenario, place_of
@@ -118,4 +119,4 @@ def _driven(prepared: Prepared, expect: Expect | None, clock: RehearsalClock, ca
 
 def _leftover(prepared: Prepared) -> tuple[str, ...]:
     left = prepared.model.leftover if isinstance(prepared.model, ScriptedModel) else 0
-    return (f"{left} turn{'' if left == 1 else 's'} of the scenario were not played",) if left else ()
+    return (f"{count(left, 'turn')} of the scenario {'was' if left == 1 else 'were'} not played",) if left else ()

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from stepflow.boundary import check_actor
+from stepflow.domain.figures import usd
 from stepflow.domain.words import Outcome
 from stepflow.llm import AnthropicModel, UnlistedModel, is_priced, resolve_model
 from stepflow.run.checks import check_budget
@@ -82,7 +83,7 @@ def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]
         tokens = f"budget-tokens ({request.inputs.budget_tokens:,}) holds instead of budget-usd"
         yield warning("price", f"of {', '.join(unpriced)} unknown; {tokens}")
     else:
-        yield ok("price", f"known; budget-usd is {request.inputs.budget_usd:g}")
+        yield ok("price", f"known; budget-usd is {usd(request.inputs.budget_usd)}")
 
 
 def _unasked(request: RunRequest) -> Iterator[Check]:

@@ -53,7 +53,7 @@ def test_without_a_read_token_the_sum_is_told_and_nothing_is_asked_before_the_cl
     assert (done.outputs["outcome"], set(world.requests_before_turn)) == ("completed", {0}), done.log
     cost = float(done.outputs["cost-usd"])
     assert marker(world).cost.usd == pytest.approx(19.99 + cost, abs=1e-5)
-    told = f"all runs on this issue: ${19.99 + cost:.4f} of $20"
+    told = f"all runs on this issue: ${19.99 + cost:.2f} of $20.00"
     assert f"[Budget] {told}. No other run may begin on it" in done.log
     assert told in done.summary
     assert issue_cost(done) == told
@@ -71,7 +71,7 @@ def test_a_run_gets_what_the_earlier_ones_left(reading: World) -> None:
     assert (done.outputs["outcome"], done.exit_code) == ("budget_exhausted", 1), done.log
     assert 1 <= len(reading.model.bodies) < 5
     cost = float(done.outputs["cost-usd"])
-    reason = f"{19.992 + cost:.4f} of 20 USD are spent by all runs on this issue, {cost:.4f} of it by this one"
+    reason = f"${19.992 + cost:.2f} of $20.00 are spent by all runs on this issue, ${cost:.4f} of it by this one"
     assert reason in done.outputs["reason"]
     assert "input budget-usd-per-issue" in done.outputs["reason"]
     (comment,) = reading.comments()
@@ -85,7 +85,7 @@ def test_when_nothing_is_left_nothing_is_spent(reading: World, spent: float) -> 
     done = reading.run(solve(), budget_usd_per_issue="20")
     assert (done.outputs["outcome"], done.exit_code) == ("budget_exhausted", 1), done.log
     assert (reading.model.bodies, done.outputs["cost-usd"]) == ([], "0.000000")
-    assert f"{spent:.4f} of 20 USD are spent by all runs on this issue" in done.outputs["reason"]
+    assert f"${spent:.2f} of $20.00 are spent by all runs on this issue" in done.outputs["reason"]
     assert marker(reading).cost == Spent(usd=spent)
 
 

@@ -63,7 +63,7 @@ def test_the_model_is_looked_up_without_a_token_spent(checkout: Path, capsys, mo
         assert preflight("--issue", "7", "--anthropic-base-url", api.url, "--model", "haiku") == 0
     found = rows(capsys)
     assert found["model"] == ("ok", f"claude-haiku-5-5 answers at {api.url}")
-    assert found["price"] == ("ok", "known; budget-usd is 5")
+    assert found["price"] == ("ok", "known; budget-usd is $5.00")
     assert [(request.method, request.path) for request in api.requests] == [("GET", "/v1/models/claude-haiku-5-5")]
 
 

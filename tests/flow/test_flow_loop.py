@@ -451,7 +451,7 @@ def test_other_failures_of_the_model_end_the_run_at_once(reply, words) -> None:
         (Limits(iterations=3), Outcome.LIMIT_REACHED, 3, "3 iterations"),
         (Limits(iterations=9, visits=2), Outcome.LIMIT_REACHED, 2, 'step "initial.issue" has run 2 times'),
         (Limits(iterations=9, tokens=220), Outcome.BUDGET_EXHAUSTED, 2, "220 of 220 tokens"),
-        (Limits(iterations=9, usd=0.03), Outcome.BUDGET_EXHAUSTED, 3, "0.0300 of 0.03 USD"),
+        (Limits(iterations=9, usd=0.03), Outcome.BUDGET_EXHAUSTED, 3, "$0.0300 of $0.0300 are spent"),
     ],
 )
 def test_a_limit_is_exact_and_asked_before_a_turn_is_spent(limits, outcome, turns, words) -> None:

@@ -41,6 +41,7 @@ from stepflow.domain.event import (
     ValidatorRan,
     WorkCollected,
 )
+from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Limits
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
@@ -57,7 +58,7 @@ from stepflow.report import (
     outcome_annotation,
     problem_annotations,
 )
-from stepflow.report.plain import clean, count, cut, defuse, first_line, last_lines, one_line, seconds_text, usd
+from stepflow.report.plain import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
 
 GOLDEN = Path(__file__).parent / "golden"
 LIMITS = Limits(iterations=10, usd=5.0, deadline=BEGAN + 3000)
@@ -105,9 +106,34 @@ def test_the_text_log_of_a_plausible_run_is_the_golden_one():
     assert "\n".join(lines) + "\n" == (GOLDEN / "log.txt").read_text()
 
 
-def test_each_step_attempt_is_one_group_and_all_groups_close():
+def test_the_sandbox_and_each_step_attempt_are_one_group_and_all_groups_close():
     commands = obeyed("\n".join(action_log(ENTRIES)))
-    assert commands == ["group", "endgroup"] * 5
+    assert commands == ["group", "endgroup"] * 6
+
+
+def test_the_sandbox_is_one_line_whose_layers_a_terminal_shows_with_debug_only():
+    held = {"uid": "1000", "network": "closed: no sockets", "credentials": "none found"}
+    (started,) = entries_of([(0, replace(STARTED, isolation=held))])
+    told = ("  sandbox: 3 layers, network closed, credentials none found",)
+    assert TerminalLog().render(started)[1:] == told
+    aside = ("  uid: 1000", "  network: closed: no sockets", "  credentials: none found")
+    assert TerminalLog(debug=True).render(started)[1:] == (*told, *aside)
+
+
+def test_a_layer_that_does_not_hold_is_a_warning_for_everybody():
+    (entry,) = entries_of([(0, Noted(level="warning", message="[Isolation] landlock: not to be had here"))])
+    assert TerminalLog(style=lambda kind, text: f"{kind}:{text}").render(entry) == (
+        "warning:  [Isolation] landlock: not to be had here",
+    )
+
+
+def test_what_an_event_tells_is_not_told_again_by_its_entry_of_the_log():
+    asked = UserSpoke(text="Your answer does not fit", format_retry=True, errors=["no JSON object"])
+    again = Noted(level="warning", message='[Format] retry 1/2 on step "initial.issue"')
+    planned = Noted(level="info", message="[Boundary] planned 4 effects")
+    log = TerminalLog()
+    lines = [line for entry in entries_of([(0, again), (0, asked), (0, planned)]) for line in log.render(entry)]
+    assert lines == ["  format retry: no JSON object"]
 
 
 def test_a_group_that_a_crash_left_open_can_be_closed():
@@ -121,7 +147,7 @@ def test_a_group_that_a_crash_left_open_can_be_closed():
 def test_the_terminals_style_gets_kind_and_text():
     log = TerminalLog(style=lambda kind, text: f"<{kind}>{text}")
     lines = [line for entry in ENTRIES for line in log.render(entry)]
-    assert lines[3] == "<step>Iteration 1 of 10 · initial.issue (work)"
+    assert lines[2] == "<step>Iteration 1 of 10 · initial.issue (work)"
     assert any(line.startswith(f"<{LineKind.BAD}>  ✗ git-clean") for line in lines)
 
 
@@ -400,7 +426,7 @@ def hostile_entries(text: str) -> tuple[Entry, ...]:
 def test_nothing_that_a_model_or_tool_says_is_obeyed(text):
     entries = hostile_entries(text)
     output = "\n".join(action_log(entries))
-    assert obeyed(output) == ["group", "endgroup"]
+    assert obeyed(output) == ["group", "endgroup"] * 2
     assert "\x1b" not in output
     assert max(map(len, output.split("\n"))) < 900
     terminal = TerminalLog()
@@ -499,7 +525,7 @@ def test_small_words():
 def test_a_run_may_start_twice_in_one_story():
     assert isinstance(STARTED, RunStarted)
     lines = action_log(entries_of([(0, STARTED), (0, STARTED)]))
-    assert lines[:3] == lines[3:]
+    assert lines[:5] == lines[5:]
 
 
 def test_what_was_not_committed_is_named():

@@ -26,12 +26,13 @@ from stepflow.domain.event import (
     ValidatorRan,
     WorkCollected,
 )
+from stepflow.domain.figures import count
 from stepflow.domain.removal import count_kinds
 from stepflow.report.canaries import canaries_told, reached_places
 from stepflow.report.ending import told_reason
 from stepflow.report.html.card import Card, Tone, json_part, text_part
 from stepflow.report.markdown import ADDRESS
-from stepflow.report.plain import count, one_line, seconds_text
+from stepflow.report.plain import one_line, seconds_text
 
 if TYPE_CHECKING:
     from stepflow.domain.event import Event
@@ -53,7 +54,7 @@ def run_card(event: Event) -> Card:  # noqa: PLR0911, PLR0912 - one return per e
             told = f"The run goes on in {one_line(event.step_id)}" if event.step_id else "The run goes on"
             return Card(title=told, tone=Tone.WARNING, facts=(f"after event {event.events:,}",))
         case SnapshotTaken():
-            figures = (f"{event.bytes:,} bytes", seconds_text(event.seconds))
+            figures = (count(event.bytes, "byte"), seconds_text(event.seconds))
             return Card(title=f"Snapshot of {count(event.files, 'changed file')}", facts=(event.name[:12], *figures))
         case CanariesTried():
             return _tried(event)

@@ -24,10 +24,11 @@ from stepflow.domain.attempt_event import (
     ToolCalled,
     UserSpoke,
 )
+from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject
 from stepflow.report.html.card import Card, Part, Tone, json_part, text_part
 from stepflow.report.html.put_in import put_in
-from stepflow.report.plain import count, first_line, one_line, seconds_text, usd
+from stepflow.report.plain import first_line, one_line, seconds_text
 from stepflow.report.visible import visible
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _compacted(event: ContextCompacted) -> Card:
 def _turn(event: ModelTurned) -> Card:
     called = [str(block.get("name", "")) for block in event.content if block.get("type") == "tool_use"]
     words = f"The model calls {', '.join(called)}" if called else "The model answers"
-    facts = [event.model, f"stopped: {event.stop_reason}", f"{event.usage.total:,} tokens", usd(event.cost_usd)]
+    facts = [event.model, f"stopped: {event.stop_reason}", count(event.usage.total, "token"), usd(event.cost_usd)]
     return Card(
         title=one_line(words),
         tone=Tone.MODEL,

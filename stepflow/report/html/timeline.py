@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted, ModelTurned, ToolCalled, ToolStarted
 from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, ValidatorRan
+from stepflow.domain.figures import usd
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.report.html.card import Card, Part
 from stepflow.report.html.diff_card import diff_card
@@ -19,7 +20,7 @@ from stepflow.report.html.put_in import templates_of
 from stepflow.report.html.run_cards import run_card, web_address
 from stepflow.report.html.step_cards import step_card, unanswered_part
 from stepflow.report.html.texts import Texts
-from stepflow.report.plain import one_line, usd
+from stepflow.report.plain import one_line
 from stepflow.report.visible import visible
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.report.plain import count, one_line
+from stepflow.domain.figures import count
+from stepflow.report.plain import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
