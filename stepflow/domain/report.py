@@ -72,7 +72,7 @@ class ValidatorRun:
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
     """Everything about one run (flow.md §11). `cost_usd` is None when a price is unknown; `seconds` is wall time;
-    `issue_cost` tells what all runs on the issue have cost, where that has a budget."""
+    `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered."""
 
     run_id: str
     outcome: Outcome
@@ -107,6 +107,7 @@ class RunReport:
     issue_cost: str = ""
     run_folder: str = ""
     host_run_folder: str = ""
+    provider: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ ADVICE: dict[Outcome, str] = {
     Outcome.COMPLETED: "Nothing is left to do but to read the result.",
     Outcome.VALIDATION_FAILED: (
         "Read the failing validator's output, run its command in the repository yourself, and mend the cause or the "
-        "command. Put the label on again to start anew, or raise `maxAttempts` of the validation entry."
+        "command. Then {again}, or raise `maxAttempts` of the validation entry first."
     ),
     Outcome.ROUTING_FAILED: (
         "Compare the last answer with the step's `allowedIntents`, `intentField` and `transitions` in "
@@ -29,32 +29,28 @@ ADVICE: dict[Outcome, str] = {
         "`stepflow validate` names the file and the place."
     ),
     Outcome.ABORTED: (
-        "The agent gave up on purpose; its reason is above. Add what it is missing to the issue, then put the label "
-        "on again."
+        "The agent gave up on purpose; its reason is above. Add what it is missing to the issue, then {again}."
     ),
     Outcome.LIMIT_REACHED: (
         "See in the step table where the run went round in circles. Split the issue or sharpen that step's prompt; "
-        "or raise `max-iterations`, `max-turns-per-step` or `max-visits-per-step`. Then put the label on again."
+        "or raise `max-iterations`, `max-turns-per-step` or `max-visits-per-step`. Then {again}."
     ),
     Outcome.BUDGET_EXHAUSTED: (
-        "Raise `budget-usd` or `budget-tokens`, choose a cheaper `model`, or split the issue. "
-        "Then put the label on again."
+        "Raise `budget-usd` or `budget-tokens`, choose a cheaper `model`, or split the issue. Then {again}."
     ),
     Outcome.TIMED_OUT: (
-        "Raise `timeout-minutes`, and the job's own `timeout-minutes` above it, or split the issue. "
-        "Then put the label on again."
+        "Raise `timeout-minutes`, and the job's own `timeout-minutes` above it, or split the issue. Then {again}."
     ),
     Outcome.CANCELLED: (
-        "The run was stopped from outside; the journal in its run folder tells how far it was. "
-        "Put the label on again to start anew."
+        "The run was stopped from outside; the journal in its run folder tells how far it was. To start anew, {again}."
     ),
     Outcome.MODEL_FAILED: (
-        "Check the API key, the model's name and the service's status. Put the label on again when the model answers."
+        "Check the API key, the model's name and the service's status. When the model answers, {again}."
     ),
     Outcome.BOUNDARY_FAILED: (
         "The work is done, writing it to GitHub was not: the effects above say what was written and what was not. "
         "Grant what is missing (the job's `permissions`, or 'Allow GitHub Actions to create and approve pull "
-        "requests'), then put the label on again: comment, branch and pull request are updated, not written twice."
+        "requests'), then {again}: comment, branch and pull request are updated, not written twice."
     ),
     Outcome.REFUSED: (
         "Nothing was written. The reason names the rule that stood against it: write access of whoever started the "
@@ -79,28 +75,43 @@ ADVICE_OF_CODE: dict[str, str] = {
     "SF328": "Remove `failFast: false`, or start this run with `allow-spec-violations` while you debug the agent.",
 }
 
-
+#: A run in the action is started again by its label; who started it at a terminal knows how.
+BY_LABEL = "put the label on again"
+ELSEWHERE = "start it again"
+#: The model was a scenario: there is no key, no service and nothing to wait for.
+SCRIPTED = "scripted"
+OF_SCENARIO = (
+    "The answers came from a scenario, not from a model: correct its turns where the reason says so, or the prompt or "
+    "transition that made the run ask for others. `stepflow show` on the run folder tells what led there."
+)
 #: How the reason of a run names a bug of ours; `internal_error` without it is a machine that cannot go on.
 BUG = "an error of stepflow itself"
 MACHINE = (
-    "Do what the reason says, then put the label on again to start anew; what was written down until then is in the "
+    "Do what the reason says, then {again} to start anew; what was written down until then is in the "
     "run folder's journal."
 )
 
 
 def advice(outcome: Outcome, code: str | None = None) -> str:
-    """What a person should do after this outcome; a code may know better."""
-    return ADVICE_OF_CODE.get(code or "", ADVICE[outcome])
+    """What a person should do after this outcome of a run in the action; a code may know better."""
+    return _advice(outcome, code, again=BY_LABEL)
 
 
 def next_step(report: RunReport) -> str:
     """The same for a whole report: a success depends on what was written."""
+    again = BY_LABEL if report.host_run_folder else ELSEWHERE
     if report.outcome is Outcome.INTERNAL_ERROR and BUG not in report.reason:
-        return MACHINE
+        return MACHINE.format(again=again)
+    if report.outcome is Outcome.MODEL_FAILED and report.provider == SCRIPTED:
+        return OF_SCENARIO
     if not report.success or not report.effects:
-        return advice(report.outcome, report.code)
+        return _advice(report.outcome, report.code, again=again)
     if all(effect.status is EffectStatus.PLANNED for effect in report.effects):
         return "This was a dry run: nothing was written. Run it with `boundary: github` to write the effects above."
     if any(effect.kind is EffectKind.OPEN_PULL_REQUEST for effect in report.effects):
         return "Review the pull request. If it is a draft, mark it ready when you are content; merging is yours."
     return "Review what was written to GitHub; the effects above lead there."
+
+
+def _advice(outcome: Outcome, code: str | None, *, again: str) -> str:
+    return ADVICE_OF_CODE.get(code or "", ADVICE[outcome]).format(again=again)

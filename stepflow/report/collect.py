@@ -117,6 +117,7 @@ def _begun(started: RunStarted | None, agent: AgentDefinition | None, known: Rep
         isolation=known.isolation or (started.isolation if started else {}),
         run_folder=known.run_folder,
         host_run_folder=known.host_run_folder,
+        provider=str(started.options.get("provider", "")) if started else "",
     )
 
 

@@ -147,6 +147,7 @@ class ReportDocument(_Part):
     issue_cost: str
     run_folder: str
     host_run_folder: str
+    provider: str
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), title="stepflow report")
 

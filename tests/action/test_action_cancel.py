@@ -70,7 +70,7 @@ def assert_cancelled(world: World, done: Invocation, number: signal.Signals = si
     assert done.outputs["reason"] == f"{where}: the run received {number.name}"
     assert "## ⏹️ fixer on issue #7: cancelled" in done.summary
     assert "**What to do next:** The run was stopped from outside" in done.summary
-    assert "Put the label on again to start anew." in done.summary
+    assert "To start anew, put the label on again." in done.summary
     assert [line.split(" ")[0] for line in done.annotations] == ["::error"]
     assert "Traceback" not in done.log
     last = world.events(done)[-1]

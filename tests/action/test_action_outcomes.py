@@ -51,7 +51,7 @@ def test_attempts_that_are_used_up_are_told_with_the_validators_output(world: Wo
     assert "its output is not empty" in comment
     assert "exit code 0" not in comment + done.log
     assert [tag for tag in ("<code", "<\u200b", "flowchart") if tag in comment] == []
-    assert "Put the label on again" in comment
+    assert "put the label on again" in comment
     assert (done.outputs["validated"], done.outputs["comment-url"]) == (
         "false",
         f"{world.git_server.url}/o/r/issues/7#issuecomment-9000",

@@ -177,6 +177,21 @@ def test_the_next_step_of_a_success_depends_on_what_was_written():
     assert next_step(replace(REPORT, success=False, outcome=Outcome.REFUSED)) == advice(Outcome.REFUSED)
 
 
+def test_a_scripted_model_that_failed_is_mended_in_its_scenario_and_not_by_a_key():
+    failed = replace(REPORT, success=False, outcome=Outcome.MODEL_FAILED, provider="scripted")
+    assert "scenario" in next_step(failed)
+    assert "API key" not in next_step(failed)
+    assert "API key" in next_step(replace(failed, provider="anthropic"))
+
+
+@pytest.mark.parametrize("outcome", [each for each in Outcome if "label" in advice(each)])
+def test_a_run_that_no_label_started_is_started_again_without_one(outcome):
+    ended = replace(REPORT, success=False, outcome=outcome, host_run_folder="")
+    assert "start it again" in next_step(ended)
+    assert "label" not in next_step(ended).replace("`label-prefix`", "")
+    assert "put the label on again" in next_step(replace(ended, host_run_folder="/home/runner/work/_temp/run"))
+
+
 def test_long_runs_keep_their_ends():
     history = tuple(replace(REPORT.history[0], iteration=n, step_id=f"s{n % 7}") for n in range(1, 1001))
     report = replace(REPORT, history=history, validators=REPORT.validators * 100)
