@@ -86,6 +86,16 @@ class CloseBy(StrEnum):
     MERGE = "merge"
 
 
+class Provider(StrEnum):
+    """Who answers as the model (action.md, input `provider`)."""
+
+    ANTHROPIC = "anthropic"
+    BEDROCK = "bedrock"
+    VERTEX = "vertex"
+    FOUNDRY = "foundry"
+    SCRIPTED = "scripted"
+
+
 class Isolation(StrEnum):
     """Whether a missing sandbox layer refuses the run or only warns (action.md, input `isolation`)."""
 

@@ -4,6 +4,7 @@ Takes: a `ModelRequest`. Gives: what implements the port `Model`: real, scripted
 May touch: the model API, by `AnthropicModel` alone. Importing this loads neither the SDK nor the price data.
 """
 
+from stepflow.llm.access import ModelAccess
 from stepflow.llm.address import ANTHROPIC_URL, check_base_url
 from stepflow.llm.anthropic_model import AnthropicModel
 from stepflow.llm.models import MODEL_ALIASES, UnlistedModel, resolve_model
@@ -19,6 +20,7 @@ __all__ = [
     "MODEL_ALIASES",
     "AnthropicModel",
     "Expect",
+    "ModelAccess",
     "RecordingModel",
     "Scenario",
     "ScenarioIssue",

@@ -27,6 +27,27 @@ def check_base_url(url: str) -> str:
     return url.strip().rstrip("/")
 
 
+def is_private(url: str) -> bool:
+    """Whether what is sent there cannot be read on the way."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and _is_closed(parts, parts.hostname or "")
+    except ValueError:
+        return False
+
+
+def vertex_url(region: str) -> str:
+    """Where the SDK looks for Vertex AI in this region; a test holds the two together."""
+    match region:
+        case "global":
+            host = "aiplatform.googleapis.com"
+        case "us" | "eu":
+            host = f"aiplatform.{region}.rep.googleapis.com"
+        case _:
+            host = f"{region}-aiplatform.googleapis.com"
+    return f"https://{host}/v1"
+
+
 def _problem(parts: SplitResult, host: str) -> str:
     if not host:
         return "it names no host"
@@ -34,9 +55,11 @@ def _problem(parts: SplitResult, host: str) -> str:
         return "it carries a user name or a password"
     if parts.query or parts.fragment:
         return "it carries a query or a fragment"
-    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)):
-        return ""
-    return "the model key would travel unencrypted"
+    return "" if _is_closed(parts, host) else "the model key would travel unencrypted"
+
+
+def _is_closed(parts: SplitResult, host: str) -> bool:
+    return parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
 
 
 def _is_loopback(host: str) -> bool:
@@ -50,5 +73,6 @@ def _refusal(url: str, problem: str) -> InputError:
     shown = url.rsplit("@", maxsplit=1)[-1]
     return InputError(
         f"The input `anthropic-base-url` ({shown!r}) cannot be used: {problem}.",
-        hint="Give an address that begins with https://, or with http:// on this machine, and leave out /v1.",
+        hint="Give an address that begins with https://, or with http:// on this machine, and leave out /v1 "
+        "(for Vertex keep it).",
     )

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ModelFault
-from stepflow.errors import InputError
-from stepflow.llm.address import ANTHROPIC_URL, check_base_url
+from stepflow.llm.access import ModelAccess
+from stepflow.llm.logins import find_login
 from stepflow.llm.models import resolve_model
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ _LONGEST_REASON = 600
 
 
 class AnthropicModel:
-    """Implements the port `Model`. Raises `InputError` when it is made with a key or an address that cannot work.
+    """Implements the port `Model`. Raises `InputError` when it is made with a login or an address that cannot work.
 
+    `access` says which service it is and what logs in there; without one it is a service that takes an API key.
     Only the arguments count (security.md case 33): base URL, proxies, certificates, extra headers and credentials of
     the process environment, and redirects by the service, are not followed, because the environment of a job is
     written by whatever ran before. Use it as a context manager, or call `close`.
@@ -39,28 +40,24 @@ class AnthropicModel:
 
     def __init__(
         self,
-        api_key: str,
+        api_key: str | None = None,
         base_url: str | None = None,
         *,
+        access: ModelAccess | None = None,
         proxy: str | None = None,
         max_tokens: int = 32_000,
         connect_timeout: float = 10,
         read_timeout: float = 600,
         longest_call: float = 1800,
     ) -> None:
-        self._key = _check_key(api_key)
-        self.base_url = check_base_url(base_url or ANTHROPIC_URL)
+        login = find_login(access or ModelAccess(api_key=api_key, base_url=base_url))
+        self.base_url = login.address
         # Loaded here: more than a second, and only a run with a real model needs it.
+        from stepflow.llm.clients import open_service  # noqa: PLC0415
         from stepflow.llm.wire import Wire  # noqa: PLC0415
 
-        self._wire = Wire(
-            api_key=self._key,
-            base_url=self.base_url,
-            proxy=proxy,
-            max_tokens=max_tokens,
-            timeouts=(connect_timeout, read_timeout),
-            longest_call=longest_call,
-        )
+        self._service = open_service(login, proxy=proxy, timeouts=(connect_timeout, read_timeout))
+        self._wire = Wire(self._service, max_tokens=max_tokens, longest_call=longest_call)
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """One call, one try: no retries and no waiting; a failure is a value without the key in it."""
@@ -69,7 +66,7 @@ class AnthropicModel:
 
     def probe(self, model: str) -> ModelFault | None:
         """Ask the service whether it knows the model, without spending a token; None when it does (for preflight)."""
-        fault = self._wire.look_up(resolve_model(model))
+        fault = self._wire.look_up(resolve_model(model, self._service.provider))
         return self._without_secrets(fault) if fault else None
 
     def close(self) -> None:
@@ -85,20 +82,7 @@ class AnthropicModel:
         self.close()
 
     def _without_secrets(self, fault: ModelFault) -> ModelFault:
-        text = _KEY_LIKE.sub("[redacted]", " ".join(fault.reason.split()).replace(self._key, "[redacted]"))
+        text = _KEY_LIKE.sub("[redacted]", " ".join(fault.reason.split()))
+        for secret in self._service.secrets():
+            text = text.replace(secret, "[redacted]")
         return replace(fault, reason=text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…")
-
-
-def _check_key(api_key: str) -> str:
-    key = api_key.strip()
-    if not key:
-        raise InputError(
-            "The input `anthropic-api-key` is empty.",
-            hint="Give it a secret of the repository, or use `provider: scripted` with a `scenario`.",
-        )
-    if not (key.isascii() and key.isprintable()) or " " in key:
-        raise InputError(
-            "The input `anthropic-api-key` holds characters that no key has.",
-            hint="Store the key again, without spaces, line breaks or quotation marks around it.",
-        )
-    return key

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 import time
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import anthropic
 import httpx2
+from anthropic.lib.credentials import WorkloadIdentityError
 
 from stepflow.domain.conversation import ModelFault
+from stepflow.llm.login_faults import LoginFailed, login_fault
 from stepflow.llm.statuses import HINTS, hint_for, is_overflow, is_transient_status
 
 if TYPE_CHECKING:
@@ -26,7 +29,14 @@ CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)
 _NETWORK_HINT = "Check `anthropic-base-url` and the network of the runner."
 _BROKEN_HINT = "If it keeps happening, check that `anthropic-base-url` leads to a server that speaks the Messages API."
 _SLOW_HINT = "If it keeps happening, choose a faster `model`, or let the step answer in less."
-_TRANSIENT_TYPES = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
+#: The second row is what Bedrock calls them inside a stream.
+_TRANSIENT_TYPES = frozenset(
+    {
+        *("overloaded_error", "api_error", "rate_limit_error", "timeout_error"),
+        *("throttlingException", "internalServerException", "serviceUnavailableException"),
+        *("modelTimeoutException", "modelStreamErrorException"),
+    }
+)
 _SPENDING_CODES = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
 _KEY_WORKED = "The key worked earlier in this run: it was revoked, expired or restricted since. Store a valid key."
 _KEY_STATUSES = (401, 403)
@@ -38,11 +48,19 @@ class BrokenAnswer(Exception):
     """Bytes came back that are not a whole answer of the Messages API; the message says what they were."""
 
 
-def fault_of(error: Exception, *, where: str, key_worked: bool = False) -> ModelFault:
-    """The fault behind an exception of a call to the service at `where`; `key_worked`: it has answered before."""
+def fault_of(  # noqa: PLR0911 - one row per kind of failure
+    error: Exception,
+    *,
+    where: str,
+    key_worked: bool = False,
+    hints: Mapping[int, str] = MappingProxyType({}),
+    typed: bool = True,
+) -> ModelFault:
+    """The fault behind an exception of a call to the service at `where`; `key_worked`: it has answered before; `hints`
+    and `typed` are those of its `Service`."""
     match error:
         case anthropic.APIStatusError():
-            return _status_fault(error, where, key_worked=key_worked)
+            return _status_fault(error, where, key_worked=key_worked, hints=hints, typed=typed)
         case anthropic.APITimeoutError() | httpx2.TimeoutException():
             return _passing(f"The model service at {where} did not answer in time.", _NETWORK_HINT)
         case anthropic.APIConnectionError():
@@ -52,6 +70,8 @@ def fault_of(error: Exception, *, where: str, key_worked: bool = False) -> Model
             return _passing(f"The answer of the model service at {where} is broken: {error}.", _BROKEN_HINT)
         case httpx2.HTTPError() | httpx2.StreamError():
             return _passing(f"The connection to {where} broke in the middle of an answer: {_plain(error)}.")
+        case LoginFailed() | WorkloadIdentityError():
+            return login_fault(error, where=where)
         case _:
             return ModelFault(reason=f"The call to the model service at {where} failed: {_plain(error)}.")
 
@@ -69,7 +89,9 @@ def overdue_fault(seconds: float, *, where: str) -> ModelFault:
     return _passing(f"The model service at {where} had not finished its answer after {seconds:g} s.", _SLOW_HINT)
 
 
-def _status_fault(error: anthropic.APIStatusError, where: str, *, key_worked: bool) -> ModelFault:
+def _status_fault(
+    error: anthropic.APIStatusError, where: str, *, key_worked: bool, hints: Mapping[int, str], typed: bool
+) -> ModelFault:
     transient = _is_transient(error)
     kind = f" ({error.type})" if error.type else ""
     # An error inside a stream comes with the status 200 of the stream's beginning: there only the type tells.
@@ -77,7 +99,7 @@ def _status_fault(error: anthropic.APIStatusError, where: str, *, key_worked: bo
     said = _said(error)
     return ModelFault(
         reason=f"The model service at {where} {did}: {said}",
-        hint=_hint(error, key_worked=key_worked),
+        hint=_hint(error, hints, key_worked=key_worked, typed=typed),
         transient=transient,
         retry_after=_retry_after(error.response.headers) if transient else None,
         overflow=is_overflow(error.status_code, said),
@@ -98,13 +120,13 @@ def _said(error: anthropic.APIStatusError) -> str:
     return "a web page instead of an API answer" if text.lstrip().startswith(_PAGE_BEGINS) else text
 
 
-def _hint(error: anthropic.APIStatusError, *, key_worked: bool) -> str:
+def _hint(error: anthropic.APIStatusError, hints: Mapping[int, str], *, key_worked: bool, typed: bool) -> str:
     status = error.status_code
     if error.error_code in _SPENDING_CODES:
         return HINTS[402]
-    if error.type is None and not is_transient_status(status):
+    if typed and error.type is None and not is_transient_status(status):
         return "No API error came back: check that `anthropic-base-url` leads to a server that speaks the Messages API."
-    hint = hint_for(status, _said(error))
+    hint = hint_for(status, _said(error), hints)
     return _KEY_WORKED if key_worked and status in _KEY_STATUSES and hint == HINTS[status] else hint
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from stepflow.domain.conversation import ModelFault
+from stepflow.domain.words import Provider
 
 #: The newest of each family that the pinned `anthropic` package lists (flow.md §13); a test holds the two together.
 MODEL_ALIASES = MappingProxyType(
@@ -21,9 +22,16 @@ MODEL_ALIASES = MappingProxyType(
 )
 
 
-def resolve_model(name: str) -> str:
-    """The id behind an alias; any other text is passed on as an id (flow.md §13)."""
-    return MODEL_ALIASES.get(name, name)
+def resolve_model(name: str, provider: Provider = Provider.ANTHROPIC) -> str:
+    """The id behind an alias; any other text is passed on as an id (flow.md §13).
+
+    Vertex and Foundry take the ids of the Anthropic API. On Bedrock the models of the aliases are reached through the
+    inference profile of all regions, whose id the price list names too; any other id is for the caller to write.
+    """
+    known = MODEL_ALIASES.get(name, name)
+    if provider is Provider.BEDROCK and known in MODEL_ALIASES.values():
+        return f"global.anthropic.{known}"
+    return known
 
 
 @dataclass(frozen=True, kw_only=True)

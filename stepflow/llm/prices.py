@@ -6,11 +6,24 @@ May touch: nothing: the data is part of the package, and its updates over the ne
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from stepflow.domain.conversation import Usage
+from stepflow.domain.words import Provider
 from stepflow.llm.models import resolve_model
 
+#: Whose list names a provider's prices: one model may cost more in one place than in another.
+_LISTS = MappingProxyType(
+    {
+        Provider.ANTHROPIC: "anthropic",
+        Provider.BEDROCK: "aws",
+        Provider.VERTEX: "google",
+        Provider.FOUNDRY: "azure",
+    }
+)
 
-def price_of(model: str, usage: Usage) -> float | None:
+
+def price_of(model: str, usage: Usage, provider: Provider = Provider.ANTHROPIC) -> float | None:
     """The price of a turn in US dollars; None when the model's price is unknown."""
     # Loaded here: a third of a second that only a run with a real model should pay.
     from genai_prices import Usage as Tokens  # noqa: PLC0415
@@ -24,11 +37,11 @@ def price_of(model: str, usage: Usage) -> float | None:
         cache_read_tokens=usage.cache_read_tokens,
     )
     try:
-        return float(calc_price(tokens, resolve_model(model), provider_id="anthropic").total_price)
+        return float(calc_price(tokens, resolve_model(model, provider), provider_id=_LISTS[provider]).total_price)
     except (LookupError, ValueError):
         return None
 
 
-def is_priced(model: str) -> bool:
+def is_priced(model: str, provider: Provider = Provider.ANTHROPIC) -> bool:
     """Whether a budget in dollars can be kept with this model (action.md, `budget-tokens`)."""
-    return price_of(model, Usage(input_tokens=1, output_tokens=1)) is not None
+    return price_of(model, Usage(input_tokens=1, output_tokens=1), provider) is not None

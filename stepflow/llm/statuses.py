@@ -7,6 +7,10 @@ May touch: nothing.
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _TIMED_OUT, _RATE_LIMITED, _SERVER_ERRORS = 408, 429, 500
 _TOO_LARGE = 413
@@ -50,8 +54,8 @@ def is_overflow(status: int, said: str) -> bool:
     )
 
 
-def hint_for(status: int, said: str) -> str:
-    """What a person should change; the words count for more than the status."""
+def hint_for(status: int, said: str, own: Mapping[int, str] = MappingProxyType({})) -> str:
+    """What a person should change; the words count for more than the status. `own`: what the service says instead."""
     lower = said.lower()
     found = next((hint for words, hint in _HINTS_OF_WORDS if any(word in lower for word in words)), "")
-    return found or HINTS.get(status, _DOWN if is_transient_status(status) else HINTS[400])
+    return found or own.get(status) or HINTS.get(status, _DOWN if is_transient_status(status) else HINTS[400])

@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, Usage
+from stepflow.domain.words import Provider
 from stepflow.llm.prices import price_of
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
 
 
-def read_turn(answer: JsonObject, *, asked: str) -> ModelTurn | ModelFault:
-    """The turn in a finished message."""
+def read_turn(answer: JsonObject, *, asked: str, provider: Provider = Provider.ANTHROPIC) -> ModelTurn | ModelFault:
+    """The turn in a finished message; `asked`: the id in the request."""
     reason = str(answer.get("stop_reason"))
     if reason not in set(StopReason):
         return ModelFault(
@@ -25,12 +26,15 @@ def read_turn(answer: JsonObject, *, asked: str) -> ModelTurn | ModelFault:
         )
     usage = _usage(answer.get("usage"))
     model = str(answer.get("model") or asked)
-    cost = price_of(model, usage)
+    # The Anthropic API answers with the exact model of an alias. A cloud answers with the bare model, and what was
+    # asked for says by which route it came, and so what it costs.
+    names = (model, asked) if provider is Provider.ANTHROPIC else (asked, model)
+    costs = (cost for name in names if (cost := price_of(name, usage, provider)) is not None)
     return ModelTurn(
         content=_content(answer.get("content")),
         stop_reason=StopReason(reason),
         usage=usage,
-        cost_usd=price_of(asked, usage) if cost is None else cost,
+        cost_usd=next(costs, None),
         model=model,
     )
 

@@ -7,16 +7,14 @@ May touch: the model service, through the SDK's client with its retries switched
 from __future__ import annotations
 
 import json
-import socket
 from typing import TYPE_CHECKING, Any, cast
 
 import anthropic
-import httpx2
 
 from stepflow.domain.conversation import ModelFault
-from stepflow.llm.bounds import BoundedTransport, bounded_call
+from stepflow.llm.bounds import bounded_call
 from stepflow.llm.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
-from stepflow.llm.models import UnlistedModel
+from stepflow.llm.models import UnlistedModel, resolve_model
 from stepflow.llm.request import name_part, request_body
 from stepflow.llm.statuses import is_overflow
 from stepflow.llm.turn import read_turn
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.conversation import ModelRequest, ModelTurn
     from stepflow.domain.json import JsonObject
+    from stepflow.llm.service import Service
 
 _BAD_REQUESTS = frozenset({400, 422})
 #: Stop reasons with which the last call of a message may be cut off; such a call is never run.
@@ -54,26 +53,15 @@ class Wire:
 
     def __init__(
         self,
+        service: Service,
         *,
-        api_key: str,
-        base_url: str,
-        proxy: str | None,
         max_tokens: int,
-        timeouts: tuple[float, float],
         longest_call: float,
     ) -> None:
-        connect, read = timeouts
-        self._client = anthropic.Anthropic(
-            api_key=api_key,
-            base_url=base_url,
-            max_retries=0,
-            timeout=anthropic.Timeout(read, connect=connect),
-            open_telemetry=False,
-            http_client=_http_client(proxy),
-        )
-        # The SDK offers no way to say that ANTHROPIC_CUSTOM_HEADERS of the environment shall not count.
-        self._client._custom_headers = {}
-        self._where = base_url
+        self._service = service
+        self._stumbles = _STUMBLES + service.stumbles
+        self._client = service.client
+        self._where = service.where
         self._max_tokens = max_tokens
         self._longest_call = longest_call
         self._key_worked = False
@@ -82,21 +70,26 @@ class Wire:
     def send(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Stream one answer and take the finished message."""
         body = request_body(request, max_tokens=self._max_tokens, without=self._refused)
+        body["model"] = resolve_model(str(body["model"]), self._service.provider)
         seconds = self._longest_call if request.seconds is None else min(self._longest_call, request.seconds)
         with bounded_call(seconds) as call:
             try:
+                self._service.log_in()
                 answer = self._stream(body)
             except (*CALL_ERRORS, BrokenAnswer) as error:
                 if call.overdue:
                     return overdue_fault(seconds, where=self._where)
                 return self._without_refused(error, body) or self._fault(error)
         self._key_worked = True
-        return read_turn(answer, asked=str(body["model"]))
+        return read_turn(answer, asked=str(body["model"]), provider=self._service.provider)
 
     def look_up(self, model: str) -> ModelFault | None:
         """Ask for the model's entry."""
         with bounded_call(_LONGEST_LOOK_UP) as call:
             try:
+                self._service.log_in()
+                if not self._service.lists_models:
+                    return UnlistedModel(reason=f"{self._where} has no list of models.")
                 entry = self._client.models.retrieve(model)
             except anthropic.NotFoundError as error:
                 fault = self._fault(error)
@@ -112,17 +105,18 @@ class Wire:
         self._client.close()
 
     def _fault(self, error: Exception) -> ModelFault:
-        return fault_of(error, where=self._where, key_worked=self._key_worked)
+        service = self._service
+        return fault_of(error, where=self._where, key_worked=self._key_worked, hints=service.hints, typed=service.typed)
 
     def _stream(self, body: JsonObject) -> JsonObject:
         # Streamed, so that a long answer never looks like a dead connection.
         with self._client.messages.stream(**cast("Any", body)) as stream:
             kind = stream.response.headers.get("content-type", "no content type")
-            if not kind.startswith("text/event-stream"):
+            if not kind.startswith(self._service.stream_type):
                 raise BrokenAnswer(f"{kind} came back instead of an event stream")
             try:
                 answer = _read(stream)
-            except _STUMBLES as error:
+            except self._stumbles as error:
                 raise BrokenAnswer(f"an event could not be read ({type(error).__name__}: {error})") from error
         if "stop_reason" not in answer:
             raise BrokenAnswer("the stream ended before the message did")
@@ -166,20 +160,6 @@ def _check_inputs(inputs: Iterable[str]) -> None:
             json.loads(text or "{}")
     except ValueError as error:
         raise BrokenAnswer(f"the input of a tool call is not whole ({error})") from error
-
-
-def _http_client(proxy: str | None) -> httpx2.Client:
-    """A client that the environment does not steer; the SDK's own takes proxies from it even when told not to."""
-    transport = BoundedTransport(
-        trust_env=False,
-        # A turn lasts much longer than a handshake, and what a fault or a long tool call left of a connection is not
-        # used again.
-        limits=httpx2.Limits(max_keepalive_connections=0),
-        proxy=httpx2.Proxy(proxy) if proxy else None,
-        # A model may think for minutes; without keep-alive probes a router on the way forgets the connection.
-        socket_options=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],
-    )
-    return httpx2.Client(transport=transport, trust_env=False, follow_redirects=False)
 
 
 def _refused_part(said: str, body: JsonObject) -> str | None:

@@ -11,10 +11,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from stepflow.domain.redact import SHORTEST_SECRET
+from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.llm import is_priced
 from stepflow.load import find_agents
-from stepflow.run.input_types import BoundaryMode, Provider
+from stepflow.run.input_types import BoundaryMode
 from stepflow.toolbox import check_packages, check_pass_env
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ OWN_FILES = frozenset(
 
 def check_request(request: RunRequest) -> None:
     """Everything that is known to be wrong before the agent is loaded."""
-    _check_supported(request.inputs)
     _check_name(request)
     _check_run_folder(request)
     _check_record(request.inputs.record)
@@ -71,11 +71,11 @@ def _check_writing(request: RunRequest) -> None:
 
 def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
     """A budget in dollars holds only where the price is known (action.md "Inputs")."""
-    if inputs.provider is not Provider.ANTHROPIC or inputs.budget_tokens is not None:
+    if inputs.provider is Provider.SCRIPTED or inputs.budget_tokens is not None:
         return
     default = inputs.model or agent.default_model
     models = {step.model or default for step in agent.steps.values() if step.command is None}
-    if unpriced := sorted(model for model in models if not is_priced(model)):
+    if unpriced := sorted(model for model in models if not is_priced(model, inputs.provider)):
         raise InputError(
             f"the price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be kept.",
             hint="Set budget-tokens as well, or choose a model with a known price.",
@@ -95,18 +95,6 @@ def _check_actor(request: RunRequest) -> None:
             "it is not known who started this run, and whoever did needs write access.",
             hint="Set GITHUB_ACTOR to your GitHub login, or set `boundary: dry-run` and leave out read-token.",
         )
-
-
-def _check_supported(inputs: Inputs) -> None:
-    """Refuse what this version cannot do, instead of doing something else."""
-    wants = {
-        f"provider: {inputs.provider}": inputs.provider in (Provider.BEDROCK, Provider.VERTEX, Provider.FOUNDRY),
-        "anthropic-federation-rule-id": inputs.anthropic_federation_rule_id is not None,
-        "anthropic-organization-id": inputs.anthropic_organization_id is not None,
-        "anthropic-service-account-id": inputs.anthropic_service_account_id is not None,
-    }
-    if asked := [name for name, wanted in wants.items() if wanted]:
-        raise InputError(f"this version does not support {', '.join(asked)}.", hint="Leave that input out.")
 
 
 def _check_name(request: RunRequest) -> None:

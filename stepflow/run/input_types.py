@@ -28,16 +28,6 @@ class Mode(StrEnum):
     GATHER = "gather"
 
 
-class Provider(StrEnum):
-    """Who answers as the model."""
-
-    ANTHROPIC = "anthropic"
-    BEDROCK = "bedrock"
-    VERTEX = "vertex"
-    FOUNDRY = "foundry"
-    SCRIPTED = "scripted"
-
-
 class BoundaryMode(StrEnum):
     """Whether the boundary writes or only plans."""
 

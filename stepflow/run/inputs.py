@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import Isolation, Network, OnFailure, Permission
+from stepflow.domain.words import Isolation, Network, OnFailure, Permission, Provider
 from stepflow.errors import InputError
 from stepflow.run.input_types import (
     BoundaryMode,
@@ -25,7 +25,6 @@ from stepflow.run.input_types import (
     Numbers,
     OptionalDollars,
     OptionalFlag,
-    Provider,
     Secret,
     Text,
     Words,
@@ -71,7 +70,8 @@ class Inputs(BaseModel):
     anthropic_api_key: Secret = None
     """Key for the Anthropic API; not needed with workload identity or another provider."""
     anthropic_base_url: Text = None
-    """Address of a server that speaks the Anthropic API, https or loopback; empty means Anthropic's own."""
+    """Address of the model's service, https or loopback, such as a server that speaks the Anthropic API; empty means
+    the provider's own."""
     anthropic_federation_rule_id: Text = None
     """Federation rule of the workload identity that replaces the key; the job then needs the permission
     `id-token:write`."""

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary import check_actor
 from stepflow.domain.figures import usd
-from stepflow.domain.words import Outcome
+from stepflow.domain.words import Outcome, Provider
 from stepflow.llm import AnthropicModel, UnlistedModel, is_priced, resolve_model
 from stepflow.run.checks import check_budget
-from stepflow.run.input_types import BoundaryMode, Provider
+from stepflow.run.input_types import BoundaryMode
 from stepflow.run.parts import boundary_settings
-from stepflow.run.prepare import anthropic_key, scenario_of
+from stepflow.run.prepare import model_access, scenario_of
 from stepflow.run.rows import failed, guarded, ok, unknown, warning
 from stepflow.run.subject import github_reader
 
@@ -61,11 +61,11 @@ def _scripted(request: RunRequest) -> Iterator[Check]:
 def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
     default = request.inputs.model or agent.default_model
     asked = (step.model or default for step in agent.steps.values() if step.command is None)
-    return tuple(dict.fromkeys(resolve_model(name) for name in asked))
+    return tuple(dict.fromkeys(resolve_model(name, request.inputs.provider) for name in asked))
 
 
 def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[Check]:
-    with AnthropicModel(anthropic_key(request.inputs), request.inputs.anthropic_base_url) as service:
+    with AnthropicModel(access=model_access(request)) as service:
         for model in models:
             fault = service.probe(model)
             if fault is None:
@@ -78,7 +78,7 @@ def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[Check]:
 
 def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]) -> Iterator[Check]:
     check_budget(agent, request.inputs)
-    unpriced = [model for model in models if not is_priced(model)]
+    unpriced = [model for model in models if not is_priced(model, request.inputs.provider)]
     if unpriced:
         tokens = f"budget-tokens ({request.inputs.budget_tokens:,}) holds instead of budget-usd"
         yield warning("price", f"of {', '.join(unpriced)} unknown; {tokens}")

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 from stepflow.domain.problem import Severity
 from stepflow.domain.run import Limits
 from stepflow.domain.spent import Spent
-from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect
+from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
 from stepflow.errors import DefinitionError, InputError
-from stepflow.llm import AnthropicModel, RecordingModel, ScriptedModel, load_scenario
+from stepflow.llm import AnthropicModel, ModelAccess, RecordingModel, ScriptedModel, load_scenario
 from stepflow.load import check_arguments, load_agent
 from stepflow.prompt.intake import Taken
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.context import issue_text
-from stepflow.run.input_types import Provider
 from stepflow.run.own_verdict import open_verdict
 from stepflow.run.resume import Fresh, Past, find_past
 from stepflow.run.subject import issue_number, read_again, read_subject
@@ -86,7 +85,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     found = find_past(request, agent, args, issue)
     past = found if isinstance(found, Past) else None
     with ExitStack() as opened:
-        model = _model(inputs, scenario, past, opened)
+        model = _model(request, scenario, past, opened)
         subject = read_again(past.request(request), past.started.subject) if past else read_subject(request, scenario)
         recording = _recording(model, request, past, args, subject) if inputs.record else None
         return Prepared(
@@ -132,10 +131,10 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
     )
 
 
-def _model(inputs: Inputs, scenario: Scenario | None, past: Past | None, resources: ExitStack) -> Model:
+def _model(request: RunRequest, scenario: Scenario | None, past: Past | None, resources: ExitStack) -> Model:
     if scenario:
         return ScriptedModel(scenario, position=past.position(scenario) if past else None)
-    return resources.enter_context(AnthropicModel(anthropic_key(inputs), inputs.anthropic_base_url))
+    return resources.enter_context(AnthropicModel(access=model_access(request)))
 
 
 def _recording(
@@ -164,15 +163,27 @@ def _with_fetched_issue(request: RunRequest, subject: Subject) -> RunRequest:
     return replace(request, trigger=replace(request.trigger, issue=subject.issue)) if subject.fetched else request
 
 
-def anthropic_key(inputs: Inputs) -> str:
-    """The key, or an `InputError` that says how to give one."""
-    if inputs.anthropic_api_key is None:
+def model_access(request: RunRequest) -> ModelAccess:
+    """Where the model is and what logs in there, or an `InputError` that says how to give a key."""
+    inputs = request.inputs
+    key = inputs.anthropic_api_key
+    access = ModelAccess(
+        provider=inputs.provider,
+        api_key=key.get_secret_value() if key else None,
+        base_url=inputs.anthropic_base_url,
+        federation_rule_id=inputs.anthropic_federation_rule_id,
+        organization_id=inputs.anthropic_organization_id,
+        service_account_id=inputs.anthropic_service_account_id,
+        login=request.login,
+    )
+    if inputs.provider is Provider.ANTHROPIC and key is None and not access.identity:
         raise InputError(
             "there is no API key: the input anthropic-api-key is empty.",
             hint="Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}` (on the command line: set "
-            "ANTHROPIC_API_KEY), or run without a key with `provider: scripted`.",
+            "ANTHROPIC_API_KEY), log in without a key by the workload identity inputs, or run without a model with "
+            "`provider: scripted`.",
         )
-    return inputs.anthropic_api_key.get_secret_value()
+    return access
 
 
 def scenario_of(request: RunRequest) -> Scenario | None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
 from stepflow.domain.rehearsal import Rehearsal
+from stepflow.domain.words import Provider
 from stepflow.errors import DefinitionError, InputError
 from stepflow.load import find_agents, validate_agent
 from stepflow.run.accept import accept
 from stepflow.run.checks import check_request
-from stepflow.run.input_types import BoundaryMode, Provider
+from stepflow.run.input_types import BoundaryMode
 from stepflow.run.parts import toolbox_options
 from stepflow.run.play import Listed, Played, play_scenario
 from stepflow.run.trigger import Trigger

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary import Refused, check_actor
 from stepflow.domain.run import Issue
-from stepflow.domain.words import Permission
+from stepflow.domain.words import Permission, Provider
 from stepflow.errors import BoundaryError, InputError
 from stepflow.prompt.intake import Taken, take_in, take_line
-from stepflow.run.input_types import Provider
 from stepflow.run.parts import boundary_settings
 
 if TYPE_CHECKING:

@@ -12,13 +12,21 @@ from stepflow.cli import COMMANDS
 from stepflow.run.inputs import Inputs, read_inputs
 from stepflow.toolbox import check_pass_env
 from tests.docs.page import DOCS, PageBlock, page_blocks
-from tests.docs.readme import named_block
+from tests.docs.readme import ROOT, named_block
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
 
 #: Pages with tests of their own: test_docs_validators.py, test_docs_readme.py.
 ELSEWHERE = ("validators", "pull-requests")
+#: Words before a colon that belong to a job, not to the action.
+PERMISSIONS = {"id-token"}
 PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem not in ELSEWHERE)
-BLOCKS = [(page.stem, number, block) for page in PAGES for number, block in enumerate(page_blocks(page), 1)]
+BLOCKS = [
+    (page.stem, number, block)
+    for page in PAGES
+    for number, block in enumerate(page_blocks(page), 1)
+    # What builds an image is held by a test of its own.
+    if (page.stem, block.language) not in (("providers", "sh"), ("providers", "dockerfile"))
+]
 
 
 def workflow(block: PageBlock) -> str:
@@ -29,6 +37,9 @@ def workflow(block: PageBlock) -> str:
             return with_lines(yaml.safe_load(block.text))
         case "steps":
             return whole.partition("      - uses: org/")[0] + indented(block.text, 6)
+        case "login":
+            allowed = whole.replace("pull-requests: write }", "pull-requests: write, id-token: write }")
+            return allowed.partition("      - uses: org/")[0] + indented(block.text, 6)
         case "job":
             return whole.replace("    runs-on: ubuntu-latest\n", indented(block.text, 4))
         case _:
@@ -78,4 +89,29 @@ def test_commands_and_inputs_in_the_text_of_a_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert set(re.findall(r"`stepflow ([a-z]+)", text)) <= set(COMMANDS)
     assert set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", text, re.M)) <= INPUTS
-    assert {name for name, _ in re.findall(r"`([a-z]+-[a-z-]+): ([^`]+)`", text)} <= INPUTS
+    assert {name for name, _ in re.findall(r"`([a-z]+-[a-z-]+): ([^`]+)`", text)} <= INPUTS | PERMISSIONS
+
+
+def test_the_variables_that_the_page_about_providers_names_are_those_of_the_code() -> None:
+    text = (DOCS / "how-to/providers.md").read_text(encoding="utf-8")
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "stepflow" / "llm").glob("*.py")]
+    code = "\n".join(sources)
+    named = set(re.findall(r"\b(?:AWS|GOOGLE|CLOUDSDK|CLOUD|ANTHROPIC)_[A-Z_]*[A-Z]\b", text))
+    # Ignored on purpose, and names of the reader's own variables.
+    assert {name for name in named if f'"{name}"' not in code} <= {
+        *("ANTHROPIC_BEDROCK_BASE_URL", "AWS_ROLE", "GOOGLE_PROVIDER", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_PROJECT"),
+        *("ANTHROPIC_FEDERATION_RULE_ID", "ANTHROPIC_ORGANIZATION_ID", "ANTHROPIC_SERVICE_ACCOUNT_ID"),
+    }
+
+
+@pytest.mark.parametrize(("extra", "package"), [("bedrock", "boto3"), ("vertex", "google-auth")])
+def test_the_image_that_the_page_about_providers_builds_has_its_locked_packages(extra: str, package: str) -> None:
+    text = (DOCS / "how-to/providers.md").read_text(encoding="utf-8")
+    assert f"requirements-{extra}.txt" in text
+    locked = (ROOT / f"requirements-{extra}.txt").read_text(encoding="utf-8")
+    base = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    assert re.search(rf"^{package}==\S+ \\\n    --hash=sha256:", locked, re.M)
+    assert f"\n{package}==" not in base
+    pins = re.compile(r"^([a-z0-9-]+==\S+)", re.M | re.I)
+    assert set(pins.findall(base)) <= set(pins.findall(locked))
+    assert "ARG REQUIREMENTS=requirements.txt" in (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -31,7 +31,6 @@ from tests.docs.readme import (
     ROOT,
     agent_files,
     named_block,
-    part,
     readme_blocks,
 )
 from tests.docs.tables import documents, written
@@ -77,17 +76,6 @@ def test_action_yml_has_the_outputs_that_the_code_sets() -> None:
 @pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
 def test_generated_tables_are_up_to_date(document: Path) -> None:
     assert written(document) == document.read_text(encoding="utf-8"), "run `make docs`"
-
-
-def _refused() -> list[tuple[str, str]]:
-    return re.findall(r"`([a-z-]+): ([^`]+)`", part("refused"))
-
-
-@pytest.mark.parametrize(("name", "value"), _refused(), ids=lambda word: word.replace("/", "-"))
-def test_what_the_readme_calls_not_in_this_version_is_refused(runner: Runner, name: str, value: str) -> None:
-    done = runner.run(labeled(), **{name.replace("-", "_"): value})
-    assert done.exit_code == 2
-    assert "this version" in done.outputs["reason"]
 
 
 # Workflows to paste

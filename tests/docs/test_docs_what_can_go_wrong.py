@@ -55,6 +55,7 @@ def test_the_inputs_that_the_page_names_exist() -> None:
     named = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)(?:: [^`]+)?`", TEXT))
     assert named - {name.replace("_", "-") for name in Inputs.model_fields} == {
         "git-clean",
+        "id-token",
         "persist-credentials",
         "pull-requests",
     }

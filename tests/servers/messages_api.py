@@ -16,11 +16,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
+from tests.servers.dialects import AnthropicDialect, Dialect, Document, Received
 from tests.servers.messages_api_replies import (
     Answer,
     Drop,
@@ -41,16 +41,6 @@ __all__ = ["Answer", "Drop", "Failure", "MessagesApi", "Received", "Reply", "ans
 _CHARS_PER_TOKEN = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Received:
-    """One request as it came. `headers` are lower-cased."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: Json
-
-
 class MessagesApi:
     """The server; a context manager. Requests that the API would refuse are refused with its kind of error."""
 
@@ -62,10 +52,13 @@ class MessagesApi:
         models: frozenset[str] | None = None,
         unknown_fields: frozenset[str] = frozenset(),
         checks: bool = True,
+        dialect: Dialect | None = None,
         port: int = 0,
     ) -> None:
-        """`unknown_fields` are known to the API but not to this server; `checks=False` takes any message."""
+        """`dialect`: the way of another service. `unknown_fields` are known to the API but not to this server;
+        `checks=False` takes any message."""
         self.api_key, self.models, self.unknown_fields, self.checks = api_key, models, unknown_fields, checks
+        self.dialect = dialect or AnthropicDialect(key=api_key)
         self.requests: list[Received] = []
         #: What every look-up of a model gets, in the place of the model's entry.
         self.list_of_models: Failure | Drop | None = None
@@ -97,17 +90,25 @@ class MessagesApi:
         self._thread.join(timeout=5)
         self._server.server_close()
 
-    def take(self, request: Received) -> Reply:
-        """Keep the request and choose what comes back."""
+    def take(self, request: Received) -> tuple[Received, Reply | Document]:
+        """Keep the request as the Anthropic API would see it, and choose what comes back."""
         with self._lock:
-            self.requests.append(request)
-            refusal = self._refusal(request)
-            if refusal or request.method == "GET":
-                return refusal or (self.list_of_models if request.method == "GET" else None) or says("")
-            reply = self._reply(request.body)
-            if isinstance(reply, Answer):
-                self._signatures |= {str(block["signature"]) for block in reply.content if "signature" in block}
-            return reply
+            read = self.dialect.read(request)
+            if not isinstance(read, Received):
+                if isinstance(read, Failure):
+                    self.requests.append(request)
+                return request, read
+            self.requests.append(read)
+            return read, self._choose(read)
+
+    def _choose(self, request: Received) -> Reply:
+        refusal = self._refusal(request)
+        if refusal or request.method == "GET":
+            return refusal or (self.list_of_models if request.method == "GET" else None) or says("")
+        reply = self._reply(request.body)
+        if isinstance(reply, Answer):
+            self._signatures |= {str(block["signature"]) for block in reply.content if "signature" in block}
+        return reply
 
     def count(self, body: Json, answer: Answer) -> Json:
         """Usage with a billing account by prefix: what an earlier request sent is read from the cache."""
@@ -137,11 +138,6 @@ class MessagesApi:
         return read
 
     def _refusal(self, request: Received) -> Failure | None:
-        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if self.api_key not in (request.headers.get("x-api-key"), bearer):
-            return Failure(status=401, error="authentication_error", message="invalid x-api-key")
-        if not request.headers.get("anthropic-version"):
-            return _bad("anthropic-version: header is required")
         path = request.path.partition("?")[0]
         if request.method == "GET" and path.startswith("/v1/models/"):
             return self._unknown_model(path.rpartition("/")[2])
@@ -174,18 +170,21 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("content-length", "0")))
-            self._take(json.loads(raw or b"{}"))
+            self._take(json.loads(raw or b"{}"), raw)
 
         def do_GET(self) -> None:
-            self._take({})
+            self._take({}, b"")
 
         def log_message(self, format: str, *args: object) -> None:
             """Keep quiet."""
 
-        def _take(self, body: Json) -> None:
+        def _take(self, body: Json, raw: bytes) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = api.take(Received(method=self.command, path=self.path, headers=headers, body=body))
+            came = Received(method=self.command, path=self.path, headers=headers, body=body, raw=raw)
+            read, reply = api.take(came)
             match reply:
+                case Document():
+                    self._send(200, "application/json", json.dumps(reply.value).encode(), {})
                 case Failure():
                     self._fail(reply)
                 case Drop():
@@ -196,13 +195,10 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
                     entry = {"id": name, "type": "model", "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
                     self._send(200, "application/json", json.dumps(entry).encode(), {})
                 case Answer():
-                    self._answer(body, reply)
+                    self._answer(read.body, reply)
 
         def _fail(self, failure: Failure) -> None:
-            error = {"type": failure.error, "message": failure.message}
-            if failure.details:
-                error["details"] = failure.details  # type: ignore[assignment]
-            body = json.dumps({"type": "error", "error": error, "request_id": "req_scripted"})
+            body = json.dumps(api.dialect.error(failure))
             kind = "application/json" if failure.page is None else "text/html; charset=utf-8"
             self._send(failure.status, kind, (body if failure.page is None else failure.page).encode(), failure.headers)
 
@@ -216,10 +212,10 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
                 self._drip(answer.drip)
                 return
             self.send_response(200)
-            self.send_header("content-type", "text/event-stream; charset=utf-8")
+            self.send_header("content-type", api.dialect.stream_type)
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
-            while answer.flood and self._chunk(f": {'.' * answer.flood}\n"):
+            while answer.flood and self._chunk(f": {'.' * answer.flood}\n".encode()):
                 pass
             self._stream(answer, list(events_of(answer, model=body["model"], usage=usage)))
 
@@ -232,10 +228,10 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
                 if number == answer.cut_after:
                     break
                 text = "{not json" if number == answer.garble_at else json.dumps(data)
-                if not self._chunk(f"event: {name}\ndata: {text}\n\n"):
+                if not self._chunk(api.dialect.frame(name, text)):
                     return None
                 time.sleep(answer.pause)
-            self._chunk("")
+            self._chunk(b"")
             return None
 
         def _drip(self, seconds: float) -> None:
@@ -248,8 +244,7 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
                     return
                 time.sleep(seconds)
 
-        def _chunk(self, text: str) -> bool:
-            data = text.encode()
+        def _chunk(self, data: bytes) -> bool:
             try:
                 self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
                 self.wfile.flush()

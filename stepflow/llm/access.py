@@ -1,0 +1,103 @@
+"""How a run reaches its model: which service, where it is, and what logs the run in there.
+
+Takes: inputs, and what the job's environment holds for the services of models. Gives: `ModelAccess`.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from stepflow.domain.words import Provider
+from stepflow.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GUIDE = "docs/how-to/providers.md"
+#: The job's variables by which it gets an identity token; there only with the permission `id-token: write`.
+TOKEN_URL, TOKEN_BEARER = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
+#: A region, a project or a resource becomes part of the address, so it must not be able to lead elsewhere.
+_PART_OF_A_HOST = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE)
+#: Projects of organisations are `domain:name`.
+_PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z0-9][a-z0-9-]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelAccess:
+    """The inputs of the group "model" that say where the model is, and `login`: what the environment holds for it.
+
+    `base_url` None: the service's own address. The three ids are those of Anthropic's workload identity.
+    """
+
+    provider: Provider = Provider.ANTHROPIC
+    api_key: str | None = field(default=None, repr=False)
+    base_url: str | None = None
+    federation_rule_id: str | None = None
+    organization_id: str | None = None
+    service_account_id: str | None = None
+    login: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def given(self, *names: str) -> str:
+        """The first of these variables that is set, without the blanks around it; empty when none is."""
+        return next((value for name in names if (value := self.login.get(name, "").strip())), "")
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """The inputs of the workload identity that are set, by name."""
+        ids = {
+            "anthropic-federation-rule-id": self.federation_rule_id,
+            "anthropic-organization-id": self.organization_id,
+            "anthropic-service-account-id": self.service_account_id,
+        }
+        return {name: value for name, value in ids.items() if value}
+
+
+def demand(provider: Provider, missing: Mapping[str, bool], *, hint: str) -> None:
+    """Raises `InputError` that names everything that is missing, in the words of the keys, at once."""
+    if lacking := [name for name, is_missing in missing.items() if is_missing]:
+        raise InputError(f"provider {provider} needs {'; and '.join(lacking)}.", hint=f"{hint} See {GUIDE}.")
+
+
+def demand_packages(provider: Provider, *modules: str) -> None:
+    """Raises `InputError` when the packages that only this provider needs are not installed."""
+    if lacking := [module for module in modules if not _is_installed(module)]:
+        raise InputError(
+            f"provider {provider} needs the Python package {' and '.join(lacking)}, which is not installed here.",
+            hint="Use an image built with `--build-arg REQUIREMENTS="
+            f"requirements-{provider}.txt`, or your own FROM ours; at a terminal: pip install 'anthropic[{provider}]'. "
+            f"See {GUIDE}.",
+        )
+
+
+def check_name(provider: Provider, what: str, value: str, *, project: bool = False) -> str:
+    """A name that becomes part of an address, or an `InputError` that says what of it cannot be one."""
+    if not (_PROJECT if project else _PART_OF_A_HOST).fullmatch(value):
+        raise InputError(
+            f"provider {provider}: {what} is {value[:100]!r}, which is no such name.",
+            hint=f"It has letters, digits and dashes only. See {GUIDE}.",
+        )
+    return value
+
+
+def check_secret(what: str, value: str, *, hint: str) -> str:
+    """A credential that can stand in a header, without the blanks around it, or an `InputError`."""
+    secret = value.strip()
+    if not secret:
+        raise InputError(f"{what} is empty.", hint=hint)
+    if not (secret.isascii() and secret.isprintable()) or " " in secret:
+        raise InputError(
+            f"{what} holds characters that no key has.",
+            hint="Store the key again, without spaces, line breaks or quotation marks around it.",
+        )
+    return secret
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
