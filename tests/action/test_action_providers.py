@@ -1,0 +1,143 @@
+"""The same scenario through each provider's server gives the same report, and no login is in anything that is left."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkout import Invocation
+from tests.servers.messages_api import Failure, MessagesApi
+from tests.servers.providers import WAYS, Way, open_way
+from tests.world import World, open_world, solve
+
+pytestmark = pytest.mark.whole
+
+#: Keys of the report that are each run's or provider's own: times, prices, the digest of a commit's surroundings.
+OWN = {"seconds", "cost_usd", "run_id", "duration_seconds"}
+HASH = re.compile(r"\b[0-9a-f]{7,64}\b")
+
+
+@contextmanager
+def served(world: World, name: str, folder: Path) -> Iterator[tuple[Way, MessagesApi]]:
+    """The world with this provider's server in the place of the Anthropic API."""
+    with open_way(name, folder) as way, MessagesApi(lambda body: world.next_reply(body), dialect=way.dialect) as api:
+        world.runner.environ = dict(way.login)
+        del world.runner.inputs["anthropic-api-key"]
+        world.runner.inputs |= {**way.inputs, "anthropic-base-url": api.url + way.suffix}
+        yield way, api
+
+
+def told(done: Invocation, root: Path) -> Any:
+    """The report without what is each run's own."""
+    text = Path(done.outputs["report"]).read_text().replace(str(root), "…")
+    for name in ("claude-sonnet-5-5", "claude-opus-5-5"):
+        text = text.replace(f"global.anthropic.{name}", name)
+    text = re.sub(r"http://127\.0\.0\.1:\d+|1001-1-\w+", "…", text)
+    return _same(json.loads(text))
+
+
+def _same(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _same(item) for key, item in value.items() if key not in OWN}
+        case list():
+            return [_same(item) for item in value]
+        case str():
+            return HASH.sub("…", value)
+        case _:
+            return value
+
+
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the run with a key of the Anthropic API reports."""
+    root = tmp_path_factory.mktemp("direct")
+    with open_world(root) as world, served(world, "key", root):
+        done = world.run(solve(), debug="true")
+        assert done.outputs["outcome"] == "completed", done.log
+        return told(done, root)
+
+
+@pytest.mark.parametrize("name", [name for name in WAYS if name != "key"])
+def test_the_same_scenario_gives_the_same_report_through_every_provider(
+    name: str, world: World, tmp_path: Path, direct: Any
+) -> None:
+    with served(world, name, tmp_path) as (way, api):
+        done = world.run(solve(), debug="true")
+    assert (done.exit_code, done.outputs["outcome"], done.outputs["validated"]) == (0, "completed", "true"), done.log
+    assert len(api.bodies) == len(solve())
+    assert float(done.outputs["cost-usd"]) > 0
+    assert (len(world.pulls()), len(world.comments())) == (1, 1)
+    assert told(done, tmp_path) == direct
+    assert direct["history"][1]["tool_calls"]
+    files = (path for path in Path(done.outputs["run-folder"]).rglob("*") if path.is_file())
+    left = [path.read_text("utf-8", "replace") for path in files]
+    log = "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
+    for text in (*left, log, done.summary, str(done.outputs), *world.comments(), json.dumps(api.bodies)):
+        assert [secret for secret in way.secrets() if secret in text] == []
+
+
+@pytest.mark.parametrize("name", ["bedrock", "vertex-token", "foundry", "identity"])
+def test_a_provider_that_refuses_the_login_ends_the_run_with_what_to_change(
+    name: str, world: World, tmp_path: Path
+) -> None:
+    with served(world, name, tmp_path):
+        refusal = Failure(status=403, error="permission_error", message="not for you")
+        done = world.run([refusal])
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "model_failed"), done.log
+    assert "not for you" in done.outputs["reason"]
+    assert world.clock.slept == []
+
+
+@pytest.mark.parametrize("provider", ["bedrock", "vertex", "foundry"])
+def test_a_provider_without_a_login_is_refused_before_anything_is_started(provider: str, world: World) -> None:
+    done = world.run([], provider=provider, anthropic_base_url="")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition"), done.log
+    assert f"provider {provider} needs" in done.outputs["reason"]
+    assert "docs/how-to/providers.md" in done.outputs["reason"]
+    assert not (world.runner.folder / "temp" / "stepflow").exists()
+
+
+def test_workload_identity_without_id_token_write_says_which_permission_is_missing(world: World) -> None:
+    del world.runner.inputs["anthropic-api-key"]
+    ids = {"anthropic_federation_rule_id": "fdrl_1", "anthropic_organization_id": "org"}
+    done = world.run([], **ids)
+    assert (done.exit_code, world.model.requests) == (2, [])
+    assert "id-token: write" in done.outputs["reason"]
+
+
+@pytest.mark.parametrize(("model", "tokens", "code"), [("my-deployment", "", 2), ("my-deployment", "400000", 0)])
+def test_a_deployment_without_a_known_price_needs_a_budget_in_tokens(
+    model: str, tokens: str, code: int, world: World, tmp_path: Path
+) -> None:
+    with served(world, "foundry", tmp_path):
+        done = world.run(solve(), model=model, budget_tokens=tokens)
+    assert done.exit_code == code, done.log
+    assert code == 0 or "budget-tokens" in done.outputs["reason"]
+
+
+@pytest.mark.parametrize("name", ["identity", "bedrock", "vertex-account"])
+def test_preflight_says_that_the_login_works_or_what_the_first_turn_will_tell(
+    name: str, world: World, tmp_path: Path
+) -> None:
+    with served(world, name, tmp_path) as (_, api):
+        done = world.run([], mode="preflight")
+    assert done.exit_code == 0, done.log
+    assert api.bodies == []
+    word = "answers at" if name == "identity" else "the first turn will tell"
+    assert word in next(line for line in done.log.splitlines() if " model " in line)
+
+
+def test_a_resumed_run_logs_in_again(world: World, tmp_path: Path) -> None:
+    with served(world, "identity", tmp_path) as (way, _):
+        stopped = world.run([*solve()[:2], Failure(status=400, error="invalid_request_error", message="stop")])
+        assert stopped.outputs["outcome"] == "model_failed", stopped.log
+        done = world.run(solve()[2:], resume=stopped.outputs["run-folder"])
+    assert done.outputs["outcome"] == "completed", done.log
+    assert len(way.dialect.given) == 2
