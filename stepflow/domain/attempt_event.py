@@ -11,7 +11,7 @@ from typing import Literal
 
 from stepflow.domain.conversation import Usage
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import Intent, StepKind
+from stepflow.domain.words import Intent, StepKind, Strategy
 
 #: registry.md §8.4: this many schema failures in a row end the run.
 MAX_STRIKES = 2
@@ -111,6 +111,18 @@ class ContextOutgrown:
     retry_prompt: str | None = None
     retry_source: str | None = None
     event: Literal["context_outgrown"] = "context_outgrown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyChosen:
+    """From here on this model is asked for structured output in another way, since its service did not heed the one
+    before (input structured-output `auto`). `by_fault`: the service refused the call, so no turn stands for it."""
+
+    model: str
+    strategy: Strategy
+    reason: str
+    by_fault: bool
+    event: Literal["strategy_chosen"] = "strategy_chosen"
 
 
 @dataclass(frozen=True, kw_only=True)

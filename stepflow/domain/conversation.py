@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from stepflow.domain.json import JsonObject
+from stepflow.domain.words import Strategy
 
 
 class StopReason(StrEnum):
@@ -94,7 +95,8 @@ class ModelRequest:
     """Everything one turn needs. `model` is an alias or id; `schema` is what the final answer must fit, or None.
 
     `step_id` and `iteration` are for accounting and for scripted models; they are not sent. `seconds` is the most that
-    the call may take, None when the run has no deadline.
+    the call may take, None when the run has no deadline. `strategy` is how the schema is asked for; with `insist` the
+    turn must be the answer itself, no work before it.
     """
 
     step_id: str
@@ -105,6 +107,8 @@ class ModelRequest:
     tools: tuple[ToolSpec, ...] = ()
     schema: JsonObject | None = None
     seconds: float | None = None
+    strategy: Strategy = Strategy.NATIVE
+    insist: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,13 +135,15 @@ class ModelTurn:
 @dataclass(frozen=True, kw_only=True)
 class ModelFault:
     """A model call that gave no turn. `transient` ones are tried again (flow.md §10); `retry_after` in seconds.
-    `overflow`: the conversation does not fit the model, a shorter one may."""
+    `overflow`: the conversation does not fit the model, a shorter one may. `no_strategy`: the service does not know the
+    way in which the answer's schema was asked for; another way may do."""
 
     reason: str
     hint: str = ""
     transient: bool = False
     retry_after: float | None = None
     overflow: bool = False
+    no_strategy: bool = False
 
 
 def _tool_use(block: JsonObject) -> ToolUse:

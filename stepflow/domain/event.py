@@ -20,6 +20,7 @@ from stepflow.domain.attempt_event import (
     Routed,
     SchemaFailed,
     StepAnswered,
+    StrategyChosen,
     ToolCalled,
     ToolStarted,
     UserSpoke,
@@ -234,6 +235,7 @@ Event = (
     | ToolStarted
     | ContextCompacted
     | ContextOutgrown
+    | StrategyChosen
     | ToolCalled
     | CommandRan
     | UserSpoke

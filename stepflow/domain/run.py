@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stepflow.domain.json import JsonObject
+from stepflow.domain.words import StructuredOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,8 @@ class RunFacts:
     """What a run is bound to. `args` are the checked run arguments, `variables` what the caller gives beside them.
 
     `repository` is `owner/name` or empty, `base_commit` the commit checked out at the start or empty, `nonce` the
-    random delimiter of this run's untrusted context (prompts.md §7). `root` is the repository's absolute path.
+    random delimiter of this run's untrusted context (prompts.md §7). `root` is the repository's absolute path. Only
+    with `auto` does the run move on from a way of asking for structured output that the service does not heed.
     """
 
     run_id: str
@@ -74,3 +76,4 @@ class RunFacts:
     input_text: str | None = None
     base_commit: str = ""
     base_branch: str = ""
+    structured_output: StructuredOutput = StructuredOutput.NATIVE

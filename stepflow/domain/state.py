@@ -18,6 +18,7 @@ from stepflow.domain.attempt_event import (
     Routed,
     SchemaFailed,
     StepAnswered,
+    StrategyChosen,
     UserSpoke,
 )
 from stepflow.domain.conversation import Usage
@@ -32,7 +33,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.json import JsonValue
 from stepflow.domain.replacing import replace
-from stepflow.domain.words import FailureAction, Intent, Outcome
+from stepflow.domain.words import FailureAction, Intent, Outcome, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,7 +51,8 @@ class RunState:
     counts the beginnings of each step, `attempts` the failures of each validation entry; `turns` and `format_retries`
     belong to the iteration in flight; `unpriced` is true once a turn's cost was unknown. A visit of a step begins when
     another step moves to it: `runs` are the answers it gave since then, `retries` how often its check's `retry` sent it
-    back. `answers` counts the answers of all steps.
+    back. `answers` counts the answers of all steps. `strategies` says how each model is asked for structured output by
+    now, where it is no longer asked in the first way.
     """
 
     step_id: str = ""
@@ -72,6 +74,7 @@ class RunState:
     cost_usd: float = 0.0
     unpriced: bool = False
     violations: int = 0
+    strategies: Mapping[str, Strategy] = field(default_factory=dict)
     intent: Intent | None = None
     outcome: Outcome | None = None
 
@@ -101,6 +104,8 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
             return replace(
                 state, intent=Intent.REPEAT, retry_prompt=event.retry_prompt, retry_source=event.retry_source
             )
+        case StrategyChosen():
+            return replace(state, strategies={**state.strategies, event.model: event.strategy})
         case UserSpoke(format_retry=True):
             return replace(state, format_retries=state.format_retries + 1)
         case StepAnswered():

@@ -135,6 +135,24 @@ class Permission(StrEnum):
         return list(Permission).index(self)
 
 
+class Strategy(StrEnum):
+    """How a model service is asked for an answer that fits a schema, in the order in which a run moves on: the API's
+    own structured output, a tool whose input is the answer, the schema in words."""
+
+    NATIVE = "native"
+    TOOL = "tool"
+    PROMPT = "prompt"
+
+
+class StructuredOutput(StrEnum):
+    """Which strategy a run uses; `auto` begins with the first and moves on by what the service does."""
+
+    AUTO = "auto"
+    NATIVE = "native"
+    TOOL = "tool"
+    PROMPT = "prompt"
+
+
 class OnFailure(StrEnum):
     """What happens to the commits of a run that did not complete (boundary.md "When the run fails")."""
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.domain.decision import FormatError
-from stepflow.gate import correct_step_id, find_object
+from stepflow.domain.words import Strategy
+from stepflow.gate import correct_step_id, find_object, find_objects
 from stepflow.prompt import correction_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from stepflow.domain.conversation import ModelRequest
     from stepflow.domain.decision import Decision, Unanswered
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
@@ -34,6 +36,14 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Heard:
+    """The answer object of one exchange; where there is none, `missing` says what is there instead."""
+
+    answer: JsonObject | None
+    missing: tuple[FormatError, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settled:
     """The last readable answer of a conversation, None when there was none, and the errors left in it."""
 
@@ -41,35 +51,55 @@ class Settled:
     errors: tuple[FormatError, ...] = ()
 
 
-def find_answer(track: Track, step: Step, text: str) -> JsonObject | None:
-    """The JSON object in a text, under the running step's id."""
-    answer = find_object(text)
-    return correct(track, step, answer) if answer is not None else None
+def hear_answer(conversation: Conversation, step: Step) -> Heard | Unanswered:
+    """Let the model answer; the JSON object in its last text, under the running step's id.
+
+    Where no more than words tell the answer's form, the object must be the only one: nothing is guessed.
+    """
+    text = conversation.listen()
+    if not isinstance(text, str):
+        return text
+    found, missing = _find(text, alone=_is_alone(conversation.request))
+    answer = correct(conversation.track, step, found) if found is not None else None
+    if missing in ((), NO_OBJECT):
+        conversation.learn(answer)
+    return Heard(answer=answer, missing=missing)
 
 
 def settle_format(
-    conversation: Conversation,
-    step: Step,
-    answer: JsonObject | None,
-    errors_of: Callable[[JsonObject], tuple[FormatError, ...]],
+    conversation: Conversation, step: Step, heard: Heard, errors_of: Callable[[JsonObject], tuple[FormatError, ...]]
 ) -> Settled | Unanswered:
     """Ask for corrections while the answer does not fit and the step has format retries left (flow.md §4.4)."""
-    track = conversation.track
-    errors = NO_OBJECT if answer is None else errors_of(answer)
+    track, answer = conversation.track, heard.answer
+    errors = heard.missing if heard.answer is None else errors_of(heard.answer)
     while errors and track.state.format_retries < step.format_retries:
         track.note(
             "warning", f'[Format] retry {track.state.format_retries + 1}/{step.format_retries} on step "{step.id}"'
         )
-        conversation.say(correction_message(errors), format_retry=True, errors=tuple(map(str, errors)))
-        text = conversation.listen()
-        if not isinstance(text, str):
-            return text
-        corrected = find_answer(track, step, text)
-        answer = answer if corrected is None else corrected
-        errors = NO_OBJECT if corrected is None else errors_of(corrected)
+        conversation.correct(correction_message(errors), tuple(map(str, errors)))
+        corrected = hear_answer(conversation, step)
+        if not isinstance(corrected, Heard):
+            return corrected
+        answer = answer if corrected.answer is None else corrected.answer
+        errors = corrected.missing if corrected.answer is None else errors_of(corrected.answer)
     if errors:
         give_up(track, step, errors)
     return Settled(answer=answer, errors=errors)
+
+
+def _is_alone(request: ModelRequest) -> bool:
+    return request.schema is not None and request.strategy is not Strategy.NATIVE
+
+
+def _find(text: str, *, alone: bool) -> tuple[JsonObject | None, tuple[FormatError, ...]]:
+    if not alone:
+        found = find_object(text)
+        return found, () if found is not None else NO_OBJECT
+    objects = find_objects(text)
+    if len(objects) == 1:
+        return objects[0], ()
+    several = (FormatError(path="(answer)", message=f"{len(objects)} JSON objects, where there must be exactly one"),)
+    return None, several if objects else NO_OBJECT
 
 
 def correct(track: Track, step: Step, answer: JsonObject) -> JsonObject:

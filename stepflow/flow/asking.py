@@ -1,6 +1,6 @@
 """One turn of the model, with the patience that a run has for its service (flow.md §10).
 
-Takes: a track and a request. Gives: the turn, `Stop`, or the fault of a conversation that does not fit the model.
+Takes: a track and a request. Gives: the turn, `Stop`, or a fault that the same request would meet again.
 May touch: the model and the clock, through their ports.
 """
 
@@ -13,6 +13,7 @@ from stepflow.domain.attempt_event import ModelTurned, ModelWaited
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.decision import Stop
 from stepflow.domain.words import Outcome
+from stepflow.flow.strategy import may_move
 
 if TYPE_CHECKING:
     from stepflow.flow.track import Track
@@ -28,14 +29,15 @@ ANSWER_GRACE = 30.0
 
 
 def ask_patiently(track: Track, request: ModelRequest) -> ModelTurn | ModelFault | Stop:
-    """Faults that pass are waited out within the run's limits; the only one that comes back is an overflow."""
+    """Faults that pass are waited out within the run's limits. What comes back is an overflow, or the refusal of a
+    strategy that the run may move on from."""
     for attempt in range(1, MAX_TRIES + 1):
         started = track.ports.clock.now()
         answer = track.ports.model.ask(replace(request, seconds=_seconds_for_answer(track, started)))
         if isinstance(answer, ModelTurn):
             _record_turn(track, answer, seconds=max(0.0, track.ports.clock.now() - started))
             return answer
-        if answer.overflow:
+        if answer.overflow or (answer.no_strategy and may_move(track, request)):
             return answer
         if not answer.transient or attempt == MAX_TRIES:
             return model_failed(_told(answer, f" ({attempt} tries)" if attempt > 1 else ""))

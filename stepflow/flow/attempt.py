@@ -20,15 +20,17 @@ from stepflow.domain.attempt_event import (
 from stepflow.domain.conversation import Message, ModelRequest, text_block
 from stepflow.domain.decision import Decided, Outgrown, Stop, Undecided
 from stepflow.domain.tools import effective_tools
-from stepflow.domain.words import Intent, Outcome
+from stepflow.domain.words import Intent, Outcome, Strategy
 from stepflow.flow.answer import Reading
 from stepflow.flow.command import run_command_step
 from stepflow.flow.conversation import Conversation
 from stepflow.flow.reading import read_answer
+from stepflow.flow.strategy import strategy_for
 from stepflow.ports import SchemaFailure
 from stepflow.prompt import (
     PromptFailure,
     RenderedPrompt,
+    answer_form,
     first_message_blocks,
     render_prompt,
     render_system,
@@ -108,7 +110,8 @@ def _answer(track: Track, step: Step, schema: JsonObject | None, model: str) -> 
     request = _open(track, step, schema, model)
     if isinstance(request, Stop):
         return request
-    return read_answer(Conversation(track=track, request=request), step, schema)
+    told = schema if request.strategy is Strategy.PROMPT else None
+    return read_answer(Conversation(track=track, request=request, told=told), step, schema)
 
 
 def _open(track: Track, step: Step, schema: JsonObject | None, model: str) -> ModelRequest | Stop:
@@ -121,6 +124,9 @@ def _open(track: Track, step: Step, schema: JsonObject | None, model: str) -> Mo
     blocks = first_message_blocks(
         prompt.text, agent=agent, step=step, facts=facts, state=track.state, variables=variables
     )
+    strategy = strategy_for(track, model)
+    if strategy is Strategy.PROMPT and schema is not None:
+        blocks = (*blocks, answer_form(schema))
     tools = effective_tools(step.kind, agent.allowed_tools, step.permission_mode or agent.permission_mode)
     request = ModelRequest(
         step_id=step.id,
@@ -130,6 +136,7 @@ def _open(track: Track, step: Step, schema: JsonObject | None, model: str) -> Mo
         messages=(Message(role="user", content=tuple(map(text_block, blocks))),),
         tools=tools,
         schema=schema,
+        strategy=strategy,
     )
     _record_opening(track, request, blocks, prompt.source)
     return request

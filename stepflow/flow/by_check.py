@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.decision import Decided, FormatError, Stop, Unanswered
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Intent, Outcome
-from stepflow.flow.answer import Reading, Settled, find_answer, give_up, misfit, note_missing, settle_format
+from stepflow.flow.answer import Heard, Reading, Settled, give_up, hear_answer, misfit, note_missing, settle_format
 from stepflow.gate import (
     Judged,
     check_format,
@@ -63,13 +63,12 @@ def read_by_check(
 def _own_answer(
     conversation: Conversation, step: Step, check: Check, schema: JsonObject | None
 ) -> Settled | Unanswered:
-    text = conversation.listen()
-    if not isinstance(text, str):
-        return text
-    answer = find_answer(conversation.track, step, text)
+    heard = hear_answer(conversation, step)
+    if not isinstance(heard, Heard):
+        return heard
     if schema is None:
-        return Settled(answer=answer)
-    return settle_format(conversation, step, answer, lambda one: _errors(conversation.track, step, check, one, schema))
+        return Settled(answer=heard.answer)
+    return settle_format(conversation, step, heard, lambda one: _errors(conversation.track, step, check, one, schema))
 
 
 def _errors(track: Track, step: Step, check: Check, answer: JsonObject, schema: JsonObject) -> tuple[FormatError, ...]:

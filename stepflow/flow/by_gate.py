@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.decision import Decided, FormatError, Stop, Undecided
-from stepflow.domain.words import Intent, Outcome
-from stepflow.flow.answer import Reading, Settled, find_answer, misfit, note_missing, settle_format
+from stepflow.domain.words import Intent, Outcome, Strategy
+from stepflow.flow.answer import Heard, Reading, Settled, hear_answer, misfit, note_missing, settle_format
 from stepflow.gate import canonical_answer, check_format, read_gate
 
 if TYPE_CHECKING:
@@ -25,18 +25,22 @@ if TYPE_CHECKING:
 def read_by_gate(
     conversation: Conversation, step: Step, gate: Gate, schema: JsonObject | None
 ) -> Reading | Unanswered | None:
-    """The step's answer after format retries; None when iteration 1 gave no JSON object (flow.md §4.2)."""
+    """The step's answer after format retries; None when iteration 1 gave no JSON object (flow.md §4.2).
+
+    Where the service's own structured output is not what asks, no object is a format error: the next try asks harder.
+    """
     track = conversation.track
-    text = conversation.listen()
-    if not isinstance(text, str):
-        return text
-    answer = find_answer(track, step, text)
-    if answer is None:
+    heard = hear_answer(conversation, step)
+    if not isinstance(heard, Heard):
+        return heard
+    if heard.answer is None and (schema is None or conversation.request.strategy is Strategy.NATIVE):
         return _no_object(track, step)
-    settled = settle_format(conversation, step, answer, lambda one: format_errors(step, gate, one, schema))
+    settled = settle_format(conversation, step, heard, lambda one: format_errors(step, gate, one, schema))
     if not isinstance(settled, Settled):
         return settled
-    answer = settled.answer or answer
+    answer = settled.answer
+    if answer is None:
+        return _no_object(track, step)
     return Reading(answer=answer, decision=decide(track, step, gate, answer, settled.errors))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stepflow.complete import Fed, why_finished
 from stepflow.domain.decision import Decided
 from stepflow.domain.words import Intent, StepKind
-from stepflow.flow.answer import Reading, Settled, find_answer, settle_format
+from stepflow.flow.answer import Heard, Reading, Settled, hear_answer, settle_format
 from stepflow.gate import check_format, stated_reason
 from stepflow.route import continuation_of
 
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 def read_by_verdict(conversation: Conversation, step: Step, schema: JsonObject | None) -> Reading | Unanswered:
     """The step's answer, and whether the verdict says that the work is finished."""
     track = conversation.track
-    text = conversation.listen()
-    if not isinstance(text, str):
-        return text
-    answer = find_answer(track, step, text)
+    heard = hear_answer(conversation, step)
+    if not isinstance(heard, Heard):
+        return heard
     if schema is None:
-        return judge(track, step, Settled(answer=answer), tuple(conversation.texts))
-    settled = settle_format(conversation, step, answer, lambda one: check_format(one, schema))
+        return judge(track, step, Settled(answer=heard.answer), tuple(conversation.texts))
+    settled = settle_format(conversation, step, heard, lambda one: check_format(one, schema))
     if not isinstance(settled, Settled):
         return settled
     return judge(track, step, settled, tuple(conversation.texts))

@@ -22,8 +22,11 @@ from stepflow.domain.conversation import (
     tool_result_block,
 )
 from stepflow.domain.decision import Outgrown, Stop
+from stepflow.domain.words import Strategy
 from stepflow.flow.asking import ask_patiently, model_failed
 from stepflow.flow.compaction import compact_messages
+from stepflow.flow.strategy import may_move, move_on, unheeded
+from stepflow.prompt import answer_form
 
 if TYPE_CHECKING:
     from stepflow.domain.decision import Unanswered
@@ -43,7 +46,8 @@ AGAIN_SHORTER = "Your answer was cut off at the output limit. Send the whole ans
 
 @dataclass(kw_only=True)
 class Conversation:
-    """An open conversation. `request` holds everything said so far; `texts` the assistant's texts, in order.
+    """An open conversation. `request` holds everything said so far; `texts` the assistant's texts, in order; `told` is
+    the schema that was told in words; `is_cut` says that the last answer was cut off.
 
     While it `may_shorten`, an answer that was cut off is asked for again, at the cost of a format retry.
     """
@@ -51,16 +55,32 @@ class Conversation:
     track: Track
     request: ModelRequest
     texts: list[str] = field(default_factory=list)
+    told: JsonObject | None = None
     may_shorten: bool = True
+    is_cut: bool = False
 
     def say(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
-        """Add a message of the engine's."""
+        """Add a message of the engine's, with the answer's form where only words tell it."""
+        schema = self.request.schema
+        if self.request.strategy is Strategy.PROMPT and schema is not None and schema != self.told:
+            text, self.told = f"{text}\n\n{answer_form(schema)}", schema
         self.track.record(UserSpoke(text=text, format_retry=format_retry, errors=list(errors)))
         self._add("user", (text_block(text),))
 
+    def correct(self, text: str, errors: tuple[str, ...]) -> None:
+        """Ask for the answer again, at the cost of a format retry."""
+        self.request = replace(self.request, insist=True)
+        self.say(text, format_retry=True, errors=errors)
+
+    def learn(self, answer: JsonObject | None) -> None:
+        """Move on to another strategy when the last answer shows that the service does not heed this one."""
+        reason = "" if self.is_cut else unheeded(self.request, answer)
+        if reason and may_move(self.track, self.request):
+            self.request = move_on(self.track, self.request, reason, by_fault=False)
+
     def ask(self, question: str, schema: JsonObject) -> str | Unanswered:
         """One more question with an answer schema of its own; its answer is taken as it comes (flow.md §7)."""
-        self.request = replace(self.request, schema=schema)
+        self.request = replace(self.request, schema=schema, insist=False)
         self.may_shorten = False
         self.say(question)
         return self.listen()
@@ -78,7 +98,11 @@ class Conversation:
     def _take(self, turn: ModelTurn | ModelFault) -> str | Unanswered | None:
         """Add a turn to the conversation, and do what it asks for; None asks the model again."""
         if isinstance(turn, ModelFault):
+            if turn.no_strategy:
+                self._ask_otherwise(turn)
+                return None
             return self._make_room(turn.reason, by_fault=True)
+        self.is_cut = turn.stop_reason is StopReason.MAX_TOKENS
         if turn.stop_reason is StopReason.CONTEXT_EXCEEDED:
             # What there is of the answer is left out: a call in it may be cut off, and nobody has answered it.
             return self._make_room(FULL, by_fault=False)
@@ -88,6 +112,16 @@ class Conversation:
         if turn.text:
             self.texts.append(turn.text)
         return self._after(turn)
+
+    def _ask_otherwise(self, fault: ModelFault) -> None:
+        """Ask in another way, after a call that the service refused for the way in which it asked."""
+        self.request = move_on(self.track, self.request, fault.reason, by_fault=True)
+        schema = self.request.schema
+        if self.request.strategy is Strategy.PROMPT and schema is not None:
+            # The refused call has said all that there is to say, so its last message takes the words.
+            *before, last = self.request.messages
+            self.told, last = schema, replace(last, content=(*last.content, text_block(answer_form(schema))))
+            self.request = replace(self.request, messages=(*before, last))
 
     def _make_room(self, reason: str, *, by_fault: bool) -> Unanswered | None:
         """Shorten the conversation, which does not fit the model; None asks again (flow.md §10)."""

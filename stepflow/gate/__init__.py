@@ -1,7 +1,7 @@
 """What did the step say: answer in, `Decision` out (house.md "Rooms")."""
 
-from stepflow.gate.answer import correct_step_id, find_object
-from stepflow.gate.format import check_format
+from stepflow.gate.answer import correct_step_id, find_object, find_objects
+from stepflow.gate.format import check_format, has_shape
 from stepflow.gate.outcome import (
     Judged,
     decide_outcome,
@@ -19,6 +19,8 @@ __all__ = [
     "correct_step_id",
     "decide_outcome",
     "find_object",
+    "find_objects",
+    "has_shape",
     "read_check_answer",
     "read_gate",
     "read_handoff",

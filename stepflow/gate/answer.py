@@ -30,6 +30,12 @@ def find_object(text: str) -> JsonObject | None:
     return next(_balanced_objects(text), None)
 
 
+def find_objects(text: str) -> tuple[JsonObject, ...]:
+    """Every JSON object in a text that is not part of another one, fenced or bare, also in a list. For where there must
+    be exactly one, and nothing is guessed."""
+    return tuple(_balanced_objects(text, inner=False))
+
+
 def correct_step_id(answer: JsonObject, step_id: str) -> tuple[JsonObject, str | None]:
     """The answer with the canonical `stepId`, and the wrong id that stood there, if one did."""
     got = answer.get("stepId")
@@ -51,19 +57,19 @@ def _parse_object(text: str) -> JsonObject | None:
     return value if isinstance(value, dict) else None
 
 
-def _balanced_objects(text: str) -> Iterator[JsonObject]:
+def _balanced_objects(text: str, *, inner: bool = True) -> Iterator[JsonObject]:
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
     at = text.find("{")
     for _ in range(MAX_OPENINGS):
         if at < 0:
             return
         try:
-            value, _end = decoder.raw_decode(text, at)
+            value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            value = None
+            value, end = None, at + 1
         if isinstance(value, dict):
             yield value
-        at = text.find("{", at + 1)
+        at = text.find("{", at + 1 if inner else end)
 
 
 def _refuse_constant(word: str) -> None:

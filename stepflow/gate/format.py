@@ -14,6 +14,7 @@ from jsonschema.validators import validator_for
 
 from stepflow.domain.decision import FormatError
 from stepflow.domain.json import compact
+from stepflow.domain.schema import CONDITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 #: A message that quotes a long value is cut here: it goes into a prompt.
 MAX_MESSAGE = 400
 
+_SHAPE = frozenset({"required", "type", "enum", "const", "additionalProperties"})
+_CONDITIONAL = frozenset({"anyOf", "oneOf", "allOf", *CONDITIONS})
+
 
 def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[FormatError, ...]:
     """Every way in which the answer does not fit the schemas. `format` is not asserted (registry.md §8.2)."""
@@ -35,6 +39,16 @@ def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[Forma
         for error in validator_for(schema, default=Draft202012Validator)(schema).iter_errors(answer)
     }
     return tuple(sorted(found, key=lambda error: (error.path, error.message)))
+
+
+def has_shape(answer: JsonObject, schema: JsonObject) -> bool:
+    """Whether the answer has what a service that heeds the schema cannot leave out: keys, types, listed values.
+    Lengths, patterns and conditions are beyond such a service."""
+    validator = validator_for(schema, default=Draft202012Validator)(schema)
+    return not any(
+        error.validator in _SHAPE and _CONDITIONAL.isdisjoint(error.absolute_schema_path)
+        for error in validator.iter_errors(answer)
+    )
 
 
 def _path(parts: Iterable[str | int]) -> str:

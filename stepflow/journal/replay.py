@@ -21,6 +21,7 @@ from stepflow.domain.attempt_event import (
     Routed,
     SchemaFailed,
     StepAnswered,
+    StrategyChosen,
     ToolCalled,
     ToolStarted,
     UserSpoke,
@@ -46,6 +47,7 @@ PLAYED = (
     ModelTurned,
     ContextCompacted,
     ContextOutgrown,
+    StrategyChosen,
     ToolCalled,
     UserSpoke,
     CommandRan,
@@ -114,10 +116,11 @@ class Replay:
     def append(self, event: Event) -> None:
         """Take one event of the flow's."""
         if isinstance(event, PLAYED):
-            if self._left:
+            if self._left and not self._is_newly_chosen(event):
                 self._match(event)
                 return
-            self._notes.clear()
+            if not self._left:
+                self._notes.clear()
         elif isinstance(event, Noted) and event in self._notes:
             self._notes.remove(event)
             return
@@ -127,6 +130,10 @@ class Replay:
         """Whether this call was at work when the run stopped; true only once."""
         begun, self._begun = self._begun, None
         return begun is not None and begun.tool_use_id == use.id
+
+    def _is_newly_chosen(self, event: Event) -> bool:
+        """The input structured-output may be `auto` now where it was not: what the past shows is then seen now."""
+        return isinstance(event, StrategyChosen) and not isinstance(self.coming, StrategyChosen)
 
     def _match(self, event: Event) -> None:
         recorded = self._left.popleft()
@@ -150,6 +157,8 @@ class ReplayedModel:
                 return turn_of(turned)
             case ContextCompacted(by_fault=True) | ContextOutgrown(by_fault=True) as refused:
                 return ModelFault(reason=refused.reason, overflow=True)
+            case StrategyChosen(by_fault=True) as refused:
+                return ModelFault(reason=refused.reason, no_strategy=True)
             case other:
                 raise misfit(other, ModelTurned.event)
 
@@ -242,6 +251,8 @@ def _gist(event: Event) -> object:  # noqa: PLR0911 - one return per event is th
             return event.format_retry
         case ContextCompacted() | ContextOutgrown():
             return event.by_fault
+        case StrategyChosen():
+            return (event.model, event.strategy, event.by_fault)
         case StepAnswered():
             return (event.step_id, event.intent, event.target, sorted(event.handoff), event.violation is None)
         case Routed():

@@ -1,7 +1,7 @@
 """The answer schema in the two forms a model service can be given it.
 
-Takes: the schema that answers are validated against. Gives: the closed copy (registry.md §8.3), the part of it
-that native structured output can express, and words for where it cannot. May touch: nothing.
+Takes: a closed schema (registry.md §8.3). Gives: the part of it that native structured output can express, and words
+for where it cannot. May touch: nothing.
 """
 
 from __future__ import annotations
@@ -9,21 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.json import compact
+from stepflow.domain.schema import CONDITIONS
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
 
 _CHOICES = ("anyOf", "oneOf", "allOf")
-_CONDITIONS = ("not", "if", "then", "else", "contains", "propertyNames", "dependentSchemas", "dependencies")
-
-#: Where schemas stand inside a schema; everything else is data and stays as it is.
-_ONE_SCHEMA = frozenset(
-    {"additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "items", *_CONDITIONS}
-)
-_LIST_OF_SCHEMAS = frozenset({"prefixItems", "items", *_CHOICES})
-_MAP_OF_SCHEMAS = frozenset(
-    {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
-)
 
 #: What tells the model nothing, once every `$ref` is expanded (registry.md §8.2).
 _BOOKKEEPING = frozenset({"$schema", "$id", "id", "$anchor", "$comment", "$defs", "definitions", "examples"})
@@ -40,15 +31,6 @@ _TYPE_BY_KEYWORD = {
     "maximum": "number",
 }
 _TYPES = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
-
-
-def close_schema(schema: JsonObject) -> JsonObject:
-    """A copy in which every object that does not say otherwise allows no undeclared key (registry.md §8.3)."""
-    closed: JsonObject = {key: _close_value(key, value) for key, value in schema.items()}
-    is_object = schema.get("type") == "object" or "properties" in schema
-    if is_object and not {"additionalProperties", "unevaluatedProperties"} & schema.keys():
-        closed["additionalProperties"] = False
-    return closed
 
 
 def native_schema(closed: JsonObject) -> JsonObject | None:
@@ -76,18 +58,6 @@ def schema_in_words(closed: JsonObject) -> str:
 
 class _Inexpressible(Exception):
     """The subset has no words for this schema."""
-
-
-def _close_value(key: str, value: JsonValue) -> JsonValue:
-    match value:
-        case dict() if key in _MAP_OF_SCHEMAS:
-            return {name: close_schema(sub) if isinstance(sub, dict) else sub for name, sub in value.items()}
-        case dict() if key in _ONE_SCHEMA:
-            return close_schema(value)
-        case list() if key in _LIST_OF_SCHEMAS:
-            return [close_schema(sub) if isinstance(sub, dict) else sub for sub in value]
-        case _:
-            return value
 
 
 def _simple(schema: JsonValue) -> JsonObject:
@@ -144,7 +114,7 @@ def _typed(schema: JsonObject) -> JsonObject:
     if name not in _TYPES:
         raise _Inexpressible
     plain: JsonObject = {**schema, "type": name}
-    extra = {key: plain.pop(key) for key in (*_CHOICES, *_CONDITIONS) if key in plain}
+    extra = {key: plain.pop(key) for key in (*_CHOICES, *CONDITIONS) if key in plain}
     match name:
         case "object":
             plain = _object(plain)

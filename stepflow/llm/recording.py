@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from stepflow.domain.conversation import ModelTurn, StopReason
+from stepflow.domain.words import Strategy
 from stepflow.llm.scenario import Expect, Scenario, ScenarioIssue, Turn
 from stepflow.llm.scenario_file import scenario_text
 
@@ -34,7 +35,8 @@ class RecordingModel:
     """Implements the port `Model` around another one.
 
     Kept are texts, tool calls and stop reasons. Not kept: thinking, which only the model that signed it takes back;
-    usage, since scripted turns cost nothing; and faults, since a run that is recorded is meant to be played through.
+    usage, since scripted turns cost nothing; faults, since a run that is recorded is meant to be played through; and
+    answers that a service gave without heeding how it was asked for them, where it was then asked in another way.
     `root` is where the checkout was: a recording is played elsewhere, so its paths are kept without it.
     """
 
@@ -58,8 +60,16 @@ class RecordingModel:
         """Pass the request on, and remember the turn that comes back."""
         answer = self._model.ask(request)
         if isinstance(answer, ModelTurn):
+            if self._replaces(request):
+                self._turns.pop()
             self._turns.append(_recorded(request.step_id, answer, self._root))
         return answer
+
+    def _replaces(self, request: ModelRequest) -> bool:
+        """Whether the turn answers what the one before it did not answer in form. A scripted model is never asked in
+        another way than the first, so only the answer that came at last can be played."""
+        in_another_way = request.insist and request.strategy is not Strategy.NATIVE
+        return in_another_way and bool(self._turns) and self._turns[-1].tools in (None, ())
 
     def scenario(self, expect: Expect | None = None) -> Scenario:
         """Everything so far. `expect`: how the run ended, so that `rehearse` compares with it."""

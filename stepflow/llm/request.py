@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.json import compact
-from stepflow.llm.answer_schema import close_schema, native_schema, schema_in_words
+from stepflow.domain.schema import close_schema
+from stepflow.domain.words import Strategy
+from stepflow.llm.answer_schema import native_schema, schema_in_words
 from stepflow.llm.models import resolve_model
+from stepflow.llm.strategy import ANSWER_TOOL, answer_tool, is_forced
 
 if TYPE_CHECKING:
     from stepflow.domain.conversation import Message, ModelRequest, ToolSpec
@@ -23,15 +26,18 @@ def request_body(request: ModelRequest, *, max_tokens: int, without: frozenset[s
     `without`: the optional parts that the service has refused, by `name_part`.
     """
     closed = close_schema(request.schema) if request.schema is not None else None
-    optional = {key: part for key, part in _optional(closed).items() if name_part(key, part) not in without}
+    optional = {key: part for key, part in _optional(request, closed).items() if name_part(key, part) not in without}
     system = request.system
-    if closed is not None and "output_config" not in optional:
+    if closed is not None and request.strategy is Strategy.NATIVE and "output_config" not in optional:
         system = f"{system}\n\n{schema_in_words(closed)}".lstrip()
+    tools: list[JsonValue] = [_tool(tool) for tool in request.tools]
+    if closed is not None and request.strategy is Strategy.TOOL:
+        tools.append(answer_tool(closed))
     body: JsonObject = {
         "model": resolve_model(request.model),
         "max_tokens": max_tokens,
         "system": system,
-        "tools": [_tool(tool) for tool in request.tools],
+        "tools": tools,
         "messages": [_message(message) for message in request.messages],
     }
     return {key: value for key, value in body.items() if value} | optional
@@ -42,13 +48,18 @@ def name_part(key: str, part: JsonValue) -> str:
     return f"{key}={compact(part)}"
 
 
-def _optional(closed: JsonObject | None) -> JsonObject:
+def _optional(request: ModelRequest, closed: JsonObject | None) -> JsonObject:
     # Marks the last block that can be cached: the next turn reads everything up to it from the cache.
     parts: JsonObject = {"cache_control": {"type": "ephemeral"}}
-    native = native_schema(closed) if closed is not None else None
-    if native is not None:
-        parts["output_config"] = {"format": {"type": "json_schema", "schema": native}}
-    return parts
+    match request.strategy:
+        case _ if closed is None:
+            return parts
+        case Strategy.NATIVE if native := native_schema(closed):
+            return parts | {"output_config": {"format": {"type": "json_schema", "schema": native}}}
+        case Strategy.TOOL if is_forced(request):
+            return parts | {"tool_choice": {"type": "tool", "name": ANSWER_TOOL}}
+        case _:
+            return parts
 
 
 def _message(message: Message) -> JsonObject:

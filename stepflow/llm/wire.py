@@ -7,16 +7,19 @@ May touch: the model service, through the SDK's client with its retries switched
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import anthropic
 
-from stepflow.domain.conversation import ModelFault
+from stepflow.domain.conversation import ModelFault, ModelTurn
+from stepflow.domain.words import Strategy
 from stepflow.llm.bounds import bounded_call
 from stepflow.llm.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.llm.models import UnlistedModel, resolve_model
 from stepflow.llm.request import name_part, request_body
 from stepflow.llm.statuses import is_overflow
+from stepflow.llm.strategy import take_answer
 from stepflow.llm.turn import read_turn
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
     from anthropic.lib.streaming import MessageStream
 
-    from stepflow.domain.conversation import ModelRequest, ModelTurn
+    from stepflow.domain.conversation import ModelRequest
     from stepflow.domain.json import JsonObject
     from stepflow.llm.service import Service
 
@@ -35,6 +38,8 @@ _LONGEST_LOOK_UP = 60.0
 #: By which words a service refuses a part that it does not support.
 _REFUSAL_WORDS = {
     "cache_control": ("cache_control",),
+    # The second is what the API says of models that think: they may not be made to call a tool.
+    "tool_choice": ("tool_choice", "thinking may not be enabled"),
     "output_config": (
         "output_config",
         "output_format",
@@ -44,6 +49,8 @@ _REFUSAL_WORDS = {
         "schema",
     ),
 }
+#: A refusal with one of these is about this one schema; without them the service has no structured output at all.
+_SCHEMA_WORDS = ("grammar", "optional parameters", "schema")
 #: How the SDK stumbles over events that are JSON but not the API's.
 _STUMBLES = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, AssertionError)
 
@@ -79,9 +86,12 @@ class Wire:
             except (*CALL_ERRORS, BrokenAnswer) as error:
                 if call.overdue:
                     return overdue_fault(seconds, where=self._where)
-                return self._without_refused(error, body) or self._fault(error)
+                return self._without_refused(error, body) or self._fault(error, request)
         self._key_worked = True
-        return read_turn(answer, asked=str(body["model"]), provider=self._service.provider)
+        turn = read_turn(answer, asked=str(body["model"]), provider=self._service.provider)
+        if request.strategy is Strategy.TOOL and request.schema is not None and isinstance(turn, ModelTurn):
+            return take_answer(turn, request.schema)
+        return turn
 
     def look_up(self, model: str) -> ModelFault | None:
         """Ask for the model's entry."""
@@ -104,9 +114,12 @@ class Wire:
         """Close the client's connections."""
         self._client.close()
 
-    def _fault(self, error: Exception) -> ModelFault:
+    def _fault(self, error: Exception, request: ModelRequest | None = None) -> ModelFault:
         service = self._service
-        return fault_of(error, where=self._where, key_worked=self._key_worked, hints=service.hints, typed=service.typed)
+        fault = fault_of(
+            error, where=self._where, key_worked=self._key_worked, hints=service.hints, typed=service.typed
+        )
+        return replace(fault, no_strategy=True) if request and _knows_no_tools(error, request) else fault
 
     def _stream(self, body: JsonObject) -> JsonObject:
         # Streamed, so that a long answer never looks like a dead connection.
@@ -135,7 +148,12 @@ class Wire:
             return None
         self._refused |= {name_part(part, body[part])}
         reason = f"The model service at {self._where} refuses `{part}`; the call is made again without it."
-        return ModelFault(reason=f"{reason} It said: {said}", transient=True, retry_after=0.0)
+        return ModelFault(
+            reason=f"{reason} It said: {said}",
+            transient=True,
+            retry_after=0.0,
+            no_strategy=part == "output_config" and not any(word in said.lower() for word in _SCHEMA_WORDS),
+        )
 
 
 def _read(stream: MessageStream[None]) -> JsonObject:
@@ -160,6 +178,14 @@ def _check_inputs(inputs: Iterable[str]) -> None:
             json.loads(text or "{}")
     except ValueError as error:
         raise BrokenAnswer(f"the input of a tool call is not whole ({error})") from error
+
+
+def _knows_no_tools(error: Exception, request: ModelRequest) -> bool:
+    """Whether a service refuses tools where the only one is that for the answer."""
+    if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
+        return False
+    said = (error.api_message or error.message).lower()
+    return request.strategy is Strategy.TOOL and not request.tools and "tool" in said
 
 
 def _refused_part(said: str, body: JsonObject) -> str | None:

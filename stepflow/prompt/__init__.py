@@ -1,5 +1,6 @@
 """What do we ask: step and state in, text out (house.md "Rooms")."""
 
+from stepflow.prompt.answer_form import answer_form
 from stepflow.prompt.correction import correction_message
 from stepflow.prompt.message import first_message_blocks, frame_as_data
 from stepflow.prompt.placeholder import asks_for_input, insert_sections, used_sections, used_variables
@@ -16,6 +17,7 @@ __all__ = [
     "RenderedPrompt",
     "RetryText",
     "Variables",
+    "answer_form",
     "asks_for_input",
     "correction_message",
     "first_message_blocks",

@@ -20,6 +20,7 @@ from stepflow.domain.attempt_event import (
     Routed,
     SchemaFailed,
     StepAnswered,
+    StrategyChosen,
     ToolCalled,
 )
 from stepflow.domain.event import (
@@ -100,6 +101,9 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
         case ContextOutgrown():
             data = {"reason": cut(event.reason, REASON_LIMIT)}
             return (("warning", f'[Model] too long: step "{event.step_id}" begins again', data),)
+        case StrategyChosen():
+            message = f'[Model] structured output of "{event.model}": {event.strategy} from here on'
+            return (("warning", message, {"reason": cut(event.reason, REASON_LIMIT)}),)
         case ToolCalled(denied=True):
             return (("warning", f'[Tools] denied "{event.name}"', {}),)
         case StepAnswered() if event.intent:

@@ -17,11 +17,13 @@ from stepflow.domain.attempt_event import (
     Routed,
     SchemaFailed,
     StepAnswered,
+    StrategyChosen,
     ToolCalled,
     UserSpoke,
 )
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.words import Strategy
 from stepflow.report.plain import first_line, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
 
@@ -49,6 +51,8 @@ def step_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one re
         case ContextOutgrown():
             outgrown = f"the conversation stays too long for the model, the step begins again: {one_line(event.reason)}"
             return (line(LineKind.WARNING, outgrown),)
+        case StrategyChosen():
+            return (line(LineKind.WARNING, strategy_words(event)),)
         case ModelTurned():
             return _words(event)
         case ToolCalled():
@@ -73,6 +77,17 @@ def _wait(event: ModelWaited) -> str:
     tried = f"try {event.attempt} of {event.tries} failed"
     left = f", {seconds_text(event.deadline_in)} left before the deadline" if event.deadline_in is not None else ""
     return f"waiting {event.seconds:g} s for the model ({tried}{left}): {one_line(event.reason)}"
+
+
+def strategy_words(event: StrategyChosen) -> str:
+    """That the model is asked for its answers in another way, how, why, and how to spare the next run the detour."""
+    ways = {
+        Strategy.NATIVE: "by output_config",
+        Strategy.TOOL: "as the input of a tool",
+        Strategy.PROMPT: "by the schema in words",
+    }
+    asked = f"{one_line(event.model, 80)} is asked for structured output {ways[event.strategy]} from here on"
+    return f"{asked}: {one_line(event.reason)} (input structured-output: {event.strategy} begins with it)"
 
 
 def _words(event: ModelTurned) -> tuple[StoryLine, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import Isolation, Network, OnFailure, Permission, Provider
+from stepflow.domain.words import Isolation, Network, OnFailure, Permission, Provider, StructuredOutput
 from stepflow.errors import InputError
 from stepflow.run.input_types import (
     BoundaryMode,
@@ -82,6 +82,10 @@ class Inputs(BaseModel):
     model: Text = None
     """Model for steps that name none themselves, an alias (`opus`, `sonnet`, `haiku`) or a model id; empty means
     agent.json's `defaultModel`, then `opus`."""
+    structured_output: StructuredOutput = StructuredOutput.AUTO
+    """How a model is made to answer in the form of a step's schema: `native` by the API's own structured output, `tool`
+    by a tool whose input is the answer, `prompt` by the schema in words; `auto` begins with the first and moves on when
+    the server does not heed it."""
     scenario: Text = None
     """Scenario file that answers instead of a model, relative to the repository; needed by the provider `scripted`."""
     record: Text = None

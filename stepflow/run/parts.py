@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.boundary import BoundarySettings
+from stepflow.domain.words import Provider, StructuredOutput
 from stepflow.toolbox import ToolboxOptions
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
+    from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
 
 
@@ -23,6 +25,13 @@ class LoadedSchemas:
     def resolve(self, step: Step) -> JsonObject | None:
         """The step's own answer schema."""
         return step.schema
+
+
+def structured_output_of(inputs: Inputs) -> StructuredOutput:
+    """How the model is asked for structured output. A scripted one heeds its scenario alone: nothing is found out."""
+    given = inputs.structured_output
+    is_scripted = inputs.provider is Provider.SCRIPTED
+    return StructuredOutput.NATIVE if given is StructuredOutput.AUTO and is_scripted else given
 
 
 def toolbox_options(request: RunRequest) -> ToolboxOptions:

@@ -18,10 +18,12 @@ from stepflow.domain.attempt_event import (
     ModelTurned,
     ModelWaited,
     StepAnswered,
+    StrategyChosen,
     ToolCalled,
     ToolStarted,
+    UserSpoke,
 )
-from stepflow.domain.conversation import StopReason
+from stepflow.domain.conversation import ModelTurn, StopReason
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import (
     EffectApplied,
@@ -34,7 +36,8 @@ from stepflow.domain.event import (
     ValidatorRan,
     WorkCollected,
 )
-from stepflow.domain.words import Outcome
+from stepflow.domain.words import Outcome, StructuredOutput
+from stepflow.journal import turn_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -192,6 +195,29 @@ def scenario_position(events: Iterable[Event], queues: Mapping[str, Sequence[Tur
             case _:
                 pass
     return position
+
+
+def recorded_turns(events: Iterable[Event]) -> tuple[tuple[str, ModelTurn], ...]:
+    """Every turn of the model, with the step that asked; without answers that were asked for again in another way than
+    the first, since nobody asks a scripted model so."""
+    turns, step_id, in_another_way = list[tuple[str, ModelTurn]](), "", False
+    for event in events:
+        match event:
+            case RunStarted():
+                given = event.options.get("structured-output")
+                in_another_way = given in (StructuredOutput.TOOL, StructuredOutput.PROMPT)
+            case StrategyChosen():
+                in_another_way = True
+            case IterationStarted():
+                step_id = event.step_id
+            case ModelTurned():
+                turns.append((step_id, turn_of(event)))
+            case UserSpoke(format_retry=True) if in_another_way and turns:
+                if turns[-1][1].stop_reason is not StopReason.MAX_TOKENS:
+                    turns.pop()
+            case _:
+                pass
+    return tuple(turns)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,20 +11,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import IterationStarted, ModelTurned
+from stepflow.domain.attempt_event import IterationStarted, StrategyChosen
 from stepflow.domain.event import RunResumed
 from stepflow.domain.state import fold
+from stepflow.domain.words import StructuredOutput
 from stepflow.errors import InputError
-from stepflow.journal import SnapshotStore, safe_point, turn_of
+from stepflow.journal import SnapshotStore, safe_point
 from stepflow.llm import played_out
 from stepflow.run.earlier import Earlier, look_into
 from stepflow.run.head import read_head, stood_on
-from stepflow.run.recorded import kept_snapshots, known_heads, past_answers, receipts_of, scenario_position, was_at_work
+from stepflow.run.recorded import (
+    kept_snapshots,
+    known_heads,
+    past_answers,
+    receipts_of,
+    recorded_turns,
+    scenario_position,
+    was_at_work,
+)
 from stepflow.run.snapshots import FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from stepflow.domain.conversation import ModelTurn
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.effect import Receipt
@@ -71,6 +78,12 @@ class Past:
         """What is played again."""
         return self.events[self.safe :]
 
+    def to_play(self, structured_output: StructuredOutput) -> tuple[Event, ...]:
+        """The same without moves to another strategy where one is given now: the run then makes none."""
+        if structured_output is StructuredOutput.AUTO:
+            return self.played
+        return tuple(event for event in self.played if not isinstance(event, StrategyChosen))
+
     @cached_property
     def kept(self) -> Kept:
         """The run's snapshots."""
@@ -104,14 +117,9 @@ class Past:
         queues = {place: played_out(turns) for place, turns in scenario.queues().items()}
         return scenario_position(self.events, queues)
 
-    def turns(self) -> Iterator[tuple[str, ModelTurn]]:
-        """Every turn of the model, with the step that asked."""
-        step_id = ""
-        for event in self.events:
-            if isinstance(event, IterationStarted):
-                step_id = event.step_id
-            elif isinstance(event, ModelTurned):
-                yield step_id, turn_of(event)
+    def turns(self) -> tuple[tuple[str, ModelTurn], ...]:
+        """Every turn of the model, with the step that asked, as a recording keeps them."""
+        return recorded_turns(self.events)
 
     def feed(self, verdict: CustomVerdict) -> None:
         """Tell the agent's own verdict what it has been told before."""

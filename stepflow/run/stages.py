@@ -22,7 +22,7 @@ from stepflow.run.context import removal_event
 from stepflow.run.deadline import Deadline, TimelyCommands, TimelyTools
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
-from stepflow.run.parts import LoadedSchemas, toolbox_options
+from stepflow.run.parts import LoadedSchemas, structured_output_of, toolbox_options
 from stepflow.run.recorded import Kept
 from stepflow.run.sandbox import open_sandbox
 from stepflow.run.selftest import demand_nothing_in_reach
@@ -145,7 +145,7 @@ def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journ
         clock=clock,
         verdict=prepared.verdict,
     )
-    return Replay(past.played, journal).over(ports) if past else ports
+    return Replay(past.to_play(facts.structured_output), journal).over(ports) if past else ports
 
 
 def _is_start(tree: TreeState, facts: RunFacts) -> bool:
@@ -169,6 +169,7 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
         context_text=prepared.told.text,
         base_commit=base_commit,
         base_branch=inputs.base_branch or settings.base or request.trigger.default_branch,
+        structured_output=structured_output_of(inputs),
     )
 
 

@@ -48,8 +48,8 @@ BROKEN_JSON = says('{"stepId": "initial.issue", "next_action": {"action": "next"
 @pytest.mark.parametrize(
     ("script", "outcome", "turns", "words"),
     [
-        pytest.param([PROSE] * 9, "routing_failed", 2, ["FAILED_STEP_ROUTING", "no JSON object"], id="prose"),
-        pytest.param([BROKEN_JSON] * 9, "routing_failed", 2, ["FAILED_STEP_ROUTING", "no JSON object"], id="broken"),
+        pytest.param([PROSE] * 9, "routing_failed", 6, ["FAILED_STEP_ROUTING", "no JSON object"], id="prose"),
+        pytest.param([BROKEN_JSON] * 9, "routing_failed", 6, ["FAILED_STEP_ROUTING", "no JSON object"], id="broken"),
         pytest.param(
             [answer("initial.issue", "dance", understanding="x")] * 9,
             "routing_failed",

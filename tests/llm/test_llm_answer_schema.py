@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepflow.llm.answer_schema import close_schema, native_schema, schema_in_words
+from stepflow.domain.schema import close_schema
+from stepflow.llm.answer_schema import native_schema, schema_in_words
 from tests.servers.messages_api_rules import schema_problems
 
 STRING = {"type": "string"}

@@ -22,6 +22,7 @@ from stepflow.domain.attempt_event import (
     Routed,
     SchemaFailed,
     StepAnswered,
+    StrategyChosen,
     ToolCalled,
     UserSpoke,
 )
@@ -44,7 +45,7 @@ from stepflow.domain.event import (
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Limits
-from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
+from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
 from stepflow.report import (
     ActionLog,
     LineKind,
@@ -230,6 +231,11 @@ def _validator(**given) -> ValidatorRan:
             ContextOutgrown(step_id="s", reason="400", by_fault=True),
             "  the conversation stays too long for the model, the step begins again: 400",
         ),
+        (
+            StrategyChosen(model="m", strategy=Strategy.TOOL, reason="prose came", by_fault=False),
+            "  m is asked for structured output as the input of a tool from here on: prose came "
+            "(input structured-output: tool begins with it)",
+        ),
         (_turn("First I look.\nThen more.", "tool_use"), "  │ First I look. …"),
         (_turn("cut", "max_tokens"), "  the model stopped: max_tokens"),
         (_tool(), "  ✓ bash ls (exit 0, 0.5 s)"),
@@ -334,6 +340,10 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
         (
             ContextOutgrown(step_id="s", reason="400", by_fault=True),
             [("warning", '[Model] too long: step "s" begins again')],
+        ),
+        (
+            StrategyChosen(model="m", strategy=Strategy.PROMPT, reason="r", by_fault=True),
+            [("warning", '[Model] structured output of "m": prompt from here on')],
         ),
         (_tool(denied=True), [("warning", '[Tools] denied "bash"')]),
         (_tool(), []),

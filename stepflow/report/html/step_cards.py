@@ -21,6 +21,7 @@ from stepflow.domain.attempt_event import (
     Routed,
     SchemaFailed,
     StepAnswered,
+    StrategyChosen,
     ToolCalled,
     UserSpoke,
 )
@@ -29,6 +30,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.report.html.card import Card, Part, Tone, json_part, text_part
 from stepflow.report.html.put_in import put_in
 from stepflow.report.plain import first_line, one_line, seconds_text
+from stepflow.report.story_steps import strategy_words
 from stepflow.report.visible import visible
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  
         case ContextOutgrown():
             outgrown = f"The conversation stayed too long for the model: {one_line(event.reason, 300)}"
             return Card(title=outgrown, tone=Tone.WARNING, facts=("the step begins again",))
+        case StrategyChosen():
+            return Card(title=strategy_words(event), tone=Tone.WARNING)
         case ModelTurned():
             return _turn(event)
         case ToolCalled():

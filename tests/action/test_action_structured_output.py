@@ -1,0 +1,184 @@
+"""Servers that heed a request for structured output, and servers that do not: each run ends as it is specified to.
+
+The server of each test behaves in one way throughout, whatever it is asked, as a real one does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.messages_api import Answer, Failure, Reply, calls, says
+from tests.world import CLOSING, COMMIT, World, answer, label_event
+
+pytestmark = pytest.mark.whole
+
+Body = dict[str, Any]
+STEPS = [
+    answer("initial.issue", "next", understanding="the greeting leaves the world out"),
+    answer("continuation.issue", "handoff", summary="the world is greeted"),
+    answer("closure.issue", "closing", **CLOSING),
+]
+EDIT = ("bash", {"command": f"echo 'hello, world' > greeting.txt && {COMMIT}"})
+PROSE = says("I had a look, and all is well.")
+
+
+def object_of(answer: Answer) -> Body:
+    return json.loads(answer.content[0]["text"])
+
+
+def fenced(answer: Answer) -> Reply:
+    return says(f"Here you are:\n\n```json\n{json.dumps(object_of(answer), indent=2)}\n```\n\nAnything else?")
+
+
+def knows_words(body: Body) -> bool:
+    return "fits the JSON Schema below" in json.dumps(body["messages"])
+
+
+def heeds_output_config(body: Body, wanted: Answer) -> Reply:
+    return wanted if "output_config" in body else PROSE
+
+
+def heeds_tools(body: Body, wanted: Answer) -> Reply:
+    """It ignores output_config, and calls the tool for the answer only when it is made to."""
+    return calls(("answer", object_of(wanted))) if "tool_choice" in body else PROSE
+
+
+def heeds_words(body: Body, wanted: Answer) -> Reply:
+    """It ignores output_config and tool_choice, and does what it reads."""
+    return fenced(wanted) if knows_words(body) else PROSE
+
+
+def refuses_output_config(body: Body, wanted: Answer) -> Reply:
+    if "output_config" in body:
+        refusal = "output_config: Extra inputs are not permitted"
+        return Failure(status=400, error="invalid_request_error", message=refusal)
+    return calls(("answer", object_of(wanted))) if body["tools"][-1]["name"] == "answer" else PROSE
+
+
+def always_fences(_body: Body, wanted: Answer) -> Reply:
+    return fenced(wanted)
+
+
+def heeds_nothing(_body: Body, _wanted: Answer) -> Reply:
+    return PROSE
+
+
+@dataclass
+class Server:
+    """Walks the steps, one conversation each; in the second a file is changed by a tool first."""
+
+    answer_as: Callable[[Body, Answer], Reply]
+    conversations: list[str] = field(default_factory=list)
+
+    def __call__(self, body: Body) -> Reply:
+        opening = json.dumps(body["messages"][0]["content"][0])
+        if len(body["messages"]) == 1 and opening not in self.conversations[-1:]:
+            self.conversations.append(opening)
+        step = min(len(self.conversations), len(STEPS)) - 1
+        if step == 1 and len(body["messages"]) == 1 and not isinstance(self.answer_as(body, STEPS[1]), Failure):
+            return calls(EDIT)
+        return self.answer_as(body, STEPS[step])
+
+
+@pytest.mark.parametrize(
+    ("server", "strategies", "retries"),
+    [
+        pytest.param(heeds_output_config, [], 0, id="heeds-output-config"),
+        pytest.param(heeds_tools, ["tool"], 3, id="ignores-output-config"),
+        pytest.param(refuses_output_config, ["tool"], 0, id="refuses-output-config"),
+        pytest.param(heeds_words, ["tool", "prompt"], 2, id="ignores-tool-choice"),
+        pytest.param(always_fences, [], 0, id="fences-its-json"),
+    ],
+)
+def test_a_run_completes_however_the_server_must_be_asked(
+    world: World, server: Callable[[Body, Answer], Reply], strategies: list[str], retries: int
+) -> None:
+    done = world.run(Server(server))
+    assert done.outputs["outcome"] == "completed", done.log
+    assert done.outputs["validated"] == "true"
+    events = world.events(done)
+    assert [event["strategy"] for event in events if event["event"] == "strategy_chosen"] == strategies
+    assert done.log.count("is asked for structured output") == len(strategies), "each is told once"
+    assert done.log.count("format retry:") == retries
+    log = (Path(done.outputs["run-folder"]) / "log.jsonl").read_text()
+    assert log.count("[Format] retry") == retries
+    assert int(done.outputs["iterations"]) == 3
+    assert world.clock.slept == []
+
+
+@pytest.mark.parametrize(
+    ("given", "turns", "retries"), [("auto", 6, 4), ("native", 2, 0), ("tool", 6, 4), ("prompt", 6, 4)]
+)
+def test_a_server_that_heeds_nothing_ends_the_run_as_a_missing_answer_does(
+    world: World, given: str, turns: int, retries: int
+) -> None:
+    done = world.run(Server(heeds_nothing), structured_output=given)
+    assert (done.outputs["outcome"], done.exit_code) == ("routing_failed", 1)
+    assert "no JSON object" in done.outputs["reason"]
+    assert len(world.model.bodies) == turns
+    assert done.log.count("format retry:") == retries
+    assert world.wrote_nothing(but_comments=1)
+
+
+def test_a_given_strategy_spares_the_detour(world: World) -> None:
+    done = world.run(Server(heeds_words), structured_output="prompt")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert all("output_config" not in body for body in world.model.bodies)
+    assert (done.log.count("format retry:"), done.log.count("is asked for structured output")) == (0, 0)
+
+
+def test_a_strategy_that_does_not_exist_is_refused(world: World) -> None:
+    done = world.run([], structured_output="yaml")
+    assert done.exit_code == 2
+    assert "structured-output" in done.log
+
+
+@pytest.mark.parametrize("server", [heeds_tools, heeds_words])
+def test_a_recording_plays_again_without_a_server_and_without_the_detours(
+    world: World, server: Callable[[Body, Answer], Reply]
+) -> None:
+    done = world.run(Server(server), record="recorded.yaml")
+    recorded = Path(done.outputs["run-folder"]) / "recorded.yaml"
+    again = world.runner.run(label_event(), provider="scripted", scenario=str(recorded), boundary="dry-run")
+    assert again.outputs["outcome"] == "completed", again.log
+    assert again.outputs["iterations"] == done.outputs["iterations"]
+    assert again.log.count("format retry:") == 0
+
+
+def test_a_run_that_goes_on_asks_as_it_had_learnt_to(world: World) -> None:
+    folder = world.runner.folder / "mine"
+    server = Server(heeds_words)
+
+    def fails_later(body: Body) -> Reply:
+        reply = server(body)
+        last = len(server.conversations) == 3
+        return Failure(status=400, error="invalid_request_error", message="messages: not today") if last else reply
+
+    first = world.run(fails_later, run_folder=str(folder), report_failures="false", record="recorded.yaml")
+    assert first.outputs["outcome"] == "model_failed", first.log
+    asked = len(world.model.bodies)
+    done = world.run(server, run_folder=str(folder), record="recorded.yaml")
+    assert done.outputs["outcome"] == "completed", done.log
+    assert all("output_config" not in body and "tool_choice" not in body for body in world.model.bodies[asked:])
+    assert [event["strategy"] for event in world.events(done) if event["event"] == "strategy_chosen"] == [
+        "tool",
+        "prompt",
+    ]
+    again = world.runner.run(
+        label_event(), provider="scripted", scenario=str(folder / "recorded.yaml"), boundary="dry-run"
+    )
+    assert again.outputs["outcome"] == "completed", again.log
+
+
+def test_within_a_conversation_the_cached_prefix_grows_but_for_one_break_per_change(world: World) -> None:
+    world.run(Server(heeds_words))
+    bodies = world.model.bodies
+    prefixes = [json.dumps([body.get("tools"), body.get("system")]) for body in bodies]
+    assert len(set(prefixes[:3])) == 2, "the tool for the answer comes and goes; the system prompt stays"
+    assert len(set(prefixes[3:5])) == 1
