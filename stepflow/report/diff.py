@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import count
 from stepflow.report.diff_file import FileDiff, file_diff
-from stepflow.report.plain import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

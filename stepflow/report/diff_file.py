@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.domain.change import LINK, PROGRAM
+from stepflow.domain.figures import count
 from stepflow.report.diff_lines import hunk_lines, operations
-from stepflow.report.plain import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

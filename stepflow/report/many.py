@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import count, usd
 from stepflow.domain.json import compact
 from stepflow.domain.words import Outcome
 from stepflow.report.markdown import code, link, plain, table
-from stepflow.report.plain import count, cut, defuse, one_line, seconds_text, usd
+from stepflow.report.plain import cut, defuse, one_line, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stepflow.domain.figures import count
 from stepflow.report.html.card import Card, Part
-from stepflow.report.plain import count, one_line
+from stepflow.report.plain import one_line
 
 if TYPE_CHECKING:
     from stepflow.report.diff import StepDiff
