@@ -12,9 +12,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.e2e.script import RUNTIME_TOKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 RUNNER_IMAGE = "python:3.13-slim-trixie"
 ACT = Path(sys.executable).with_name("act")
@@ -37,9 +40,20 @@ class Job:
 
 
 def run_job(
-    checkout: Path, *, event_name: str, event: dict[str, Any], release: Path, secrets: dict[str, str], scratch: Path
+    checkout: Path,
+    *,
+    event_name: str,
+    event: dict[str, Any],
+    release: Path,
+    secrets: dict[str, str],
+    scratch: Path,
+    environment: Mapping[str, str] | None = None,
+    step: str = "org/stepflow-action@",
 ) -> Job:
-    """Run the checkout's only workflow. Secrets are not masked, so that one which leaks is seen."""
+    """Run the checkout's only workflow. Secrets are not masked, so that one which leaks is seen.
+
+    `environment` is what the workflow's own `env` would add; `step` begins what the action's step is called.
+    """
     scratch.mkdir()
     (scratch / "event.json").write_text(json.dumps(event))
     engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
@@ -51,19 +65,20 @@ def run_job(
         # As on a hosted runner, the engine's socket is mounted into the action; the tools must not reach it.
         *("--container-daemon-socket", engine),
         *("--env", f"ACTIONS_RUNTIME_TOKEN={RUNTIME_TOKEN}"),
+        *(word for name, value in (environment or {}).items() for word in ("--env", f"{name}={value}")),
         *(f"--secret={name}" for name in secrets),
     ]
     # A home of its own: neither a person's .actrc nor what an earlier run left there counts.
-    environment = {**os.environ, **secrets, "HOME": str(scratch)}
+    around = {**os.environ, **secrets, "HOME": str(scratch)}
     done = subprocess.run(
-        command, cwd=checkout, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        command, cwd=checkout, env=around, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    return _read_job(done.stdout, done.stderr)
+    return _read_job(done.stdout, done.stderr, step)
 
 
-def _read_job(stdout: str, stderr: str) -> Job:
+def _read_job(stdout: str, stderr: str, name: str) -> Job:
     lines = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
-    step = [line for line in lines if line.get("step", "").startswith("org/stepflow-action@")]
+    step = [line for line in lines if line.get("step", "").startswith(name)]
     assert any("stepResult" in line for line in step), f"the action did not run:\n{stdout}\n{stderr}"
     commands = [line for line in step if "command" in line]
     return Job(

@@ -63,8 +63,8 @@ class World:
     _runs: int = 0
     _runners: list[HostedRunner] = field(default_factory=list)
 
-    def run(self, replies: Iterable[Reply], event: dict[str, Any], *, event_name: str = "issues") -> Job:
-        """A job of the README's workflow, under act."""
+    def run(self, replies: Iterable[Reply], event: dict[str, Any], *, event_name: str = "issues", **act: Any) -> Job:
+        """A job of the checkout's workflow, at first the README's, under act."""
         self._begin(replies, event)
         return run_job(
             self.checkout,
@@ -73,6 +73,7 @@ class World:
             release=self.release,
             secrets={"ANTHROPIC_API_KEY": MODEL_KEY, "GITHUB_TOKEN": WORKFLOW_TOKEN},
             scratch=self.root / f"act-{self._runs}",
+            **act,
         )
 
     def hosted_runner(
