@@ -96,7 +96,8 @@ class ModelRequest:
 
     `step_id` and `iteration` are for accounting and for scripted models; they are not sent. `seconds` is the most that
     the call may take, None when the run has no deadline. `strategy` is how the schema is asked for; with `insist` the
-    turn must be the answer itself, no work before it.
+    turn must be the answer itself, no work before it. `steady`: how many characters at the beginning of `system` are
+    the same in every step, so that the service can keep them.
     """
 
     step_id: str
@@ -109,6 +110,7 @@ class ModelRequest:
     seconds: float | None = None
     strategy: Strategy = Strategy.NATIVE
     insist: bool = False
+    steady: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,9 +164,9 @@ def text_block(text: str) -> JsonObject:
 
 def tool_result_block(result: ToolResult) -> JsonObject:
     """The content block that answers a tool call. The API refuses an empty text, so one says so."""
-    return {
+    block: JsonObject = {
         "type": "tool_result",
         "tool_use_id": result.tool_use_id,
         "content": result.text or "(no output)",
-        "is_error": result.is_error,
     }
+    return block | {"is_error": True} if result.is_error else block

@@ -35,12 +35,9 @@ def effective_tools(
 
 def _tool(name: str, description: str, required: tuple[str, ...], **properties: JsonObject) -> ToolSpec:
     needed: list[JsonValue] = list(required)
-    schema: JsonObject = {
-        "type": "object",
-        "properties": dict(properties),
-        "required": needed,
-        "additionalProperties": False,
-    }
+    schema: JsonObject = {"type": "object", "properties": dict(properties), "additionalProperties": False}
+    if needed:
+        schema["required"] = needed
     return ToolSpec(name=name, description=description, input_schema=schema)
 
 
@@ -48,27 +45,22 @@ def _text(description: str) -> JsonObject:
     return {"type": "string", "description": description}
 
 
-_PATH = "Path of the file, relative to the repository root."
+_PATH = "Relative to the repository root."
 
+# Every request carries these texts: what a model knows of such tools by itself is not said.
 _BASH = _tool(
     "bash",
-    "Runs a command in a bash shell that starts in the repository root and lives for the whole step: the current "
-    "folder, variables and functions stay from call to call. Standard output and standard error come back together; "
-    "of long output the middle is left out. A non-zero exit code is an error. A command that runs into its timeout "
-    "is killed with everything the shell has started, and the next call gets a fresh shell. Commands have no "
-    "standard input. Start a background process with its output sent to a file; it ends with the step.",
+    "Runs a command in a bash shell that starts in the repository root and lives for the whole step, with one stream "
+    "for output and errors, the middle left out if long, and no standard input. At a timeout the shell and all it "
+    "started are killed. Send a background process's output to a file; it ends with the step.",
     (),
-    command=_text("The command. Leave it out only together with restart."),
-    restart={"type": "boolean", "description": "True ends the shell and everything it started; a fresh one follows."},
-    timeout_ms={
-        "type": "integer",
-        "minimum": 0,
-        "description": "Longest run time in milliseconds; 120000 if left out.",
-    },
+    command=_text("Leave out only with restart."),
+    restart={"type": "boolean", "description": "Ends the shell and all it started; a fresh one follows."},
+    timeout_ms={"type": "integer", "minimum": 0, "description": "Default 120000."},
 )
 _READ = _tool(
     "read",
-    "Reads a text file of the repository, whole or a range of its lines. Lines come back as they are, without numbers.",
+    "Reads a text file, whole or a range of its lines, without line numbers.",
     ("file_path",),
     file_path=_text(_PATH),
     view_range={
@@ -76,43 +68,39 @@ _READ = _tool(
         "items": {"type": "integer"},
         "minItems": 2,
         "maxItems": 2,
-        "description": "First and last line, counted from 1, both included. A last line of 0 or less means the end.",
+        "description": "First and last line, from 1, both included; 0 as the last means the end.",
     },
 )
 _WRITE = _tool(
     "write",
-    "Writes a text file of the repository, replacing what it held. Missing folders are made.",
+    "Writes a text file, replacing what it held; makes missing folders.",
     ("file_path", "content"),
     file_path=_text(_PATH),
     content=_text("The whole new content."),
 )
 _EDIT = _tool(
     "edit",
-    "Replaces an exact piece of text in a file of the repository. The old text must occur exactly once, "
-    "unless replace_all is true.",
+    "Replaces an exact piece of text in a file. It must occur exactly once, unless replace_all is true.",
     ("file_path", "old_string", "new_string"),
     file_path=_text(_PATH),
-    old_string=_text("The text to replace, exactly as in the file, with its white space."),
-    new_string=_text("The text to put there."),
-    replace_all={"type": "boolean", "description": "True replaces every occurrence."},
+    old_string=_text("Exactly as in the file, with its white space."),
+    new_string={"type": "string"},
+    replace_all={"type": "boolean"},
 )
 _GLOB = _tool(
     "glob",
-    "Lists the files and folders of the repository whose path fits a pattern, sorted by name, folders with a final "
-    "slash. `*` and `?` stay inside one name, `**` spans folders, `{a,b}` are alternatives. Symbolic links are not "
-    "followed; `.git` is never listed, `node_modules`, `.venv` and `__pycache__` only when the pattern or the path "
-    "names them.",
+    "Lists files and folders whose path fits a pattern such as `src/**/*.{py,pyi}`; follows no symbolic links. Leaves "
+    "out `.git`, and `node_modules`, `.venv` and `__pycache__` unless they are named.",
     ("pattern",),
-    pattern=_text("A pattern relative to `path`, such as `**/*.py`."),
-    path=_text("The folder to look in, relative to the repository root; the root if left out."),
+    pattern=_text("Relative to `path`."),
+    path=_text("The folder to look in; the root if left out."),
 )
 _GREP = _tool(
     "grep",
-    "Searches the text files of the repository for a regular expression (Python syntax), line by line, and gives "
-    "`path:line:text` for every line in which it is found. Leaves out the same folders as glob, and binary files.",
+    "Searches text files line by line and gives `path:line:text` for each match. Leaves out what glob does.",
     ("pattern",),
-    pattern=_text("The regular expression."),
-    path=_text("The file or folder to search, relative to the repository root; the root if left out."),
+    pattern=_text("A regular expression (Python syntax)."),
+    path=_text("The file or folder to search; the root if left out."),
 )
 
 #: By the name that `allowedTools` uses.

@@ -34,6 +34,7 @@ from stepflow.prompt import (
     first_message_blocks,
     render_prompt,
     render_system,
+    steady_part,
 )
 
 if TYPE_CHECKING:
@@ -128,11 +129,13 @@ def _open(track: Track, step: Step, schema: JsonObject | None, model: str) -> Mo
     if strategy is Strategy.PROMPT and schema is not None:
         blocks = (*blocks, answer_form(schema))
     tools = effective_tools(step.kind, agent.allowed_tools, step.permission_mode or agent.permission_mode)
+    system = render_system(agent, step, variables)
     request = ModelRequest(
         step_id=step.id,
         iteration=track.state.iteration,
         model=model,
-        system=render_system(agent, step, variables),
+        system=system,
+        steady=steady_part(system),
         messages=(Message(role="user", content=tuple(map(text_block, blocks))),),
         tools=tools,
         schema=schema,

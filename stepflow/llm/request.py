@@ -12,6 +12,7 @@ from stepflow.domain.json import compact
 from stepflow.domain.schema import close_schema
 from stepflow.domain.words import Strategy
 from stepflow.llm.answer_schema import native_schema, schema_in_words
+from stepflow.llm.caching import mark_prefix
 from stepflow.llm.models import resolve_model
 from stepflow.llm.strategy import ANSWER_TOOL, answer_tool, is_forced
 
@@ -40,7 +41,8 @@ def request_body(request: ModelRequest, *, max_tokens: int, without: frozenset[s
         "tools": tools,
         "messages": [_message(message) for message in request.messages],
     }
-    return {key: value for key, value in body.items() if value} | optional
+    whole = {key: value for key, value in body.items() if value} | optional
+    return mark_prefix(whole, steady=request.steady)
 
 
 def name_part(key: str, part: JsonValue) -> str:

@@ -190,6 +190,9 @@ def _knows_no_tools(error: Exception, request: ModelRequest) -> bool:
 
 def _refused_part(said: str, body: JsonObject) -> str | None:
     """The optional part of the body that a refusal speaks of; one that is about tools or messages is about no such."""
+    if "cache_control" in said and "cache_control" in body:
+        # Tools and system carry breakpoints, too; without the one at the top level none of them is set.
+        return "cache_control"
     if said.startswith(("tools", "messages")):
         return None
     return next(

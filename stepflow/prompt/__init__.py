@@ -7,7 +7,7 @@ from stepflow.prompt.placeholder import asks_for_input, insert_sections, used_se
 from stepflow.prompt.render import PromptFailure, RenderedPrompt, render_prompt
 from stepflow.prompt.retry import RetryText, render_retry
 from stepflow.prompt.shipped import TEMPLATE_KEYS
-from stepflow.prompt.system import render_system
+from stepflow.prompt.system import render_system, steady_part
 from stepflow.prompt.template import parse_retry_template
 from stepflow.prompt.variables import Variables, handoff_variable, offered_intents, step_variables, value_text
 
@@ -29,6 +29,7 @@ __all__ = [
     "render_prompt",
     "render_retry",
     "render_system",
+    "steady_part",
     "step_variables",
     "used_sections",
     "used_variables",

@@ -5,6 +5,8 @@ Takes: a scripted server. Gives: nothing. May touch: loopback.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from stepflow.domain.conversation import (
@@ -45,6 +47,12 @@ def goes_on(request, turn: ModelTurn, *blocks):
     )
 
 
+def said_to(body: dict) -> str:
+    """The system prompt of a request, however many blocks it is sent in."""
+    system = body["system"]
+    return system if isinstance(system, str) else "".join(block["text"] for block in system)
+
+
 def test_a_plain_answer_comes_back_as_a_turn(serve):
     model, api = serve(says("The parser is fixed."))
     turn = model.ask(ask())
@@ -56,7 +64,7 @@ def test_a_plain_answer_comes_back_as_a_turn(serve):
     )
     assert turn.cost_usd > 0
     [body] = api.bodies
-    assert body["system"] == "You work on an issue."
+    assert said_to(body) == "You work on an issue."
     assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": "Fix the parser."}]}]
     assert body["stream"] is True
 
@@ -131,8 +139,8 @@ def test_a_schema_that_the_service_cannot_express_is_described_instead(serve):
     model.ask(ask(schema=anything))
     [body] = api.bodies
     assert "output_config" not in body
-    assert body["system"].startswith("You work on an issue.\n\n")
-    assert '"whatever fits"' in body["system"]
+    assert said_to(body).startswith("You work on an issue.\n\n")
+    assert '"whatever fits"' in said_to(body)
 
 
 def test_a_turn_pays_only_for_what_is_new(serve):
@@ -221,7 +229,8 @@ def test_a_part_that_the_service_does_not_know_is_left_out_from_the_next_call_on
     assert isinstance(model.ask(ask(schema=SCHEMA)), ModelTurn)
     assert isinstance(model.ask(ask(schema=SCHEMA)), ModelTurn)
     assert [field in body for body in api.bodies] == [True, False, False]
-    assert ("stepId" in api.bodies[1]["system"]) == (field == "output_config")
+    assert ("stepId" in said_to(api.bodies[1])) == (field == "output_config")
+    assert ("cache_control" in json.dumps(api.bodies[1])) == (field == "output_config"), "no block carries one either"
 
 
 def test_a_grammar_that_is_too_large_is_described_instead(serve):

@@ -24,9 +24,22 @@ def problems_of(body: Json, *, signatures: set[str], unknown: frozenset[str]) ->
         yield "model: Field required"
     if not isinstance(body.get("max_tokens"), int) or body["max_tokens"] < 1:
         yield "max_tokens: must be greater than or equal to 1"
+    yield from _problems_of_breakpoints(body, unknown)
     yield from _problems_of_messages(body.get("messages"), signatures)
     yield from _problems_of_tools(body.get("tools", []))
     yield from _problems_of_format(body.get("output_config", {}))
+
+
+def _problems_of_breakpoints(body: Json, unknown: frozenset[str]) -> Iterator[str]:
+    """Up to four, the one of the whole body among them."""
+    system = body.get("system", "")
+    listed = [("tools", body.get("tools", [])), ("system", [] if isinstance(system, str) else system)]
+    listed += [("messages", [block for message in body.get("messages") or [] for block in blocks_of(message)])]
+    marked = [name for name, blocks in listed for block in blocks if "cache_control" in block]
+    if marked and "cache_control" in unknown:
+        yield f"{marked[0]}.0.cache_control: Extra inputs are not permitted"
+    if len(marked) + ("cache_control" in body) > 4:
+        yield "A maximum of 4 blocks with cache_control may be provided."
 
 
 def blocks_of(message: Json) -> list[Json]:
