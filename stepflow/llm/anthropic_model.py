@@ -1,18 +1,19 @@
 """The model behind the Messages API, asked through the `anthropic` SDK.
 
 Takes: a `ModelRequest`, one at a time. Gives: the turn that came back, or a `ModelFault`; nothing is tried twice.
-May touch: the model service at the given address. The SDK is loaded when a model is made, not when this is imported.
+May touch: the model service at the given address. The SDK is loaded when a model is first asked.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ModelFault
 from stepflow.llm.access import ModelAccess
-from stepflow.llm.logins import find_login
+from stepflow.llm.logins import KeyLogin, find_login
 from stepflow.llm.models import resolve_model
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from stepflow.domain.conversation import ModelRequest, ModelTurn
+    from stepflow.llm.service import Service
+    from stepflow.llm.wire import Wire
 
 _KEY_LIKE = re.compile(r"sk-ant-[\w-]+")
 _LONGEST_REASON = 600
@@ -50,14 +53,13 @@ class AnthropicModel:
         read_timeout: float = 600,
         longest_call: float = 1800,
     ) -> None:
-        login = find_login(access or ModelAccess(api_key=api_key, base_url=base_url))
-        self.base_url = login.address
-        # Loaded here: more than a second, and only a run with a real model needs it.
-        from stepflow.llm.clients import open_service  # noqa: PLC0415
-        from stepflow.llm.wire import Wire  # noqa: PLC0415
-
-        self._service = open_service(login, proxy=proxy, timeouts=(connect_timeout, read_timeout))
-        self._wire = Wire(self._service, max_tokens=max_tokens, longest_call=longest_call)
+        self._login = find_login(access or ModelAccess(api_key=api_key, base_url=base_url))
+        self.base_url = self._login.address
+        self._proxy, self._timeouts = proxy, (connect_timeout, read_timeout)
+        self._max_tokens, self._longest_call = max_tokens, longest_call
+        if not isinstance(self._login, KeyLogin):
+            # More can be wrong with it than with a key; it shows before anything is spent.
+            _ = self._service
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """One call, one try: no retries and no waiting; a failure is a value without the key in it."""
@@ -71,7 +73,8 @@ class AnthropicModel:
 
     def close(self) -> None:
         """Give the connections back."""
-        self._wire.close()
+        if "_wire" in vars(self):
+            self._wire.close()
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +83,19 @@ class AnthropicModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @cached_property
+    def _service(self) -> Service:
+        # Loaded here: more than a second, and only a run with a real model needs it.
+        from stepflow.llm.clients import open_service  # noqa: PLC0415
+
+        return open_service(self._login, proxy=self._proxy, timeouts=self._timeouts)
+
+    @cached_property
+    def _wire(self) -> Wire:
+        from stepflow.llm.wire import Wire  # noqa: PLC0415
+
+        return Wire(self._service, max_tokens=self._max_tokens, longest_call=self._longest_call)
 
     def _without_secrets(self, fault: ModelFault) -> ModelFault:
         text = _KEY_LIKE.sub("[redacted]", " ".join(fault.reason.split()))

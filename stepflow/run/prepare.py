@@ -18,6 +18,7 @@ from stepflow.errors import DefinitionError, InputError
 from stepflow.llm import AnthropicModel, ModelAccess, RecordingModel, ScriptedModel, load_scenario
 from stepflow.load import check_arguments, load_agent
 from stepflow.prompt.intake import Taken
+from stepflow.run.ahead import load_ahead
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.context import issue_text
@@ -26,6 +27,8 @@ from stepflow.run.resume import Fresh, Past, find_past
 from stepflow.run.subject import issue_number, read_again, read_subject
 
 if TYPE_CHECKING:
+    from threading import Thread
+
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import Issue
@@ -41,7 +44,7 @@ class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
     the `limits` counts from now; `told` is what the model is told of the issue; `notes` are warnings for the log;
     `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost;
-    `found` is the run that goes on, or why none does."""
+    `found` is the run that goes on, or why none does; `loading` is done once the model can be asked."""
 
     request: RunRequest
     agent: AgentDefinition
@@ -56,6 +59,7 @@ class Prepared:
     verdict: CustomVerdict | None = None
     spent: Spent | None = None
     found: Past | Fresh = field(default_factory=Fresh)
+    loading: Thread | None = None
 
     @property
     def past(self) -> Past | None:
@@ -68,6 +72,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     this."""
     inputs = request.inputs
     check_request(request)
+    loading = load_ahead() if inputs.provider is not Provider.SCRIPTED else None
     agent = load_agent(
         request.trigger.agent,
         root=request.root,
@@ -102,6 +107,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             spent=subject.spent,
             resources=opened.pop_all(),
             found=found,
+            loading=loading,
         )
 
 

@@ -18,6 +18,7 @@ from stepflow.errors import BoundaryError, InputError
 from stepflow.flow import run_flow
 from stepflow.journal import Replay
 from stepflow.ports import Ports
+from stepflow.run.ahead import settle
 from stepflow.run.context import removal_event
 from stepflow.run.deadline import Deadline, TimelyCommands, TimelyTools
 from stepflow.run.finish import Finish, Work, finish_run
@@ -69,7 +70,9 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         _begin(prepared, facts, sandbox, journal)
         if not past:
             _tell_uncommitted("Before the run", tree, journal)
-        result = run_flow(prepared.agent, facts, _ports(prepared, facts, toolbox, journal, clock), state)
+        ports = _ports(prepared, facts, toolbox, journal, clock)
+        settle(prepared.loading)
+        result = run_flow(prepared.agent, facts, ports, state)
         work = _collect(prepared, facts, toolbox, journal, seen=result.tree)
     cancellation.check()
     result = replace(result, validated=result.validated and not work.uncommitted and work.tree in ("", work.seen))

@@ -42,7 +42,7 @@ def test_the_answer_tool_stands_beside_the_others_and_is_forced_only_where_the_a
 def test_with_words_nothing_is_added_to_the_request(serve):
     model, api = serve(says("{}"))
     model.ask(ask(schema=SCHEMA, strategy=Strategy.PROMPT))
-    assert api.bodies[0]["system"] == "You work on an issue."
+    assert [block["text"] for block in api.bodies[0]["system"]] == ["You work on an issue."]
     assert not {"tools", "tool_choice", "output_config"} & api.bodies[0].keys()
 
 
