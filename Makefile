@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test properties whole demo npm browser image image-try image-size image-twice e2e e2e-security bench-sandbox bounds lint docs lock cover clean
+.PHONY: help test properties whole demo npm browser image image-try image-size image-twice e2e e2e-security bench bench-sandbox bounds lint docs lock cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -69,6 +69,14 @@ e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow
 e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with each layer of the sandbox off in turn
 	$(BIN)/python -m pytest -m e2e_security tests/e2e/security
 
+.venv-bench/.done: requirements-bench.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.txt
+	@touch $@
+
+bench: $(VENV)/.run .venv-bench/.done ## time, memory and billed tokens beside the peers; writes docs/performance.md (about 8 minutes)
+	$(BIN)/python -m bench
+
 bench-sandbox: $(VENV)/.dev ## what the sandbox costs per tool call, with every layer and with none
 	$(BIN)/python -m tests.bench.sandbox
 
@@ -99,7 +107,8 @@ lock: $(VENV)/.dev ## write the hash-locked requirements again
 	$(BIN)/uv pip compile pyproject.toml --extra demo --extra bedrock --constraint requirements-dev.txt --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-bedrock.txt
 	$(BIN)/uv pip compile pyproject.toml --extra demo --extra vertex --constraint requirements-dev.txt --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-vertex.txt
 	$(BIN)/uv pip compile --group browser --constraint requirements-dev.txt --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-browser.txt
+	$(BIN)/uv pip compile --group bench --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-bench.txt
 	$(BIN)/uv pip compile --group image --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-image.txt
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .venv-bounds .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage* htmlcov
+	rm -rf $(VENV) .venv-bounds .venv-bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage* htmlcov
