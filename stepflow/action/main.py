@@ -27,6 +27,7 @@ from stepflow.report import (
 )
 from stepflow.run.cancel import Cancellation
 from stepflow.run.ending import outcome_of
+from stepflow.run.outbound import proxy_passwords, proxy_secrets_in
 from stepflow.toolbox import close_process, wipe_variables
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def main(early: Sequence[int] = ()) -> int:
     the signals that came while the program was loaded."""
     close_process()
     environ = dict(os.environ)
-    wipe_variables(secret_variables(environ, secrets_in(environ)))
+    wipe_variables({*secret_variables(environ, secrets_in(environ)), *proxy_secrets_in(environ)})
     return act(environ, sys.stdout, cancellation=Cancellation(early, for_good=True))
 
 
@@ -60,7 +61,7 @@ def act(
     cancellation = cancellation or Cancellation()
     cancellation.hold()
     with cancellation.listening():
-        job.mask(secrets_in(environ))
+        job.mask((*secrets_in(environ), *proxy_passwords(environ)))
         performed = _performed(environ, job, cancellation, clock)
         report = performed.report
         told = outcome_annotation(report) if performed.annotations is None else performed.annotations

@@ -23,9 +23,10 @@ from stepflow.boundary.tree_diff import REMOVED, changed_entries
 from stepflow.boundary.writer import Pushed, Refused
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.redact import Redactor
+from stepflow.domain.way import DIRECT, Way
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from stepflow.boundary.writer import Account
 
@@ -39,7 +40,7 @@ LONGEST_TARGET = 4_096
 class BundlePush:
     """Pushes one bundle. `tree` is the tree that the validators saw, when they ran: another one may not leave.
 
-    `folder` must be the parent's own, out of the sandbox's reach. `network_env` may name a proxy and certificates.
+    `folder` must be the parent's own, out of the sandbox's reach. The server is reached on this `way`.
     `present_url` asks where the repository is when it is no longer at `remote_url`; it may raise `WriteFailed`.
     """
 
@@ -54,7 +55,7 @@ class BundlePush:
     tree: str | None = None
     protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
     redactor: Redactor = field(default_factory=Redactor)
-    network_env: Mapping[str, str] = field(default_factory=dict)
+    way: Way = DIRECT
     present_url: Callable[[], str] | None = None
 
     def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
@@ -76,7 +77,7 @@ class BundlePush:
                 remote,
                 object_format=object_format,
                 redactor=self.redactor,
-                network_env=self.network_env,
+                way=self.way,
             )
             git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", remote.url, self.base_commit)
             try:

@@ -19,7 +19,9 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from stepflow.boundary.git_errors import GitFailed, git_failed
+from stepflow.boundary.leading import lead_git
 from stepflow.domain.redact import Redactor
+from stepflow.domain.way import DIRECT, Way
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ class Remote:
 
 
 class Git:
-    """One bare repository in `folder`, which is made here. `network_env` may name a proxy and certificates."""
+    """One bare repository in `folder`, which is made here. Its server is reached on this `way`."""
 
     def __init__(
         self,
@@ -87,14 +89,14 @@ class Git:
         *,
         object_format: str = "sha1",
         redactor: Redactor | None = None,
-        network_env: Mapping[str, str] | None = None,
+        way: Way = DIRECT,
         local_seconds: float = LOCAL_SECONDS,
         most_output: int = MOST_OUTPUT,
     ) -> None:
         self._folder, self._remote = folder, remote
         self._local_seconds, self._most_output = local_seconds, most_output
         self._redactor = (redactor or Redactor()).knowing(remote.token, remote.header)
-        self._network_env = dict(network_env or {})
+        self._way = way
         folder.mkdir(mode=0o700)
         self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(folder))
 
@@ -110,9 +112,10 @@ class Git:
 
     def run_remote(self, *args: str) -> bytes:
         """Run one git command that talks to the server; this process alone holds the credential."""
-        config = {**_CONFIG, f"http.{self._remote.url}.extraHeader": self._remote.header}
+        led = lead_git(self._way, self._folder / "authorities.pem")
+        config = {**_CONFIG, **led, f"http.{self._remote.url}.extraHeader": self._remote.header}
         scheme = urlsplit(self._remote.url).scheme
-        environment = {**self._network_env, **self._environment(config), "GIT_ALLOW_PROTOCOL": scheme}
+        environment = {**self._environment(config), "GIT_ALLOW_PROTOCOL": scheme}
         return self._run(args, environment, NETWORK_SECONDS)
 
     def _environment(self, config: Mapping[str, str]) -> dict[str, str]:
@@ -160,7 +163,7 @@ class Git:
         if process.returncode:
             rejected = " ".join(REJECTED.findall(output.decode(errors="replace")))
             told = "\n".join(filter(None, (said, self._redactor(rejected)[:LONGEST_DETAIL])))
-            raise git_failed(args[0], told or f"exit {process.returncode}")
+            raise git_failed(args[0], told or f"exit {process.returncode}", way=self._way)
         return output
 
 
@@ -180,6 +183,10 @@ def _read(process: subprocess.Popen[bytes], command: str, seconds: float, most: 
             process.kill()
             raise TooMuch(f"`git {command}` wrote more than {most} bytes")
         process.wait()
+    except BaseException:
+        # `Popen` waits for what it started, and nobody would end it any more.
+        process.kill()
+        raise
     finally:
         timer.cancel()
     if expired.is_set():

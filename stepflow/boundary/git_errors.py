@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from stepflow.boundary.writer import GitHubFailed
+from stepflow.domain.way import DIRECT, Way
 
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): the branch is looked at before it is written."
 #: What to change when the server says this; the first that fits.
@@ -38,6 +39,12 @@ _PASSES = re.compile(
     re.IGNORECASE,
 )
 
+#: The way to the server failed, not the server.
+_UNREACHED = re.compile(
+    r"Could not resolve|Failed to connect|Couldn't connect|certificate|CONNECT|from proxy|proxy|timed out",
+    re.IGNORECASE,
+)
+
 
 class GitFailed(GitHubFailed):
     """A git command failed. `said` is what it wrote to stderr, without secrets."""
@@ -53,10 +60,12 @@ class GitFailed(GitHubFailed):
         return bool(_MOVED.search(self.said))
 
 
-def git_failed(command: str, said: str) -> GitFailed:
+def git_failed(command: str, said: str, *, way: Way = DIRECT) -> GitFailed:
     """The failure of one command, with what to do."""
     failed = GitFailed(f"`git {command}` failed: {said}.", said=said)
     failed.hint = next((hint for sign, hint in _HINTS.items() if sign in said), _AGAIN if failed.passes else "")
+    if advice := way.advice(said) if _UNREACHED.search(said) else "":
+        failed.hint = advice
     if failed.moved:
         failed.hint = "The repository has another address now: start the run again, it then uses the new one."
     return failed

@@ -14,6 +14,7 @@ import requests
 
 from stepflow.boundary.github_requests import Redirected
 from stepflow.boundary.writer import TOO_MANY, WriteFailed
+from stepflow.domain.way import DIRECT, Way, certificate_problem, stays_closed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,13 +106,13 @@ def reading(method: Callable[Concatenate[B, P], R]) -> Callable[Concatenate[B, P
     return call
 
 
-def write_failed(method: str, repository: str, exc: Exception, redactor: Redactor) -> WriteFailed:
+def write_failed(method: str, repository: str, exc: Exception, redactor: Redactor, *, way: Way = DIRECT) -> WriteFailed:
     """What the call of a `Writer` method came to; `status` 429 stands for every rate limit."""
     place = f"GitHub failed at `{method}` in {repository}"
     if isinstance(exc, Redirected):
         return WriteFailed(redactor(f"{place}: {exc}."), status=exc.status, hint=_MOVED)
     if not isinstance(exc, github.GithubException):
-        return WriteFailed(redactor(f"{place}: no usable answer came ({type(exc).__name__})."), hint=_HINTS[None])
+        return _unanswered(place, exc, redactor, way)
     headers = exc.headers or {}
     status = TOO_MANY if _is_limit(exc, headers) else exc.status
     said = _said(exc)
@@ -124,6 +125,18 @@ def write_failed(method: str, repository: str, exc: Exception, redactor: Redacto
         retry_after=_number(headers.get("retry-after")),
         resets_at=_number(headers.get("x-ratelimit-reset")) if spent else None,
     )
+
+
+def _unanswered(place: str, exc: Exception, redactor: Redactor, way: Way) -> WriteFailed:
+    """No answer of GitHub's came: the way is closed, or something else answered."""
+    said = str(exc) if isinstance(exc, requests.ConnectionError) else ""
+    problem = certificate_problem(said)
+    told = f"its certificate does not count{way.through}: {problem}"
+    if not problem:
+        told = f"no usable answer came{way.through} ({type(exc).__name__})"
+    lost = isinstance(exc, requests.ConnectionError | requests.Timeout)
+    failed = WriteFailed(redactor(f"{place}: {told}."), hint=(way.advice(said) if lost else "") or _HINTS[None])
+    return failed.given_up() if stays_closed(said) else failed
 
 
 def _is_limit(exc: github.GithubException, headers: Mapping[str, str]) -> bool:

@@ -21,6 +21,7 @@ from stepflow.boundary.patience import Patience
 from stepflow.boundary.writer import Account, Comment
 from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
+from stepflow.domain.way import DIRECT, Way
 from stepflow.domain.words import Permission
 from stepflow.errors import BoundaryError, InputError
 
@@ -82,10 +83,12 @@ class GitHubReader:
         token: str | None,
         redactor: Redactor | None = None,
         patience: Patience | None = None,
+        way: Way = DIRECT,
     ) -> None:
         self._redactor = (redactor or Redactor()).knowing(*([token] if token else []))
         self._repository_name = repository
-        self._api = GitHubRequests(api_url=api_url, repository=repository, token=token)
+        self._way = way
+        self._api = GitHubRequests(api_url=api_url, repository=repository, token=token, way=way)
         self.patience = patience or Patience()
 
     def close(self) -> None:
@@ -134,7 +137,7 @@ class GitHubReader:
 
     def failure(self, action: str, exc: Exception) -> InputError | BoundaryError:
         """The vendor's exception in our words."""
-        failed = write_failed(action, self._repository_name, exc, self._redactor)
+        failed = write_failed(action, self._repository_name, exc, self._redactor, way=self._way)
         if failed.status in _HINTS:
             wrong_list = action == "issues_page" and failed.status == NOT_FOUND
             return InputError(failed.message, hint=_NO_LIST if wrong_list else _HINTS[failed.status])

@@ -17,6 +17,9 @@ from github.Consts import DEFAULT_USER_AGENT
 from github.Repository import Repository
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
 
+from stepflow.boundary.leading import lead_session
+from stepflow.domain.way import DIRECT, Way
+
 if TYPE_CHECKING:
     from github.Requester import RequestsResponse
 
@@ -45,7 +48,9 @@ class NotGitHub(requests.RequestException):
 class GitHubRequests(Requester):
     """The requests of one repository. Where the repository itself was renamed, its new address is used from then on."""
 
-    def __init__(self, *, api_url: str, repository: str, token: str | None, timeout: int | None = None) -> None:
+    def __init__(
+        self, *, api_url: str, repository: str, token: str | None, timeout: int | None = None, way: Way = DIRECT
+    ) -> None:
         base_url, seconds = api_url.rstrip("/"), timeout or TIMEOUT_SECONDS
         super().__init__(
             auth=Token(token) if token else None,
@@ -62,6 +67,7 @@ class GitHubRequests(Requester):
         self._server, self._prefix = (parts.scheme, parts.netloc), parts.path
         connection = _PlainHttp if parts.scheme == "http" else _PlainHttps
         self._connection = connection(parts.hostname or "", parts.port, timeout=seconds)
+        lead_session(self._connection.session, way)
         self._old, self._new = f"/repos/{repository}", f"/repos/{repository}"
 
     @property

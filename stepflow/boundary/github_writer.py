@@ -15,6 +15,7 @@ from stepflow.boundary.github_requests import GitHubRequests
 from stepflow.boundary.patience import Patience
 from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release, WriteFailed
 from stepflow.domain.redact import Redactor
+from stepflow.domain.way import DIRECT, Way
 
 if TYPE_CHECKING:
     from github.NamedUser import NamedUser
@@ -33,10 +34,12 @@ class GitHubWriter:
         token: str,
         redactor: Redactor | None = None,
         patience: Patience | None = None,
+        way: Way = DIRECT,
     ) -> None:
         self._redactor = (redactor or Redactor()).knowing(token)
         self._repository_name = repository
-        self._api = GitHubRequests(api_url=api_url, repository=repository, token=token)
+        self._way = way
+        self._api = GitHubRequests(api_url=api_url, repository=repository, token=token, way=way)
         self._viewer: Account | None = None
         self.patience = patience or Patience()
 
@@ -154,7 +157,7 @@ class GitHubWriter:
 
     def failure(self, action: str, exc: Exception) -> WriteFailed:
         """The vendor's exception in our words."""
-        return write_failed(action, self._repository_name, exc, self._redactor)
+        return write_failed(action, self._repository_name, exc, self._redactor, way=self._way)
 
     @property
     def _repository(self) -> Repository:

@@ -6,9 +6,9 @@ May touch: nothing.
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
+from stepflow.domain.address import address_problem, is_loopback
 from stepflow.errors import InputError
 
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -16,13 +16,7 @@ ANTHROPIC_URL = "https://api.anthropic.com"
 
 def check_base_url(url: str) -> str:
     """The address, if it is https, or http on the machine itself (security.md case 33)."""
-    try:
-        parts = urlsplit(url.strip())
-        host = parts.hostname or ""
-        parts.port  # noqa: B018 - reading it is what checks it
-    except ValueError as exc:
-        raise _refusal(url, str(exc)) from exc
-    if problem := _problem(parts, host):
+    if problem := address_problem(url, secret="the model key"):  # noqa: S106 - what it is called
         raise _refusal(url, problem)
     return url.strip().rstrip("/")
 
@@ -31,9 +25,10 @@ def is_private(url: str) -> bool:
     """Whether what is sent there cannot be read on the way."""
     try:
         parts = urlsplit(url)
-        return bool(parts.hostname) and _is_closed(parts, parts.hostname or "")
+        host = parts.hostname or ""
     except ValueError:
         return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
 
 
 def vertex_url(region: str) -> str:
@@ -46,27 +41,6 @@ def vertex_url(region: str) -> str:
         case _:
             host = f"{region}-aiplatform.googleapis.com"
     return f"https://{host}/v1"
-
-
-def _problem(parts: SplitResult, host: str) -> str:
-    if not host:
-        return "it names no host"
-    if parts.username or parts.password:
-        return "it carries a user name or a password"
-    if parts.query or parts.fragment:
-        return "it carries a query or a fragment"
-    return "" if _is_closed(parts, host) else "the model key would travel unencrypted"
-
-
-def _is_closed(parts: SplitResult, host: str) -> bool:
-    return parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _refusal(url: str, problem: str) -> InputError:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ModelFault
+from stepflow.domain.way import direct
 from stepflow.llm.access import ModelAccess
 from stepflow.llm.logins import KeyLogin, find_login
 from stepflow.llm.models import resolve_model
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from stepflow.domain.conversation import ModelRequest, ModelTurn
+    from stepflow.domain.way import Ways
     from stepflow.llm.service import Service
     from stepflow.llm.wire import Wire
 
@@ -47,7 +49,7 @@ class AnthropicModel:
         base_url: str | None = None,
         *,
         access: ModelAccess | None = None,
-        proxy: str | None = None,
+        ways: Ways = direct,
         max_tokens: int = 32_000,
         connect_timeout: float = 10,
         read_timeout: float = 600,
@@ -55,7 +57,7 @@ class AnthropicModel:
     ) -> None:
         self._login = find_login(access or ModelAccess(api_key=api_key, base_url=base_url))
         self.base_url = self._login.address
-        self._proxy, self._timeouts = proxy, (connect_timeout, read_timeout)
+        self._ways, self._timeouts = ways, (connect_timeout, read_timeout)
         self._max_tokens, self._longest_call = max_tokens, longest_call
         if not isinstance(self._login, KeyLogin):
             # More can be wrong with it than with a key; it shows before anything is spent.
@@ -89,7 +91,7 @@ class AnthropicModel:
         # Loaded here: more than a second, and only a run with a real model needs it.
         from stepflow.llm.clients import open_service  # noqa: PLC0415
 
-        return open_service(self._login, proxy=self._proxy, timeouts=self._timeouts)
+        return open_service(self._login, ways=self._ways, timeouts=self._timeouts)
 
     @cached_property
     def _wire(self) -> Wire:

@@ -6,6 +6,7 @@ May touch: nothing yet; the clients ask when they are asked.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 import anthropic
@@ -20,10 +21,13 @@ from stepflow.llm.service import BEDROCK_HINTS, FOUNDRY_HINTS, IDENTITY_HINTS, V
 if TYPE_CHECKING:
     import httpx2
 
+    from stepflow.domain.way import Ways
 
-def open_service(login: Login, *, proxy: str | None, timeouts: tuple[float, float]) -> Service:
+
+def open_service(login: Login, *, ways: Ways, timeouts: tuple[float, float]) -> Service:
     """The client for this login. `timeouts`: to connect, and of silence, in seconds."""
-    http = http_client(proxy)
+    way = ways(login.address)
+    http = http_client(way)
     connect, read = timeouts
     # `max_retries`: there is one policy, the flow's own (flow.md §10).
     shared: dict[str, Any] = {
@@ -33,19 +37,19 @@ def open_service(login: Login, *, proxy: str | None, timeouts: tuple[float, floa
         "open_telemetry": False,
         "http_client": http,
     }
-    service = _service(login, shared, http)
+    service = replace(_service(login, shared, http, ways), way=way)
     # The SDK offers no way to say that ANTHROPIC_CUSTOM_HEADERS of the environment shall not count.
     service.client._custom_headers = {}
     return service
 
 
-def _service(login: Login, shared: dict[str, Any], http: httpx2.Client) -> Service:
+def _service(login: Login, shared: dict[str, Any], http: httpx2.Client, ways: Ways) -> Service:
     match login:
         case KeyLogin():
             client = anthropic.Anthropic(api_key=login.key, **shared)
             return Service(client=client, where=login.address, secrets=lambda: (login.key,))
         case IdentityLogin():
-            credentials = IdentityCredentials(login, http)
+            credentials = IdentityCredentials(login, http, runner=http_client(ways(login.token_url)))
             return Service(
                 client=anthropic.Anthropic(credentials=credentials, **shared),
                 where=login.address,

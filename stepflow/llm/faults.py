@@ -17,6 +17,7 @@ import httpx2
 from anthropic.lib.credentials import WorkloadIdentityError
 
 from stepflow.domain.conversation import ModelFault
+from stepflow.domain.way import DIRECT, Way, certificate_problem, stays_closed
 from stepflow.llm.login_faults import LoginFailed, login_fault
 from stepflow.llm.statuses import HINTS, hint_for, is_overflow, is_transient_status
 
@@ -52,6 +53,7 @@ def fault_of(  # noqa: PLR0911 - one row per kind of failure
     error: Exception,
     *,
     where: str,
+    way: Way = DIRECT,
     key_worked: bool = False,
     hints: Mapping[int, str] = MappingProxyType({}),
     typed: bool = True,
@@ -62,10 +64,10 @@ def fault_of(  # noqa: PLR0911 - one row per kind of failure
         case anthropic.APIStatusError():
             return _status_fault(error, where, key_worked=key_worked, hints=hints, typed=typed)
         case anthropic.APITimeoutError() | httpx2.TimeoutException():
-            return _passing(f"The model service at {where} did not answer in time.", _NETWORK_HINT)
+            reason = f"The model service at {where} did not answer in time{way.through}."
+            return _passing(reason, way.advice("") or _NETWORK_HINT)
         case anthropic.APIConnectionError():
-            cause = error.__cause__ or error
-            return _passing(f"The model service at {where} cannot be reached: {_plain(cause)}.", _NETWORK_HINT)
+            return _unreachable(error.__cause__ or error, where, way)
         case BrokenAnswer() | anthropic.APIResponseValidationError():
             return _passing(f"The answer of the model service at {where} is broken: {error}.", _BROKEN_HINT)
         case httpx2.HTTPError() | httpx2.StreamError():
@@ -74,6 +76,15 @@ def fault_of(  # noqa: PLR0911 - one row per kind of failure
             return login_fault(error, where=where)
         case _:
             return ModelFault(reason=f"The call to the model service at {where} failed: {_plain(error)}.")
+
+
+def _unreachable(cause: BaseException, where: str, way: Way) -> ModelFault:
+    said = str(cause)
+    if problem := certificate_problem(said):
+        reason = f"The certificate of the model service at {where} does not count{way.through}: {problem}."
+    else:
+        reason = f"The model service at {where} cannot be reached{way.through}: {_plain(cause)}."
+    return ModelFault(reason=reason, hint=way.advice(said) or _NETWORK_HINT, transient=not stays_closed(said))
 
 
 def _passing(reason: str, hint: str = _NETWORK_HINT) -> ModelFault:

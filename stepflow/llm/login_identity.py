@@ -30,10 +30,11 @@ class IdentityCredentials:
     """The SDK's workload identity over the job's identity token, which is fetched anew for each exchange.
 
     The SDK calls it, and calls it again before the token expires. `secrets` are the tokens that it has seen.
+    `http` leads to the model's service, `runner` to where the job's identity comes from.
     """
 
-    def __init__(self, login: IdentityLogin, http: httpx2.Client) -> None:
-        self._login, self._http = login, http
+    def __init__(self, login: IdentityLogin, http: httpx2.Client, *, runner: httpx2.Client) -> None:
+        self._login, self._runner = login, runner
         self._seen: dict[str, None] = {}
         self._exchange = WorkloadIdentityCredentials(
             identity_token_provider=self._identity_token,
@@ -58,7 +59,7 @@ class IdentityCredentials:
     def _identity_token(self) -> str:
         url = httpx2.URL(self._login.token_url).copy_merge_params({"audience": AUDIENCE})
         try:
-            answer = self._http.get(
+            answer = self._runner.get(
                 url, headers={"Authorization": f"Bearer {self._login.token_bearer}"}, timeout=LOGIN_TIMEOUT
             )
         except httpx2.HTTPError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from stepflow.domain.way import DIRECT, Way
 from stepflow.domain.words import Provider
 
 if TYPE_CHECKING:
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 class Service:
     """`client` is one of the SDK's, with its retries off; `where` is its address, for messages.
 
-    `hints`: what a person should change, by HTTP status, where that differs from a key of the Anthropic API; `typed`:
-    errors name their type, as that API's do. `stream_type`: the content type of a streamed answer; `stumbles`: what
-    reading a broken one raises, beside what JSON raises. `log_in` gets or renews the credentials and raises
-    `LoginFailed`. `secrets` gives what no message may hold, as it is now.
+    `way` leads there. `hints`: what a person should change, by HTTP status, where that differs from a key of the
+    Anthropic API; `typed`: errors name their type, as that API's do. `stream_type`: the content type of a streamed
+    answer; `stumbles`: what reading a broken one raises, beside what JSON raises. `log_in` gets or renews the
+    credentials and raises `LoginFailed`. `secrets` gives what no message may hold, as it is now.
     """
 
     client: Any
     where: str
+    way: Way = DIRECT
     provider: Provider = Provider.ANTHROPIC
     hints: Mapping[int, str] = field(default_factory=dict)
     typed: bool = True

@@ -117,7 +117,12 @@ class Wire:
     def _fault(self, error: Exception, request: ModelRequest | None = None) -> ModelFault:
         service = self._service
         fault = fault_of(
-            error, where=self._where, key_worked=self._key_worked, hints=service.hints, typed=service.typed
+            error,
+            where=self._where,
+            way=service.way,
+            key_worked=self._key_worked,
+            hints=service.hints,
+            typed=service.typed,
         )
         return replace(fault, no_strategy=True) if request and _knows_no_tools(error, request) else fault
 

@@ -15,6 +15,7 @@ from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.llm import is_priced
 from stepflow.load import find_agents
+from stepflow.run.addresses import check_addresses
 from stepflow.run.input_types import BoundaryMode
 from stepflow.toolbox import check_packages, check_pass_env
 
@@ -45,6 +46,9 @@ def check_request(request: RunRequest) -> None:
     _check_name(request)
     _check_run_folder(request)
     _check_record(request.inputs.record)
+    check_addresses(request.inputs)
+    # Reading it is what checks proxy and certificates.
+    request.outbound  # noqa: B018
     _check_pass_env(request)
     check_packages(request.inputs.apt_packages, path=request.program_path)
 
@@ -132,7 +136,7 @@ def _check_record(record: str | None) -> None:
 def _check_pass_env(request: RunRequest) -> None:
     names, environment = request.inputs.pass_env, request.environment
     check_pass_env({name: environment.get(name, "") for name in names})
-    secrets = [secret.strip() for secret in request.secrets() if len(secret.strip()) >= SHORTEST_SECRET]
+    secrets = [secret.strip() for secret in request.own_secrets() if len(secret.strip()) >= SHORTEST_SECRET]
     for name in names:
         value = environment.get(name, "")
         if name in request.withheld or any(secret in value for secret in secrets):

@@ -191,6 +191,7 @@ def _writer(finish: Finish) -> GitHubWriter:
         token=_token(finish),
         redactor=_redactor(finish),
         patience=finish.patience,
+        way=finish.prepared.request.outbound.way_to(finish.prepared.request.inputs.github_api_url),
     )
 
 
@@ -212,6 +213,7 @@ def _pusher(finish: Finish, writer: GitHubWriter) -> BundlePush | None:
         tree=work.seen,
         protected_paths=agent.github.protected_paths,
         redactor=_redactor(finish),
+        way=request.outbound.way_to(server),
     )
 
 

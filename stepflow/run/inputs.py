@@ -140,6 +140,9 @@ class Inputs(BaseModel):
     """`push-branch` keeps the work of a run that did not complete on a branch, `nothing` leaves no trace of it."""
     allowed_link_hosts: Words = ()
     """Comma-separated hosts, beside the GitHub server, that links and images in the model's texts may point to."""
+    ca_certificates: Text = None
+    """Certificates (PEM text) of authorities to trust besides the public ones, for the model's service, GitHub and the
+    push; certificates are no secret, so a variable of the organization may hold them."""
     # sandbox
     isolation: Isolation = Isolation.REQUIRED
     """`required` refuses to run where a layer of the sandbox is missing, `best-effort` warns and goes on."""

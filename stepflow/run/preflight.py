@@ -13,6 +13,7 @@ from stepflow.domain.preflight import Preflight
 from stepflow.domain.problem import Severity, count_problems
 from stepflow.domain.words import Outcome
 from stepflow.load import check_arguments, load_agent, validate_agent
+from stepflow.run.addresses import told_ways
 from stepflow.run.checks import check_boundary, check_request, unset_variables
 from stepflow.run.input_types import BoundaryMode
 from stepflow.run.preflight_sandbox import sandbox_checks
@@ -60,6 +61,9 @@ def _inputs(request: RunRequest) -> Iterator[Check]:
     check_request(request)
     unset = unset_variables(request)
     yield warning("inputs", " ".join(unset)) if unset else ok("inputs", "can work together")
+    yield from (warning("network", note) for note in request.outbound.notes)
+    if ways := tuple(told_ways(request)):
+        yield ok("network", "; ".join(ways))
 
 
 def _problems(request: RunRequest) -> tuple[Problem, ...]:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from stepflow.boundary import check_actor
 from stepflow.domain.figures import usd
 from stepflow.domain.words import Outcome, Provider
-from stepflow.llm import AnthropicModel, UnlistedModel, is_priced, resolve_model
+from stepflow.llm import UnlistedModel, is_priced, resolve_model
+from stepflow.run.access import open_anthropic
 from stepflow.run.checks import check_budget
 from stepflow.run.input_types import BoundaryMode
 from stepflow.run.parts import boundary_settings
-from stepflow.run.prepare import model_access, scenario_of
+from stepflow.run.prepare import scenario_of
 from stepflow.run.rows import failed, guarded, ok, unknown, warning
 from stepflow.run.subject import github_reader
 
@@ -65,7 +66,7 @@ def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
 
 
 def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[Check]:
-    with AnthropicModel(access=model_access(request)) as service:
+    with open_anthropic(request) as service:
         for model in models:
             fault = service.probe(model)
             if fault is None:

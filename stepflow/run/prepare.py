@@ -15,9 +15,10 @@ from stepflow.domain.run import Limits
 from stepflow.domain.spent import Spent
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
 from stepflow.errors import DefinitionError, InputError
-from stepflow.llm import AnthropicModel, ModelAccess, RecordingModel, ScriptedModel, load_scenario
+from stepflow.llm import RecordingModel, ScriptedModel, load_scenario
 from stepflow.load import check_arguments, load_agent
 from stepflow.prompt.intake import Taken
+from stepflow.run.access import open_anthropic
 from stepflow.run.ahead import load_ahead
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock
@@ -99,7 +100,11 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             args=args,
             issue=subject.issue,
             told=_told(request, subject, past),
-            notes=(*unset_variables(request), *subject.notes),
+            notes=(
+                *unset_variables(request),
+                *(f"[Network] {note}" for note in request.outbound.notes),
+                *subject.notes,
+            ),
             model=recording or model,
             recording=recording,
             limits=limits_of(agent, inputs, now=now, spent=subject.spent or (Spent() if past else None)),
@@ -140,7 +145,7 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
 def _model(request: RunRequest, scenario: Scenario | None, past: Past | None, resources: ExitStack) -> Model:
     if scenario:
         return ScriptedModel(scenario, position=past.position(scenario) if past else None)
-    return resources.enter_context(AnthropicModel(access=model_access(request)))
+    return resources.enter_context(open_anthropic(request))
 
 
 def _recording(
@@ -167,29 +172,6 @@ def _verdict(agent: AgentDefinition, args: JsonObject, past: Past | None) -> Cus
 def _with_fetched_issue(request: RunRequest, subject: Subject) -> RunRequest:
     """From here on an issue that was read counts like one that the event brought: later edits of it are noticed."""
     return replace(request, trigger=replace(request.trigger, issue=subject.issue)) if subject.fetched else request
-
-
-def model_access(request: RunRequest) -> ModelAccess:
-    """Where the model is and what logs in there, or an `InputError` that says how to give a key."""
-    inputs = request.inputs
-    key = inputs.anthropic_api_key
-    access = ModelAccess(
-        provider=inputs.provider,
-        api_key=key.get_secret_value() if key else None,
-        base_url=inputs.anthropic_base_url,
-        federation_rule_id=inputs.anthropic_federation_rule_id,
-        organization_id=inputs.anthropic_organization_id,
-        service_account_id=inputs.anthropic_service_account_id,
-        login=request.login,
-    )
-    if inputs.provider is Provider.ANTHROPIC and key is None and not access.identity:
-        raise InputError(
-            "there is no API key: the input anthropic-api-key is empty.",
-            hint="Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}` (on the command line: set "
-            "ANTHROPIC_API_KEY), log in without a key by the workload identity inputs, or run without a model with "
-            "`provider: scripted`.",
-        )
-    return access
 
 
 def scenario_of(request: RunRequest) -> Scenario | None:

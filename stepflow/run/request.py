@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.redact import Redactor
+from stepflow.run.outbound import Outbound, proxy_passwords, read_outbound
 from stepflow.toolbox import SYSTEM_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from stepflow.run.inputs import Inputs
     from stepflow.run.trigger import Trigger
+
+#: Where the job's other steps and the tools write; in a container action the runner mounts its folders there.
+_LENT_VARIABLES = ("GITHUB_WORKSPACE", "RUNNER_TEMP")
+_LENT = "/github"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +52,18 @@ class RunRequest:
 
     def secrets(self) -> tuple[str, ...]:
         """Every value that nothing of this run may hold."""
+        return (*self.own_secrets(), *proxy_passwords(self.environment))
+
+    def own_secrets(self) -> tuple[str, ...]:
+        """The same but for passwords of proxies, which the workflow's author may lend to tools."""
         return (*self.inputs.secrets(), *self.credentials)
+
+    @cached_property
+    def outbound(self) -> Outbound:
+        """How this run's own calls leave the machine. Raises `InputError` for what cannot be used."""
+        named = (self.environment.get(name) for name in _LENT_VARIABLES)
+        lent = (self.root, *(Path(path) for path in (*named, _LENT) if path))
+        return read_outbound(self.environment, self.inputs.ca_certificates or "", lent=lent)
 
     @cached_property
     def redactor(self) -> Redactor:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def outside_of(request: RunRequest) -> Outside:
     """What the request knows of the machine around the toolbox."""
-    return Outside(environment=request.environment, run_folder=request.folder, secrets=request.secrets())
+    return Outside(environment=request.environment, run_folder=request.folder, secrets=request.own_secrets())
 
 
 def demand_nothing_in_reach(toolbox: Toolbox, request: RunRequest, journal: Journal) -> None:

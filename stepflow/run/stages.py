@@ -18,11 +18,13 @@ from stepflow.errors import BoundaryError, InputError
 from stepflow.flow import run_flow
 from stepflow.journal import Replay
 from stepflow.ports import Ports
+from stepflow.run.addresses import told_ways
 from stepflow.run.ahead import settle
 from stepflow.run.context import removal_event
 from stepflow.run.deadline import Deadline, TimelyCommands, TimelyTools
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
+from stepflow.run.outbound import proxy_variables
 from stepflow.run.parts import LoadedSchemas, structured_output_of, toolbox_options
 from stepflow.run.recorded import Kept
 from stepflow.run.sandbox import open_sandbox
@@ -98,6 +100,8 @@ def _begin(prepared: Prepared, facts: RunFacts, sandbox: Sandbox, journal: Journ
         _tell_layers(past.started, sandbox, journal)
     if removal := removal_event(prepared.told):
         journal.append(removal)
+    for line in told_ways(prepared.request):
+        journal.append(Noted(level="info", message=f"[Network] {line}"))
     for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings)):
         journal.append(Noted(level="warning", message=message))
     demand_nothing_in_reach(toolbox, prepared.request, journal)
@@ -224,7 +228,8 @@ def _install(request: RunRequest, journal: Journal) -> None:
     if not names:
         return
     journal.append(Noted(level="info", message=f"[Packages] installing {', '.join(names)}"))
-    result = install_packages(names, path=request.program_path)
+    proxies = proxy_variables(request.environment)
+    result = install_packages(names, path=request.program_path, proxies=proxies)
     journal.append(
         Noted(level="info", message=f"[Packages] apt-get ended with exit code {result.exit_code}", data=_said(result))
     )

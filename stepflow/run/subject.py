@@ -109,6 +109,7 @@ def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
         repository=request.repository,
         token=token,
         redactor=request.redactor,
+        way=request.outbound.way_to(request.inputs.github_api_url),
     )
 
 

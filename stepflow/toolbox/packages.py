@@ -14,6 +14,7 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from stepflow.domain.command import CommandResult
@@ -21,7 +22,7 @@ from stepflow.errors import InputError
 from stepflow.toolbox.environment import SYSTEM_PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 #: Seconds that updating the lists and installing may take together.
 TIMEOUT = 900.0
@@ -52,25 +53,30 @@ def check_packages(names: Sequence[str], *, path: Sequence[str] = SYSTEM_PATH, u
 
 
 def install_packages(
-    names: Sequence[str], *, path: Sequence[str] = SYSTEM_PATH, timeout: float = TIMEOUT
+    names: Sequence[str],
+    *,
+    path: Sequence[str] = SYSTEM_PATH,
+    timeout: float = TIMEOUT,
+    proxies: Mapping[str, str] = MappingProxyType({}),
 ) -> CommandResult:
-    """Update the package lists and install; call `check_packages` first. stdout holds the end of what apt-get said."""
+    """Update the package lists and install; call `check_packages` first. stdout holds the end of what apt-get said.
+    `proxies` are variables that name them; nothing that a tool runs is alive yet to see them."""
     program = shutil.which("apt-get", path=os.pathsep.join(path)) or "apt-get"
     begun = time.monotonic()
     said = ""
     for words in (("update",), ("install", "-y", "--no-install-recommends", "--", *names)):
-        exit_code, output = _run((program, *words), path, timeout - (time.monotonic() - begun))
+        exit_code, output = _run((program, *words), path, proxies, timeout - (time.monotonic() - begun))
         said = f"{said}{output}"[-KEPT_OUTPUT:]
         if exit_code != 0:
             break
     return CommandResult(exit_code=exit_code, stdout=said, seconds=time.monotonic() - begun)
 
 
-def _run(words: tuple[str, ...], path: Sequence[str], timeout: float) -> tuple[int, str]:
+def _run(words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str], timeout: float) -> tuple[int, str]:
     """One call of apt-get in a process group of its own, which ends with it, also when a signal ends the run."""
     # A signal that struck inside `Popen` itself would leave a process that nobody knows; only the main thread gets one.
     with ThreadPoolExecutor(max_workers=1) as starter:
-        starting = starter.submit(_start, words, path)
+        starting = starter.submit(_start, words, path, proxies)
         try:
             process = starting.result()
             output, _ = process.communicate(timeout=max(timeout, 0))
@@ -85,10 +91,10 @@ def _run(words: tuple[str, ...], path: Sequence[str], timeout: float) -> tuple[i
     return process.returncode, output
 
 
-def _start(words: tuple[str, ...], path: Sequence[str]) -> subprocess.Popen[str]:
+def _start(words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 - the system's own program; the names were checked
         words,
-        env={"PATH": os.pathsep.join(path), "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+        env={**proxies, "PATH": os.pathsep.join(path), "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

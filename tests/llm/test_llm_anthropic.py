@@ -276,13 +276,6 @@ def test_a_redirect_is_not_followed(serve):
         assert elsewhere.requests == []
 
 
-def test_a_proxy_that_is_given_is_used():
-    with MessagesApi([says("through the proxy")]) as proxy, AnthropicModel(KEY, "http://127.0.0.1:9", proxy=proxy.url):
-        with AnthropicModel(KEY, "http://127.0.0.1:9", proxy=proxy.url) as model:
-            model.ask(ask())
-        assert proxy.requests[0].path == "http://127.0.0.1:9/v1/messages"
-
-
 @pytest.mark.parametrize("key", ["", "   ", "two words", "line\nbreak", "schlüssel"])
 def test_a_key_that_cannot_be_one_is_an_input_error_that_does_not_show_it(key):
     with pytest.raises(InputError, match="anthropic-api-key") as caught:

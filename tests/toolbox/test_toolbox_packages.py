@@ -48,6 +48,12 @@ def test_apt_get_sees_an_environment_built_from_nothing(
     assert "ghs_secret" not in log.read_text()
 
 
+def test_apt_get_goes_through_the_proxy(tmp_path: Path, log: Path) -> None:
+    path = fake_apt(tmp_path / "bin", f'echo "$http_proxy $NO_PROXY" >> {log}')
+    install_packages(("a",), path=path, proxies={"http_proxy": "http://proxy:3128", "NO_PROXY": ".internal"})
+    assert log.read_text() == "http://proxy:3128 .internal\n" * 2
+
+
 def test_a_failed_update_installs_nothing(tmp_path: Path, log: Path) -> None:
     path = fake_apt(tmp_path / "bin", f'echo "$1" >> {log}; echo "E: no mirror"; exit 100')
     result = install_packages(("a",), path=path)

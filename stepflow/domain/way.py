@@ -1,0 +1,90 @@
+"""How a service outside is reached, and in which words every room says that the way is closed.
+
+Takes: a proxy and certificates, as `run/` found them; what a library said of a failure. Gives: `Way`, and advice.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+_CERTIFICATE = re.compile(
+    r"certificate verify failed(?:: ([^(\"'\n]+[^(\"'\s.]))?|certificate verification failed|SSL certificate problem"
+    r"|certificate subject name|no alternative certificate subject",
+    re.IGNORECASE,
+)
+_OTHER_NAME = re.compile(r"mismatch|not valid for|does not match|subject name", re.IGNORECASE)
+_EXPIRED = re.compile(r"expired|not yet valid", re.IGNORECASE)
+_LOGIN = re.compile(r"\b407\b")
+_REFUSED = re.compile(
+    r"(?:tunnel connection failed:|CONNECT tunnel failed, response|HTTP code) 4\d\d|^4\d\d ", re.IGNORECASE
+)
+
+_TRUST_HINT = (
+    "Its authority is not trusted here. If a server or proxy of your company signs, give that authority's certificate, "
+    "as text (PEM), in the input `ca-certificates`."
+)
+_NAME_HINT = "The certificate is another host's: check the address, and what stands between the runner and it."
+_EXPIRED_HINT = "Renew the certificate, or set the clock of the runner."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """The way to one service. `proxy` is a URL, perhaps with a user and a password in it, and empty for the direct way;
+    `variable` is what named it. `certificates` (PEM) are those of authorities trusted besides the public ones."""
+
+    proxy: str = field(default="", repr=False)
+    variable: str = "HTTPS_PROXY"
+    certificates: str = field(default="", repr=False)
+
+    @property
+    def shown_proxy(self) -> str:
+        """The proxy for people: no user, no password; empty without one."""
+        parts = urlsplit(self.proxy)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if self.proxy else ""
+
+    @property
+    def through(self) -> str:
+        """The words that follow "reached": ` through the proxy …`, empty for the direct way."""
+        return f" through the proxy {self.shown_proxy}" if self.proxy else ""
+
+    def advice(self, said: str) -> str:
+        """What to change where a connection failed and a library said this; empty when the way is not to blame."""
+        if _CERTIFICATE.search(said):
+            return _EXPIRED_HINT if _EXPIRED.search(said) else _NAME_HINT if _OTHER_NAME.search(said) else _TRUST_HINT
+        if not self.proxy:
+            return ""
+        proxy = f"the proxy {self.shown_proxy} ({self.variable})"
+        if _LOGIN.search(said):
+            return (
+                f"{proxy[0].upper()}{proxy[1:]} wants a user and a password, or other ones: put them into the URL, "
+                "http://USER:PASSWORD@HOST:PORT, from a secret."
+            )
+        if _REFUSED.search(said):
+            return f"Let {proxy} allow this host, or name the host in NO_PROXY if it is reached without it."
+        return f"Check that {proxy} works, or name the host in NO_PROXY if it is reached without it."
+
+
+#: The way to an address.
+Ways = Callable[[str], Way]
+#: Straight to the service, with the public authorities.
+DIRECT = Way()
+
+
+def direct(_url: str) -> Way:
+    """To any address straight."""
+    return DIRECT
+
+
+def certificate_problem(said: str) -> str:
+    """What is wrong with a certificate, in a few words; empty when it is not about one."""
+    found = _CERTIFICATE.search(said)
+    return ("" if found is None else (found[1] or "").strip()) or ("not trusted" if found else "")
+
+
+def stays_closed(said: str) -> bool:
+    """Whether waiting cannot help: a certificate that does not count, a proxy that wants a login."""
+    return bool(_CERTIFICATE.search(said) or _LOGIN.search(said))

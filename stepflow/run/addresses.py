@@ -1,0 +1,56 @@
+"""The addresses of a run: whether a token may be sent there, and whether both of GitHub's lead to one server.
+
+Takes: the inputs. Gives: nothing or an `InputError`, and what the log shows of the ways there.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from stepflow.domain.address import address_problem, is_loopback
+from stepflow.domain.words import Provider
+from stepflow.errors import InputError
+from stepflow.llm import find_login
+from stepflow.run.access import model_access
+from stepflow.run.input_types import BoundaryMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.run.inputs import Inputs
+    from stepflow.run.request import RunRequest
+
+
+def check_addresses(inputs: Inputs) -> None:
+    """Raises `InputError` where a token would travel unencrypted, or to a server that it is not for."""
+    api, server = inputs.github_api_url, inputs.github_server_url
+    for name, url in (("github-api-url", api), ("github-server-url", server)):
+        if problem := address_problem(url, secret="the token"):  # noqa: S106 - what it is called
+            shown = url.rpartition("@")[2]
+            raise InputError(f"{name} ({shown!r}) cannot be used: {problem}.", hint="Give an address with https://.")
+    if not _are_one(_host(api), _host(server)):
+        raise InputError(
+            f"github-api-url leads to {_host(api)} and github-server-url to {_host(server)}: these are two servers.",
+            hint="Set both, such as https://HOST/api/v3 and https://HOST, so that no token reaches a server that it is "
+            "not for.",
+        )
+
+
+def told_ways(request: RunRequest) -> Iterator[str]:
+    """What the log shows of the ways that this run's calls will go."""
+    inputs = request.inputs
+    urls = [find_login(model_access(request)).address] if inputs.provider is not Provider.SCRIPTED else []
+    if inputs.boundary is BoundaryMode.GITHUB or inputs.read_token is not None:
+        urls += [inputs.github_api_url, inputs.github_server_url]
+    yield from request.outbound.told(urls)
+
+
+def _are_one(api: str, server: str) -> bool:
+    """The API is at the server's own name or below it, as `api.github.com` is; a tunnel ends on this machine."""
+    return api in (server, f"api.{server}") or is_loopback(api) or is_loopback(server)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""

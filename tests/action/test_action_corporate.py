@@ -1,0 +1,184 @@
+"""The whole action inside a company's network: GHES and the model behind a proxy, both signed by the company itself.
+
+Model, API and git stand behind TLS with certificates of a private authority, under names that only the proxy knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.checkout import Invocation
+from tests.servers.private_network import Proxy, TlsFront, address_of, closed_port, pem_of
+from tests.world import BRANCH, MODEL_KEY, TOKEN, World, bash, solve, understood
+
+GHES, MODEL = "ghes.corp.example", "claude.corp.example"
+LOGIN = "ann:open-sesame-42"
+PASSWORD = LOGIN.partition(":")[2]
+
+pytestmark = pytest.mark.whole
+
+
+@dataclass
+class Corporate:
+    """The world's servers, reached as in a company: `inputs` lead there."""
+
+    world: World
+    proxy: Proxy
+    front: TlsFront
+    authority: trustme.CA
+
+    def run(self, environ: dict[str, str], **inputs: str) -> Invocation:
+        self.world.runner.environ = environ
+        given = {
+            "anthropic_base_url": f"https://{MODEL}",
+            "github_api_url": f"https://{GHES}/api/v3",
+            "github_server_url": f"https://{GHES}",
+            "ca_certificates": pem_of(self.authority),
+        }
+        return self.world.run(inputs.pop("replies", None) or solve(), **{**given, **inputs})  # type: ignore[arg-type]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {"HTTPS_PROXY": self.proxy.url_with_login, "NO_PROXY": "localhost,.internal"}
+
+
+@pytest.fixture
+def corporate(world: World) -> Iterator[Corporate]:
+    authority = trustme.CA()
+    world.github.web_url = f"https://{GHES}"
+
+    def backend(path: str) -> tuple[str, int]:
+        if path.startswith("/v1/"):
+            return address_of(world.model.url)
+        return address_of(world.github.plain_url if path.startswith("/api/") else world.git_server.url)
+
+    with TlsFront(authority, GHES, MODEL, "127.0.0.1", to=backend) as front:
+        hosts = {GHES: ("127.0.0.1", front.port), MODEL: ("127.0.0.1", front.port)}
+        with Proxy(hosts, login=LOGIN) as proxy:
+            yield Corporate(world, proxy, front, authority)
+
+
+def everything_of(done: Invocation) -> str:
+    folder = Path(done.outputs["run-folder"])
+    files = (path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+    log = "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
+    return "\n".join((log, done.summary, *done.outputs.values(), *files))
+
+
+def test_a_run_reaches_model_api_and_git_through_the_proxy(corporate: Corporate) -> None:
+    done = corporate.run(corporate.variables)
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
+    assert corporate.proxy.targets() == {f"{MODEL}:443", f"{GHES}:443"}
+    heads = "".join(asked.head for asked in corporate.proxy.asked)
+    assert TOKEN not in heads
+    assert MODEL_KEY not in heads
+    shown = f"{MODEL}, {GHES} through the proxy {corporate.proxy.url} (HTTPS_PROXY)"
+    assert f"[Network] {shown}" in done.log
+    assert "[Network] 1 certificate trusted besides the public ones, by ca-certificates" in done.log
+    assert PASSWORD not in everything_of(done)
+    assert BRANCH in corporate.world.branches()
+
+
+def test_all_links_lead_to_the_server_of_the_inputs(corporate: Corporate) -> None:
+    done = corporate.run(corporate.variables)
+    assert done.exit_code == 0, done.log
+    assert done.outputs["pull-request-url"].startswith(f"https://{GHES}/o/r/pull/")
+    assert done.outputs["comment-url"].startswith(f"https://{GHES}/o/r/issues/7")
+    [comment] = corporate.world.comments()
+    for text in (comment, done.summary):
+        assert "github.com/" not in text.replace("github.com/marketplace", "")
+    effects = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())
+    assert f"https://{GHES}/o/r/tree/{BRANCH}" in json.dumps(effects)
+
+
+def test_hosts_in_no_proxy_are_called_directly(corporate: Corporate) -> None:
+    here = f"https://127.0.0.1:{corporate.front.port}"
+    corporate.world.github.web_url = here
+    done = corporate.run(
+        corporate.variables | {"NO_PROXY": "127.0.0.1"}, github_api_url=f"{here}/api/v3", github_server_url=here
+    )
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
+    assert corporate.proxy.targets() == {f"{MODEL}:443"}
+    assert "without the proxy" in done.log
+
+
+def test_a_certificate_file_of_the_image_counts(corporate: Corporate, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("image") / "corp.pem"
+    file.write_text(pem_of(corporate.authority))
+    done = corporate.run(corporate.variables | {"SSL_CERT_FILE": str(file)}, ca_certificates="")
+    assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
+    assert "trusted besides the public ones, by SSL_CERT_FILE" in done.log
+
+
+def test_a_certificate_file_of_the_checkout_does_not_count(corporate: Corporate) -> None:
+    file = corporate.world.checkout / "corp.pem"
+    file.write_text(pem_of(corporate.authority))
+    done = corporate.run(corporate.variables | {"SSL_CERT_FILE": str(file)}, ca_certificates="")
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "model_failed")
+    assert "where earlier steps of the job can write, so it does not count" in done.log
+    assert "`ca-certificates`" in done.outputs["reason"]
+    assert corporate.world.model.requests == []
+
+
+Broken = Callable[[Corporate], Invocation]
+BROKEN: dict[str, tuple[Broken, str]] = {
+    "no authority": (
+        lambda corporate: corporate.run(corporate.variables, ca_certificates="", mode="preflight"),
+        "in the input `ca-certificates`",
+    ),
+    "no login": (
+        lambda corporate: corporate.run({"HTTPS_PROXY": corporate.proxy.url}, mode="preflight"),
+        "wants a user and a password",
+    ),
+    "proxy down": (
+        lambda corporate: corporate.run({"HTTPS_PROXY": f"http://{LOGIN}@127.0.0.1:{closed_port()}"}, mode="preflight"),
+        "Check that the proxy http://127.0.0.1:",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_preflight_says_of_model_and_github_what_to_set(corporate: Corporate, case: str) -> None:
+    broken, told = BROKEN[case]
+    corporate.world.github.read_token = "github_pat_readonly0123456789"
+    corporate.world.runner.inputs["read-token"] = "github_pat_readonly0123456789"
+    done = broken(corporate)
+    rows = [line for line in done.log.splitlines() if line.startswith("✗ failed")]
+    assert [row.split()[2] for row in rows] == ["model", "read-token"], done.log
+    assert all(told in row for row in rows), rows
+    assert PASSWORD not in "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
+
+
+def test_preflight_has_a_row_for_the_ways(corporate: Corporate) -> None:
+    done = corporate.run(corporate.variables, mode="preflight")
+    assert done.exit_code == 0, done.log
+    assert "✓ ok       network" in done.log
+
+
+def test_tools_see_no_proxy_unless_pass_env_names_it(corporate: Corporate) -> None:
+    look = bash('echo "proxy: ${HTTPS_PROXY:-none}" | tee seen.txt; rm seen.txt')
+    done = corporate.run(corporate.variables, replies=[understood(), look, *solve()[1:]])  # type: ignore[arg-type]
+    assert done.exit_code == 0, done.log
+    assert "proxy: none" in everything_of(done)
+    done = corporate.run(corporate.variables, replies=[understood(), look, *solve()[1:]], pass_env="HTTPS_PROXY")  # type: ignore[arg-type]
+    assert PASSWORD not in everything_of(done)
+    assert f"proxy: http://***@127.0.0.1:{corporate.proxy.port}" in everything_of(done)
+
+
+def test_a_proxy_that_cannot_be_used_ends_with_two(corporate: Corporate) -> None:
+    done = corporate.run({"HTTPS_PROXY": "socks5://proxy.corp:1080"})
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert "HTTPS_PROXY" in done.outputs["reason"]
+
+
+def test_addresses_of_two_servers_are_refused_before_anything_is_sent(corporate: Corporate) -> None:
+    done = corporate.run(corporate.variables, github_server_url="https://github.com")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert "two servers" in done.outputs["reason"]
+    assert corporate.proxy.asked == []

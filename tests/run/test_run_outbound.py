@@ -1,0 +1,191 @@
+"""Which way a run's own calls go, by the variables and the input `ca-certificates`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trustme
+
+from stepflow.errors import InputError
+from stepflow.run.addresses import check_addresses
+from stepflow.run.inputs import read_inputs
+from stepflow.run.outbound import Outbound, proxy_passwords, proxy_secrets_in, read_outbound
+from tests.servers.private_network import pem_of
+
+PROXY = "http://proxy.corp:3128"
+
+
+def outbound(certificates: str = "", lent: tuple[Path, ...] = (), **environment: str) -> Outbound:
+    return read_outbound(environment, certificates, lent=lent)
+
+
+@pytest.fixture(scope="module")
+def authority() -> str:
+    return pem_of(trustme.CA())
+
+
+@pytest.mark.parametrize(
+    ("environment", "variable"),
+    [
+        ({"HTTPS_PROXY": PROXY}, "HTTPS_PROXY"),
+        ({"https_proxy": PROXY, "HTTPS_PROXY": "http://other:1"}, "https_proxy"),
+        ({"ALL_PROXY": PROXY}, "ALL_PROXY"),
+        ({"all_proxy": PROXY, "HTTPS_PROXY": ""}, "all_proxy"),
+        ({"HTTPS_PROXY": "proxy.corp:3128"}, "HTTPS_PROXY"),
+    ],
+)
+def test_the_usual_variables_name_the_proxy(environment: dict[str, str], variable: str) -> None:
+    way = outbound(**environment).way_to("https://api.example/v1")
+    assert (way.shown_proxy, way.variable) == (PROXY, variable)
+
+
+def test_plain_http_goes_through_no_proxy() -> None:
+    assert outbound(HTTP_PROXY=PROXY, HTTPS_PROXY=PROXY).way_to("http://127.0.0.1:8080").proxy == ""
+    assert outbound(HTTP_PROXY=PROXY).way_to("https://api.example").proxy == ""
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "url", "exempt"),
+    [
+        ("example.com", "https://example.com", True),
+        ("example.com", "https://ghes.example.com/api/v3", True),
+        (".example.com", "https://ghes.example.com", True),
+        ("*.example.com", "https://ghes.example.com", True),
+        ("example.com", "https://notexample.com", False),
+        ("EXAMPLE.com", "https://Ghes.Example.Com", True),
+        ("a.example, b.example", "https://b.example", True),
+        ("a.example b.example", "https://b.example", True),
+        ("example.com:8443", "https://example.com:8443", True),
+        ("example.com:8443", "https://example.com", False),
+        ("10.0.0.0/8", "https://10.1.2.3", True),
+        ("10.0.0.0/8", "https://11.1.2.3", False),
+        ("10.1.2.3", "https://10.1.2.3:8443", True),
+        ("::1", "https://[::1]:8443", True),
+        ("[fd00::]/8", "https://[fd00::5]", True),
+        ("*", "https://anything.example", True),
+        ("", "https://example.com", False),
+        (" , ", "https://example.com", False),
+        ("localhost,127.0.0.1", "https://api.anthropic.com", False),
+    ],
+)
+def test_no_proxy_names_hosts_domains_ports_and_networks(no_proxy: str, url: str, exempt: bool) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        assert (outbound(HTTPS_PROXY=PROXY, **{name: no_proxy}).way_to(url).proxy == "") is exempt
+
+
+@pytest.mark.parametrize(
+    "value", ["socks5://proxy:1080", "https://proxy:3128", "http://", "http://proxy:port", "ftp://x"]
+)
+def test_a_proxy_that_cannot_be_used_is_named_with_its_variable(value: str) -> None:
+    with pytest.raises(InputError, match=r"^HTTPS_PROXY: ") as caught:
+        outbound(HTTPS_PROXY=value)
+    assert "http://HOST:PORT" in caught.value.hint
+
+
+def test_a_bad_proxy_is_shown_without_its_password() -> None:
+    with pytest.raises(InputError) as caught:
+        outbound(HTTPS_PROXY="socks5://ann:open-sesame@proxy:1080")
+    assert "open-sesame" not in str(caught.value)
+
+
+def test_passwords_are_known_as_written_as_meant_and_with_their_user() -> None:
+    environment = {
+        "HTTPS_PROXY": "http://ann:p%40ss-word@proxy:1",
+        "http_proxy": "ben:other-one@proxy:1",
+        "PATH": "a:b@c",
+    }
+    assert set(proxy_passwords(environment)) == {
+        *("p%40ss-word", "p@ss-word", "ann:p@ss-word"),
+        *("other-one", "ben:other-one"),
+    }
+    assert set(proxy_secrets_in(environment)) == {"HTTPS_PROXY", "http_proxy"}
+    assert proxy_passwords({"HTTPS_PROXY": PROXY}) == ()
+
+
+def test_certificates_of_input_and_variables_count_together(tmp_path: Path, authority: str) -> None:
+    other = pem_of(trustme.CA())
+    (tmp_path / "other.pem").write_text(
+        f"# ÄCME Inc.\n{other}\n-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
+    )
+    found = outbound(
+        authority, SSL_CERT_FILE=str(tmp_path / "other.pem"), NODE_EXTRA_CA_CERTS=str(tmp_path / "other.pem")
+    )
+    assert found.certificates.count("BEGIN CERTIFICATE") == 2
+    assert "PRIVATE KEY" not in found.certificates
+    assert found.trusted == ("ca-certificates", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
+    assert found.notes == ()
+    assert list(found.told(["https://a.example"])) == [
+        "2 certificates trusted besides the public ones, by ca-certificates, SSL_CERT_FILE, NODE_EXTRA_CA_CERTS"
+    ]
+
+
+def test_a_file_that_the_job_can_write_does_not_count(tmp_path: Path, authority: str) -> None:
+    (tmp_path / "ca.pem").write_text(authority)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link.pem").symlink_to(tmp_path / "ca.pem")
+    for name in ("ca.pem", "elsewhere/link.pem"):
+        found = outbound(lent=(tmp_path,), GIT_SSL_CAINFO=str(tmp_path / name))
+        assert found.certificates == ""
+        assert "earlier steps of the job can write" in found.notes[0]
+        assert "`ca-certificates`" in found.notes[0]
+
+
+@pytest.mark.parametrize("text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
+def test_a_file_without_certificates_does_not_count_and_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ca.pem").write_text(text)
+    found = outbound(REQUESTS_CA_BUNDLE=str(tmp_path / "ca.pem"))
+    assert found.certificates == ""
+    assert "REQUESTS_CA_BUNDLE" in found.notes[0]
+
+
+def test_a_file_that_is_only_on_the_runner_is_told_with_what_to_do() -> None:
+    [note] = outbound(SSL_CERT_FILE="/etc/pki/corp.pem").notes
+    assert note.startswith("SSL_CERT_FILE names /etc/pki/corp.pem, which cannot be read here")
+    assert "`ca-certificates`" in note
+
+
+@pytest.mark.parametrize("text", ["/etc/corp.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
+def test_an_input_without_certificates_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="ca-certificates holds no certificate") as caught:
+        outbound(text)
+    assert "vars.COMPANY_CA" in caught.value.hint
+
+
+def test_the_log_tells_each_way() -> None:
+    found = outbound(HTTPS_PROXY="http://ann:secret-word@proxy:3128", NO_PROXY="ghes.corp")
+    assert list(found.told(["https://api.anthropic.com", "https://ghes.corp/api/v3", "https://ghes.corp"])) == [
+        "api.anthropic.com through the proxy http://proxy:3128 (HTTPS_PROXY)",
+        "ghes.corp without the proxy",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("api", "server"),
+    [
+        ("https://api.github.com", "https://github.com"),
+        ("https://ghes.example/api/v3", "https://ghes.example"),
+        ("https://ghes.example:8443/api/v3", "https://ghes.example:8443/"),
+        ("https://api.octo.ghe.com", "https://octo.ghe.com"),
+        ("http://127.0.0.1:1234/api/v3", "http://localhost:4321"),
+    ],
+)
+def test_both_addresses_of_one_server_fit(api: str, server: str) -> None:
+    check_addresses(read_inputs({"github-api-url": api, "github-server-url": server}))
+
+
+@pytest.mark.parametrize(
+    ("api", "server", "told"),
+    [
+        ("https://ghes.example/api/v3", "https://github.com", "two servers"),
+        ("https://api.github.com", "https://ghes.example", "two servers"),
+        ("https://ghes.example.evil.example/api/v3", "https://ghes.example", "two servers"),
+        ("http://ghes.example/api/v3", "https://ghes.example", "github-api-url .* unencrypted"),
+        ("https://ghes.example/api/v3", "http://ghes.example", "github-server-url .* unencrypted"),
+        ("https://ann:pw@ghes.example/api/v3", "https://ghes.example", "user name or a password"),
+        ("ghes.example/api/v3", "https://ghes.example", "names no host"),
+    ],
+)
+def test_a_token_goes_to_one_server_only_and_never_unencrypted(api: str, server: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        check_addresses(read_inputs({"github-api-url": api, "github-server-url": server}))
