@@ -21,7 +21,7 @@ from stepflow.ports import Ports
 from stepflow.run.addresses import told_ways
 from stepflow.run.ahead import settle
 from stepflow.run.context import removal_event
-from stepflow.run.deadline import Deadline, TimelyCommands, TimelyTools
+from stepflow.run.deadline import COMPLETION_GRACE, Deadline, TimelyCommands, TimelyTools
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
 from stepflow.run.outbound import proxy_variables
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 #: A larger bundle is cut off; the boundary refuses changes above 8 MiB anyway (boundary.md "Commits").
 MAX_BUNDLE = 64 * 1024 * 1024
-#: Seconds that all of `setup` may take.
+#: Seconds that all of `apt-packages` may take, and all of `setup`.
+INSTALL_TIMEOUT = 900.0
 SETUP_TIMEOUT = 1800.0
 #: Characters of a failed command's output that its message shows; the log has all.
 SHOWN_TAIL = 1000
@@ -63,7 +64,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
     if past:
         journal.append(past.resumed)
     with cancellation.obeyed():
-        _install(request, journal)
+        _install(request, journal, Deadline(clock=clock, at=prepared.limits.deadline))
     with open_sandbox(request, toolbox_options(request), cancellation, warn=_credentials_noted(journal)) as sandbox:
         toolbox = sandbox.toolbox
         tree = toolbox.tree()
@@ -222,14 +223,15 @@ def validators_of(agent: AgentDefinition) -> tuple[Validator, ...]:
     return tuple(condition.validator for entry in entries for condition in entry.conditions)
 
 
-def _install(request: RunRequest, journal: Journal) -> None:
+def _install(request: RunRequest, journal: Journal, deadline: Deadline) -> None:
     """Install the packages that the workflow's author asks for, while nothing of the run is alive yet."""
     names = request.inputs.apt_packages
     if not names:
         return
     journal.append(Noted(level="info", message=f"[Packages] installing {', '.join(names)}"))
+    seconds = min(INSTALL_TIMEOUT, deadline.left(COMPLETION_GRACE))
     proxies = proxy_variables(request.environment)
-    result = install_packages(names, path=request.program_path, proxies=proxies)
+    result = install_packages(names, path=request.program_path, timeout=seconds, proxies=proxies)
     journal.append(
         Noted(level="info", message=f"[Packages] apt-get ended with exit code {result.exit_code}", data=_said(result))
     )

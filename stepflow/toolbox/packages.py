@@ -24,8 +24,6 @@ from stepflow.toolbox.environment import SYSTEM_PATH
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Seconds that updating the lists and installing may take together.
-TIMEOUT = 900.0
 KEPT_OUTPUT = 64 * 1024
 #: A name with perhaps an architecture and a version. To apt-get a dash at the end would mean "remove".
 _NAME = re.compile(r"[a-z0-9][a-z0-9+.:=~-]*(?<!-)")
@@ -56,11 +54,12 @@ def install_packages(
     names: Sequence[str],
     *,
     path: Sequence[str] = SYSTEM_PATH,
-    timeout: float = TIMEOUT,
+    timeout: float,
     proxies: Mapping[str, str] = MappingProxyType({}),
 ) -> CommandResult:
     """Update the package lists and install; call `check_packages` first. stdout holds the end of what apt-get said.
-    `proxies` are variables that name them; nothing that a tool runs is alive yet to see them."""
+    Both together may take `timeout` seconds. `proxies` are variables that name them; nothing that a tool runs is alive
+    yet to see them."""
     program = shutil.which("apt-get", path=os.pathsep.join(path)) or "apt-get"
     begun = time.monotonic()
     said = ""

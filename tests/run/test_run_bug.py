@@ -106,6 +106,13 @@ def test_packages_that_cannot_be_installed_end_the_run_before_anything_else(plac
     assert [event["event"] for event in place.events()] == ["noted", "noted", "run_finished"]
 
 
+@as_root
+def test_packages_have_the_time_that_is_left(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepflow.run.stages.COMPLETION_GRACE", 0.2)
+    result = place.run(path=fake_apt(place, "sleep 60"), apt_packages="jq", timeout_minutes="0.0001")
+    assert "apt-get update took too long and was ended" in result.reason
+
+
 def test_a_place_without_apt_get_is_told_before_the_run(place: Place) -> None:
     with pytest.raises(InputError, match="apt-packages"):
         place.run(path=(str(place.root),), apt_packages="jq")

@@ -31,7 +31,7 @@ def log(tmp_path: Path) -> Path:
 
 def test_the_lists_are_updated_and_then_the_packages_installed(tmp_path: Path, log: Path) -> None:
     path = fake_apt(tmp_path / "bin", f'echo "$@" >> {log}; echo "did $1"; echo "warned" >&2')
-    result = install_packages(("shellcheck", "g++"), path=path)
+    result = install_packages(("shellcheck", "g++"), path=path, timeout=60)
     assert log.read_text().splitlines() == ["update", "install -y --no-install-recommends -- shellcheck g++"]
     assert result.exit_code == 0
     assert result.stdout == "did update\nwarned\ndid install\nwarned\n"
@@ -42,7 +42,7 @@ def test_apt_get_sees_an_environment_built_from_nothing(
 ) -> None:
     monkeypatch.setenv("INPUT_GITHUB-TOKEN", "ghs_secret")
     path = fake_apt(tmp_path / "bin", f"env > {log}; pwd >> {log}")
-    install_packages(("a",), path=path)
+    install_packages(("a",), path=path, timeout=60)
     names = {line.partition("=")[0] for line in log.read_text().splitlines()}
     assert names <= {"PATH", "DEBIAN_FRONTEND", "LC_ALL", "PWD", "SHLVL", "_", "/"}
     assert "ghs_secret" not in log.read_text()
@@ -50,13 +50,15 @@ def test_apt_get_sees_an_environment_built_from_nothing(
 
 def test_apt_get_goes_through_the_proxy(tmp_path: Path, log: Path) -> None:
     path = fake_apt(tmp_path / "bin", f'echo "$http_proxy $NO_PROXY" >> {log}')
-    install_packages(("a",), path=path, proxies={"http_proxy": "http://proxy:3128", "NO_PROXY": ".internal"})
+    install_packages(
+        ("a",), path=path, timeout=60, proxies={"http_proxy": "http://proxy:3128", "NO_PROXY": ".internal"}
+    )
     assert log.read_text() == "http://proxy:3128 .internal\n" * 2
 
 
 def test_a_failed_update_installs_nothing(tmp_path: Path, log: Path) -> None:
     path = fake_apt(tmp_path / "bin", f'echo "$1" >> {log}; echo "E: no mirror"; exit 100')
-    result = install_packages(("a",), path=path)
+    result = install_packages(("a",), path=path, timeout=60)
     assert (result.exit_code, result.stdout) == (100, "E: no mirror\n")
     assert log.read_text() == "update\n"
 
@@ -75,7 +77,8 @@ def test_an_interrupted_installation_leaves_no_process_behind(tmp_path: Path, lo
     path = fake_apt(tmp_path / "bin", f"sleep 60 & echo $! > {log}; wait")
     # A shell may have started these tests deaf to SIGINT.
     listens = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    program = f"{listens}; from stepflow.toolbox import install_packages; install_packages(('a',), path={path!r})"
+    call = f"install_packages(('a',), path={path!r}, timeout=60)"
+    program = f"{listens}; from stepflow.toolbox import install_packages; {call}"
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as parent:
         until = time.monotonic() + 20
         while not (log.exists() and log.read_text().strip()) and time.monotonic() < until:
