@@ -194,10 +194,13 @@ class EffectApplied:
 
 @dataclass(frozen=True, kw_only=True)
 class FailureReported:
-    """The comment about a failed run was written; no effect of the plan (boundary.md "When the run fails")."""
+    """The comment about a failed run was written; no effect of the plan (boundary.md "When the run fails"). The work
+    that was kept is at `commit` on `branch`, both empty when none was."""
 
     detail: str
     url: str
+    branch: str = ""
+    commit: str = ""
     event: Literal["failure_reported"] = "failure_reported"
 
 

@@ -72,7 +72,8 @@ class ValidatorRun:
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
     """Everything about one run (flow.md §11). `cost_usd` is None when a price is unknown; `seconds` is wall time;
-    `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered."""
+    `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered;
+    `kept_branch` and `kept_commit` are where the work of a failed run was kept."""
 
     run_id: str
     outcome: Outcome
@@ -104,6 +105,8 @@ class RunReport:
     canaries: Mapping[str, str] = field(default_factory=dict)
     removed_text: RemovedText = field(default_factory=RemovedText)
     failure_report: str | None = None
+    kept_branch: str = ""
+    kept_commit: str = ""
     issue_cost: str = ""
     run_folder: str = ""
     host_run_folder: str = ""

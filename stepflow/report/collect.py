@@ -57,7 +57,7 @@ def collect_report(
     state = fold(events)
     report = _begun(last_of(events, RunStarted), agent, known)
     ended = ending_of(events, known)
-    answer = _closing_answer(events)
+    answer, failure = _closing_answer(events), _standing_failure(events)
     return replace(
         report,
         isolation=_with_later_words(report.isolation, events),
@@ -80,7 +80,9 @@ def collect_report(
         spec_violations=state.violations,
         canaries=_canaries(last_of(events, CanariesTried)),
         removed_text=_removed_text(last_of(events, TextRemoved)),
-        failure_report=_failure_report(events),
+        failure_report=(failure.url or failure.detail) if failure else None,
+        kept_branch=failure.branch if failure else "",
+        kept_commit=failure.commit if failure else "",
         issue_cost=_issue_cost(events),
     )
 
@@ -213,10 +215,10 @@ def _removed_text(event: TextRemoved | None) -> RemovedText:
     return RemovedText(count=event.count, pieces=tuple(event.pieces)) if event else RemovedText()
 
 
-def _failure_report(events: Sequence[Event]) -> str | None:
+def _standing_failure(events: Sequence[Event]) -> FailureReported | None:
     """What was told of the failure that stands: a run that was resumed takes the failure before it back."""
     last = next((event for event in reversed(events) if isinstance(event, FailureReported | RunResumed)), None)
-    return (last.url or last.detail) if isinstance(last, FailureReported) else None
+    return last if isinstance(last, FailureReported) else None
 
 
 def _issue_cost(events: Iterable[Event]) -> str:

@@ -144,6 +144,8 @@ class ReportDocument(_Part):
     canaries: dict[str, str]
     removed_text: RemovedTextDocument
     failure_report: str | None
+    kept_branch: str
+    kept_commit: str
     issue_cost: str
     run_folder: str
     host_run_folder: str

@@ -107,7 +107,7 @@ def tell_failure(finish: Finish, ending: Ending) -> Ending:
         tell_issue_cost(finish.prepared, finish.journal, told.spent)
         if told.branch:
             _note(finish, "info", f"the unfinished work is kept on the branch {told.branch}")
-        finish.journal.append(FailureReported(detail=told.detail, url=told.url))
+        finish.journal.append(FailureReported(detail=told.detail, url=told.url, branch=told.branch, commit=told.commit))
     return ending
 
 

@@ -93,7 +93,8 @@ def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one retu
         case EffectApplied():
             return _is_receipt(event)
         case FailureReported():
-            return not event.url or ADDRESS.fullmatch(event.url) is not None
+            fits = ((event.url, ADDRESS), (event.branch, BRANCH), (event.commit, COMMIT))
+            return all(not text or shape.fullmatch(text) for text, shape in fits)
         case _:
             return True
 

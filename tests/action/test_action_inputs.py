@@ -197,6 +197,7 @@ def test_on_failure_push_branch_keeps_the_work(world: World) -> None:
     assert BRANCH in world.branches()
     assert BRANCH in world.comments()[0]
     assert world.pulls() == []
+    assert (done.outputs["branch"], done.outputs["commit"]) == (BRANCH, world.branches()[BRANCH])
 
 
 # the sandbox
