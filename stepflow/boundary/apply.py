@@ -138,8 +138,7 @@ class _Application:
         """The result, with a receipt for every planned effect."""
         planned = {effect.kind: Receipt(kind=effect.kind, status=EffectStatus.PLANNED) for effect in self._plan.effects}
         receipts = tuple(self._receipts.get(kind, receipt) for kind, receipt in planned.items())
-        before = self._effects.spent_before
-        spent = None if before is None else before + self._plan.cost
+        spent = self._effects.spent
         return ApplyResult(outcome=outcome, reason=reason, receipts=receipts, issue_state=issue_state, spent=spent)
 
     @property

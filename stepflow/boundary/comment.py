@@ -22,6 +22,8 @@ _MARKER = re.compile(
     r"(?: cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?))? -->"
 )
 _NOTHING = Spent()
+#: Digits behind the point that a marker keeps.
+_DIGITS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,13 @@ class Marker:
         """What other runs than this one have cost: a run that goes on does not count its beginning twice."""
         return self.before if self.run == marker_word(run) else self.cost
 
+    def told_of(self, run: str) -> Spent:
+        """What it says that this run has cost so far; nothing where it is another run's."""
+        if self.run != marker_word(run):
+            return _NOTHING
+        at_least = self.cost.at_least and not self.before.at_least
+        return Spent(usd=round(max(0.0, self.cost.usd - self.before.usd), _DIGITS), at_least=at_least)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OwnComment:
@@ -57,6 +66,11 @@ class OwnComment:
     def pushed_commit(self) -> str | None:
         """The commit that we pushed for this agent and issue."""
         return None if self.marker.commit == NO_COMMIT else self.marker.commit
+
+
+def whole_cost(own: OwnComment | None, *, run: str, cost: Spent) -> Spent:
+    """What a run has cost: `cost`, or what our comment said before, if the run goes on from an older folder."""
+    return cost.or_more(own.marker.told_of(run)) if own else cost
 
 
 def find_own_comment(comments: tuple[Comment, ...], viewer: Account, *, agent: str, issue: int) -> OwnComment | None:
@@ -86,7 +100,7 @@ def make_marker(own: OwnComment | None, *, run: str, agent: str, issue: int, com
         agent=marker_word(agent),
         issue=issue,
         commit=commit or (own.marker.commit if own else NO_COMMIT),
-        cost=before + cost,
+        cost=before + whole_cost(own, run=run, cost=cost),
         before=before,
     )
 
@@ -123,7 +137,7 @@ def marker_word(text: str) -> str:
 
 
 def _figure(spent: Spent) -> str:
-    return f"{spent.usd:.6f}{'+' if spent.at_least else ''}"
+    return f"{spent.usd:.{_DIGITS}f}{'+' if spent.at_least else ''}"
 
 
 def _spent(figure: str | None) -> Spent:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.boundary import github_effects
-from stepflow.boundary.comment import OwnComment, find_own_comment, make_marker, marked, spent_on_issue
+from stepflow.boundary.comment import OwnComment, find_own_comment, make_marker, marked, spent_on_issue, whole_cost
 from stepflow.boundary.comment_write import write_comment
 from stepflow.boundary.say import branch_lines, compare_url, edited_lines, pull_request_lines
 from stepflow.domain.effect import (
@@ -50,8 +50,8 @@ class EffectWriter:
     ) -> None:
         self._plan, self._writer, self._pusher, self._receipts = plan, writer, pusher, receipts
         self._patience = patience
-        #: What other runs on the issue have cost, known when our comment was looked for.
-        self.spent_before: Spent | None = None
+        #: What all runs on the issue have cost, known when our comment was looked for.
+        self.spent: Spent | None = None
 
     def write(self, effect: Effect) -> Receipt:  # noqa: PLR0911 - one return per effect is the table
         """Write one effect. Raises `BoundaryError`, and `Refused` when the commits may not leave."""
@@ -121,8 +121,10 @@ class EffectWriter:
         if self._plan.issue is None:
             return None
         comments, viewer = self._writer.comments(self.issue), self._writer.viewer()
-        self.spent_before = spent_on_issue(comments, viewer, issue=self.issue, run=self._plan.run_id)
-        return find_own_comment(comments, viewer, agent=self._plan.agent, issue=self.issue)
+        before = spent_on_issue(comments, viewer, issue=self.issue, run=self._plan.run_id)
+        own = find_own_comment(comments, viewer, agent=self._plan.agent, issue=self.issue)
+        self.spent = before + whole_cost(own, run=self._plan.run_id, cost=self._plan.cost)
+        return own
 
     @property
     def _base(self) -> str:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.actor import check_actor
-from stepflow.boundary.comment import find_own_comment, make_marker, marked, spent_on_issue, without_marker
+from stepflow.boundary.comment import (
+    find_own_comment,
+    make_marker,
+    marked,
+    spent_on_issue,
+    whole_cost,
+    without_marker,
+)
 from stepflow.boundary.comment_write import write_comment
 from stepflow.boundary.outlet import LONGEST_TEXT, Outlet, filter_text
 from stepflow.boundary.patience import Patience
@@ -118,8 +125,9 @@ class _Failure:
         number = self._facts.issue.number
         comments, viewer = self._writer.comments(number), self._writer.viewer()
         before = spent_on_issue(comments, viewer, issue=number, run=self._facts.run_id)
-        self.spent = before + self._cost
-        return find_own_comment(comments, viewer, agent=self._agent.name, issue=number)
+        own = find_own_comment(comments, viewer, agent=self._agent.name, issue=number)
+        self.spent = before + whole_cost(own, run=self._facts.run_id, cost=self._cost)
+        return own
 
     def keep_work(self, pusher: Pusher, own: OwnComment | None) -> tuple[Pushed | None, str]:
         """Push the unfinished work to the run's branch; what came of it as a sentence."""

@@ -21,5 +21,9 @@ class Spent:
     def __add__(self, other: Spent) -> Spent:
         return Spent(usd=self.usd + other.usd, at_least=self.at_least or other.at_least)
 
+    def or_more(self, known: Spent) -> Spent:
+        """The larger one: what is known to be spent was spent, whoever has forgotten it."""
+        return Spent(usd=max(self.usd, known.usd), at_least=self.at_least or known.at_least)
+
     def __str__(self) -> str:
         return f"{'at least ' if self.at_least else ''}{usd(self.usd)}"

@@ -108,6 +108,23 @@ def test_run_after_run_the_comment_keeps_the_sum_also_of_failures() -> None:
     assert (marker.cost, marker.before) == (dollars(4.5), dollars(3.5))
 
 
+def test_a_run_folder_that_lacks_a_part_lowers_nothing() -> None:
+    """A folder of an earlier moment is gone on with: what it does not know of was paid all the same."""
+    writer = RecordingWriter()
+    sums = [
+        completed(writer, "run-1", 1.0),
+        failed(writer, "run-2", 2.0),
+        failed(writer, "run-2", 0.5),
+        completed(writer, "run-2", 0.75),
+        completed(writer, "run-2", 2.5),
+        completed(writer, "run-3", 0.25),
+    ]
+    assert sums == [dollars(usd) for usd in (1.0, 3.0, 3.0, 3.0, 3.5, 3.75)]
+    marker = read_marker(writer.posted[0].body)
+    assert marker is not None
+    assert (marker.cost, marker.before) == (dollars(3.75), dollars(3.5))
+
+
 def test_a_model_cannot_write_the_marker_that_counts() -> None:
     writer = RecordingWriter()
     forged = str(Marker(run="run-9", agent="fixer", issue=7, cost=dollars(0), commit="a" * 40))
