@@ -79,6 +79,17 @@ class ModelTurned:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnswerLost:
+    """An answer had begun and never became a turn: it broke off, or could not be read. What the service said that it
+    used until then is spent; the rest of what it may bill nobody knows."""
+
+    reason: str
+    usage: Usage
+    cost_usd: float | None
+    event: Literal["answer_lost"] = "answer_lost"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolStarted:
     """A tool call begins. Without the `tool_call` that answers it the run was stopped while the tool was at work."""
 

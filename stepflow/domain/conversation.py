@@ -138,7 +138,8 @@ class ModelTurn:
 class ModelFault:
     """A model call that gave no turn. `transient` ones are tried again (flow.md §10); `retry_after` in seconds.
     `overflow`: the conversation does not fit the model, a shorter one may. `no_strategy`: the service does not know the
-    way in which the answer's schema was asked for; another way may do."""
+    way in which the answer's schema was asked for; another way may do. An answer that had begun is paid for all the
+    same: `usage` is what the service told of it until it broke off, `cost_usd` None when its price is unknown."""
 
     reason: str
     hint: str = ""
@@ -146,6 +147,8 @@ class ModelFault:
     retry_after: float | None = None
     overflow: bool = False
     no_strategy: bool = False
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = 0.0
 
 
 def _tool_use(block: JsonObject) -> ToolUse:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stepflow.domain.attempt_event import (
+    AnswerLost,
     CommandRan,
     ContextCompacted,
     ContextOutgrown,
@@ -235,6 +236,7 @@ Event = (
     | PromptRendered
     | ModelWaited
     | ModelTurned
+    | AnswerLost
     | ToolStarted
     | ContextCompacted
     | ContextOutgrown

@@ -11,6 +11,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    AnswerLost,
     ContextOutgrown,
     IterationStarted,
     ModelTurned,
@@ -93,13 +94,9 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
         case PromptRendered():
             return replace(state, strikes=0, retry_prompt=None, retry_source=None)
         case ModelTurned():
-            return replace(
-                state,
-                turns=state.turns + 1,
-                usage=state.usage + event.usage,
-                cost_usd=state.cost_usd + (event.cost_usd or 0.0),
-                unpriced=state.unpriced or event.cost_usd is None,
-            )
+            return replace(_paid(state, event), turns=state.turns + 1)
+        case AnswerLost():
+            return _paid(state, event)
         case ContextOutgrown():
             return replace(
                 state, intent=Intent.REPEAT, retry_prompt=event.retry_prompt, retry_source=event.retry_source
@@ -125,6 +122,15 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
 def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
     """The state after all these events."""
     return reduce(advance, events, state or RunState())
+
+
+def _paid(state: RunState, event: ModelTurned | AnswerLost) -> RunState:
+    return replace(
+        state,
+        usage=state.usage + event.usage,
+        cost_usd=state.cost_usd + (event.cost_usd or 0.0),
+        unpriced=state.unpriced or event.cost_usd is None,
+    )
 
 
 def _begun(state: RunState, event: IterationStarted) -> RunState:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import ModelTurned, ModelWaited
+from stepflow.domain.attempt_event import AnswerLost, ModelTurned, ModelWaited
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.decision import Stop
 from stepflow.domain.words import Outcome
@@ -37,6 +37,8 @@ def ask_patiently(track: Track, request: ModelRequest) -> ModelTurn | ModelFault
         if isinstance(answer, ModelTurn):
             _record_turn(track, answer, seconds=max(0.0, track.ports.clock.now() - started))
             return answer
+        if answer.usage.total:
+            track.record(AnswerLost(reason=answer.reason, usage=answer.usage, cost_usd=answer.cost_usd))
         if answer.overflow or (answer.no_strategy and may_move(track, request)):
             return answer
         if not answer.transient or attempt == MAX_TRIES:

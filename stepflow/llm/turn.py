@@ -6,6 +6,7 @@ May touch: nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, Usage
@@ -16,27 +17,39 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
 
 
+def with_paid(
+    fault: ModelFault, answer: JsonObject, *, asked: str, provider: Provider = Provider.ANTHROPIC
+) -> ModelFault:
+    """The fault with what the service said of its answer's usage until then: that much is billed."""
+    usage = _usage(answer.get("usage"))
+    return replace(fault, usage=usage, cost_usd=_cost(usage, str(answer.get("model") or asked), asked, provider))
+
+
 def read_turn(answer: JsonObject, *, asked: str, provider: Provider = Provider.ANTHROPIC) -> ModelTurn | ModelFault:
     """The turn in a finished message; `asked`: the id in the request."""
     reason = str(answer.get("stop_reason"))
     if reason not in set(StopReason):
-        return ModelFault(
+        fault = ModelFault(
             reason=f"The model stopped for a reason that this version does not know: {reason!r}.",
             hint="Use a newer release of the action, or check that `anthropic-base-url` speaks the Messages API.",
         )
+        return with_paid(fault, answer, asked=asked, provider=provider)
     usage = _usage(answer.get("usage"))
     model = str(answer.get("model") or asked)
-    # The Anthropic API answers with the exact model of an alias. A cloud answers with the bare model, and what was
-    # asked for says by which route it came, and so what it costs.
-    names = (model, asked) if provider is Provider.ANTHROPIC else (asked, model)
-    costs = (cost for name in names if (cost := price_of(name, usage, provider)) is not None)
     return ModelTurn(
         content=_content(answer.get("content")),
         stop_reason=StopReason(reason),
         usage=usage,
-        cost_usd=next(costs, None),
+        cost_usd=_cost(usage, model, asked, provider),
         model=model,
     )
+
+
+def _cost(usage: Usage, model: str, asked: str, provider: Provider) -> float | None:
+    # The Anthropic API answers with the exact model of an alias. A cloud answers with the bare model, and what was
+    # asked for says by which route it came, and so what it costs.
+    names = (model, asked) if provider is Provider.ANTHROPIC else (asked, model)
+    return next((cost for name in names if (cost := price_of(name, usage, provider)) is not None), None)
 
 
 def _content(blocks: JsonValue) -> tuple[JsonObject, ...]:

@@ -20,11 +20,12 @@ from stepflow.llm.models import UnlistedModel, resolve_model
 from stepflow.llm.request import name_part, request_body
 from stepflow.llm.statuses import is_overflow
 from stepflow.llm.strategy import take_answer
-from stepflow.llm.turn import read_turn
+from stepflow.llm.turn import read_turn, with_paid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from anthropic import BaseModel
     from anthropic.lib.streaming import MessageStream
 
     from stepflow.domain.conversation import ModelRequest
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _BAD_REQUESTS = frozenset({400, 422})
 #: Stop reasons with which the last call of a message may be cut off; such a call is never run.
 _CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
+#: The events in which the service says what an answer has used so far.
+_TELL_USAGE = frozenset({"message_start", "message_delta"})
 _LONGEST_LOOK_UP = 60.0
 #: By which words a service refuses a part that it does not support.
 _REFUSAL_WORDS = {
@@ -77,18 +80,20 @@ class Wire:
     def send(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Stream one answer and take the finished message."""
         body = request_body(request, max_tokens=self._max_tokens, without=self._refused)
-        body["model"] = resolve_model(str(body["model"]), self._service.provider)
+        provider = self._service.provider
+        body["model"] = asked = resolve_model(str(body["model"]), provider)
         seconds = self._longest_call if request.seconds is None else min(self._longest_call, request.seconds)
+        begun: JsonObject = {}
         with bounded_call(seconds) as call:
             try:
                 self._service.log_in()
-                answer = self._stream(body)
+                answer = self._stream(body, begun)
             except (*CALL_ERRORS, BrokenAnswer) as error:
-                if call.overdue:
-                    return overdue_fault(seconds, where=self._where)
-                return self._without_refused(error, body) or self._fault(error, request)
+                fault = overdue_fault(seconds, where=self._where) if call.overdue else None
+                fault = fault or self._without_refused(error, body) or self._fault(error, request)
+                return with_paid(fault, begun, asked=asked, provider=provider) if begun else fault
         self._key_worked = True
-        turn = read_turn(answer, asked=str(body["model"]), provider=self._service.provider)
+        turn = read_turn(answer, asked=asked, provider=provider)
         if request.strategy is Strategy.TOOL and request.schema is not None and isinstance(turn, ModelTurn):
             return take_answer(turn, request.schema)
         return turn
@@ -126,14 +131,15 @@ class Wire:
         )
         return replace(fault, no_strategy=True) if request and _knows_no_tools(error, request) else fault
 
-    def _stream(self, body: JsonObject) -> JsonObject:
+    def _stream(self, body: JsonObject, begun: JsonObject) -> JsonObject:
+        """The finished message; `begun` keeps what is known of one that breaks off."""
         # Streamed, so that a long answer never looks like a dead connection.
         with self._client.messages.stream(**cast("Any", body)) as stream:
             kind = stream.response.headers.get("content-type", "no content type")
             if not kind.startswith(self._service.stream_type):
                 raise BrokenAnswer(f"{kind} came back instead of an event stream")
             try:
-                answer = _read(stream)
+                answer = _read(stream, begun)
             except self._stumbles as error:
                 raise BrokenAnswer(f"an event could not be read ({type(error).__name__}: {error})") from error
         if "stop_reason" not in answer:
@@ -161,11 +167,13 @@ class Wire:
         )
 
 
-def _read(stream: MessageStream[None]) -> JsonObject:
+def _read(stream: MessageStream[None], begun: JsonObject) -> JsonObject:
     kinds: set[str] = set()
     inputs: dict[int, list[str]] = {}
     for event in stream:
         kinds.add(event.type)
+        if event.type in _TELL_USAGE:
+            begun |= _json(stream.current_message_snapshot)
         if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
             inputs.setdefault(event.index, []).append(event.delta.partial_json)
     if "message_stop" not in kinds:
@@ -173,6 +181,10 @@ def _read(stream: MessageStream[None]) -> JsonObject:
     message = stream.current_message_snapshot
     if message.stop_reason not in _CUT_OFF:
         _check_inputs(map("".join, inputs.values()))
+    return _json(message)
+
+
+def _json(message: BaseModel) -> JsonObject:
     return cast("JsonObject", message.to_dict(mode="json", exclude_none=True, warnings=False))
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    AnswerLost,
     ContextOutgrown,
     IterationStarted,
     ModelTurned,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 #: flow.md §15; the check's outcome has no event of its own.
 CHECK = re.compile(r"\[Check\] .*: (?P<result>ok|ng)\b", re.DOTALL)
-OF_A_STEP = (PromptRendered, ModelTurned, ToolCalled, UserSpoke, ContextOutgrown, StepAnswered, Routed)
+OF_A_STEP = (PromptRendered, ModelTurned, AnswerLost, ToolCalled, UserSpoke, ContextOutgrown, StepAnswered, Routed)
 
 
 def collect_history(entries: Sequence[Entry]) -> tuple[HistoryEntry, ...]:
@@ -73,7 +74,9 @@ def _begin(begun: IterationStarted) -> HistoryEntry:
 def _include(line: HistoryEntry, event: Event) -> HistoryEntry:
     match event:
         case ModelTurned():
-            line = _with_turn(line, event)
+            line = replace(_with_cost(line, event), model=event.model or line.model)
+        case AnswerLost():
+            line = _with_cost(line, event)
         case ToolCalled():
             line = replace(line, tool_calls=line.tool_calls + 1)
         case UserSpoke(format_retry=True):
@@ -92,13 +95,12 @@ def _include(line: HistoryEntry, event: Event) -> HistoryEntry:
     return line
 
 
-def _with_turn(line: HistoryEntry, turn: ModelTurned) -> HistoryEntry:
-    unpriced = line.cost_usd is None or turn.cost_usd is None
+def _with_cost(line: HistoryEntry, paid: ModelTurned | AnswerLost) -> HistoryEntry:
+    unpriced = line.cost_usd is None or paid.cost_usd is None
     return replace(
         line,
-        model=turn.model or line.model,
-        usage=line.usage + turn.usage,
-        cost_usd=None if unpriced else (line.cost_usd or 0.0) + (turn.cost_usd or 0.0),
+        usage=line.usage + paid.usage,
+        cost_usd=None if unpriced else (line.cost_usd or 0.0) + (paid.cost_usd or 0.0),
     )
 
 

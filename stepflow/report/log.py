@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
     MAX_STRIKES,
+    AnswerLost,
     ContextCompacted,
     ContextOutgrown,
     IterationStarted,
@@ -95,6 +96,9 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             return (("warning", message, {"reason": cut(event.reason, REASON_LIMIT)}),)
         case ModelWaited():
             return (_wait(event),)
+        case AnswerLost():
+            data = {"reason": cut(event.reason, REASON_LIMIT), "tokens": event.usage.total, "cost_usd": event.cost_usd}
+            return (("warning", "[Model] an answer broke off", data),)
         case ContextCompacted():
             data = {"reason": cut(event.reason, REASON_LIMIT), "characters": event.characters, "left": event.left}
             return (("warning", f"[Model] too long: removed {count(event.results, 'old tool result')}", data),)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    AnswerLost,
     ContextCompacted,
     ContextOutgrown,
     ModelTurned,
@@ -36,7 +37,7 @@ TELLING_INPUTS = ("command", "file_path", "pattern", "path")
 USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
 
 
-def step_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one return per event is the table
+def step_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911, PLR0912 - one return per event is the table
     """What a watcher sees of one event inside a step."""
     match event:
         case PromptRendered():
@@ -45,6 +46,9 @@ def step_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911 - one re
             return (line(LineKind.BAD, f"✗ answer schema: {one_line(event.reason)} ({event.strikes} of 2)"),)
         case ModelWaited():
             return (line(LineKind.WARNING, _wait(event)),)
+        case AnswerLost():
+            used = count(event.usage.total, "token")
+            return (line(LineKind.WARNING, f"an answer broke off; the {used} that it used until then count as spent"),)
         case ContextCompacted():
             removed = f"{count(event.results, 'old tool result')} ({count(event.characters, 'character')})"
             return (line(LineKind.WARNING, f"the conversation was too long for the model: removed {removed} from it"),)

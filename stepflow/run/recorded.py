@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    AnswerLost,
     CommandRan,
     ContextCompacted,
     ContextOutgrown,
@@ -84,6 +85,8 @@ def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one retu
             usage = vars(event.usage).values()
             known = event.stop_reason in tuple(StopReason)
             return known and min(usage) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
+        case AnswerLost():
+            return min(vars(event.usage).values()) >= 0 and (event.cost_usd is None or event.cost_usd >= 0)
         case ValidatorRan():
             return event.attempt >= 1
         case RunResumed():

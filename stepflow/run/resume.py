@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import IterationStarted, StrategyChosen
+from stepflow.domain.attempt_event import AnswerLost, IterationStarted, StrategyChosen
 from stepflow.domain.event import RunResumed
 from stepflow.domain.state import fold
 from stepflow.domain.words import StructuredOutput
@@ -70,8 +70,10 @@ class Past:
 
     @cached_property
     def state(self) -> RunState:
-        """The state that the flow goes on from."""
-        return fold(self.events[: self.safe])
+        """The state that the flow goes on from. Turns that are played again are counted then; an answer that was lost
+        is not asked for again, and paid all the same."""
+        lost = (event for event in self.played if isinstance(event, AnswerLost))
+        return fold(lost, fold(self.events[: self.safe]))
 
     @property
     def played(self) -> tuple[Event, ...]:

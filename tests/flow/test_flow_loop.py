@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stepflow.domain.attempt_event import (
+    AnswerLost,
     IterationStarted,
     ModelWaited,
     PromptRendered,
@@ -16,7 +17,7 @@ from stepflow.domain.attempt_event import (
     UserSpoke,
 )
 from stepflow.domain.command import CommandResult
-from stepflow.domain.conversation import ModelFault, StopReason
+from stepflow.domain.conversation import ModelFault, StopReason, Usage
 from stepflow.domain.event import CompletionJudged, FlowEnded, RunStarted, ValidatorRan
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
@@ -366,6 +367,24 @@ def test_five_tries_in_a_row_are_the_most() -> None:
     assert result.outcome is Outcome.MODEL_FAILED
     assert "overloaded (529) (5 tries)" in result.reason
     assert ports.clock.slept == [5.0, 10.0, 20.0, 40.0]
+
+
+def test_an_answer_that_broke_off_counts_as_spent() -> None:
+    lost = ModelFault(reason="reset", transient=True, usage=Usage(input_tokens=900), cost_usd=0.5)
+    result, ports = play(issue_agent(), [lost, *HAPPY])
+    assert result.outcome is Outcome.COMPLETED
+    [told] = ports.journal.of(AnswerLost)
+    assert (told.usage.input_tokens, told.cost_usd) == (900, 0.5)
+    state = fold(ports.journal.events)
+    assert (state.usage.input_tokens >= 900, state.cost_usd >= 0.5) == (True, True)
+
+
+@pytest.mark.parametrize("limits", [Limits(iterations=9, usd=1.0), Limits(iterations=9, tokens=1000)])
+def test_answers_that_break_off_use_a_budget_up(limits: Limits) -> None:
+    lost = ModelFault(reason="reset", transient=True, usage=Usage(input_tokens=600), cost_usd=0.6)
+    result, ports = play(issue_agent(), [lost] * 5, facts=make_facts(limits=limits))
+    assert result.outcome is Outcome.BUDGET_EXHAUSTED
+    assert len(ports.journal.of(AnswerLost)) == 2
 
 
 def test_a_success_resets_the_count_of_tries() -> None:

@@ -306,3 +306,40 @@ def test_an_answer_that_is_no_stream_is_told_by_its_kind(serve):
 def test_an_event_of_a_kind_that_is_not_known_yet_does_no_harm(serve):
     model, _ = serve(says("fine", **event(2, "future_event", {"type": "future_event", "value": 1})))
     assert model.ask(ask()).text == "fine"
+
+
+USED = {"input_tokens": 1000, "cache_read_input_tokens": 200, "output_tokens": 50}
+
+
+@pytest.mark.parametrize(
+    ("reply", "output_tokens"),
+    [
+        (says(LONG, usage=USED, reset_after=5), 1),
+        (says(LONG, usage=USED, cut_after=5), 1),
+        (says("x", usage=USED, cut_after=6), 50),
+        (says(LONG, usage=USED, garble_at=4), 1),
+        (says(LONG, usage=USED, stop_reason="brand_new"), 50),
+        (calls(("bash", {"command": "ls"}), usage=USED, short_inputs=2), 50),
+    ],
+    ids=["reset", "cut off", "cut off at its end", "garbled", "a reason that nobody knows", "a call without its end"],
+)
+def test_what_an_answer_had_used_when_it_broke_off_is_told(serve, reply, output_tokens):
+    model, _ = serve(reply)
+    fault = model.ask(ask())
+    assert isinstance(fault, ModelFault)
+    assert (fault.usage.input_tokens, fault.usage.cache_read_tokens) == (1000, 200)
+    assert fault.usage.output_tokens == output_tokens
+    assert fault.cost_usd
+
+
+def test_an_answer_that_is_cut_by_its_deadline_has_used_what_it_told(serve):
+    model, _ = serve(says(LONG, usage=USED, pause=0.2))
+    fault = model.ask(ask(seconds=0.5))
+    assert fault.usage.input_tokens == 1000
+
+
+@pytest.mark.parametrize("reply", [Failure(status=529, error="overloaded_error"), Drop(), says(LONG, reset_after=0)])
+def test_a_call_that_no_answer_began_to_has_used_nothing(serve, reply):
+    model, _ = serve(reply)
+    fault = model.ask(ask())
+    assert (fault.usage.total, fault.cost_usd) == (0, 0.0)

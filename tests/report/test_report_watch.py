@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
 from stepflow.domain.attempt_event import (
+    AnswerLost,
     ContextCompacted,
     ContextOutgrown,
     IterationStarted,
@@ -224,6 +225,10 @@ def _validator(**given) -> ValidatorRan:
             "  waiting 10 s for the model (try 2 of 5 failed, 25.0 min left before the deadline): 529",
         ),
         (
+            AnswerLost(reason="reset", usage=Usage(input_tokens=1200, output_tokens=1), cost_usd=0.1),
+            "  an answer broke off; the 1,201 tokens that it used until then count as spent",
+        ),
+        (
             ContextCompacted(reason="400", by_fault=True, results=12, characters=34_567, left=9_000),
             "  the conversation was too long for the model: removed 12 old tool results (34,567 characters) from it",
         ),
@@ -334,6 +339,10 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
         ),
         (ModelWaited(reason="r", seconds=5.0, attempt=1), [("warning", "[Model] waiting 5s")]),
         (
+            AnswerLost(reason="r", usage=Usage(input_tokens=5), cost_usd=None),
+            [("warning", "[Model] an answer broke off")],
+        ),
+        (
             ContextCompacted(reason="400", by_fault=True, results=1, characters=9, left=9),
             [("warning", "[Model] too long: removed 1 old tool result")],
         ),
@@ -408,6 +417,7 @@ def hostile_entries(text: str) -> tuple[Entry, ...]:
             (0, PromptRendered(system=text, blocks=[text], source=text, retry=True, tools=[text])),
             (0, SchemaFailed(step_id=text, strikes=1, reason=text)),
             (0, ModelWaited(reason=text, seconds=1, attempt=1)),
+            (0, AnswerLost(reason=text, usage=Usage(input_tokens=5), cost_usd=None)),
             (0, ContextCompacted(reason=text, by_fault=True, results=1, characters=1, left=1)),
             (0, ContextOutgrown(step_id=text, reason=text, by_fault=True, retry_prompt=text, retry_source=text)),
             (0, _turn(text, "tool_use")),

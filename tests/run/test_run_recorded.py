@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stepflow.domain.attempt_event import (
+    AnswerLost,
     IterationStarted,
     ModelTurned,
     ModelWaited,
@@ -15,7 +17,7 @@ from stepflow.domain.attempt_event import (
     ToolStarted,
 )
 from stepflow.domain.conversation import Usage
-from stepflow.domain.event import FlowEnded, Noted, RunResumed, SnapshotTaken
+from stepflow.domain.event import FlowEnded, Noted, RunResumed, RunStarted, SnapshotTaken
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.llm import ScriptedError, Turn
 from stepflow.run.head import read_head, stood_on
@@ -23,13 +25,16 @@ from stepflow.run.recorded import (
     SNAPSHOT_FAILED,
     Kept,
     PastAnswer,
+    implausible,
     kept_snapshots,
     past_answers,
     scenario_position,
     was_at_work,
 )
+from stepflow.run.resume import Past
 from tests.checkout import git
 
+LOST = AnswerLost(reason="reset", usage=Usage(input_tokens=7), cost_usd=0.25)
 BEGUN = ToolStarted(tool_use_id="t", name="bash")
 CALLED = ToolCalled(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=0.0)
 FAILED = Noted(level="warning", message="[Snapshot] full", data={SNAPSHOT_FAILED: True})
@@ -135,3 +140,22 @@ def test_a_head_of_another_form_is_none(tmp_path: Path, said: str) -> None:
     git("init", "--quiet", cwd=tmp_path)
     (tmp_path / ".git" / "HEAD").write_text(said)
     assert read_head(tmp_path) == ""
+
+
+def test_a_run_that_goes_on_knows_of_answers_that_were_lost() -> None:
+    started = RunStarted(
+        run_id="r", agent="a", dialect="gate", definition_digest="", verdict_type="", entry_step="a", max_iterations=3
+    )
+    events = (started, LOST, begins("a"), turned(), LOST)
+    state = Past(events=events, started=started).state
+    assert (state.usage.input_tokens, state.cost_usd) == (14, 0.5)
+
+
+@pytest.mark.parametrize("event", [replace(LOST, cost_usd=-1.0), replace(LOST, usage=Usage(input_tokens=-5))])
+def test_a_lost_answer_that_gives_money_back_is_forged(event: AnswerLost) -> None:
+    started = RunStarted(
+        run_id="r", agent="a", dialect="gate", definition_digest="", verdict_type="", entry_step="a", max_iterations=3,
+        nonce="0" * 24,
+    )  # fmt: skip
+    assert implausible((started, LOST)) == ""
+    assert "answer_lost" in implausible((started, event))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
+    AnswerLost,
     CommandRan,
     ContextCompacted,
     ContextOutgrown,
@@ -57,6 +58,10 @@ def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  
         case ModelWaited():
             waited = f"Waited {seconds_text(event.seconds)} for the model: {one_line(event.reason, 300)}"
             return Card(title=waited, tone=Tone.WARNING, facts=(f"try {event.attempt} of {event.tries} failed",))
+        case AnswerLost():
+            lost = f"An answer broke off: {one_line(event.reason, 300)}"
+            spent = f"{count(event.usage.total, 'token')} count as spent"
+            return Card(title=lost, tone=Tone.WARNING, facts=(spent,))
         case ContextCompacted():
             return _compacted(event)
         case ContextOutgrown():
