@@ -1,0 +1,188 @@
+"""What a run costs, counted: nothing here depends on a clock (docs/performance.md has the times).
+
+A bound stands a little above what was counted when it was written. When one is crossed, either the change is worth it
+and the bound is raised with a reason, or something costs more than anybody meant.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.billing import Accounts, TooManyMarks
+from bench.flows import SYSTEM, make_flow, write_agent
+from bench.script import reply_to
+from stepflow.domain.event import Noted
+from stepflow.domain.tools import TOOL_SPECS
+from stepflow.journal import JournalFile
+from stepflow.llm.request import request_body
+from stepflow.run.clock import SystemClock
+
+STEPS = 5
+TOOLS = [{"name": tool.name, "description": tool.description, "input_schema": tool.input_schema} for tool in TOOL_SPECS]
+MODULES = """
+import sys
+from stepflow.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print(len(sys.modules))
+"""
+
+
+class Counted:
+    """A model whose requests are built, counted and billed as the real ones are, and answered by the bench's script."""
+
+    def __init__(self) -> None:
+        self.accounts, self.bytes, self.requests = Accounts(), 0, 0
+        self.bodies: list[dict] = []
+
+    def ask(self, request):
+        from stepflow.domain.conversation import ModelTurn, StopReason
+
+        body = request_body(request, max_tokens=32_000)
+        self.requests += 1
+        self.bytes += len(json.dumps(body, separators=(",", ":")))
+        self.accounts.take(body)
+        self.bodies.append(body)
+        content, reason = reply_to(body)
+        return ModelTurn(content=tuple(content), stop_reason=StopReason(reason))
+
+
+class Notes:
+    """Reads the notes as the shell would."""
+
+    def __init__(self, checkout: Path) -> None:
+        self._checkout = checkout
+
+    def run_tool(self, use):
+        from stepflow.domain.conversation import ToolResult
+
+        text = (self._checkout / use.input["command"].removeprefix("cat ")).read_text()
+        return ToolResult(tool_use_id=use.id, text=text, exit_code=0)
+
+    def end_step(self) -> None:
+        """Nothing runs."""
+
+    def run_command(self, request):
+        from stepflow.domain.command import CommandResult
+
+        return CommandResult(exit_code=0, stdout="", stderr="")
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
+    """The bench's flow with five steps, from the agent's files to the bodies of its requests."""
+    from stepflow import StepFlowRunner, load_agent
+
+    checkout = make_flow(tmp_path_factory.mktemp("flow"), STEPS)
+    model, notes = Counted(), Notes(checkout)
+    agent = load_agent(checkout / ".agent" / "bencher")
+    result = StepFlowRunner(agent, model=model, tools=notes, commands=notes).run(cwd=checkout)
+    assert result.success, result.reason
+    return model
+
+
+def test_a_step_of_four_calls_asks_five_times(counted: Counted) -> None:
+    assert counted.requests == STEPS * 5
+
+
+def test_what_is_sent_stays_small(counted: Counted) -> None:
+    assert counted.bytes / STEPS < 42_000
+
+
+def test_what_is_billed_stays_small(counted: Counted) -> None:
+    """2,950 tokens a step with six tools; the same flow with one tool and no contract is billed 2,600."""
+    assert counted.accounts.billed / STEPS < 3_250
+
+
+def test_later_steps_read_the_tools_and_the_shared_system_prompt_that_the_first_step_wrote(counted: Counted) -> None:
+    bills = [
+        bill for body, bill in zip(counted.bodies, counted.accounts.bills, strict=True) if len(body["messages"]) == 1
+    ]
+    tools = sum(len(json.dumps(tool, separators=(",", ":"))) for tool in TOOLS) // 4
+    assert bills[0].read == 0
+    assert all(bill.read >= tools for bill in bills[1:])
+    assert bills[1].read >= tools + len(SYSTEM) // 4, "with the same answer schema the system is read, too"
+
+
+def test_a_later_turn_pays_only_for_what_is_new(counted: Counted) -> None:
+    for body, bill in zip(counted.bodies, counted.accounts.bills, strict=True):
+        new = sum(len(json.dumps(message)) for message in body["messages"][-2:]) // 4
+        if len(body["messages"]) > 1:
+            assert bill.input == 0
+            assert bill.written <= new + 10
+
+
+def test_a_correction_is_billed_alone(counted: Counted) -> None:
+    """A format retry goes on in the same conversation: what was said before is read."""
+    last = counted.bodies[-1]
+    accounts = Accounts()
+    accounts.take(last)
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "{}"}]}
+    correction = {"role": "user", "content": [{"type": "text", "text": "Your answer does not fit."}]}
+    bill = accounts.take(last | {"messages": [*last["messages"], answer, correction]})
+    assert bill.written < 50
+    assert bill.read > 1000
+
+
+def test_the_tools_are_told_in_few_words() -> None:
+    told = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema} for tool in TOOL_SPECS
+    ]
+    assert len(json.dumps(told, separators=(",", ":"))) < 2_900
+
+
+def test_more_breakpoints_than_the_service_takes_are_noticed() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    system = [{"type": "text", "text": str(number), **mark} for number in range(5)]
+    with pytest.raises(TooManyMarks):
+        Accounts().take({"system": system, "messages": []})
+
+
+@pytest.mark.parametrize(("words", "most"), [(("--help",), 100), (("validate", "bencher"), 470)])
+def test_modules_that_a_command_loads(words: tuple[str, ...], most: int, tmp_path: Path) -> None:
+    write_agent(tmp_path / ".agent" / "bencher", 3)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _with_path(MODULES), *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = int(done.stdout.splitlines()[-1])
+    print(f"{words[0]}: {loaded} modules")
+    assert loaded <= most
+
+
+def test_the_toolbox_loads_the_standard_library_only_and_little_of_it() -> None:
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import inner.supervisor; print(len(sys.modules))"
+    folder = Path(__file__).parents[2] / "stepflow" / "toolbox"
+    words = [sys.executable, "-I", "-S", "-c", program, str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 165
+
+
+def test_an_event_is_one_write_to_the_journal(tmp_path: Path) -> None:
+    """Counted by the kernel, however long the journal is by then."""
+    with JournalFile(tmp_path / "journal.jsonl", SystemClock()) as journal:
+        for _ in range(2):
+            before = _writes()
+            for number in range(200):
+                journal.append(Noted(level="info", message=f"[StepFlow] note {number}"))
+            assert _writes() - before == 200
+
+
+def _writes() -> int:
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("syscw:")).split()[1])
+
+
+def _with_path(program: str) -> str:
+    """As an installed command would find its packages, without the `.pth` files of this environment."""
+    return f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n{program}"
