@@ -144,6 +144,16 @@ def test_text_of_an_issue_stays_text(world: World) -> None:
     assert "::set-output" not in done.log
 
 
+def test_an_issue_takes_as_many_requests_as_the_page_about_thousands_of_issues_says(world: World) -> None:
+    event = {"sender": {"login": "bob", "type": "User"}, "repository": {"full_name": "o/r", "default_branch": "main"}}
+    world.play(solve())
+    done = world.runner.run(event, name="workflow_dispatch", agent="fixer", issue="7", issue_text="Greet the world")
+    assert done.outputs["outcome"] == "completed", done.log
+    page = (Path(__file__).parents[2] / "docs/how-to/thousands-of-issues.md").read_text(encoding="utf-8")
+    writes = [line for line in world.github.writes() if "graphql" not in line]
+    assert f"| {len(world.github.requests)}, of which {len(writes)} write |" in page
+
+
 @pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_five_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(world: World) -> None:

@@ -20,12 +20,13 @@ ELSEWHERE = ("validators", "pull-requests")
 #: Words before a colon that belong to a job, not to the action.
 PERMISSIONS = {"id-token"}
 PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem not in ELSEWHERE)
+MANY = DOCS / "how-to" / "thousands-of-issues.md"
 BLOCKS = [
     (page.stem, number, block)
     for page in PAGES
     for number, block in enumerate(page_blocks(page), 1)
     # What builds an image is held by a test of its own.
-    if (page.stem, block.language) not in (("providers", "sh"), ("providers", "dockerfile"))
+    if (page.stem, block.language) not in (("providers", "sh"), ("providers", "dockerfile")) and block.note != "many"
 ]
 
 
@@ -56,6 +57,33 @@ def test_a_block_of_a_how_to_page_makes_a_clean_workflow(
 ) -> None:
     assert block.language == "yaml", f"{page}.md, block {number}"
     check_workflow(workflow(block), tmp_path)
+
+
+def test_the_caller_of_the_reusable_workflow_is_the_one_that_the_end_to_end_tests_run() -> None:
+    (block,) = page_blocks(MANY)
+    assert block.text == (ROOT / "tests" / "e2e" / "many.yml").read_text(encoding="utf-8")
+
+
+def test_the_caller_gives_the_reusable_workflow_what_it_takes() -> None:
+    (block,) = page_blocks(MANY)
+    job = yaml.safe_load(block.text)["jobs"]["issues"]
+    # YAML 1.1 reads the key `on` as true.
+    called = yaml.safe_load((ROOT / ".github" / "workflows" / "many-issues.yml").read_text("utf-8"))[True]
+    taken = called["workflow_call"]
+    assert set(job["with"]) <= set(taken["inputs"])
+    assert {name for name, given in taken["inputs"].items() if given["required"]} <= set(job["with"])
+    assert set(job["secrets"]) == set(taken["secrets"])
+
+
+def test_the_arithmetic_of_the_page_about_thousands_of_issues_is_right() -> None:
+    text = " ".join(MANY.read_text(encoding="utf-8").split())
+    minutes, at_once, page, issues, dollars = 12, 15, 256, 5000, 0.40
+    assert f"*m* = {minutes}, *p* = {at_once}, *k* = {page}, {issues:,} issues are {-(-issues // page)} pages" in text
+    assert f"{issues * minutes // 60:,} hours of runners and {round(issues * minutes / 60 / at_once)} hours" in text
+    assert f"*c* = {dollars:.2f} the model costs {issues * dollars:,.0f} dollars" in text
+    asked, written = map(int, re.findall(r"\| (\d+), of which (\d+) write \|", text)[0])
+    assert f"With {asked} and {written} for each issue that is {1000 // asked} and {500 // written} issues" in text
+    assert f"{1000 // asked} · *m* / 60: {1000 // asked * minutes // 60} for *m* = {minutes}" in text
 
 
 def test_the_inputs_of_a_page_are_read_as_they_stand_there() -> None:
