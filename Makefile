@@ -92,9 +92,9 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/mypy && $(BIN)/mypy examples/run_agent.py && $(BIN)/mypy release
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/hadolint Dockerfile
-	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/stepflow.yml
-	$(BIN)/zizmor --offline --quiet . tests/e2e/stepflow.yml
-	$(BIN)/zizmor --offline --quiet --persona pedantic .github/workflows/ci.yml .github/workflows/release.yml .github/dependabot.yml
+	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/*.yml
+	$(BIN)/zizmor --offline --quiet .
+	$(BIN)/zizmor --offline --quiet --persona pedantic action.yml .github/workflows/*.yml .github/dependabot.yml stepflow/cli/templates/stepflow.yml tests/e2e/*.yml tests/e2e/artifacts
 
 docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's picture, made again
 	$(BIN)/python -m tests.docs.tables --write

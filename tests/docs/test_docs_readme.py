@@ -91,9 +91,9 @@ def _with_first_step(step: str) -> str:
 
 def _with_resume() -> str:
     begun = named_block("workflow").partition("      - uses: org/")[0]
-    permissions = "pull-requests: write }\n"
-    assert begun.count(permissions) == 1
-    return begun.replace(permissions, permissions + named_block("cache mode")) + named_block("resume")
+    before, permission, after = begun.partition("      pull-requests: write")
+    comment, steps = after.split("\n", 1)
+    return f"{before}{permission}{comment}\n{named_block('cache mode')}{steps}{named_block('resume')}"
 
 
 WORKFLOWS = {
@@ -111,7 +111,7 @@ def test_a_workflow_to_paste_is_clean_and_gives_inputs_that_exist(name: str, tmp
     file = tmp_path / ".github" / "workflows" / "stepflow.yml"
     file.parent.mkdir(parents=True)
     file.write_text(WORKFLOWS[name](), encoding="utf-8")
-    for words in (("actionlint",), ("zizmor", "--offline", "--quiet", "--no-progress")):
+    for words in (("actionlint",), ("zizmor", "--pedantic", "--offline", "--quiet", "--no-progress")):
         checked = subprocess.run([BIN / words[0], *words[1:], file], capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stdout + checked.stderr
     jobs = yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"]

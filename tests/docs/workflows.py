@@ -40,7 +40,7 @@ def check_workflow(text: str, folder: Path) -> None:
     file = folder / ".github" / "workflows" / "stepflow.yml"
     file.parent.mkdir(parents=True)
     file.write_text(text, encoding="utf-8")
-    for words in (("actionlint",), ("zizmor", "--offline", "--quiet", "--no-progress")):
+    for words in (("actionlint",), ("zizmor", "--pedantic", "--offline", "--quiet", "--no-progress")):
         checked = subprocess.run([BIN / words[0], *words[1:], file], capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stdout + checked.stderr
     jobs = yaml.safe_load(text)["jobs"]

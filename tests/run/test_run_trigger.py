@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+import yaml
 
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
+from tests.docs.readme import README
 
 ISSUE = {
     "number": 7,
@@ -166,6 +170,57 @@ def test_a_payload_that_is_not_githubs_is_one_clear_error(payload) -> None:
 def test_an_event_that_lacks_its_issue_is_one_clear_error(name, action) -> None:
     with pytest.raises(InputError, match="carries no"):
         find(name, {"action": action, "sender": BOB})
+
+
+@pytest.mark.parametrize("name", ["schedule", "workflow_dispatch", "repository_dispatch", "workflow_call", "push"])
+def test_any_other_event_starts_the_agent_of_the_input_on_the_issue_of_the_input(name: str) -> None:
+    """A called workflow sees its caller's event."""
+    found = find(name, {"sender": BOB}, agent="fixer", issue="9")
+    assert isinstance(found, Trigger)
+    assert (found.agent, found.issue_number, found.label, found.actor) == ("fixer", 9, None, "bob")
+    skipped = find(name, {"sender": BOB})
+    assert skipped == Skip(reason=f"the event {name} names no agent and the input agent is empty")
+
+
+@pytest.mark.parametrize(
+    ("name", "event", "inputs"),
+    [
+        ("issues", labeled("bug"), {}),
+        ("issues", labeled("agent:"), {}),
+        ("issues", labeled("go"), {"trigger_label": "go"}),
+        ("issues", labeled(sender={"login": "ann", "type": "User"}), {}),
+        ("issues", labeled(sender={"login": "helper[bot]", "type": "Bot"}), {}),
+        ("issues", {"action": "opened", "sender": BOB}, {}),
+        ("issue_comment", commented("thanks\n\n/stepflow run fixer"), {}),
+        ("issue_comment", commented("/stepflow run fixer", association="NONE"), {}),
+        ("issue_comment", commented("/stepflow run fixer", pull_request={"url": "x"}), {}),
+        ("issue_comment", {"action": "deleted", "sender": BOB}, {}),
+        ("schedule", {}, {}),
+    ],
+)
+def test_whatever_is_skipped_says_why_in_one_line(name: str, event: dict, inputs: dict[str, str]) -> None:
+    found = find(name, event, **inputs)
+    assert isinstance(found, Skip)
+    assert len(found.reason.splitlines()) == 1
+    assert 20 < len(found.reason) < 160
+
+
+def readme_rows() -> list[tuple[str, ...]]:
+    """The README's table of labels and agents: what is on the issue, the inputs, the agent's folder."""
+    table = README.read_text(encoding="utf-8").partition("| on the issue | inputs | agent |\n")[2].partition("\n\n")[0]
+    return [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in table.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("row", readme_rows(), ids=lambda row: row[0])
+def test_the_readmes_table_of_labels_and_agents_holds(row: tuple[str, ...]) -> None:
+    on_issue, given, folder = row
+    kind, text = on_issue.replace("`", "").split(" ", 1)
+    inputs = read_inputs(yaml.safe_load("\n".join(re.findall(r"`([^`]+)`", given))) or {})
+    agent = folder.strip("`").removeprefix(".agent/")
+    name, payload = ("issues", labeled(text)) if kind == "label" else ("issue_comment", commented(text))
+    found = find_trigger(name, read_event(payload), inputs, agents=(agent,))
+    assert isinstance(found, Trigger)
+    assert (found.agent, found.label) == (agent, text if kind == "label" else None)
 
 
 def test_with_an_empty_prefix_only_the_names_of_agents_are_labels_of_ours() -> None:
