@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,25 @@ def test_what_is_closed_or_opened_between_two_pages_moves_no_issue(world: World)
     assert numbers(first) + numbers(second) + numbers(third) == [7, 8, 9, 10, 11, 12, 13]
 
 
+def test_a_list_that_grows_while_it_is_read_shows_no_issue_twice(world: World) -> None:
+    """An older issue gets the label between two requests, so that the last of one page is the first of the next."""
+    add_issues(world, range(8, 160))
+    world.github.state.issues[20]["labels"] = []
+    serve = world.github.requests.append
+
+    class Watched(list):
+        def append(self, request: object) -> None:
+            serve(request)
+            super().append(request)
+            if len(self) == 2:
+                world.github.state.issues[20]["labels"] = ["bug"]
+
+    world.github.requests = Watched()
+    found = numbers(plan(world))
+    assert len(world.github.requests) == 2
+    assert found == [number for number in range(7, 160) if number != 20]
+
+
 @pytest.mark.parametrize("letter", ["x", "字", "🐛"])
 def test_a_page_of_long_texts_holds_fewer_issues_so_that_it_fits_a_jobs_outputs(world: World, letter: str) -> None:
     add_issues(world, range(8, 40), body=letter * 40_000)
@@ -156,7 +176,9 @@ def test_an_issue_takes_as_many_requests_as_the_page_about_thousands_of_issues_s
 
 @pytest.mark.alone
 @pytest.mark.timeout(300)
-def test_five_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(world: World) -> None:
+def test_five_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(
+    world: World, show: Callable[[str], None]
+) -> None:
     """A sweep over 5,000 issues among 500 pull requests, as the workflow's runs would do it one after the other."""
     # The tests above hold such an exchange against GitHub's description; here that would take most of the time.
     world.github.contract = None
@@ -178,10 +200,10 @@ def test_five_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(
         if not after:
             break
     seconds, asked = time.monotonic() - began, len(world.github.requests)
-    print(
-        f"{len(wanted)} issues, {len(pages)} pages of at most {max(map(len, pages))}, {asked} requests, "
-        f"largest outputs {largest:,} bytes, {seconds:.1f} s, waited {world.clock.slept}"
-    )
+    most, waited = max(map(len, pages)), [round(wait) for wait in world.clock.slept]
+    show(f"plan of {len(wanted):,} issues among {len(pulls)} pull requests: {len(pages)} pages of at most {most}")
+    show(f"plan, requests: {asked:,} in all, {asked // len(pages)} for a page; waited for GitHub {waited} s")
+    show(f"plan, outputs: at most {largest:,} bytes of {OUTPUTS:,}; {seconds:.1f} s in all")
     assert [number for page in pages for number in page] == wanted
     assert max(map(len, pages)) <= MATRIX
     assert largest < OUTPUTS
