@@ -1,4 +1,4 @@
-"""One job of a workflow, run by act in a real Docker engine.
+"""Jobs of a workflow, run by act in a real Docker engine.
 
 Takes: a checkout with a workflow, an event, secrets. Gives: what the job's people and later steps would see.
 May touch: the Docker engine, the folder it is given.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RUNNER_IMAGE = "python:3.13-slim-trixie"
+#: How the step of the action is called.
+ACTION = "org/stepflow-action@"
 ACT = Path(sys.executable).with_name("act")
+
+#: Stand-ins for actions of GitHub's that need its services.
+ARTIFACTS = Path(__file__).parent / "artifacts"
 
 # act says it in this form and in no other; the job's own exit code is 1 for every failure.
 _EXIT_MESSAGE = "exit with `FAILURE`: "
@@ -48,12 +54,64 @@ def run_job(
     secrets: dict[str, str],
     scratch: Path,
     environment: Mapping[str, str] | None = None,
-    step: str = "org/stepflow-action@",
+    step: str = ACTION,
 ) -> Job:
     """Run the checkout's only workflow. Secrets are not masked, so that one which leaks is seen.
 
     `environment` is what the workflow's own `env` would add; `step` begins what the action's step is called.
     """
+    options = tuple(word for name, value in (environment or {}).items() for word in ("--env", f"{name}={value}"))
+    lines, stderr = _run_act(checkout, options, event_name, event, release, secrets, scratch)
+    return _read_job(lines, stderr, step)
+
+
+def run_jobs(
+    checkout: Path,
+    *,
+    event_name: str,
+    event: dict[str, Any],
+    release: Path,
+    secrets: dict[str, str],
+    scratch: Path,
+    urls: dict[str, str],
+) -> dict[str, Job]:
+    """Run the checkout's only workflow, of which several jobs use the action, and give these by their names.
+
+    act has no artifacts without a network, nor a folder that the container of an action and the steps beside it share
+    as a runner's temporary folder is shared. So the jobs get one folder of this machine as /tmp, and the two actions
+    of GitHub's are replaced by stand-ins (tests/e2e/artifacts) that copy into it and out of it: what the real ones do
+    with the service behind them is not tested here, nor are `max-parallel` and concurrency groups, which act does not
+    keep. `urls` are GitHub's addresses, as a GHES runner would tell them.
+    """
+    temporary = scratch.with_name(f"{scratch.name}-temp")
+    temporary.mkdir(mode=0o777)
+    options = (
+        f"--container-options=--volume={temporary}:/tmp",
+        *(f"--local-repository={pin}={ARTIFACTS / name}" for pin, name in _artifact_actions(release)),
+        *(f"--env={name}={url}" for name, url in urls.items()),
+    )
+    lines, stderr = _run_act(checkout, options, event_name, event, release, secrets, scratch)
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        by_name.setdefault(line.get("job", "").rpartition("/")[2].strip(), []).append(line)
+    return {name: _read_job(own, stderr, ACTION) for name, own in by_name.items() if _steps_of(own, ACTION)}
+
+
+def _artifact_actions(release: Path) -> list[tuple[str, str]]:
+    """The pins of GitHub's artifact actions in the workflows, and the names of their stand-ins."""
+    text = (release / ".github" / "workflows" / "many-issues.yml").read_text()
+    return [(pin, pin.partition("@")[0]) for pin in re.findall(r"uses: (actions/(?:up|down)load-artifact@\w+)", text)]
+
+
+def _run_act(
+    checkout: Path,
+    options: tuple[str, ...],
+    event_name: str,
+    event: dict[str, Any],
+    release: Path,
+    secrets: dict[str, str],
+    scratch: Path,
+) -> tuple[list[dict[str, Any]], str]:
     scratch.mkdir()
     (scratch / "event.json").write_text(json.dumps(event))
     engine = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
@@ -65,21 +123,25 @@ def run_job(
         # As on a hosted runner, the engine's socket is mounted into the action; the tools must not reach it.
         *("--container-daemon-socket", engine),
         *("--env", f"ACTIONS_RUNTIME_TOKEN={RUNTIME_TOKEN}"),
-        *(word for name, value in (environment or {}).items() for word in ("--env", f"{name}={value}")),
         *(f"--secret={name}" for name in secrets),
+        *options,
     ]
     # A home of its own: neither a person's .actrc nor what an earlier run left there counts.
     around = {**os.environ, **secrets, "HOME": str(scratch)}
     done = subprocess.run(
         command, cwd=checkout, env=around, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    return _read_job(done.stdout, done.stderr, step)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
 
 
-def _read_job(stdout: str, stderr: str, name: str) -> Job:
-    lines = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
-    step = [line for line in lines if line.get("step", "").startswith(name)]
-    assert any("stepResult" in line for line in step), f"the action did not run:\n{stdout}\n{stderr}"
+def _steps_of(lines: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [line for line in lines if line.get("step", "").startswith(name)]
+
+
+def _read_job(lines: list[dict[str, Any]], stderr: str, name: str) -> Job:
+    step = _steps_of(lines, name)
+    everything = "\n".join([*(line["msg"].rstrip() for line in lines), stderr])
+    assert any("stepResult" in line for line in step), f"the action did not run:\n{everything}"
     commands = [line for line in step if "command" in line]
     return Job(
         exit_code=_exit_code(step),
@@ -89,7 +151,7 @@ def _read_job(stdout: str, stderr: str, name: str) -> Job:
         annotations=tuple(
             (line["command"], line["arg"]) for line in commands if line["command"] in {"notice", "warning", "error"}
         ),
-        everything="\n".join([*(line["msg"].rstrip() for line in lines), stderr]),
+        everything=everything,
     )
 
 

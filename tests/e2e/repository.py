@@ -57,6 +57,24 @@ def commented(text: str, *, secret: str) -> dict[str, Any]:
     return {"action": "created", "comment": comment, **_common(secret, labels=["bug"])}
 
 
+def dispatched(inputs: dict[str, Any], *, secret: str) -> dict[str, Any]:
+    """The event of bob starting the workflow by hand."""
+    whole = _common(secret, labels=["bug"])
+    return {"inputs": inputs, "ref": "refs/heads/main", **{key: whole[key] for key in whole if key != "issue"}}
+
+
+def pull_request(*, secret: str) -> dict[str, Any]:
+    """The event of bob opening a pull request."""
+    whole = _common(secret, labels=[])
+    pull = {"number": 3, "head": {"ref": "change", "sha": "0" * 40}, "base": {"ref": "main", "sha": "0" * 40}}
+    return {"action": "opened", "pull_request": pull, **{key: whole[key] for key in whole if key != "issue"}}
+
+
+def replace_workflow(checkout: Path, text: str) -> None:
+    """Let the checkout have this workflow in the place of its own."""
+    (checkout / ".github" / "workflows" / "stepflow.yml").write_text(text)
+
+
 _ALICE = {"login": "alice", "id": 1001, "type": "User"}
 _BOB = {"login": "bob", "id": 1002, "type": "User"}
 

@@ -82,6 +82,16 @@ def fix_with_one_forgotten_commit() -> list[Answer]:
     ]
 
 
+def fix_shortly() -> list[Answer]:
+    """The fixer's shortest way."""
+    return [
+        answer("initial.issue", "next", understanding="the number is repeated as text instead of multiplied"),
+        calls(("edit", REPAIR), ("bash", {"command": COMMIT})),
+        answer("continuation.issue", "handoff", summary="the number is converted before it is multiplied"),
+        answer("closure.issue", "closing", **CLOSING),
+    ]
+
+
 def claim_success_without_a_commit() -> list[Answer]:
     """The fixer says that it is done, again and again, and never commits."""
     edit = calls(("bash", {"command": "date >> sizes.py"}))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.e2e.act_job import Job, run_job
+from tests.e2e.act_job import Job, run_job, run_jobs
 from tests.e2e.hosted_runner import ACTION, RUNNER, HostedRunner
-from tests.e2e.repository import ISSUE, NAME, git, make_checkout
+from tests.e2e.repository import ISSUE, NAME, git, make_checkout, replace_workflow
 from tests.e2e.script import MODEL_KEY, WORKFLOW_TOKEN
 from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State
@@ -25,7 +25,7 @@ from tests.servers.messages_api import Failure, MessagesApi, Reply
 from tests.servers.openapi import load_contract
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import ExitStack
 
 
@@ -60,6 +60,7 @@ class World:
     git_server: GitServer = field(init=False)
     requests_before_each_turn: list[int] = field(default_factory=list)
     _replies: Iterator[Reply] = field(default_factory=lambda: iter(()))
+    _reply_to: Callable[[dict[str, Any]], Reply] | None = None
     _runs: int = 0
     _runners: list[HostedRunner] = field(default_factory=list)
 
@@ -74,6 +75,36 @@ class World:
             secrets={"ANTHROPIC_API_KEY": MODEL_KEY, "GITHUB_TOKEN": WORKFLOW_TOKEN},
             scratch=self.root / f"act-{self._runs}",
             **act,
+        )
+
+    def use_workflow(self, text: str) -> None:
+        """Let the repository have this workflow in the place of its own, and whatever else is new in the checkout."""
+        replace_workflow(self.checkout, text)
+        git(self.checkout, "add", "--all")
+        git(self.checkout, "commit", "--quiet", "--message", "Change the workflow")
+        git(self.checkout, "push", "--quiet", str(self.server), "main")
+
+    def run_many(self, scripts: Mapping[int, Iterable[Reply]], workflow: str, event: dict[str, Any]) -> dict[str, Job]:
+        """The jobs of a workflow that calls the reusable one, under act. Each issue has a script of its own, because
+        jobs come in any order; a conversation is known by the words "issue N" in the issue's text."""
+        self._runs += 1
+        waiting = {number: iter(replies) for number, replies in scripts.items()}
+
+        def reply(body: dict[str, Any]) -> Reply:
+            told = json.dumps(body["messages"][0])
+            (number,) = (number for number in waiting if f"issue {number}" in told)
+            return next(waiting[number], Failure(status=400, message="the script has no more turns"))
+
+        self._reply_to = reply
+        self.use_workflow(workflow)
+        return run_jobs(
+            self.checkout,
+            event_name="workflow_dispatch",
+            event=event,
+            release=self.release,
+            secrets={"ANTHROPIC_API_KEY": MODEL_KEY, "GITHUB_TOKEN": WORKFLOW_TOKEN},
+            scratch=self.root / f"act-{self._runs}",
+            urls={"GITHUB_API_URL": self.github.plain_url, "GITHUB_SERVER_URL": self.git_server.url},
         )
 
     def hosted_runner(
@@ -110,9 +141,11 @@ class World:
             "github-server-url": self.git_server.url,
         }
 
-    def next_reply(self, _body: dict[str, Any]) -> Reply:
+    def next_reply(self, body: dict[str, Any]) -> Reply:
         """What the model says next; the requests that GitHub has had until then are counted."""
         self.requests_before_each_turn.append(self.requests_made())
+        if self._reply_to:
+            return self._reply_to(body)
         return next(self._replies, Failure(status=400, message="the script has no more turns"))
 
     def requests_made(self) -> int:
@@ -133,6 +166,10 @@ class World:
         last = [body["messages"][-1]["content"] for body in self.model.bodies]
         blocks = [block for said in last if not isinstance(said, str) for block in said]
         return [block["content"] for block in blocks if block["type"] == "tool_result"]
+
+    def branches(self) -> list[str]:
+        """The branches on the server."""
+        return git(self.server, "for-each-ref", "--format=%(refname:short)", "refs/heads").split()
 
     def issue(self) -> dict[str, Any]:
         """The issue as it is now."""
