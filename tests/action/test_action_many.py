@@ -182,7 +182,7 @@ def test_five_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(
     """A sweep over 5,000 issues among 500 pull requests, as the workflow's runs would do it one after the other."""
     # The tests above hold such an exchange against GitHub's description; here that would take most of the time.
     world.github.contract = None
-    add_issues(world, range(8, 5508), body="word " * 500)
+    add_issues(world, range(8, 5508), body="word " * 300)
     pulls = set(range(8, 5508, 11))
     for number in pulls:
         world.github.state.issues[number]["pull_request"] = True
