@@ -64,7 +64,7 @@ def gather_mode(runner: Runner, job: Job) -> Many:
     """One table of all reports."""
     inputs = runner.inputs
     if not inputs.gather_from:
-        raise InputError("the input gather-from is empty.", hint="Name the folder with the downloaded reports.")
+        raise InputError("The input gather-from is empty.", hint="Name the folder with the downloaded reports.")
     folder = runner.workspace / inputs.gather_from
     # Where no job left a report, nothing was downloaded and no folder made.
     folders = (folder,) if folder.exists() or not inputs.gather_issues else ()

@@ -225,12 +225,12 @@ def _root(runner: Runner) -> Path:
     root = (workspace / runner.inputs.working_directory).resolve()
     if not root.is_relative_to(workspace):
         raise InputError(
-            f"the working directory {root} lies outside the workspace {workspace}.",
+            f"The working directory {root} lies outside the workspace {workspace}.",
             hint="Give working-directory relative to the workspace, without leaving it.",
         )
     if not root.is_dir():
         raise InputError(
-            f"the working directory {root} does not exist.",
+            f"The working directory {root} does not exist.",
             hint="Check out the repository first (actions/checkout), and check the input working-directory.",
         )
     return root

@@ -125,10 +125,10 @@ def _read_event(path: str) -> JsonObject:
         event = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
         raise InputError(
-            f"the event file {path} cannot be read: {exc}.", hint="GITHUB_EVENT_PATH must name a JSON file."
+            f"The event file {path} cannot be read: {exc}.", hint="GITHUB_EVENT_PATH must name a JSON file."
         ) from exc
     if not isinstance(event, dict):
-        raise InputError(f"the event file {path} holds no JSON object.", hint="GITHUB_EVENT_PATH must name an event.")
+        raise InputError(f"The event file {path} holds no JSON object.", hint="GITHUB_EVENT_PATH must name an event.")
     return event
 
 

@@ -43,4 +43,4 @@ def _known_code(word: str) -> str:
         return code
     near = [found] if (found := meant(code, known)) else [one for one in known if one[:4] == code[:4]]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise InputError(f'there is no code "{word}".{hint}', hint="`stepflow explain` lists all of them.")
+    raise InputError(f'There is no code "{word}".{hint}', hint="`stepflow explain` lists all of them.")

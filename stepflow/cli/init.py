@@ -54,7 +54,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Ask for what is missing, write, and say what comes next."""
     root = Path(arguments.repo).resolve()
     if not root.is_dir():
-        raise InputError(f"there is no folder {root}.", hint="Name the repository with --repo.")
+        raise InputError(f"There is no folder {root}.", hint="Name the repository with --repo.")
     found = find_checks(root)
     name, template, commands = arguments.name, arguments.template, arguments.check
     if template is None and sys.stdin.isatty() and sys.stdout.isatty():
@@ -80,7 +80,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def check_name(root: Path, name: str) -> None:
     """Raises `InputError` for a name that is none, and for one whose folder exists: nothing is ever overwritten."""
     if not AGENT_NAME.fullmatch(name):
-        raise InputError(f'"{name[:100]}" is no agent name.' if name else "the agent has no name.", hint=NAME_HINT)
+        raise InputError(f'"{name[:100]}" is no agent name.' if name else "The agent has no name.", hint=NAME_HINT)
     folder = root / ".agent" / name
     if folder.exists() or folder.is_symlink():
         there = sorted(path.relative_to(root).as_posix() for path in folder.rglob("*") if path.is_file())

@@ -10,6 +10,7 @@ import os
 from enum import StrEnum
 from typing import TYPE_CHECKING, get_args
 
+from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, read_inputs
 
@@ -67,6 +68,9 @@ SECRETS = {
     "read-token": "STEPFLOW_READ_TOKEN",
 }
 
+#: Words that stand beside the others and that no input takes: who may not even read starts nothing.
+NOT_TAKEN = (Permission.NONE,)
+
 #: What differs from the action: a terminal plans, and takes the isolation that the machine has.
 LOCAL_DEFAULTS = {"boundary": "dry-run", "isolation": "best-effort"}
 
@@ -108,7 +112,7 @@ def _help(name: str, field: FieldInfo) -> str:
 def _metavar(name: str, field: FieldInfo) -> str:
     kinds = (field.annotation, *get_args(field.annotation))
     if choices := next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)), None):
-        return f"{{{','.join(choices)}}}"
+        return f"{{{','.join(choice for choice in choices if choice not in NOT_TAKEN)}}}"
     if name in METAVARS:
         return METAVARS[name]
     return "BOOL" if bool in kinds else "N" if int in kinds else "TEXT"

@@ -79,6 +79,6 @@ def _write(rehearsal: Rehearsal, arguments: argparse.Namespace) -> None:
             Path(arguments.junit).write_text(junit_xml(rehearsal), encoding="utf-8")
         except OSError as exc:
             raise InputError(
-                f"the JUnit file {arguments.junit} cannot be written: {exc.strerror}.",
+                f"The JUnit file {arguments.junit} cannot be written: {exc.strerror}.",
                 hint="Name a file in a folder that is there and that you may write to.",
             ) from exc

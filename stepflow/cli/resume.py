@@ -40,16 +40,16 @@ def request_from(folder: Path) -> RunRequest:
     """The run in the folder, asked for again."""
     earlier = look_into(folder)
     if earlier is None:
-        raise InputError(f"there is no run in {folder}: it holds no journal.jsonl.", hint="Name a run folder.")
+        raise InputError(f"There is no run in {folder}: it holds no journal.jsonl.", hint="Name a run folder.")
     if not earlier.events:
         raise InputError(
-            f"the run in {folder} cannot go on: {earlier.problem}.", hint="Start a new one with `stepflow run`."
+            f"The run in {folder} cannot go on: {earlier.problem}.", hint="Start a new one with `stepflow run`."
         )
     started = earlier.started
     root = Path(started.root)
     if not root.is_dir():
         raise InputError(
-            f"the repository of the run, {root}, is not there.",
+            f"The repository of the run, {root}, is not there.",
             hint=f"Where it is now, use `stepflow run {started.agent} --repo DIR --resume {folder}`.",
         )
     secrets = {name: os.environ.get(variable, "") for name, variable in SECRETS.items()}

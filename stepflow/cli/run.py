@@ -86,9 +86,9 @@ def root_of(repository: Path, inputs: Inputs) -> Path:
     """The folder of the repository, or an `InputError`."""
     root = (repository / inputs.working_directory).resolve()
     if not root.is_relative_to(repository):
-        raise InputError(f"the working directory {root} lies outside {repository}.", hint="See --working-directory.")
+        raise InputError(f"The working directory {root} lies outside {repository}.", hint="See --working-directory.")
     if not root.is_dir():
-        raise InputError(f"there is no folder {root}.", hint="Name the repository with --repo.")
+        raise InputError(f"There is no folder {root}.", hint="Name the repository with --repo.")
     return root
 
 
@@ -150,7 +150,7 @@ def _read_json(path: Path) -> JsonObject:
     try:
         payload = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
-        raise InputError(f"the event file {path} cannot be read: {exc}.", hint="--event names a JSON file.") from exc
+        raise InputError(f"The event file {path} cannot be read: {exc}.", hint="--event names a JSON file.") from exc
     if not isinstance(payload, dict):
-        raise InputError(f"the event file {path} holds no JSON object.", hint="--event names an event's payload.")
+        raise InputError(f"The event file {path} holds no JSON object.", hint="--event names an event's payload.")
     return payload

@@ -59,14 +59,14 @@ class ModelAccess:
 def demand(provider: Provider, missing: Mapping[str, bool], *, hint: str) -> None:
     """Raises `InputError` that names everything that is missing, in the words of the keys, at once."""
     if lacking := [name for name, is_missing in missing.items() if is_missing]:
-        raise InputError(f"provider {provider} needs {'; and '.join(lacking)}.", hint=f"{hint} See {GUIDE}.")
+        raise InputError(f"Provider {provider} needs {'; and '.join(lacking)}.", hint=f"{hint} See {GUIDE}.")
 
 
 def demand_packages(provider: Provider, *modules: str) -> None:
     """Raises `InputError` when the packages that only this provider needs are not installed."""
     if lacking := [module for module in modules if not _is_installed(module)]:
         raise InputError(
-            f"provider {provider} needs the Python package {' and '.join(lacking)}, which is not installed here.",
+            f"Provider {provider} needs the Python package {' and '.join(lacking)}, which is not installed here.",
             hint="Use an image built with `--build-arg REQUIREMENTS="
             f"requirements-{provider}.txt`, or your own FROM ours; at a terminal: pip install 'anthropic[{provider}]'. "
             f"See {GUIDE}.",
@@ -77,7 +77,7 @@ def check_name(provider: Provider, what: str, value: str, *, project: bool = Fal
     """A name that becomes part of an address, or an `InputError` that says what of it cannot be one."""
     if not (_PROJECT if project else _PART_OF_A_HOST).fullmatch(value):
         raise InputError(
-            f"provider {provider}: {what} is {value[:100]!r}, which is no such name.",
+            f"Provider {provider}: {what} is {value[:100]!r}, which is no such name.",
             hint=f"It has letters, digits and dashes only. See {GUIDE}.",
         )
     return value

@@ -83,7 +83,7 @@ def _bedrock(login: AwsLogin, shared: dict[str, Any]) -> Service:
         boto3.Session(region_name=login.region)
     except BotoCoreError as error:
         raise InputError(
-            f"the AWS settings of this environment cannot be used: {error}.",
+            f"The AWS settings of this environment cannot be used: {error}.",
             hint="Correct AWS_PROFILE and AWS_CONFIG_FILE, or unset them.",
         ) from error
     credentials = {"api_key": login.bearer} if login.bearer else keys

@@ -113,14 +113,14 @@ def _credentials(info: JsonObject) -> _Credentials:
     kind = str(info.get("type"))
     if kind not in _KINDS or "executable" in _source(info):
         raise InputError(
-            f"the file of GOOGLE_APPLICATION_CREDENTIALS holds credentials of a kind that is not taken: {kind}.",
+            f"The file of GOOGLE_APPLICATION_CREDENTIALS holds credentials of a kind that is not taken: {kind}.",
             hint=f"Taken are {', '.join(_KINDS)} (from a file or an address). See {GUIDE}.",
         )
     try:
         credentials: _Credentials = _KINDS[kind](info, scopes=[SCOPE])
     except (GoogleAuthError, ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"the file of GOOGLE_APPLICATION_CREDENTIALS is no whole {kind}: {error}.",
+            f"The file of GOOGLE_APPLICATION_CREDENTIALS is no whole {kind}: {error}.",
             hint="Let the login step write it anew.",
         ) from error
     return credentials

@@ -113,7 +113,7 @@ def find_login(access: ModelAccess) -> Login:
         case Provider.FOUNDRY:
             return _foundry(access)
         case Provider.SCRIPTED:
-            raise InputError("provider scripted asks no service.", hint="Give it a `scenario`.")
+            raise InputError("Provider scripted asks no service.", hint="Give it a `scenario`.")
         case provider:
             assert_never(provider)
 
@@ -126,7 +126,7 @@ def _key(access: ModelAccess) -> KeyLogin:
 def _identity(access: ModelAccess) -> IdentityLogin:
     if access.api_key:
         raise InputError(
-            f"anthropic-api-key and {', '.join(access.identity)} are both given, and only one of them can log in.",
+            f"Both anthropic-api-key and {', '.join(access.identity)} are given, and only one of them can log in.",
             hint="Leave the key out; that the job needs none is what the workload identity is for.",
         )
     ids = access.identity
@@ -141,7 +141,7 @@ def _identity(access: ModelAccess) -> IdentityLogin:
     url, bearer = access.given(TOKEN_URL), access.given(TOKEN_BEARER)
     if not url or not bearer:
         raise InputError(
-            f"the job has no identity of its own: {TOKEN_BEARER if url else TOKEN_URL} is not set.",
+            f"The job has no identity of its own: {TOKEN_BEARER if url else TOKEN_URL} is not set.",
             hint="Give the job the permission `id-token: write` (`permissions:` of the job); a run for a pull request "
             f"from a fork does not get it. See {GUIDE}.",
         )

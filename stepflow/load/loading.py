@@ -101,7 +101,7 @@ def _options(violations: bool, custom: bool, templates: Traversable | None) -> L
 
 def _summary(problems: tuple[Problem, ...]) -> str:
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
-    return f"the agent definition has {count(errors, 'error')}."
+    return f"The agent definition has {count(errors, 'error')}."
 
 
 def _load(

@@ -36,7 +36,7 @@ def model_access(request: RunRequest) -> ModelAccess:
     )
     if inputs.provider is Provider.ANTHROPIC and key is None and not access.identity:
         raise InputError(
-            "there is no API key: the input anthropic-api-key is empty.",
+            "There is no API key: the input anthropic-api-key is empty.",
             hint="Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}` (on the command line: set "
             "ANTHROPIC_API_KEY), log in without a key by the workload identity inputs, or run without a model with "
             "`provider: scripted`.",

@@ -32,7 +32,8 @@ def check_addresses(inputs: Inputs) -> None:
             raise InputError(f"{name} ({shown!r}) cannot be used: {problem}.", hint="Give an address with https://.")
     if not _are_one(_host(api), _host(server)):
         raise InputError(
-            f"github-api-url leads to {_host(api)} and github-server-url to {_host(server)}: these are two servers.",
+            f"The input github-api-url leads to {_host(api)} and github-server-url to {_host(server)}: these are two "
+            "servers.",
             hint="Set both, such as https://HOST/api/v3 and https://HOST, so that no token reaches a server that it is "
             "not for.",
         )

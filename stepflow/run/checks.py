@@ -63,12 +63,12 @@ def check_boundary(request: RunRequest) -> None:
 def _check_writing(request: RunRequest) -> None:
     if request.inputs.github_token is None:
         raise InputError(
-            "the input github-token is empty.",
+            "The input github-token is empty.",
             hint="Pass `github-token: ${{ github.token }}`, or set `boundary: dry-run` to plan without writing.",
         )
     if not request.repository:
         raise InputError(
-            "it is not known which repository to write to.",
+            "It is not known which repository to write to.",
             hint="Set GITHUB_REPOSITORY to owner/name, or set `boundary: dry-run` to plan without writing.",
         )
 
@@ -81,7 +81,7 @@ def check_budget(agent: AgentDefinition, inputs: Inputs) -> None:
     models = {step.model or default for step in agent.steps.values() if step.command is None}
     if unpriced := sorted(model for model in models if not is_priced(model, inputs.provider)):
         raise InputError(
-            f"the price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be kept.",
+            f"The price of the model {', '.join(unpriced)} is not known, so budget-usd cannot be kept.",
             hint="Set budget-tokens as well, or choose a model with a known price.",
         )
 
@@ -96,7 +96,7 @@ def _check_actor(request: RunRequest) -> None:
     asks = request.inputs.boundary is BoundaryMode.GITHUB or request.inputs.read_token is not None
     if asks and not request.trigger.actor:
         raise InputError(
-            "it is not known who started this run, and whoever did needs write access.",
+            "It is not known who started this run, and whoever did needs write access.",
             hint="Set GITHUB_ACTOR to your GitHub login, or set `boundary: dry-run` and leave out read-token.",
         )
 
@@ -117,7 +117,7 @@ def _check_run_folder(request: RunRequest) -> None:
     folder = request.folder.resolve()
     if folder.is_relative_to(request.root.resolve()):
         raise InputError(
-            f"the run folder {folder} lies inside the repository, where the tools could change it.",
+            f"The run folder {folder} lies inside the repository, where the tools could change it.",
             hint="Name a folder outside the repository in run-folder, for example below ${{ runner.temp }}.",
         )
 

@@ -173,7 +173,7 @@ def _demand_unchanged(prepared: Prepared, file: JournalFile) -> None:
     if prepared.past is None or file.seq == len(prepared.past.events):
         return
     raise InputError(
-        f"another run has just gone on in {prepared.request.folder}.",
+        f"Another run has just gone on in {prepared.request.folder}.",
         hint="Start this one again when that one has ended.",
     )
 

@@ -95,7 +95,7 @@ def move_aside(folder: Path, run_id: str) -> Path:
             folder.rename(target)
     except OSError as exc:
         raise InputError(
-            f"the run folder {folder} holds an earlier run and cannot be moved aside: {exc.strerror}.",
+            f"The run folder {folder} holds an earlier run and cannot be moved aside: {exc.strerror}.",
             hint="Name another folder in run-folder, or move that one yourself.",
         ) from exc
     return target

@@ -25,7 +25,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise InputError(
-            f"the run folder {folder} cannot be made: {exc.strerror}.",
+            f"The run folder {folder} cannot be made: {exc.strerror}.",
             hint="Set the input run-folder, or RUNNER_TEMP, to a place where this process may write.",
         ) from exc
 

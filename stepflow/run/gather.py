@@ -43,7 +43,7 @@ def gather_results(folders: Iterable[Path], planned: Sequence[int] = ()) -> Gath
 
 def _reports(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}.", hint="Name the folder with the downloaded reports.")
+        raise InputError(f"There is no folder {folder}.", hint="Name the folder with the downloaded reports.")
     return (file for file in sorted(folder.rglob("report.json")) if file.is_file() and not file.is_symlink())
 
 

@@ -147,7 +147,7 @@ def _given(text: str) -> tuple[str, ...]:
     blocks = tuple(_BLOCK.findall(text))
     if text.strip() and not (blocks and _is_readable(blocks)):
         raise InputError(
-            "ca-certificates holds no certificate that can be read.",
+            "The input ca-certificates holds no certificate that can be read.",
             hint="Give the text of a PEM file, from `-----BEGIN CERTIFICATE-----` on; a variable of the organization "
             "can hold it: `${{ vars.COMPANY_CA }}`.",
         )

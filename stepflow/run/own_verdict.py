@@ -66,7 +66,7 @@ def open_verdict(agent: AgentDefinition, args: JsonObject) -> OwnVerdict | None:
     missing = [name for name in ("feed", "is_finished") if not callable(getattr(handler, name, None))]
     if missing:
         raise DefinitionError(
-            f'the verdict\'s handler "{path}" gives no `build(definition, args)` whose result has {_named(missing)}.',
+            f'The verdict\'s handler "{path}" gives no `build(definition, args)` whose result has {_named(missing)}.',
             hint="Define `build`; it returns an object with feed(iteration, texts, answer) and is_finished().",
         )
     return OwnVerdict(path=path, handler=cast("Handler", handler))
@@ -89,7 +89,7 @@ def _foreign_code(path: str, when: str) -> Iterator[None]:
         yield
     except Exception as exc:
         raise DefinitionError(
-            f'the verdict\'s handler "{path}" failed {when}: {type(exc).__name__}: {exc}.',
+            f'The verdict\'s handler "{path}" failed {when}: {type(exc).__name__}: {exc}.',
             hint="Mend the handler, or use another verdict type.",
         ) from exc
 

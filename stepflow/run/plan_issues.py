@@ -50,9 +50,9 @@ def plan_issues(
     Raises `InputError` where label, repository or token are wrong, `BoundaryError` where GitHub fails for too long.
     """
     if not inputs.plan_label:
-        raise InputError("the input plan-label is empty.", hint="Name the label of the issues to take.")
+        raise InputError("The input plan-label is empty.", hint="Name the label of the issues to take.")
     if not repository:
-        raise InputError("it is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
+        raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
     from stepflow.boundary.github_reader import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
 
     reader = GitHubReader(
@@ -88,7 +88,7 @@ def _read_all(reader: GitHubReader, label: str, after: int, limit: int) -> _Read
     while page is not None:
         if read.requests == MOST_REQUESTS:
             raise InputError(
-                f'more than {MOST_REQUESTS * 100:,} issues and pull requests have the label "{label}".',
+                f'More than {MOST_REQUESTS * 100:,} issues and pull requests have the label "{label}".',
                 hint="Give the issues to take a label of their own.",
             )
         found = reader.issues_page(label, page)

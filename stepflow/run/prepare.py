@@ -85,7 +85,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     given = {**(scenario.params if scenario else {}), **inputs.parameters}
     args, problems = check_arguments(agent, given, issue=issue)
     if any(problem.severity is Severity.ERROR for problem in problems):
-        raise DefinitionError(f'the run arguments do not fit agent "{agent.name}".', problems=problems)
+        raise DefinitionError(f'The run arguments do not fit agent "{agent.name}".', problems=problems)
     check_boundary(request)
     check_budget(agent, inputs)
     found = find_past(request, agent, args, issue)
@@ -180,7 +180,7 @@ def scenario_of(request: RunRequest) -> Scenario | None:
         return None
     if request.inputs.scenario is None:
         raise InputError(
-            "provider scripted needs a scenario.",
+            "The provider `scripted` needs a scenario.",
             hint="Set `scenario` to a YAML file of the repository, such as .agent/<agent>/scenarios/<name>.yaml.",
         )
     return load_scenario(request.root / request.inputs.scenario)

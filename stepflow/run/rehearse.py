@@ -65,7 +65,7 @@ def list_scenarios(root: Path, names: Sequence[str]) -> tuple[Listed, ...]:
     listed = tuple(dict.fromkeys(each for name in names or known for each in _of_agent(root, name, known)))
     if not listed:
         raise InputError(
-            f"no agent under {root / '.agent'} has a scenario.",
+            f"No agent under {root / '.agent'} has a scenario.",
             hint="Write one as .agent/<agent>/scenarios/<name>.yaml; `stepflow run --record` writes one from a run.",
         )
     return listed
@@ -75,14 +75,14 @@ def _of_agent(root: Path, name: str, known: Sequence[str]) -> tuple[Listed, ...]
     agent, slash, only = name.partition("/")
     if agent not in known:
         raise InputError(
-            f'there is no agent "{agent[:100]}" under {root / ".agent"}.',
+            f'There is no agent "{agent[:100]}" under {root / ".agent"}.',
             hint=f"The agents of this repository: {', '.join(known) or 'none'}.",
         )
     files = sorted((root / ".agent" / agent / "scenarios").glob("*.yaml"))
     wanted = tuple(Listed(agent=agent, name=file.stem) for file in files if not slash or file.stem == only)
     if slash and not wanted:
         there = ", ".join(file.stem for file in files) or "none"
-        raise InputError(f'agent "{agent}" has no scenario "{only[:100]}".', hint=f"Its scenarios: {there}.")
+        raise InputError(f'Agent "{agent}" has no scenario "{only[:100]}".', hint=f"Its scenarios: {there}.")
     return wanted
 
 
@@ -100,7 +100,7 @@ def _demand_sound_agents(request: RunRequest, agents: Iterable[str]) -> None:
         if problem.severity is Severity.ERROR
     ]
     if problems:
-        raise DefinitionError("nothing can be rehearsed: the agents have errors.", problems=tuple(problems))
+        raise DefinitionError("Nothing can be rehearsed: the agents have errors.", problems=tuple(problems))
 
 
 def _request_of(request: RunRequest, listed: Listed, *, root: Path, first: bool = True) -> RunRequest:

@@ -153,7 +153,7 @@ def chosen_folder(inputs: Inputs, default: Path) -> Path:
     resumed = Path(inputs.resume).resolve()
     if given not in (None, resumed):
         raise InputError(
-            f"resume names the run folder {resumed}, and run-folder another one: {given}.",
+            f"The input resume names the run folder {resumed}, and run-folder another one: {given}.",
             hint="A run goes on in its own folder: leave out run-folder, or set `resume: auto`.",
         )
     return resumed
@@ -171,7 +171,7 @@ def find_past(request: RunRequest, agent: AgentDefinition, args: JsonObject, iss
     if earlier is None:
         if explicit:
             raise InputError(
-                f"there is no run to resume in {request.folder}: it holds no journal.jsonl.",
+                f"There is no run to resume in {request.folder}: it holds no journal.jsonl.",
                 hint="Name the run folder of an earlier run in the input resume.",
             )
         return Fresh()
@@ -180,7 +180,7 @@ def find_past(request: RunRequest, agent: AgentDefinition, args: JsonObject, iss
         return Past(events=earlier.events, started=earlier.started)
     if explicit:
         raise InputError(
-            f"the run in {request.folder} cannot go on: {reason}.",
+            f"The run in {request.folder} cannot go on: {reason}.",
             hint="Start a new run without the input resume.",
         )
     notice = f"A new run begins; the earlier one in the run folder does not go on: {reason}."

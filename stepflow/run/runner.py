@@ -129,7 +129,7 @@ class StepFlowRunner:
     def _checked(self, given: Mapping[str, JsonValue]) -> JsonObject:
         checked, problems = check_arguments(self._agent, given, issue=_number(given.get("issue")))
         if any(problem.severity is Severity.ERROR for problem in problems):
-            raise DefinitionError(f'the run arguments do not fit agent "{self._agent.name}".', problems=problems)
+            raise DefinitionError(f'The run arguments do not fit agent "{self._agent.name}".', problems=problems)
         return checked
 
     def _played(self, facts: RunFacts, removal: TextRemoved | None, journal: Journal) -> Ending:

@@ -257,7 +257,7 @@ def _set_up(toolbox: Commands, commands: tuple[str, ...], journal: Journal) -> N
     if result.exit_code != 0:
         said = (result.error or result.stderr or result.stdout).strip().rstrip(".")[-SHOWN_TAIL:]
         raise InputError(
-            f"the setup commands failed with exit code {result.exit_code}: {said}.",
+            f"The setup commands failed with exit code {result.exit_code}: {said}.",
             hint="Correct the input setup; it runs in the sandbox, as the tools do.",
         )
 

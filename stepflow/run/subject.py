@@ -103,7 +103,7 @@ def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
     from stepflow.boundary.github_reader import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
 
     if not request.repository:
-        raise InputError("it is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
+        raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
     return GitHubReader(
         api_url=request.inputs.github_api_url,
         repository=request.repository,
@@ -151,13 +151,13 @@ def _spent(reader: GitHubReader, request: RunRequest, issue: Issue | None) -> Sp
 
 def _read_anonymously(request: RunRequest, number: int) -> Issue:
     if request.trigger.private or not request.repository:
-        raise InputError(f"the text of issue #{number} is not known.", hint=THREE_WAYS)
+        raise InputError(f"The text of issue #{number} is not known.", hint=THREE_WAYS)
     try:
         with closing(github_reader(request, None)) as reader:
             found = reader.issue(number)
     except (BoundaryError, InputError) as exc:
         raise InputError(
-            f"the text of issue #{number} is not known, and without a token it cannot be read: {exc.message}",
+            f"The text of issue #{number} is not known, and without a token it cannot be read: {exc.message}",
             hint=THREE_WAYS,
         ) from exc
     return _is_an_issue(found, number)

@@ -110,7 +110,7 @@ def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
         first = exc.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise InputError(
-            f"the event's payload is not what GitHub sends: {place}: {first['msg']}.",
+            f"The event's payload is not what GitHub sends: {place}: {first['msg']}.",
             hint="Check the file that GITHUB_EVENT_PATH (or --event) names.",
         ) from None
 
@@ -141,7 +141,7 @@ def _is_named(login: str, names: tuple[str, ...]) -> bool:
 def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
     issue, label = event.issue, event.label.name if event.label else ""
     if issue is None:
-        raise InputError("the labeled event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
+        raise InputError("The labeled event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
     if label == inputs.trigger_label:
         agent = inputs.agent
     elif inputs.label_prefix and label.startswith(inputs.label_prefix):
@@ -161,7 +161,7 @@ def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[st
 
 def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
     if event.issue is None or event.comment is None:
-        raise InputError("the comment event carries no comment.", hint="Check the file that GITHUB_EVENT_PATH names.")
+        raise InputError("The comment event carries no comment.", hint="Check the file that GITHUB_EVENT_PATH names.")
     if event.issue.pull_request is not None:
         return Skip(reason="the comment is on a pull request; agents run on issues")
     first_line = event.comment.body.strip().splitlines()[:1]

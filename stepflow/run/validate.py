@@ -43,7 +43,7 @@ def check_agents(
     """The named agents, or all below `.agent`. Raises `InputError` when there is none."""
     agents = tuple(names) or find_folders(root)
     if not agents:
-        raise InputError(f"there is no agent under {root / '.agent'}.", hint=_where_else(root))
+        raise InputError(f"There is no agent under {root / '.agent'}.", hint=_where_else(root))
     found = {
         agent: inspect_agent(
             agent,

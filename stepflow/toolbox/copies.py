@@ -70,7 +70,7 @@ def copy_checkout(source: Path, target: Path) -> None:
         _copy_folder(place, target, place, own)
     except OSError as exc:
         raise InputError(
-            f"the checkout {source} cannot be copied for the rehearsal: {exc.strerror}: {exc.filename}.",
+            f"The checkout {source} cannot be copied for the rehearsal: {exc.strerror}: {exc.filename}.",
             hint="Make the file readable, or remove it; and see whether there is room for temporary files.",
         ) from exc
 

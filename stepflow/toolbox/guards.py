@@ -74,7 +74,7 @@ class CheckoutGuards:
         files = self._digests(guards, "checkout")
         if isinstance(files, str):
             raise InputError(
-                f"the files that validators depend on could not be read: {files}.",
+                f"The files that validators depend on could not be read: {files}.",
                 hint=f"Narrow the `guards` {', '.join(guards)} in the agent's registry.",
             )
         return files

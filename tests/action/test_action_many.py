@@ -278,7 +278,7 @@ def test_the_same_table_at_a_terminal(
     assert main(["gather", str(tmp_path / "in"), "--format", form]) == 0
     assert shown in capsys.readouterr().out
     assert main(["gather", str(tmp_path / "not-there")]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert "There is no folder" in capsys.readouterr().err
 
 
 def test_a_price_that_is_unknown_is_said_and_not_counted_as_nothing(
@@ -333,7 +333,7 @@ def test_a_matrix_of_which_no_job_left_a_report_is_a_table_too(world: World, tmp
     ("inputs", "words"),
     [
         ({"gather_from": ""}, "gather-from is empty"),
-        ({"gather_from": "not-there"}, "there is no folder"),
+        ({"gather_from": "not-there"}, "There is no folder"),
         ({"gather_issues": "7"}, "JSON list of issue numbers"),
         ({"gather_issues": "[true]"}, "JSON list of issue numbers"),
     ],

@@ -42,6 +42,22 @@ def test_every_input_has_a_flag_of_its_name_but_those_the_command_decides() -> N
     assert {name for name in names if f"--{name}" not in flags} == {"agent", "mode", "host"} | many
 
 
+def test_every_word_that_help_offers_for_an_input_is_taken() -> None:
+    parser = argparse.ArgumentParser()
+    add_input_flags(parser)
+    offered = {
+        option: metavar.strip("{}").split(",")
+        for action in parser._actions
+        for option in action.option_strings
+        if isinstance(metavar := action.metavar, str) and metavar.startswith("{")
+    }
+    assert offered["--min-permission"] == ["read", "triage", "write", "maintain", "admin"]
+    assert len(offered) > 5
+    for option, words in offered.items():
+        for word in words:
+            assert word in str(getattr(read(option, word), option[2:].replace("-", "_")))
+
+
 def test_a_terminal_plans_and_takes_the_isolation_there_is() -> None:
     inputs = read()
     assert (inputs.boundary, inputs.isolation, inputs.agent) == ("dry-run", "best-effort", "fixer")

@@ -122,7 +122,7 @@ def test_github_prints_nothing_for_a_sound_agent(checkout: Path, capsys) -> None
 def test_where_there_is_no_agent_a_message_says_so(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["validate"]) == 2
-    assert f"there is no agent under {tmp_path / '.agent'}" in capsys.readouterr().err
+    assert f"There is no agent under {tmp_path / '.agent'}" in capsys.readouterr().err
 
 
 def test_graph_is_mermaid_or_json(checkout: Path, capsys) -> None:

@@ -103,7 +103,7 @@ def test_the_error_holds_all_problems_and_names_the_neighbours(root: Path, templ
     assert raised.value.exit_code == 2
     assert len(raised.value.problems) == 1
     assert 'did you mean "demo"?' in str(raised.value)
-    assert raised.value.message == "the agent definition has 1 error."
+    assert raised.value.message == "The agent definition has 1 error."
 
 
 def test_a_file_that_is_no_regular_file_is_unreadable(root: Path, templates: Path) -> None:

@@ -103,7 +103,7 @@ def test_arguments_that_do_not_fit_are_a_result_and_cost_no_model_call() -> None
     result = runner.run({"issue": "7"})
     assert (result.success, result.iterations) == (False, 0)
     assert (result.report.outcome, result.report.code) == (Outcome.INVALID_DEFINITION, "SF209")
-    assert result.reason.startswith("Before the run: the run arguments do not fit")
+    assert result.reason.startswith("Before the run: The run arguments do not fit")
     assert model.requests == []
 
 
