@@ -63,16 +63,24 @@ def locate(path: str | Path, *, root: Path | None, bare_registry: bool) -> Locat
     return _checked(folder, root)
 
 
+#: What to do where no agent is.
+_FIRST = (
+    "Write one with `stepflow init` and commit it, or work in the repository that holds it (`working-directory` in the "
+    "action, `--repo` at a terminal)."
+)
+
+
 def _named(name: str, root: Path) -> Located | Problem:
     known = find_agents(root)
-    fix = f"Use one of the agents that exist: {listed(known)}."
+    fix = f"Use one of the agents that exist: {listed(known)}." if known else _FIRST
     if not _NAME.fullmatch(name):
         message = f'the agent name "{name}" is not allowed: small letters, digits and hyphens, a letter first'
         there = _real_folder(root / AGENTS / name) is not None
         return _problem("SF101", f"{AGENTS}/{name}", message, _renaming(name) if there else fix)
     folder = root / AGENTS / name
     if _real_folder(folder) is None:
-        message = f'there is no agent "{name}"{nearest(name, known)}; the agents are {listed(known)}'
+        others = f"{nearest(name, known)}; the agents are {listed(known)}" if known else ", nor any other"
+        message = f'there is no agent "{name}"{others}'
         return _problem("SF101", f"{AGENTS}/{name}", message, fix)
     return _inside(Located(folder=folder, root=root))
 

@@ -76,7 +76,7 @@ def _of_agent(root: Path, name: str, known: Sequence[str]) -> tuple[Listed, ...]
     if agent not in known:
         raise InputError(
             f'There is no agent "{agent[:100]}" under {root / ".agent"}.',
-            hint=f"The agents of this repository: {', '.join(known) or 'none'}.",
+            hint=f"The agents of this repository: {', '.join(known)}." if known else "`stepflow init` writes one.",
         )
     files = sorted((root / ".agent" / agent / "scenarios").glob("*.yaml"))
     wanted = tuple(Listed(agent=agent, name=file.stem) for file in files if not slash or file.stem == only)

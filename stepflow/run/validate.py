@@ -86,4 +86,7 @@ def _where_else(root: Path) -> str:
         return f"There are agents in {above}: stand there."
     if (root / ".agents").is_dir():
         return 'Rename the folder ".agents" to ".agent".'
-    return "Stand in the repository that holds them; an agent is a folder `.agent/<name>/` with an agent.json."
+    return (
+        "Write one with `stepflow init`, or stand in the repository that holds them; an agent is a folder "
+        "`.agent/<name>/` with an agent.json."
+    )

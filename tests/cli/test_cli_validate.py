@@ -224,6 +224,15 @@ def test_an_agent_that_is_misspelt_is_recognised(checkout: Path, capsys) -> None
     assert 'there is no agent "fixr" (did you mean "fixer"?)' in error_of(capsys, "fixr")
 
 
+@pytest.mark.parametrize("command", ["validate", "rehearse", "graph"])
+def test_who_has_no_agent_yet_is_told_how_to_write_one(command: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([command, "fixer"]) in (1, 2)
+    told = capsys.readouterr()
+    assert "`stepflow init`" in told.out + told.err
+    assert "none" not in told.out + told.err
+
+
 @pytest.mark.parametrize("there", ["agents.json", "agent.jsonc", "Agent.json", "agent.yaml"])
 def test_an_agent_file_with_another_name_is_named(there: str, checkout: Path, capsys) -> None:
     (checkout / ".agent/fixer/agent.json").rename(checkout / ".agent/fixer" / there)
