@@ -33,7 +33,7 @@ from stepflow.run.snapshots import Snapshots
 from stepflow.toolbox import install_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from stepflow.domain.checkout import TreeState
     from stepflow.domain.command import CommandResult
@@ -54,8 +54,9 @@ INSTALL_TIMEOUT = 900.0
 SETUP_TIMEOUT = 1800.0
 #: Characters of a failed command's output that its message shows; the log has all.
 SHOWN_TAIL = 1000
-#: Paths that a message names.
+#: Paths that a message names, and their length in characters.
 MOST_NAMED = 5
+NAMES_LENGTH = 100
 
 
 def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation) -> Ending:
@@ -119,11 +120,18 @@ def _tell_layers(started: RunStarted, sandbox: Sandbox, journal: Journal) -> Non
 def _tell_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
     """What a check for a clean tree will refuse although the agent did not do it."""
     if tree.uncommitted:
-        named = ", ".join(tree.uncommitted[:MOST_NAMED])
-        more = f" and {len(tree.uncommitted) - MOST_NAMED} more" if len(tree.uncommitted) > MOST_NAMED else ""
+        shown = _few(tree.uncommitted)
+        named, left_out = ", ".join(shown), len(tree.uncommitted) - len(shown)
+        more = f" and {left_out} more" if left_out else ""
         advice = "A check for a clean tree will be red: commit them, or name them in .gitignore and commit that."
         message = f"[Checkout] {when} no commit holds {named}{more}. {advice}"
         journal.append(Noted(level="warning", message=message))
+
+
+def _few(names: Sequence[str]) -> Sequence[str]:
+    """As many of the names as leave room for the advice behind them in a line of the log; one at least."""
+    room = (end for end in range(min(MOST_NAMED, len(names)), 1, -1) if len(", ".join(names[:end])) <= NAMES_LENGTH)
+    return names[: next(room, 1)]
 
 
 def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, clock: Clock) -> Ports:

@@ -52,6 +52,16 @@ def test_a_tree_that_is_dirty_before_the_run_is_told_with_its_files(world: World
     assert "name them in .gitignore" in told
 
 
+def test_the_way_out_of_a_dirty_tree_is_not_cut_off_by_the_names_of_its_files(world: World) -> None:
+    for number in range(5):
+        (world.checkout / f"{number}-a-folder-with-a-long-name").mkdir()
+        (world.checkout / f"{number}-a-folder-with-a-long-name" / "and-a-file-with-a-longer-one.txt").touch()
+    done = world.run(solve())
+    (told,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
+    assert "no commit holds 0-a-folder-with-a-long-name/and-a-file-with-a-longer-one.txt and 4 more." in told
+    assert told.endswith("name them in .gitignore and commit that.")
+
+
 def test_what_setup_leaves_behind_is_told_before_the_model_is_asked(world: World) -> None:
     done = world.run(solve(), setup="for at in 1 2 3 4 5 6 7; do touch made-$at; done")
     (told,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
