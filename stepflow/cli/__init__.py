@@ -101,6 +101,9 @@ def _parse(words: list[str]) -> argparse.Namespace:
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if name == asked:
             importlib.import_module(f"stepflow.cli.{name}").add_arguments(command)
+    if not words:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
     return parser.parse_args(words)
 
 

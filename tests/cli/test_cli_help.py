@@ -55,6 +55,14 @@ def test_every_command_stands_on_one_line_with_what_it_does(capsys: pytest.Captu
     assert [name for name in COMMANDS if not any(line.startswith(f"    {name}  ") for line in lines)] == []
 
 
+def test_whoever_names_no_command_sees_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert all(f"  {name} " in told for name in COMMANDS)
+
+
 def test_what_the_help_says_of_a_flag_is_of_a_flag_that_exists() -> None:
     assert set(GROUPS) | set(METAVARS) <= NAMES
 
