@@ -41,7 +41,7 @@ from stepflow.run.input_types import Mode
 from stepflow.run.preflight import run_preflight
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.rehearse import rehearse_agents
-from stepflow.run.request import RunRequest
+from stepflow.run.request import RunRequest, login_files_in
 from stepflow.run.resume import Fresh, chosen_folder
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
 from stepflow.run.validate import check_agents, from_above
@@ -240,7 +240,7 @@ def _request(runner: Runner, trigger: Trigger, job: Job) -> RunRequest:
     run_id = f"{runner.run_id}-{secrets.token_hex(3)}"
     folder = chosen_folder(runner.inputs, runner.temp / "stepflow" / run_id)
     root = _root(runner)
-    left = find_credentials(root, runner.temp).secrets
+    left = find_credentials(root, runner.temp, login_files_in(root, runner.login)).secrets
     job.mask(left)
     return RunRequest(
         run_id=run_id,

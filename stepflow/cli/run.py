@@ -25,7 +25,7 @@ from stepflow.run.cancel import Cancellation
 from stepflow.run.collect import completed_report
 from stepflow.run.drive import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
-from stepflow.run.request import RunRequest
+from stepflow.run.request import RunRequest, login_files_in
 from stepflow.run.resume import chosen_folder
 from stepflow.run.trigger import Trigger, issue_of, read_event
 from stepflow.toolbox import find_credentials
@@ -98,7 +98,8 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
     temp = os.environ.get("RUNNER_TEMP")
     default = Path(temp or tempfile.gettempdir()) / "stepflow" / run_id
     folder = chosen_folder(inputs, default)
-    left = find_credentials(root, Path(temp) if temp else None)
+    login = login_of(os.environ)
+    left = find_credentials(root, Path(temp) if temp else None, login_files_in(root, login))
     return RunRequest(
         run_id=run_id,
         inputs=inputs,
@@ -109,7 +110,7 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
         environment=dict(os.environ),
         withheld=frozenset((*SECRETS.values(), *filter(logs_in, os.environ))),
         credentials=(*_own_secrets(), *left.secrets),
-        login=login_of(os.environ),
+        login=login,
         runner_temp=Path(temp) if temp else None,
     )
 

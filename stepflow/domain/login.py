@@ -32,6 +32,12 @@ _LEADS = re.compile(
     r"|AZURE_(?:FEDERATED_TOKEN_FILE|CLIENT_CERTIFICATE_PATH|CONFIG_DIR)"
     r"|ARM_OIDC_(?:TOKEN_FILE_PATH|REQUEST_URL)|(?:IDENTITY|MSI)_ENDPOINT"
 )
+#: Those of them that name a file.
+_FILES = re.compile(
+    r"(?:ANTHROPIC_IDENTITY|AWS_WEB_IDENTITY|AZURE_FEDERATED)_TOKEN_FILE|AWS_SHARED_CREDENTIALS_FILE"
+    r"|GOOGLE_(?:APPLICATION_CREDENTIALS|GHA_CREDS_PATH)|CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE"
+    r"|AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE|ARM_OIDC_TOKEN_FILE_PATH|AZURE_CLIENT_CERTIFICATE_PATH"
+)
 #: What a model's service is told besides: no secret, and the tools may see it when the workflow passes it on.
 _PLAIN = re.compile(
     r"AWS_(?:DEFAULT_)?REGION|CLOUD_ML_REGION|ANTHROPIC_VERTEX_PROJECT_ID|(?:GOOGLE_CLOUD|GCLOUD)_PROJECT"
@@ -47,6 +53,11 @@ def holds_login(name: str) -> bool:
 def logs_in(name: str) -> bool:
     """Whether the variable holds a credential or leads to one; no tool may ever see it."""
     return holds_login(name) or bool(_LEADS.fullmatch(name))
+
+
+def login_files(login: Mapping[str, str]) -> tuple[str, ...]:
+    """The files that hold a credential, as their variables name them."""
+    return tuple(dict.fromkeys(value for name, value in login.items() if _FILES.fullmatch(name)))
 
 
 def login_of(environ: Mapping[str, str]) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.domain.login import login_files
 from stepflow.domain.redact import Redactor
 from stepflow.run.outbound import Outbound, proxy_passwords, read_outbound
 from stepflow.toolbox import SYSTEM_PATH
@@ -50,6 +51,11 @@ class RunRequest:
     runner_temp: Path | None = None
     program_path: tuple[str, ...] = SYSTEM_PATH
 
+    @property
+    def login_files(self) -> tuple[Path, ...]:
+        """The files with credentials that steps before left in the checkout, relative to it."""
+        return login_files_in(self.root, self.login)
+
     def secrets(self) -> tuple[str, ...]:
         """Every value that nothing of this run may hold."""
         return (*self.own_secrets(), *proxy_passwords(self.environment))
@@ -69,3 +75,10 @@ class RunRequest:
     def redactor(self) -> Redactor:
         """The one redactor of this run, for every sink."""
         return Redactor(self.secrets())
+
+
+def login_files_in(root: Path, login: Mapping[str, str]) -> tuple[Path, ...]:
+    """Of the files that log in, those in the checkout, relative to it."""
+    checkout = root.resolve()
+    found = (Path(checkout, name).resolve() for name in login_files(login))
+    return tuple(dict.fromkeys(path.relative_to(checkout) for path in found if path.is_relative_to(checkout)))

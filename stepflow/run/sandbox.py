@@ -55,7 +55,7 @@ def open_sandbox(
 def _credentials_away(request: RunRequest, warn: Callable[[str], None]) -> Iterator[Away]:
     away = None
     try:
-        with credentials_away(request.root, request.runner_temp) as away:
+        with credentials_away(request.root, request.runner_temp, request.login_files) as away:
             yield away
     finally:
         for note in away.notes if away else ():

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.checkout import Invocation
+from tests.servers.logins import REQUEST_TOKEN
 from tests.servers.messages_api import Failure, MessagesApi
 from tests.servers.providers import WAYS, Way, open_way
-from tests.world import World, open_world, solve
+from tests.world import World, answer, bash, open_world, solve
 
 pytestmark = pytest.mark.whole
 
@@ -141,3 +142,18 @@ def test_a_resumed_run_logs_in_again(world: World, tmp_path: Path) -> None:
         done = world.run(solve()[2:], resume=stopped.outputs["run-folder"])
     assert done.outputs["outcome"] == "completed", done.log
     assert len(way.dialect.given) == 2
+
+
+def test_the_credentials_file_that_a_login_step_left_in_the_checkout_is_away_while_tools_run(world: World) -> None:
+    exclude = world.checkout / ".git" / "info" / "exclude"
+    exclude.write_text(exclude.read_text() + "gha-creds-*.json\n")
+    with served(world, "vertex-identity", world.checkout) as (way, api):
+        path = world.checkout / "gha-creds-1.json"
+        before = path.read_bytes()
+        done = world.run([bash("cat gha-creds-1.json; ls -s gha-creds-1.json"), answer("initial.issue", "abort")])
+    assert done.outputs["outcome"] == "aborted", done.log
+    assert "0 gha-creds-1.json" in json.dumps(api.bodies[1])
+    assert path.read_bytes() == before
+    files = [found.read_text("utf-8", "replace") for found in Path(done.outputs["run-folder"]).rglob("*.json*")]
+    for text in (*files, json.dumps(api.bodies)):
+        assert [secret for secret in (REQUEST_TOKEN, *way.secrets()) if secret in text] == []

@@ -42,22 +42,24 @@ class Findings:
     state: str
 
 
-def find_credentials(checkout: Path, runner_temp: Path | None = None) -> Findings:
+def find_credentials(checkout: Path, runner_temp: Path | None = None, login_files: tuple[Path, ...] = ()) -> Findings:
     """Look for credentials and change nothing. Raises `IsolationError` for a configuration that git cannot read."""
-    survey = Survey(checkout, runner_temp)
+    survey = Survey(checkout, runner_temp, login_files)
     return Findings(secrets=tuple(sorted(survey.secrets)), state=survey.state)
 
 
 @contextlib.contextmanager
-def credentials_away(checkout: Path, runner_temp: Path | None = None) -> Iterator[Away]:
+def credentials_away(
+    checkout: Path, runner_temp: Path | None = None, login_files: tuple[Path, ...] = ()
+) -> Iterator[Away]:
     """No file below the checkout holds its credentials until the block ends; then git's configuration is as it was.
 
     Nothing of the tools may be alive at the end, and no signal may raise on the way in or out. `runner_temp` None:
-    files outside the checkout stay as they are.
+    files outside the checkout stay as they are. `login_files`: what steps before left in the checkout to log in by.
     """
     away = Away(checkout)
     try:
-        away.begin(runner_temp)
+        away.begin(runner_temp, login_files)
         yield away
     finally:
         away.end()
@@ -82,10 +84,10 @@ class Away:
         """At the end, give no credential back unless it is certain then that nothing of the tools is alive."""
         self._all_ended = all_ended
 
-    def begin(self, runner_temp: Path | None) -> None:
+    def begin(self, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
         """Find the credentials and take them away."""
         room = Room()
-        survey = Survey(self._checkout, runner_temp)
+        survey = Survey(self._checkout, runner_temp, login_files)
         self.state = survey.state
         self._fate = _NOT_RETURNED if survey.changes else _LEFT
         self._entry_was = self._entry_now(room)

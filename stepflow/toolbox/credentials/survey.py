@@ -14,6 +14,7 @@ from stepflow.errors import IsolationError
 from stepflow.toolbox.credentials.config import Setting, read_settings
 from stepflow.toolbox.credentials.files import File, Room, opened_folder, take_node
 from stepflow.toolbox.credentials.hiding import clean_config, hide, holds, secret_forms
+from stepflow.toolbox.credentials.login_files import secrets_of_login
 from stepflow.toolbox.credentials.places import files_of, git_folders
 from stepflow.toolbox.credentials.rules import Judged, judge_setting, secrets_in
 
@@ -46,9 +47,10 @@ class _Source:
 
 
 class Survey:
-    """What was found. `runner_temp` None: a person's own machine, where files outside the checkout stay as they are."""
+    """What was found. `runner_temp` None: a person's own machine, where files outside the checkout stay as they are.
+    `login_files`: what steps before left in the checkout to log in by, relative to it."""
 
-    def __init__(self, checkout: Path, runner_temp: Path | None) -> None:
+    def __init__(self, checkout: Path, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
         self.checkout = checkout.resolve()
         self.folders = git_folders(self.checkout)
         self.secrets: set[str] = set()
@@ -62,6 +64,7 @@ class Survey:
         self._found: dict[Path, int] = {}
         self._blank: dict[Path, File] = {}
         self._read_all()
+        self._note_logins(login_files)
         self._judge_files()
 
     @property
@@ -147,6 +150,14 @@ class Survey:
             self._blank[real] = self._file(real)
             self.secrets |= secrets_in(self._blank[real].data.decode("utf-8", "surrogateescape"))
         self.led_from.setdefault(real, set()).update({folder} if folder else ())
+
+    def _note_logins(self, files: tuple[Path, ...]) -> None:
+        """What lies elsewhere is closed to the tools, and other jobs may need it meanwhile."""
+        for path in files:
+            real = _real(self.checkout / path)
+            if self.is_inside(real) and _is_file(real):
+                self._note_pointed(real, None)
+                self.secrets |= secrets_of_login(self._blank[real].data.decode("utf-8", "surrogateescape"))
 
     def _may_change(self, path: Path) -> bool:
         return self._temp is not None or self.is_inside(path)
