@@ -59,14 +59,14 @@ class ModelAccess:
 def demand(provider: Provider, missing: Mapping[str, bool], *, hint: str) -> None:
     """Raises `InputError` that names everything that is missing, in the words of the keys, at once."""
     if lacking := [name for name, is_missing in missing.items() if is_missing]:
-        raise InputError(f"Provider {provider} needs {'; and '.join(lacking)}.", hint=f"{hint} See {GUIDE}.")
+        raise InputError(f"Provider {provider} needs {_listed(lacking)}.", hint=f"{hint} See {GUIDE}.")
 
 
 def demand_packages(provider: Provider, *modules: str) -> None:
     """Raises `InputError` when the packages that only this provider needs are not installed."""
-    if lacking := [module for module in modules if not _is_installed(module)]:
+    if lacking := [module.replace(".", "-") for module in modules if not _is_installed(module)]:
         raise InputError(
-            f"Provider {provider} needs the Python package {' and '.join(lacking)}, which is not installed here.",
+            f"Provider {provider} needs Python packages that are not installed: {_listed(lacking)}.",
             hint="Use an image built with `--build-arg REQUIREMENTS="
             f"requirements-{provider}.txt`, or your own FROM ours; at a terminal: pip install 'anthropic[{provider}]'. "
             f"See {GUIDE}.",
@@ -94,6 +94,10 @@ def check_secret(what: str, value: str, *, hint: str) -> str:
             hint="Store the key again, without spaces, line breaks or quotation marks around it.",
         )
     return secret
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def _is_installed(module: str) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: What a call can raise. Anything else that leaves the adapter is a bug of ours.
 CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)
 
-_NETWORK_HINT = "Check `anthropic-base-url` and the network of the runner."
+_NETWORK_HINT = "Check the address (`anthropic-base-url`, or the provider's region) and the network of the runner."
 _BROKEN_HINT = "If it keeps happening, check that `anthropic-base-url` leads to a server that speaks the Messages API."
 _SLOW_HINT = "If it keeps happening, choose a faster `model`, or let the step answer in less."
 #: The second row is what Bedrock calls them inside a stream.
