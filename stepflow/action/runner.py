@@ -88,7 +88,8 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
 def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Every value that nobody may see: the inputs that are secrets, and the job's own credentials."""
     named = (f"{PREFIX}{name.upper()}" for name in SECRET_INPUTS)
-    own = (name for name in environ if holds_login(name))
+    # A stand-in such as `test`, for a service that a job starts itself, is an ordinary word.
+    own = (name for name, value in environ.items() if holds_login(name) and len(value) >= SHORTEST_SECRET)
     return tuple(environ[name] for name in (*named, *CREDENTIALS, *own) if environ.get(name))
 
 

@@ -50,6 +50,14 @@ def test_logins_are_secrets_and_leave_the_environment(tmp_path: Path) -> None:
     assert not any(secret in repr(runner) for secret in LOGIN.values())
 
 
+def test_a_stand_in_for_a_credential_masks_no_ordinary_word(tmp_path: Path) -> None:
+    environ = {**environ_of(tmp_path), "AWS_ACCESS_KEY_ID": "test", "NODE_ENV": "test"}
+    assert "test" not in secrets_in(environ)
+    runner = read_runner(environ)
+    assert runner.environment["NODE_ENV"] == "test"
+    assert "AWS_ACCESS_KEY_ID" in runner.withheld
+
+
 @pytest.mark.whole
 def test_no_tool_sees_what_logs_the_job_in_and_nothing_that_is_left_holds_it(world: World) -> None:
     world.runner.environ = {**LOGIN, **PATHS, "AWS_REGION": "eu-west-1"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.domain.login import holds_login, login_of, logs_in
+from stepflow.domain.login import holds_login, login_files, login_of, logs_in
 from stepflow.errors import InputError
 from stepflow.toolbox import check_pass_env
 
@@ -40,3 +40,9 @@ def test_regions_projects_and_other_variables_can_be_passed(name: str) -> None:
 def test_a_models_service_reads_logins_regions_and_projects_and_nothing_else() -> None:
     environ = dict.fromkeys([*SECRETS, *PATHS, *PLAIN], "x") | {"HOME": "/root", "GITHUB_TOKEN": "t", "AWS_REGION": ""}
     assert login_of(environ).keys() == {*SECRETS, *PATHS, *PLAIN} - {"AWS_REGION"}
+
+
+def test_files_that_hold_a_credential_are_told_once_whatever_names_them() -> None:
+    path = "/github/workspace/gha-creds-1.json"
+    login = dict.fromkeys(PATHS[:3], path) | {"AWS_WEB_IDENTITY_TOKEN_FILE": "/t", "AWS_PROFILE": "ci"}
+    assert login_files(login) == (path, "/t")
