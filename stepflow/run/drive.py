@@ -67,15 +67,7 @@ def drive_run(
             journal.append(Noted(level="info", message=f"[Run] {notice}"))
         ending = guarded(lambda: run_stages(prepared, journal, clock, cancellation), journal, place)
         if ending.untold:
-            finish = Finish(
-                prepared=prepared,
-                facts=facts_of(prepared),
-                work=Work(),
-                journal=journal,
-                cancellation=cancellation,
-                clock=clock,
-            )
-            guarded(lambda: tell_failure(finish, ending), journal, place)
+            guarded(lambda: _tell_unfinished(prepared, ending, journal, clock, cancellation), journal, place)
         finished = RunFinished(
             outcome=ending.outcome, reason=ending.reason, success=ending.outcome is Outcome.COMPLETED
         )
@@ -157,6 +149,21 @@ def guarded(work: Callable[[], Ending], journal: Journal, place: Place) -> Endin
         _written(journal, Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
         told = f"{place.words}: {BUG}: {type(bug).__name__}: {bug}"
         return Ending(outcome=Outcome.INTERNAL_ERROR, reason=told, untold=True)
+
+
+def _tell_unfinished(
+    prepared: Prepared, ending: Ending, journal: Journal, clock: Clock, cancellation: Cancellation
+) -> Ending:
+    """Tell the issue of an end that came before anything could be planned or collected."""
+    finish = Finish(
+        prepared=prepared,
+        facts=facts_of(prepared),
+        work=Work(),
+        journal=journal,
+        cancellation=cancellation,
+        clock=clock,
+    )
+    return tell_failure(finish, ending)
 
 
 def _make_room(prepared: Prepared) -> str:

@@ -59,19 +59,13 @@ def run_card(event: Event) -> Card:  # noqa: PLR0911, PLR0912 - one return per e
         case CanariesTried():
             return _tried(event)
         case TextRemoved():
-            kinds = one_line(count_kinds(tuple(event.pieces)), 300)
-            told = f"{count(event.count, 'hidden piece')} of the issue's text removed: {kinds}"
-            return Card(title=told, tone=Tone.WARNING)
+            return _removed(event)
         case ValidatorRan():
             return _validator(event)
         case CompletionJudged():
             return _judged(event)
         case FlowEnded():
-            return Card(
-                title=f"The flow ended: {event.outcome}",
-                facts=("validated" if event.validated else "not validated",),
-                parts=(*text_part("Reason", event.reason), *json_part("Closing answer", event.answer, is_open=False)),
-            )
+            return _flow_ended(event)
         case WorkCollected():
             return _work(event)
         case EffectPlanned():
@@ -114,6 +108,12 @@ def _tried(event: CanariesTried) -> Card:
     return Card(title=told, tone=tone, parts=json_part("Places", dict(event.canaries), is_open=False))
 
 
+def _removed(event: TextRemoved) -> Card:
+    kinds = one_line(count_kinds(tuple(event.pieces)), 300)
+    told = f"{count(event.count, 'hidden piece')} of the issue's text removed: {kinds}"
+    return Card(title=told, tone=Tone.WARNING)
+
+
 def _validator(event: ValidatorRan) -> Card:
     if event.passed:
         state = "passed"
@@ -138,6 +138,14 @@ def _judged(event: CompletionJudged) -> Card:
     source = (event.retry_source,) if event.retry_source else ()
     told = f"Not done: back to {one_line(event.step_id)}"
     return Card(title=told, tone=Tone.WARNING, facts=source, parts=text_part("Retry prompt", event.retry_prompt))
+
+
+def _flow_ended(event: FlowEnded) -> Card:
+    return Card(
+        title=f"The flow ended: {event.outcome}",
+        facts=("validated" if event.validated else "not validated",),
+        parts=(*text_part("Reason", event.reason), *json_part("Closing answer", event.answer, is_open=False)),
+    )
 
 
 def _work(event: WorkCollected) -> Card:
