@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.show_page import write_page
 from stepflow.cli.terminal import live_lines, make_console, show_lines, styled
 from stepflow.errors import InputError
 from stepflow.journal import JournalReader, is_being_written, iter_journal
@@ -56,6 +55,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if not path.is_file():
         raise InputError(f"There is no journal at {path}.", hint="Name the run folder that a run has printed.")
     if arguments.html:
+        from stepflow.cli.show_page import write_page  # noqa: PLC0415 - reads agents, which a timeline need not pay for
+
         write_page(path, _report(path), Path(arguments.html))
     elif arguments.json:
         print(json.dumps(report_json(_report(path)), ensure_ascii=False))
