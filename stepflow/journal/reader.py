@@ -15,6 +15,8 @@ from stepflow.journal.line import BrokenLine, read_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+#: Bytes that are read at once: a long journal's lines are shorter than this.
+_BUFFER = 256 * 1024
 
 
 def read_journal(path: Path) -> tuple[Entry, ...]:
@@ -52,7 +54,7 @@ class JournalReader:
         What follows the last whole line is read again next time: a run that goes on after a crash cuts it off.
         """
         try:
-            with self._path.open("rb") as file:
+            with self._path.open("rb", buffering=_BUFFER) as file:
                 file.seek(self._offset)
                 yield from self._entries(file)
         except FileNotFoundError:

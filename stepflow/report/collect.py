@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import IterationStarted, ModelTurned, PromptRendered, ToolCalled
+from stepflow.domain.attempt_event import (
+    IterationStarted,
+    ModelTurned,
+    PromptRendered,
+    Routed,
+    StepAnswered,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
+)
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
     CanariesTried,
@@ -21,6 +30,7 @@ from stepflow.domain.event import (
     Noted,
     RunResumed,
     RunStarted,
+    SnapshotTaken,
     TextRemoved,
     ValidatorRan,
     WorkCollected,
@@ -45,6 +55,11 @@ UNTOLD: Mapping[type, Event] = {
     PromptRendered: PromptRendered(system="", blocks=[], source="", retry=False, tools=[]),
     ToolCalled: ToolCalled(tool_use_id="", name="", input={}, output="", is_error=False, exit_code=None, seconds=0.0),
 }
+#: What nearly every iteration has, and only the state and the history look at: a long run is read once for each thing
+#: that is told of it.
+OFTEN = frozenset(
+    {PromptRendered, ModelTurned, ToolStarted, ToolCalled, UserSpoke, StepAnswered, Routed, SnapshotTaken}
+)
 
 
 def collect_report(
@@ -54,36 +69,37 @@ def collect_report(
     known = facts or ReportFacts()
     entries = tuple(map(_without_texts, entries))
     events = tuple(entry.event for entry in entries)
+    rare = tuple(event for event in events if type(event) not in OFTEN)
     state = fold(events)
-    report = _begun(last_of(events, RunStarted), agent, known)
+    report = _begun(last_of(rare, RunStarted), agent, known)
     ended = ending_of(events, known)
-    answer, failure = _closing_answer(events), _standing_failure(events)
+    answer, failure = _closing_answer(rare), _standing_failure(rare)
     return replace(
         report,
-        isolation=_with_later_words(report.isolation, events),
+        isolation=_with_later_words(report.isolation, rare),
         outcome=ended.outcome,
         code=code_of(ended.outcome, ended.reason, known, report.problems),
         reason=ended.reason,
         success=ended.success,
         iterations=state.iteration,
-        final_step_id=_final_step(events, report.entry_step_id),
+        final_step_id=_final_step(rare, report.entry_step_id),
         history=collect_history(entries),
         structured_output=answer,
         verdict=_verdict_text(answer),
         handoff=state.handoff,
-        validators=tuple(_validator_run(event) for event in events if isinstance(event, ValidatorRan)),
-        validated=_validated(events),
-        effects=_receipts(events),
+        validators=tuple(_validator_run(event) for event in rare if isinstance(event, ValidatorRan)),
+        validated=_validated(rare),
+        effects=_receipts(rare),
         usage=state.usage,
         cost_usd=None if state.unpriced else state.cost_usd,
         seconds=round(sum(seconds_between(entries)), 3),
         spec_violations=state.violations,
-        canaries=_canaries(last_of(events, CanariesTried)),
-        removed_text=_removed_text(last_of(events, TextRemoved)),
+        canaries=_canaries(last_of(rare, CanariesTried)),
+        removed_text=_removed_text(last_of(rare, TextRemoved)),
         failure_report=(failure.url or failure.detail) if failure else None,
         kept_branch=failure.branch if failure else "",
         kept_commit=failure.commit if failure else "",
-        issue_cost=_issue_cost(events),
+        issue_cost=_issue_cost(rare),
     )
 
 
@@ -217,7 +233,7 @@ def _removed_text(event: TextRemoved | None) -> RemovedText:
 
 def _standing_failure(events: Sequence[Event]) -> FailureReported | None:
     """What was told of the failure that stands: a run that was resumed takes the failure before it back."""
-    last = next((event for event in reversed(events) if isinstance(event, FailureReported | RunResumed)), None)
+    last = next((event for event in reversed(events) if isinstance(event, (FailureReported, RunResumed))), None)
     return last if isinstance(last, FailureReported) else None
 
 

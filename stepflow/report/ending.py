@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 
 E = TypeVar("E")
 PLACES = ("Before the run: ", "Flow loop: ", "Completion loop: ")
+#: What may follow the end of a flow; anything else means that the run went on.
+AFTER_AN_END = (
+    *(FlowEnded, RunFinished, Noted, FailureReported),
+    *(EffectPlanned, EffectApplied, ValidatorRan, CompletionJudged),
+)
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 
 
@@ -70,22 +75,21 @@ def ending_of(events: Sequence[Event], known: ReportFacts) -> RunFinished:
     return RunFinished(outcome=known.outcome, reason=known.reason or f"{where}: {UNFINISHED}", success=False)
 
 
-def _standing_end(events: Iterable[Event]) -> tuple[FlowEnded | None, RunFinished | None]:
+def _standing_end(events: Sequence[Event]) -> tuple[FlowEnded | None, RunFinished | None]:
     """The end that no later event took back: a resumed run goes on after the end of its first part."""
     flow: FlowEnded | None = None
     finished: RunFinished | None = None
-    for event in events:
+    last = next((at for at in range(len(events), 0, -1) if not isinstance(events[at - 1], AFTER_AN_END)), 0)
+    for event in events[last:]:
         match event:
             case FlowEnded():
                 flow, finished = event, None
             case RunFinished():
                 finished = event
-            case Noted() | FailureReported():
-                pass
             case EffectPlanned() | EffectApplied() | ValidatorRan() | CompletionJudged():
                 finished = None
             case _:
-                flow, finished = None, None
+                pass
     return flow, finished
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: flow.md §15; the check's outcome has no event of its own.
 CHECK = re.compile(r"\[Check\] .*: (?P<result>ok|ng)\b", re.DOTALL)
+#: What may change the line of an iteration. Most events of a long run do not, and each is asked.
+TELLING = frozenset({ModelTurned, AnswerLost, ToolCalled, UserSpoke, StepAnswered, ContextOutgrown, Routed, Noted})
 OF_A_STEP = (PromptRendered, ModelTurned, AnswerLost, ToolCalled, UserSpoke, ContextOutgrown, StepAnswered, Routed)
 
 
@@ -44,13 +46,14 @@ def collect_history(entries: Sequence[Entry]) -> tuple[HistoryEntry, ...]:
         # After an end these mean that the run was resumed inside the iteration that had been cut short.
         running = running or isinstance(event, OF_A_STEP)
         if history and running:
-            history[-1] = _include(history[-1], event)
+            if type(event) in TELLING:
+                history[-1] = _include(history[-1], event)
             spent[-1] += seconds
         if isinstance(event, IterationStarted):
             history.append(_begin(event))
             spent.append(0.0)
             running = True
-        elif isinstance(event, FlowEnded | RunResumed):
+        elif isinstance(event, (FlowEnded, RunResumed)):
             running = False
     return tuple(replace(line, seconds=round(each, 3)) for line, each in zip(history, spent, strict=True))
 
@@ -64,7 +67,7 @@ def seconds_between(entries: Sequence[Entry]) -> Iterable[float]:
 
 
 def _stood_still(before: Event, event: Event) -> bool:
-    return isinstance(before, RunFinished) or isinstance(event, RunStarted | RunResumed)
+    return isinstance(before, RunFinished) or isinstance(event, (RunStarted, RunResumed))
 
 
 def _begin(begun: IterationStarted) -> HistoryEntry:
