@@ -94,6 +94,24 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SnapshotFailed:
+    """The working tree could not be kept: from here a run cannot go on until the next snapshot."""
+
+    reason: str
+    event: Literal["snapshot_failed"] = "snapshot_failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTold:
+    """What became known of a layer of the sandbox after the start. `is_warning`: a person must know of it."""
+
+    layer: str
+    told: str
+    is_warning: bool
+    event: Literal["layer_told"] = "layer_told"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CanariesTried:
     """The sandbox was tried from inside before anything else ran in it. `canaries` tells of each place whether it was
     `kept`, `reached` (and how), or is `not here`."""
@@ -206,6 +224,17 @@ class FailureReported:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IssueCostSummed:
+    """What all runs on the issue have cost, in dollars, against its budget; `at_least`: some turns had no known
+    price."""
+
+    usd: float
+    at_least: bool
+    budget_usd: float
+    event: Literal["issue_cost_summed"] = "issue_cost_summed"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Noted:
     """A log entry that no other event stands for (flow.md §15). `level` is debug, info, warning or error."""
 
@@ -229,6 +258,8 @@ Event = (
     RunStarted
     | RunResumed
     | SnapshotTaken
+    | SnapshotFailed
+    | LayerTold
     | CanariesTried
     | TextRemoved
     | IterationStarted
@@ -253,6 +284,7 @@ Event = (
     | EffectPlanned
     | EffectApplied
     | FailureReported
+    | IssueCostSummed
     | Noted
     | RunFinished
 )

@@ -27,7 +27,8 @@ from stepflow.domain.event import (
     Entry,
     FailureReported,
     FlowEnded,
-    Noted,
+    IssueCostSummed,
+    LayerTold,
     RunResumed,
     RunStarted,
     SnapshotTaken,
@@ -41,6 +42,7 @@ from stepflow.domain.replacing import replace
 from stepflow.domain.report import RunReport, ValidatorRun
 from stepflow.domain.state import fold
 from stepflow.report.ending import ReportFacts, code_of, ending_of, last_of
+from stepflow.report.facts import issue_cost_told
 from stepflow.report.history import collect_history, seconds_between
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def collect_report(
         failure_report=(failure.url or failure.detail) if failure else None,
         kept_branch=failure.branch if failure else "",
         kept_commit=failure.commit if failure else "",
-        issue_cost=_issue_cost(rare),
+        issue_cost=_issue_cost(last_of(rare, IssueCostSummed)),
     )
 
 
@@ -140,12 +142,11 @@ def _begun(started: RunStarted | None, agent: AgentDefinition | None, known: Rep
 
 
 def _with_later_words(isolation: Mapping[str, str], events: Iterable[Event]) -> Mapping[str, str]:
-    """What became known of a layer after the start: a note that names the layer."""
+    """What became known of a layer after the start."""
     states = dict(isolation)
     for event in events:
-        layer = event.data.get("layer") if isinstance(event, Noted) else None
-        if isinstance(event, Noted) and isinstance(layer, str):
-            states[layer] = "; ".join(filter(None, (states.get(layer), event.message.partition("] ")[2])))
+        if isinstance(event, LayerTold):
+            states[event.layer] = "; ".join(filter(None, (states.get(event.layer), event.told)))
     return states
 
 
@@ -237,7 +238,5 @@ def _standing_failure(events: Sequence[Event]) -> FailureReported | None:
     return last if isinstance(last, FailureReported) else None
 
 
-def _issue_cost(events: Iterable[Event]) -> str:
-    """The latest word on what all runs on the issue have cost."""
-    told = [event.data.get("issue_cost") for event in events if isinstance(event, Noted)]
-    return next((text for text in reversed(told) if isinstance(text, str)), "")
+def _issue_cost(summed: IssueCostSummed | None) -> str:
+    return issue_cost_told(summed) if summed else ""

@@ -17,8 +17,11 @@ from stepflow.domain.event import (
     EffectPlanned,
     FailureReported,
     FlowEnded,
+    IssueCostSummed,
+    LayerTold,
     Noted,
     RunFinished,
+    SnapshotFailed,
     ValidatorRan,
 )
 from stepflow.domain.problem import Severity
@@ -34,7 +37,7 @@ E = TypeVar("E")
 PLACES = ("Before the run: ", "Flow loop: ", "Completion loop: ")
 #: What may follow the end of a flow; anything else means that the run went on.
 AFTER_AN_END = (
-    *(FlowEnded, RunFinished, Noted, FailureReported),
+    *(FlowEnded, RunFinished, Noted, FailureReported, IssueCostSummed, LayerTold, SnapshotFailed),
     *(EffectPlanned, EffectApplied, ValidatorRan, CompletionJudged),
 )
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."

@@ -26,10 +26,13 @@ from stepflow.domain.attempt_event import (
 )
 from stepflow.domain.event import (
     CanariesTried,
+    IssueCostSummed,
+    LayerTold,
     Noted,
     RunFinished,
     RunResumed,
     RunStarted,
+    SnapshotFailed,
     TextRemoved,
     ValidatorRan,
 )
@@ -38,6 +41,7 @@ from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.removal import count_kinds
 from stepflow.domain.words import FailureAction
 from stepflow.report.canaries import canaries_told, reached_places
+from stepflow.report.facts import fact_told
 from stepflow.report.plain import clean, cut, defuse
 
 if TYPE_CHECKING:
@@ -116,6 +120,9 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             return _routing(event, f"{event.source} -> {event.to}")
         case ValidatorRan():
             return (_validator(event), *_guard_lines(event))
+        case SnapshotFailed() | LayerTold() | IssueCostSummed():
+            told = fact_told(event)
+            return (("warning" if told[0] else "info", told[1], {}),) if told else ()
         case Noted():
             return ((event.level, event.message, event.data),)
         case RunFinished():

@@ -16,10 +16,13 @@ from stepflow.domain.event import (
     EffectPlanned,
     FailureReported,
     FlowEnded,
+    IssueCostSummed,
+    LayerTold,
     Noted,
     RunFinished,
     RunResumed,
     RunStarted,
+    SnapshotFailed,
     TextRemoved,
     ValidatorRan,
     WorkCollected,
@@ -28,6 +31,7 @@ from stepflow.domain.figures import count
 from stepflow.domain.removal import count_kinds
 from stepflow.report.canaries import canaries_told, reached_places
 from stepflow.report.ending import told_reason
+from stepflow.report.facts import fact_told
 from stepflow.report.log import resumed_words
 from stepflow.report.plain import first_lines, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
@@ -73,6 +77,8 @@ def end_lines(event: Event) -> tuple[StoryLine, ...]:  # noqa: PLR0911, PLR0912 
             return (_receipt(event),)
         case FailureReported():
             return (_told(event),)
+        case SnapshotFailed() | LayerTold() | IssueCostSummed():
+            return _fact(event)
         case Noted():
             return _note(event)
         case RunFinished():
@@ -157,6 +163,11 @@ def _told(event: FailureReported) -> StoryLine:
     if event.url:
         return line(LineKind.DETAIL, f"the issue's comment tells what happened: {one_line(event.url)}")
     return line(LineKind.WARNING, one_line(event.detail, 300))
+
+
+def _fact(event: Event) -> tuple[StoryLine, ...]:
+    told = fact_told(event)
+    return (line(LineKind.WARNING if told[0] else LineKind.DETAIL, one_line(told[1], 300)),) if told else ()
 
 
 def _note(event: Noted) -> tuple[StoryLine, ...]:

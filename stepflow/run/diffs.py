@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted
 from stepflow.domain.change import FileChange
-from stepflow.domain.event import Noted, RunResumed, SnapshotTaken
+from stepflow.domain.event import RunResumed, SnapshotFailed, SnapshotTaken
 from stepflow.errors import StepflowError
 from stepflow.journal import SnapshotHistory
 from stepflow.report import TOO_MUCH, Diffs, Room, StepDiff, step_diff
-from stepflow.run.recorded import SNAPSHOT_FAILED
 from stepflow.run.snapshots import FOLDER
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Stretches:
                     self.all[-1].names.append(name)
                 case RunResumed(snapshot=name) if name:
                     self.all[-1].names.append(name)
-                case Noted(data=data) if SNAPSHOT_FAILED in data:
+                case SnapshotFailed():
                     self.all[-1].failed = True
                 case _:
                     pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import Noted
+from stepflow.domain.event import IssueCostSummed, Noted
 from stepflow.domain.figures import usd
 from stepflow.domain.spent import Spent
 from stepflow.domain.state import fold
@@ -30,17 +30,16 @@ def run_cost(prepared: Prepared) -> Spent:
 
 
 def tell_issue_cost(prepared: Prepared, journal: Journal, spent: Spent | None) -> None:
-    """Note the sum where the issue has a budget; None when nobody looked."""
+    """Write the sum down where the issue has a budget; None when nobody looked."""
     budget = prepared.request.inputs.budget_usd_per_issue
     if budget is None or spent is None:
         return
-    told = f"all runs on this issue: {spent} of {usd(budget)}"
-    over = spent.usd >= budget
-    more = ". No other run may begin on it: raise budget-usd-per-issue if the issue is worth it" if over else ""
-    level = "warning" if over else "info"
-    journal.append(Noted(level=level, message=f"[Budget] {told}{more}", data={"issue_cost": told}))
+    journal.append(IssueCostSummed(usd=spent.usd, at_least=spent.at_least, budget_usd=budget))
     before = spent.usd - run_cost(prepared).usd
     if prepared.spent is not None and before > prepared.spent.usd + ROUNDING:
-        seen = f"{usd(prepared.spent.usd)} of the {usd(before)} that other runs have cost was seen before the flow"
-        why = "read-token belongs to another account than github-token, or another run ended meanwhile"
+        seen = f"{usd(prepared.spent.usd)} of the {usd(before)} that was spent before was seen before the flow"
+        why = (
+            "read-token belongs to another account than github-token, another run ended meanwhile, or this one goes on "
+            "from an older folder"
+        )
         journal.append(Noted(level="warning", message=f"[Budget] only {seen}: {why}"))

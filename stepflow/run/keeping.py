@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import ToolStarted
-from stepflow.domain.event import Noted, SnapshotTaken
+from stepflow.domain.event import Noted, SnapshotFailed, SnapshotTaken
 from stepflow.run.head import read_head
-from stepflow.run.recorded import SNAPSHOT_FAILED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from stepflow.domain.command import CommandRequest, CommandResult
     from stepflow.domain.conversation import ToolResult, ToolUse
-    from stepflow.domain.json import JsonObject
     from stepflow.ports import Commands, Journal, Tools
     from stepflow.run.recorded import Kept
     from stepflow.run.snapshots import Snapshots
@@ -47,7 +45,7 @@ class Keeper:
         if info.problem:
             self._latest = ""
             if info.problem != self._problem:
-                self._warn(info.problem, {SNAPSHOT_FAILED: True})
+                self._journal.append(SnapshotFailed(reason=info.problem))
         elif mark or info.name != self._latest:
             self._latest = info.name
             self._journal.append(
@@ -64,8 +62,8 @@ class Keeper:
             self._left_out = info.left_out
             self._warn(f"not kept: {'; '.join(info.left_out[:MOST_TOLD])}" if info.left_out else "all is kept again")
 
-    def _warn(self, message: str, data: JsonObject | None = None) -> None:
-        self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}", data=data or {}))
+    def _warn(self, message: str) -> None:
+        self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}"))
 
     def before_setup(self, kept: Kept, *, is_start: bool) -> None:
         """The tree as the run began: kept, or put back for a run that goes on. A checkout that `is_start` stays as it

@@ -30,9 +30,11 @@ from stepflow.domain.event import (
     EffectApplied,
     FailureReported,
     FlowEnded,
+    IssueCostSummed,
     Noted,
     RunResumed,
     RunStarted,
+    SnapshotFailed,
     SnapshotTaken,
     ValidatorRan,
     WorkCollected,
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
 #: What a run names itself and the delimiter of its data; both go into names and texts of ours.
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NONCE = re.compile(r"[0-9a-f]{24}")
-#: The key in a note's data which says that a snapshot could not be taken.
-SNAPSHOT_FAILED = "snapshot_failed"
 SNAPSHOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 #: What a receipt names goes into our comment's marker and into the job's outputs, which scripts read.
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -95,6 +95,8 @@ def _is_sound(event: Event, iteration: int) -> bool:  # noqa: PLR0911 - one retu
             return _is_name(event.name)
         case EffectApplied():
             return _is_receipt(event)
+        case IssueCostSummed():
+            return min(event.usd, event.budget_usd) >= 0
         case FailureReported():
             fits = ((event.url, ADDRESS), (event.branch, BRANCH), (event.commit, COMMIT))
             return all(not text or shape.fullmatch(text) for text, shape in fits)
@@ -134,7 +136,7 @@ def kept_snapshots(events: Iterable[Event]) -> Kept:
             case SnapshotTaken():
                 start, is_set_up = kept.start or event.name, bool(kept.start)
                 kept = Kept(start=start, latest=event.name, is_set_up=is_set_up)
-            case Noted() if SNAPSHOT_FAILED in event.data:
+            case SnapshotFailed():
                 kept = replace(kept, is_whole=False)
             case RunResumed() if event.snapshot:
                 kept, before_call = replace(kept, latest=event.snapshot, is_whole=True), None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.command import CommandRequest
-from stepflow.domain.event import Noted, RunStarted, WorkCollected
+from stepflow.domain.event import LayerTold, Noted, RunStarted, WorkCollected
 from stepflow.domain.run import RunFacts, StartedBy
 from stepflow.domain.state import fold
 from stepflow.errors import BoundaryError, InputError
@@ -113,8 +113,7 @@ def _tell_layers(started: RunStarted, sandbox: Sandbox, journal: Journal) -> Non
     """What holds otherwise than it did when the run began, perhaps on another machine."""
     for layer, state in sandbox.isolation.items():
         if started.isolation.get(layer) != state:
-            message = f"[Isolation] {layer}, after the run was resumed: {state}"
-            journal.append(Noted(level="info", message=message, data={"layer": layer}))
+            journal.append(LayerTold(layer=layer, told=f"after the run was resumed: {state}", is_warning=False))
 
 
 def _tell_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
@@ -190,7 +189,7 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
 
 
 def _credentials_noted(journal: Journal) -> Callable[[str], None]:
-    return lambda note: journal.append(Noted(level="warning", message=note, data={"layer": "credentials"}))
+    return lambda note: journal.append(LayerTold(layer="credentials", told=note, is_warning=True))
 
 
 def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarted:

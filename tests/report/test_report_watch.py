@@ -36,10 +36,13 @@ from stepflow.domain.event import (
     Entry,
     FailureReported,
     FlowEnded,
+    IssueCostSummed,
+    LayerTold,
     Noted,
     RunFinished,
     RunResumed,
     RunStarted,
+    SnapshotFailed,
     ValidatorRan,
     WorkCollected,
 )
@@ -287,6 +290,12 @@ def _validator(**given) -> ValidatorRan:
         ),
         (EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.SKIPPED), "  push_branch skipped"),
         (FailureReported(detail="It could not be told.", url=""), "  It could not be told."),
+        (SnapshotFailed(reason="the disk is full"), "  [Snapshot] the disk is full"),
+        (LayerTold(layer="uid", told="off", is_warning=False), "  [Isolation] uid: off"),
+        (
+            IssueCostSummed(usd=0.5, at_least=True, budget_usd=2),
+            "  [Budget] all runs on this issue: at least $0.5000 of $2.00",
+        ),
         (FailureReported(detail="", url="https://x.y/1"), "  the issue's comment tells what happened: https://x.y/1"),
         (Noted(level="error", message="bad"), "  bad"),
         (RunFinished(outcome=Outcome.ABORTED, reason="r", success=False), "  ✗ aborted: r"),
@@ -338,6 +347,18 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
             [("warning", '[SchemaResolution] failure 2/2 on step "s"')],
         ),
         (ModelWaited(reason="r", seconds=5.0, attempt=1), [("warning", "[Model] waiting 5s")]),
+        (SnapshotFailed(reason="full"), [("warning", "[Snapshot] full")]),
+        (LayerTold(layer="uid", told="off", is_warning=False), [("info", "[Isolation] uid: off")]),
+        (
+            IssueCostSummed(usd=2, at_least=False, budget_usd=2),
+            [
+                (
+                    "warning",
+                    "[Budget] all runs on this issue: $2.00 of $2.00. No other run may begin on it: "
+                    "raise budget-usd-per-issue if the issue is worth it",
+                )
+            ],
+        ),
         (
             AnswerLost(reason="r", usage=Usage(input_tokens=5), cost_usd=None),
             [("warning", "[Model] an answer broke off")],

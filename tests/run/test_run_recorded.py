@@ -17,12 +17,11 @@ from stepflow.domain.attempt_event import (
     ToolStarted,
 )
 from stepflow.domain.conversation import Usage
-from stepflow.domain.event import FlowEnded, Noted, RunResumed, RunStarted, SnapshotTaken
+from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, SnapshotFailed, SnapshotTaken
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.llm import ScriptedError, Turn
 from stepflow.run.head import read_head, stood_on
 from stepflow.run.recorded import (
-    SNAPSHOT_FAILED,
     Kept,
     PastAnswer,
     implausible,
@@ -37,7 +36,7 @@ from tests.checkout import git
 LOST = AnswerLost(reason="reset", usage=Usage(input_tokens=7), cost_usd=0.25)
 BEGUN = ToolStarted(tool_use_id="t", name="bash")
 CALLED = ToolCalled(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=0.0)
-FAILED = Noted(level="warning", message="[Snapshot] full", data={SNAPSHOT_FAILED: True})
+FAILED = SnapshotFailed(reason="full")
 MODEL_FAILED = FlowEnded(outcome=Outcome.MODEL_FAILED, reason="x", step_id="a", answer=None, validated=False)
 
 

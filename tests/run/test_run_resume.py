@@ -339,7 +339,7 @@ def test_a_run_without_a_snapshot_of_its_start_begins_anew(stopped: Run) -> None
     first, second = [number for number, event in enumerate(events) if event["event"] == "snapshot_taken"][:2]
     for number in (first, second):
         taken = events[number]
-        failed = {"level": "warning", "message": "[Snapshot] x", "data": {"snapshot_failed": True}, "event": "noted"}
+        failed = {"reason": "x", "event": "snapshot_failed"}
         events[number] = {**{name: taken[name] for name in ("v", "seq", "t")}, **failed}
     stopped.write(events)
     notice = found(stopped).notice

@@ -17,10 +17,13 @@ from stepflow.domain.event import (
     EffectPlanned,
     FailureReported,
     FlowEnded,
+    IssueCostSummed,
+    LayerTold,
     Noted,
     RunFinished,
     RunResumed,
     RunStarted,
+    SnapshotFailed,
     SnapshotTaken,
     TextRemoved,
     ValidatorRan,
@@ -30,6 +33,7 @@ from stepflow.domain.figures import count
 from stepflow.domain.removal import count_kinds
 from stepflow.report.canaries import canaries_told, reached_places
 from stepflow.report.ending import told_reason
+from stepflow.report.facts import fact_told
 from stepflow.report.html.card import Card, Tone, json_part, text_part
 from stepflow.report.markdown import ADDRESS
 from stepflow.report.plain import one_line, seconds_text
@@ -74,6 +78,8 @@ def run_card(event: Event) -> Card:  # noqa: PLR0911, PLR0912 - one return per e
             return _effect(event)
         case FailureReported():
             return Card(title="The issue was told of the failure", parts=text_part("", event.detail), url=event.url)
+        case SnapshotFailed() | LayerTold() | IssueCostSummed():
+            return _fact(event)
         case Noted():
             return _note(event)
         case RunFinished():
@@ -165,6 +171,11 @@ def _effect(event: EffectApplied) -> Card:
         facts=(event.commit[:12],) if event.commit else (),
         url=event.url,
     )
+
+
+def _fact(event: Event) -> Card:
+    is_warning, told = fact_told(event) or (False, "")
+    return Card(title=one_line(told, 300), tone=Tone.WARNING if is_warning else Tone.PLAIN)
 
 
 def _note(event: Noted) -> Card:

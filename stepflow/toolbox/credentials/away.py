@@ -107,7 +107,7 @@ class Away:
         self._folders, self._outside, self._inside = [], [], {}
         for each in held:
             each.close()
-        self.notes = tuple(f"[Credentials] {problem}; {self._fate}" for problem in problems)
+        self.notes = tuple(f"{problem}; {self._fate}" for problem in problems)
 
     def _give_back(self) -> list[str]:
         changed = self._entry_changed() if self._all_ended() else _ALIVE
