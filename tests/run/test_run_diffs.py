@@ -23,6 +23,8 @@ from tests.run.place import SECRET
 from tests.run.stopped_run import Run
 from tests.runs.played_run import RUNS, play_case
 
+pytestmark = pytest.mark.whole
+
 CASE = RUNS / "dirty-tree-then-clean"
 GREETED = """diff --git a/hello.txt b/hello.txt
 --- a/hello.txt
@@ -87,7 +89,6 @@ CHANGES = (
 )
 
 
-@pytest.mark.whole
 def test_every_sort_of_change_is_told_as_it_is(tmp_path: Path) -> None:
     run = working(tmp_path, *CHANGES)
     run.play()
@@ -114,7 +115,6 @@ def test_every_sort_of_change_is_told_as_it_is(tmp_path: Path) -> None:
     assert found["i4"]["long.txt"].endswith("changed (528,894 → 300,000 bytes), not shown: too large to be shown")
 
 
-@pytest.mark.whole
 def test_a_secret_is_masked_and_a_step_without_a_snapshot_says_so(tmp_path: Path) -> None:
     hidden = base64.b64encode(SECRET.encode()).decode()
     run = working(tmp_path, f"echo {hidden} > a.txt", f"echo {SECRET} > b.txt", "echo clean > b.txt; echo more > c.txt")
@@ -128,7 +128,6 @@ def test_a_secret_is_masked_and_a_step_without_a_snapshot_says_so(tmp_path: Path
     assert {"b.txt (+1 −0)", "c.txt (+1 −0)"} <= found["i4"].keys()
 
 
-@pytest.mark.whole
 def test_a_run_that_was_resumed_shows_what_the_whole_one_does(tmp_path: Path) -> None:
     whole, stopped = Run.of(tmp_path / "whole"), Run.of(tmp_path / "stopped")
     whole.play()
@@ -142,7 +141,6 @@ def test_a_run_that_was_resumed_shows_what_the_whole_one_does(tmp_path: Path) ->
     assert shown(stopped.folder / "report.html") == shown(whole.folder / "report.html")
 
 
-@pytest.mark.whole
 def test_what_an_interrupted_call_did_is_no_change_of_the_step(tmp_path: Path) -> None:
     run = Run.of(tmp_path)
     assert run.play(stop_after=19) is None
@@ -154,7 +152,6 @@ def test_what_an_interrupted_call_did_is_no_change_of_the_step(tmp_path: Path) -
     assert found["i2"] == {"facts": "1 file · +1 −1", "hello.txt (+1 −1)": GREETED}
 
 
-@pytest.mark.whole
 def test_show_makes_the_same_diffs_from_the_folder_and_a_damaged_one_has_none(tmp_path: Path) -> None:
     played = play_case(CASE, tmp_path)
     page = tmp_path / "page.html"
@@ -170,7 +167,6 @@ def test_show_makes_the_same_diffs_from_the_folder_and_a_damaged_one_has_none(tm
     assert "cannot be read: No such file or directory" in page.read_text("utf-8")
 
 
-@pytest.mark.whole
 def test_a_page_has_the_diffs_of_the_first_and_the_last_steps_when_there_is_no_room_for_all(tmp_path: Path) -> None:
     store, numbers = SnapshotStore(tmp_path / "snapshots"), range(1, 401)
     entries = [taken(store, 0), *(one for number in numbers for one in (began(number), taken(store, number)))]
