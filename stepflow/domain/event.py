@@ -26,7 +26,7 @@ from stepflow.domain.attempt_event import (
     ToolStarted,
     UserSpoke,
 )
-from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject
 from stepflow.domain.removal import RemovedPiece
 from stepflow.domain.run import Issue, StartedBy
@@ -209,6 +209,16 @@ class EffectApplied:
     number: int | None = None
     commit: str = ""
     event: Literal["effect_applied"] = "effect_applied"
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> EffectApplied:
+        """The event of a receipt."""
+        return cls(**vars(receipt))
+
+    @property
+    def receipt(self) -> Receipt:
+        """The receipt that it is of."""
+        return Receipt(**{name: value for name, value in vars(self).items() if name != "event"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -211,21 +211,12 @@ def _receipts(events: Iterable[Event]) -> tuple[Receipt, ...]:
                     event.kind, Receipt(kind=event.kind, status=EffectStatus.PLANNED, detail=event.detail)
                 )
             case EffectApplied():
-                latest[event.kind] = _receipt(event, latest.get(event.kind))
+                planned = latest.get(event.kind)
+                detail = event.detail or (planned.detail if planned else "")
+                latest[event.kind] = replace(event.receipt, detail=detail)
             case _:
                 pass
     return tuple(latest.values())
-
-
-def _receipt(event: EffectApplied, planned: Receipt | None) -> Receipt:
-    return Receipt(
-        kind=event.kind,
-        status=event.status,
-        detail=event.detail or (planned.detail if planned else ""),
-        url=event.url,
-        number=event.number,
-        commit=event.commit,
-    )
 
 
 def _removed_text(event: TextRemoved | None) -> RemovedText:

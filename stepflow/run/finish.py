@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stepflow.domain.effect import Receipt
     from stepflow.domain.redact import Redactor
     from stepflow.domain.run import RunFacts
+    from stepflow.domain.spent import Spent
     from stepflow.ports import Clock, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.prepare import Prepared
@@ -71,6 +72,11 @@ class Finish:
         clock = InterruptibleClock(self.clock, self.cancellation)
         return Patience.of(clock, self.prepared.limits.deadline, lambda message: _note(self, "warning", message))
 
+    @cached_property
+    def cost(self) -> Spent:
+        """What this run has cost; no model is asked any more."""
+        return run_cost(self.prepared)
+
 
 def finish_run(finish: Finish, result: FlowResult) -> Ending:
     """Plan and apply after a completed flow; after any other, at most the report of the failure."""
@@ -101,10 +107,10 @@ def tell_failure(finish: Finish, ending: Ending) -> Ending:
             pushed_commit=pushed_commit(so_far),
             redactor=_redactor(finish),
             patience=finish.patience,
-            cost=run_cost(finish.prepared),
+            cost=finish.cost,
         )
     if told is not None:
-        tell_issue_cost(finish.prepared, finish.journal, told.spent)
+        tell_issue_cost(finish.prepared, finish.journal, told.spent, run=finish.cost)
         if told.branch:
             _note(finish, "info", f"the unfinished work is kept on the branch {told.branch}")
         finish.journal.append(FailureReported(detail=told.detail, url=told.url, branch=told.branch, commit=told.commit))
@@ -123,7 +129,7 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
         removed=removed_part(so_far),
         commits=CommitsInfo(count=work.commits, uncommitted=work.uncommitted, warnings=guard_warnings(so_far)),
         redactor=_redactor(finish),
-        cost=run_cost(prepared),
+        cost=finish.cost,
     )
     for effect in plan.effects:
         finish.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
@@ -147,7 +153,7 @@ def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
             patience=finish.patience,
             done=_believed(finish, plan),
         )
-    tell_issue_cost(finish.prepared, finish.journal, applied.spent)
+    tell_issue_cost(finish.prepared, finish.journal, applied.spent, run=finish.cost)
     if applied.outcome is Outcome.COMPLETED:
         _note(finish, "info", "applied")
         return completed
@@ -168,16 +174,7 @@ def _believed(finish: Finish, plan: Plan) -> tuple[Receipt, ...]:
 
 
 def _record(finish: Finish, receipt: Receipt) -> None:
-    finish.journal.append(
-        EffectApplied(
-            kind=receipt.kind,
-            status=receipt.status,
-            detail=receipt.detail,
-            url=receipt.url,
-            number=receipt.number,
-            commit=receipt.commit,
-        )
-    )
+    finish.journal.append(EffectApplied.of(receipt))
     # This effect is through and written down, and the next has not begun: the moment to obey a signal.
     finish.cancellation.check()
 

@@ -12,7 +12,7 @@ from stepflow.domain.event import IssueCostSummed, Noted
 from stepflow.domain.figures import usd
 from stepflow.domain.spent import Spent
 from stepflow.domain.state import fold
-from stepflow.journal import read_journal
+from stepflow.journal import iter_journal
 from stepflow.run.collect import journal_path
 
 if TYPE_CHECKING:
@@ -25,17 +25,18 @@ ROUNDING = 0.00001
 
 def run_cost(prepared: Prepared) -> Spent:
     """What this run has cost so far, in all its parts."""
-    state = fold(entry.event for entry in read_journal(journal_path(prepared)))
+    state = fold(entry.event for entry in iter_journal(journal_path(prepared)))
     return Spent(usd=state.cost_usd, at_least=state.unpriced)
 
 
-def tell_issue_cost(prepared: Prepared, journal: Journal, spent: Spent | None) -> None:
-    """Write the sum down where the issue has a budget; None when nobody looked."""
+def tell_issue_cost(prepared: Prepared, journal: Journal, spent: Spent | None, *, run: Spent) -> None:
+    """Write the sum down where the issue has a budget; None when nobody looked. `run` is what this
+    run has cost."""
     budget = prepared.request.inputs.budget_usd_per_issue
     if budget is None or spent is None:
         return
     journal.append(IssueCostSummed(usd=spent.usd, at_least=spent.at_least, budget_usd=budget))
-    before = spent.usd - run_cost(prepared).usd
+    before = spent.usd - run.usd
     if prepared.spent is not None and before > prepared.spent.usd + ROUNDING:
         seen = f"{usd(prepared.spent.usd)} of the {usd(before)} that was spent before was seen before the flow"
         why = (

@@ -46,7 +46,7 @@ def finish_outside(
         journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
     _note(journal, "info", f"planned {count(len(effects), 'effect')}")
     for receipt in boundary.apply(effects) if boundary else ():
-        journal.append(_applied(receipt))
+        journal.append(EffectApplied.of(receipt))
         if receipt.status is EffectStatus.FAILED:
             _note(journal, "error", f"failed: {receipt.kind}")
             reason = f"Completion loop: {receipt.kind} failed: {receipt.detail}"
@@ -54,17 +54,6 @@ def finish_outside(
     if boundary:
         _note(journal, "info", "applied")
     return Ending(outcome=result.outcome, reason=result.reason)
-
-
-def _applied(receipt: Receipt) -> EffectApplied:
-    return EffectApplied(
-        kind=receipt.kind,
-        status=receipt.status,
-        detail=receipt.detail,
-        url=receipt.url,
-        number=receipt.number,
-        commit=receipt.commit,
-    )
 
 
 def _note(journal: Journal, level: str, message: str) -> None:

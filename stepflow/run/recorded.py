@@ -169,16 +169,7 @@ def receipts_of(events: Sequence[Event]) -> tuple[Receipt, ...]:
             case IterationStarted():
                 receipts.clear()
             case EffectApplied():
-                receipts.append(
-                    Receipt(
-                        kind=event.kind,
-                        status=event.status,
-                        detail=event.detail,
-                        url=event.url,
-                        number=event.number,
-                        commit=event.commit,
-                    )
-                )
+                receipts.append(event.receipt)
             case _:
                 pass
     return tuple(receipts)
