@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from stepflow.run.inputs import Inputs
     from stepflow.run.trigger import Trigger
 
-#: Where the job's other steps and the tools write; in a container action the runner mounts its folders there.
-_LENT_VARIABLES = ("GITHUB_WORKSPACE", "RUNNER_TEMP")
-_LENT = "/github"
+#: Where the job's other steps and the tools write: folders, files of the runner in folders of its own, where it mounts
+#: them into a container, and what is made of a process's own variables.
+_LENT_FOLDERS = ("GITHUB_WORKSPACE", "RUNNER_TEMP")
+_LENT_FILES = ("GITHUB_EVENT_PATH", "GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_STEP_SUMMARY")
+_LENT = ("/github", "/proc", "/sys", "/dev")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +69,10 @@ class RunRequest:
     @cached_property
     def outbound(self) -> Outbound:
         """How this run's own calls leave the machine. Raises `InputError` for what cannot be used."""
-        named = (self.environment.get(name) for name in _LENT_VARIABLES)
-        lent = (self.root, *(Path(path) for path in (*named, _LENT) if path))
-        return read_outbound(self.environment, self.inputs.ca_certificates or "", lent=lent)
+        folders = (self.environment.get(name) for name in _LENT_FOLDERS)
+        files = (self.environment.get(name) for name in _LENT_FILES)
+        lent = (*(Path(path) for path in (*folders, *_LENT) if path), *(Path(path).parent for path in files if path))
+        return read_outbound(self.environment, self.inputs.ca_certificates or "", lent=(self.root, *lent))
 
     @cached_property
     def redactor(self) -> Redactor:

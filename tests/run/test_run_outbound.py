@@ -11,6 +11,8 @@ from stepflow.errors import InputError
 from stepflow.run.addresses import check_addresses
 from stepflow.run.inputs import read_inputs
 from stepflow.run.outbound import Outbound, proxy_passwords, proxy_secrets_in, read_outbound
+from stepflow.run.request import RunRequest
+from stepflow.run.trigger import Trigger
 from tests.servers.private_network import pem_of
 
 PROXY = "http://proxy.corp:3128"
@@ -189,3 +191,29 @@ def test_both_addresses_of_one_server_fit(api: str, server: str) -> None:
 def test_a_token_goes_to_one_server_only_and_never_unencrypted(api: str, server: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         check_addresses(read_inputs({"github-api-url": api, "github-server-url": server}))
+
+
+def test_nothing_that_a_step_of_the_job_can_fill_counts_as_certificates(tmp_path: Path, authority: str) -> None:
+    """A step may set any variable for later ones; it must not bring an authority along by it."""
+    for folder in ("root", "workspace", "temp", "commands", "event"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "ca.pem").write_text(authority)
+    environment = {
+        "GITHUB_WORKSPACE": str(tmp_path / "workspace"),
+        "RUNNER_TEMP": str(tmp_path / "temp"),
+        "GITHUB_OUTPUT": str(tmp_path / "commands" / "output"),
+        "GITHUB_EVENT_PATH": str(tmp_path / "event" / "event.json"),
+    }
+    files = [*tmp_path.glob("*/ca.pem"), Path("/proc/self/environ"), Path("/proc/self/cmdline")]
+    assert len(files) == 7
+    for file in files:
+        request = RunRequest(
+            run_id="r",
+            inputs=read_inputs({}),
+            trigger=Trigger(agent="a", actor="", actor_is_bot=False),
+            root=tmp_path / "root",
+            folder=tmp_path / "run",
+            environment={**environment, "SSL_CERT_FILE": str(file)},
+        )
+        assert request.outbound.certificates == "", file
+        assert "can write" in request.outbound.notes[0], file
