@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test properties whole demo npm browser image image-try image-size image-twice e2e e2e-security bench bench-sandbox bounds lint docs lock cover clean
+.PHONY: help test properties whole demo npm browser image image-try image-size image-twice e2e e2e-security e2e-local-model bench bench-sandbox bounds lint docs lock cover clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "stepflow needs Python 3.11 or newer: make PYTHON=python3.13 …")'
@@ -76,6 +76,10 @@ e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with
 
 bench: $(VENV)/.run .venv-bench/.done ## time, memory and billed tokens beside the peers; writes docs/performance.md (about 8 minutes)
 	$(BIN)/python -m bench
+
+e2e-local-model: $(VENV)/.dev ## runs whose model is llama.cpp's own server with a small model; builds it first, about ten minutes on two cores
+	PYTHON=$(PYTHON) tests/local_model/build
+	$(BIN)/python -m pytest -m local_model tests/local_model
 
 bench-sandbox: $(VENV)/.dev ## what the sandbox costs per tool call, with every layer and with none
 	$(BIN)/python -m tests.bench.sandbox
