@@ -25,6 +25,7 @@ from stepflow.domain.attempt_event import (
     IterationStarted,
     ModelTurned,
     PromptRendered,
+    StrategyChosen,
     ToolCalled,
     ToolStarted,
 )
@@ -42,7 +43,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.removal import RemovalKind, RemovedPiece
-from stepflow.domain.words import Outcome, StepKind
+from stepflow.domain.words import Outcome, StepKind, Strategy
 from stepflow.report import Diffs, StepDiff, collect_report
 from stepflow.report.diff_file import FileDiff
 from stepflow.report.html import report_html
@@ -276,6 +277,12 @@ def test_a_conversation_that_was_too_long_is_told():
     assert first["title"] == "The conversation was too long for the model: prompt is too long"
     assert first["facts"][0] == "removed 2 old tool results, 34,567 characters"
     assert second["title"] == "The conversation stayed too long for the model: and again"
+
+
+def test_a_model_that_is_asked_in_another_way_is_told_with_the_reason():
+    chosen = StrategyChosen(model="m", strategy=Strategy.PROMPT, reason="prose came", by_fault=False)
+    assert "m is asked for structured output by the schema in words" in shown(chosen).cards()[-1]["title"]
+    assert "prose came" in shown(chosen).cards()[-1]["title"]
 
 
 def test_a_step_that_may_not_use_a_tool_is_told():
