@@ -117,7 +117,7 @@ def test_wrong_words_exit_with_2_and_one_message(checkout: Path, capsys, words: 
     assert git("status", "--porcelain", cwd=checkout) == ""
 
 
-@pytest.mark.parametrize("words", [["run"], ["run", "fixer", "--nope"], ["dance"], []])
+@pytest.mark.parametrize("words", [["run"], ["run", "fixer", "--nope"], ["dance"]])
 def test_flags_that_do_not_exist_exit_with_2_and_a_short_usage(capsys, words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
