@@ -7,7 +7,7 @@ May touch: the model API, by `AnthropicModel` alone. Importing this loads neithe
 from stepflow.llm.access import ModelAccess
 from stepflow.llm.address import ANTHROPIC_URL, check_base_url
 from stepflow.llm.anthropic_model import AnthropicModel
-from stepflow.llm.logins import find_login
+from stepflow.llm.logins import address_of
 from stepflow.llm.models import MODEL_ALIASES, UnlistedModel, resolve_model
 from stepflow.llm.prices import is_priced, price_of
 from stepflow.llm.recording import RecordingModel
@@ -29,8 +29,8 @@ __all__ = [
     "ScriptedModel",
     "Turn",
     "UnlistedModel",
+    "address_of",
     "check_base_url",
-    "find_login",
     "is_priced",
     "load_scenario",
     "parse_scenario",

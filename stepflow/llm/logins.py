@@ -37,6 +37,7 @@ _GOOGLE = "Log in with a step of google-github-actions/auth before this one, or 
 _FOUNDRY = "Set the variables in the step's `env:`."
 #: What the environment calls the Google project: the SDK's own name first, then those that login actions set.
 _PROJECT_NAMES = ("ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT")
+_REGION_NAMES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _TOKEN_NAMES = ("CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN")
 
 
@@ -118,9 +119,26 @@ def find_login(access: ModelAccess) -> Login:
             assert_never(provider)
 
 
+def address_of(access: ModelAccess) -> str:
+    """Where the model is, of an access that `find_login` took. No file is read, so what logs in may be away by now."""
+    return check_base_url(access.base_url or _own_address(access))
+
+
+def _own_address(access: ModelAccess) -> str:
+    match access.provider:
+        case Provider.BEDROCK:
+            return f"https://bedrock-runtime.{access.given(*_REGION_NAMES)}.amazonaws.com"
+        case Provider.VERTEX:
+            return vertex_url(access.given("CLOUD_ML_REGION"))
+        case Provider.FOUNDRY:
+            return f"https://{access.given('ANTHROPIC_FOUNDRY_RESOURCE')}.services.ai.azure.com/anthropic"
+        case _:
+            return ANTHROPIC_URL
+
+
 def _key(access: ModelAccess) -> KeyLogin:
     key = check_secret("The input `anthropic-api-key`", access.api_key or "", hint=_NO_KEY)
-    return KeyLogin(key=key, address=check_base_url(access.base_url or ANTHROPIC_URL))
+    return KeyLogin(key=key, address=address_of(access))
 
 
 def _identity(access: ModelAccess) -> IdentityLogin:
@@ -148,7 +166,7 @@ def _identity(access: ModelAccess) -> IdentityLogin:
     if not is_private(url):
         raise InputError(f"{TOKEN_URL} is no https address.", hint="Only the runner sets it; no step may change it.")
     return IdentityLogin(
-        address=check_base_url(access.base_url or ANTHROPIC_URL),
+        address=address_of(access),
         rule=ids["anthropic-federation-rule-id"],
         organization=ids["anthropic-organization-id"],
         service_account=ids.get("anthropic-service-account-id"),
@@ -160,7 +178,7 @@ def _identity(access: ModelAccess) -> IdentityLogin:
 
 def _aws(access: ModelAccess) -> AwsLogin:
     demand_packages(access.provider, "boto3", "botocore")
-    region = access.given("AWS_REGION", "AWS_DEFAULT_REGION")
+    region = access.given(*_REGION_NAMES)
     bearer = access.given("AWS_BEARER_TOKEN_BEDROCK")
     keys = {"access_key": access.given("AWS_ACCESS_KEY_ID"), "secret_key": access.given("AWS_SECRET_ACCESS_KEY")}
     missing = {
@@ -172,7 +190,7 @@ def _aws(access: ModelAccess) -> AwsLogin:
     }
     demand(access.provider, {name: bool(lacking) for name, lacking in missing.items()}, hint=_AWS)
     check_name(access.provider, "AWS_REGION", region)
-    address = check_base_url(access.base_url or f"https://bedrock-runtime.{region}.amazonaws.com")
+    address = address_of(access)
     if bearer:
         return AwsLogin(
             address=address, region=region, bearer=check_secret("AWS_BEARER_TOKEN_BEDROCK", bearer, hint="")
@@ -197,7 +215,7 @@ def _google(access: ModelAccess) -> GoogleLogin:
     check_name(access.provider, "CLOUD_ML_REGION", region)
     check_name(access.provider, "the project", project, project=True)
     return GoogleLogin(
-        address=check_base_url(access.base_url or vertex_url(region)),
+        address=address_of(access),
         region=region,
         project=project,
         token=check_secret(_TOKEN_NAMES[0], token, hint="") if token else "",
@@ -232,7 +250,7 @@ def _foundry(access: ModelAccess) -> FoundryLogin:
     demand(access.provider, missing, hint=_FOUNDRY)
     if resource and not access.base_url:
         check_name(access.provider, "ANTHROPIC_FOUNDRY_RESOURCE", resource)
-    address = check_base_url(access.base_url or f"https://{resource}.services.ai.azure.com/anthropic")
+    address = address_of(access)
     if token:
         return FoundryLogin(address=address, token=check_secret("ANTHROPIC_FOUNDRY_AUTH_TOKEN", token, hint=""))
     return FoundryLogin(address=address, key=check_secret("ANTHROPIC_FOUNDRY_API_KEY", key, hint=""))

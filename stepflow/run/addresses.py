@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from stepflow.domain.address import address_problem, is_loopback
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.llm import find_login
+from stepflow.llm import address_of
 from stepflow.run.access import model_access
 from stepflow.run.input_types import BoundaryMode
 
@@ -42,7 +42,7 @@ def check_addresses(inputs: Inputs) -> None:
 def told_ways(request: RunRequest) -> Iterator[str]:
     """What the log shows of the ways that this run's calls will go."""
     inputs = request.inputs
-    urls = [find_login(model_access(request)).address] if inputs.provider is not Provider.SCRIPTED else []
+    urls = [address_of(model_access(request))] if inputs.provider is not Provider.SCRIPTED else []
     if inputs.boundary is BoundaryMode.GITHUB or inputs.read_token is not None:
         urls += [inputs.github_api_url, inputs.github_server_url]
     yield from request.outbound.told(urls)
