@@ -17,8 +17,10 @@ _BLOCK = 1 << 20
 
 
 class Layer(NamedTuple):
-    """A layer and the line of the Dockerfile that made it. Sizes in bytes."""
+    """A layer and the line of the Dockerfile that made it; `unpacked` in bytes."""
 
+    instruction: str
+    """`RUN`, `COPY`, or another one, which weighs nothing."""
     made_by: str
     unpacked: int
 
@@ -52,7 +54,7 @@ def layers(image: str) -> list[Layer]:
     command = ["docker", "history", "--no-trunc", "--human=false", "--format", "{{json .}}", image]
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - no shell
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return [Layer(_short(line["CreatedBy"]), int(line["Size"])) for line in reversed(lines)]
+    return [_read_layer(line["CreatedBy"], int(line["Size"])) for line in reversed(lines)]
 
 
 def compressed_size(image: str) -> int:
@@ -79,12 +81,13 @@ def _compressed(content: IO[bytes]) -> int:
     return size + len(packer.flush())
 
 
-def _short(made_by: str) -> str:
-    """The instruction without what the two builders put around it: a shell, a mark of theirs, digests of the copied."""
-    text = " ".join(made_by.removesuffix("# buildkit").split())
-    text = text.removeprefix("RUN ").removeprefix("/bin/sh -c ").removeprefix("#(nop) ")
+def _read_layer(made_by: str, unpacked: int) -> Layer:
+    """Without what the two builders put around an instruction: a shell, a mark of theirs, digests of the copied."""
+    text = " ".join(made_by.removesuffix("# buildkit").split()).removeprefix("RUN ")
+    text = text.replace("/bin/sh -c #(nop) ", "").replace("/bin/sh -c ", "RUN ", 1)
     text = re.sub(r"(?:dir|file|multi):[0-9a-f]{64} in", "…", text)
-    return f"{text[:56]}…" if len(text) > 57 else text or "the base image"
+    short = f"{text[:56]}…" if len(text) > 57 else text or "the base image"
+    return Layer(instruction=text.partition(" ")[0], made_by=short, unpacked=unpacked)
 
 
 if __name__ == "__main__":

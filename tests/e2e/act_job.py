@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tests.e2e.script import RUNTIME_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 RUNNER_IMAGE = "python:3.13-slim-trixie"
 #: How the step of the action is called.
@@ -55,13 +55,14 @@ def run_job(
     scratch: Path,
     environment: Mapping[str, str] | None = None,
     step: str = ACTION,
+    options: Sequence[str] = (),
 ) -> Job:
-    """Run the checkout's only workflow. Secrets are not masked, so that one which leaks is seen.
+    """Run the checkout's only workflow, or what `options` choose. Secrets are not masked: one which leaks is seen.
 
     `environment` is what the workflow's own `env` would add; `step` begins what the action's step is called.
     """
-    options = tuple(word for name, value in (environment or {}).items() for word in ("--env", f"{name}={value}"))
-    lines, stderr = _run_act(checkout, options, event_name, event, release, secrets, scratch)
+    around = (word for name, value in (environment or {}).items() for word in ("--env", f"{name}={value}"))
+    lines, stderr = _run_act(checkout, (*around, *options), event_name, event, release, secrets, scratch)
     return _read_job(lines, stderr, step)
 
 

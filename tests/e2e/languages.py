@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from stepflow.cli.agent_template import template_files
+from stepflow.cli.agent_template import name_checks, template_files
 from tests.docs.page import DOCS, page_blocks
 from tests.e2e.repository import git
 from tests.e2e.script import answer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 PAGE = DOCS / "how-to" / "validators.md"
+SECTIONS = re.findall(r"^## (Python|Node|Go|Rust|Deno)$", PAGE.read_text(encoding="utf-8"), re.M)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +36,9 @@ class Language:
     """A repository whose sizes are parsed wrongly, a repair that its type check refuses, and one that is right."""
 
     name: str
-    """The section of the page."""
+    """The section of the page, if it has one."""
     checks: tuple[str, ...]
-    """Which of the section's validators."""
+    """Which of the section's validators; without a section, the commands that `stepflow init` would be given."""
     files: Mapping[str, str]
     source: str
     broken: str
@@ -86,6 +87,9 @@ class Language:
         ]
 
     def _agent(self) -> dict[str, str]:
+        if self.name not in SECTIONS:
+            files = template_files("issue", "fixer", name_checks(self.checks))
+            return {f".agent/fixer/{name}": text for name, text in files.items()}
         files = template_files("issue", "fixer", ())
         registry, given = json.loads(files["steps_registry.json"]), json.loads(self._block("validators"))
         registry["validators"] |= {name: given["validators"][name] for name in self.checks}
@@ -106,8 +110,7 @@ class Language:
         return found[1] if found else ""
 
     def _block(self, note: str) -> str:
-        sections = re.findall(r"^## (Python|Node|Go|Rust|Deno)$", PAGE.read_text(encoding="utf-8"), re.M)
-        return [block.text for block in page_blocks(PAGE) if block.note == note][sections.index(self.name)]
+        return [block.text for block in page_blocks(PAGE) if block.note == note][SECTIONS.index(self.name)]
 
 
 NODE = Language(
@@ -174,4 +177,21 @@ GO = Language(
     refused="if kilo {\n\t\treturn number * 1024, err",
     right="if kilo {\n\t\treturn size * 1024, err",
     told="sizes.go:14:",
+)
+
+SHELL = Language(
+    name="Shell",
+    checks=("shellcheck -x sizes.sh test.sh", "bash test.sh"),
+    files={
+        "sizes.sh": (
+            "# shellcheck shell=bash\n# Bytes of a size such as 12k.\n"
+            'parse_size() {\n  local number=${1%k}\n  echo "$number"\n}\n'
+        ),
+        "test.sh": '#!/bin/bash\n# shellcheck source=sizes.sh\n. ./sizes.sh\n[ "$(parse_size 12k)" = 12288 ]\n',
+    },
+    source="sizes.sh",
+    broken='echo "$number"',
+    refused="echo $((number * 1024)) $rest",
+    right='echo "$((number * 1024))"',
+    told="SC2086",
 )

@@ -7,6 +7,7 @@ May touch: the Docker engine, temporary folders.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,11 +51,11 @@ def assert_the_repair_was_refused_then_taken(world: World, job: Job, language: L
     assert (job.exit_code, job.outputs["outcome"], job.outputs["validated"]) == wanted, job.everything
     refusals = [prompt for prompt in world.prompts() if "The closing was refused" in prompt]
     assert len(refusals) == 1, job.everything
-    assert language.told in refusals[0]
+    assert language.told in refusals[0], refusals[0]
     assert language.right.splitlines()[-1].strip() in git(world.server, "show", f"{BRANCH}:{language.source}")
     assert git(world.server, "diff", "--name-only", f"main..{BRANCH}") == language.source
-    for check in language.checks:
-        assert f"✓ {check}" in job.log, job.log
+    shown = re.findall(r"✓ ([a-z-]+)", job.log)
+    assert len({*shown} - {"git-clean"}) == len(language.checks), job.log
     assert world.github.violations == []
 
 

@@ -1,0 +1,54 @@
+"""docs/how-to/images.md: its lines for the workflow are clean, its tables speak of the Dockerfile as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.docs.images import PAGE, block, made_layers, told_layers, told_variants
+from tests.docs.page import page_blocks
+from tests.docs.readme import ROOT, named_block
+from tests.docs.workflows import check_workflow, with_lines
+
+MOST_MEGABYTES = 450
+
+
+def test_every_layer_of_the_image_stands_in_the_table_with_what_it_is_for() -> None:
+    told, made = told_layers(), made_layers()
+    assert len(told) == len(made)
+    for row, instruction in zip(told, made, strict=True):
+        assert " ".join(instruction.split()).startswith(row.made_by), (row, instruction)
+        assert row.why
+
+
+def test_the_layers_add_up_to_what_is_told_of_the_whole_and_to_less_than_promised() -> None:
+    whole = sum(row.megabytes for row in told_layers())
+    assert round(whole) == told_variants()["requirements.txt"][0]
+    assert whole <= MOST_MEGABYTES
+
+
+def test_a_row_of_packages_is_there_for_every_variant_that_can_be_built() -> None:
+    others = {"requirements-browser.txt", "requirements-dev.txt", "requirements-image.txt"}
+    found = {path.name for path in ROOT.glob("requirements*.txt")} - others
+    assert found <= set(told_variants())
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_inputs_to_paste_make_a_clean_workflow(number: int, tmp_path: Path) -> None:
+    given = [each for each in page_blocks(PAGE) if each.note == "with"][number]
+    check_workflow(with_lines(yaml.safe_load(given.text)), tmp_path)
+
+
+def test_the_step_with_an_image_of_ones_own_makes_a_clean_workflow(tmp_path: Path) -> None:
+    lines = block("steps").text.splitlines(keepends=True)
+    check_workflow(named_block("workflow").partition("      - uses: org/")[0] + "".join(lines), tmp_path)
+
+
+def test_the_page_has_no_block_that_nothing_tries() -> None:
+    """The Dockerfile and the commands are tried by tests/e2e."""
+    kinds = [(each.language, each.note or each.file) for each in page_blocks(PAGE)]
+    assert kinds == [
+        ("yaml", "with"), ("yaml", "with"), ("dockerfile", "Dockerfile"), ("yaml", "steps"), ("sh", ""),
+    ]  # fmt: skip
