@@ -67,6 +67,10 @@ class Language:
         """What the page puts below `with:`."""
         return yaml.safe_load(self._block("with"))
 
+    def check_names(self) -> tuple[str, ...]:
+        """The validators by their names, git-clean left out."""
+        return self.checks if self.name in SECTIONS else tuple(check.name for check in name_checks(self.checks))
+
     def turns(self) -> list[Answer]:
         """A repair that is refused at the closing, then the right one."""
         return [
