@@ -35,9 +35,12 @@ def effective_tools(
 
 def _tool(name: str, description: str, required: tuple[str, ...], **properties: JsonObject) -> ToolSpec:
     needed: list[JsonValue] = list(required)
-    schema: JsonObject = {"type": "object", "properties": dict(properties), "additionalProperties": False}
-    if needed:
-        schema["required"] = needed
+    schema: JsonObject = {
+        "type": "object",
+        "properties": dict(properties),
+        "required": needed,
+        "additionalProperties": False,
+    }
     return ToolSpec(name=name, description=description, input_schema=schema)
 
 
@@ -84,8 +87,8 @@ _EDIT = _tool(
     ("file_path", "old_string", "new_string"),
     file_path=_text(_PATH),
     old_string=_text("Exactly as in the file, with its white space."),
-    new_string={"type": "string"},
-    replace_all={"type": "boolean"},
+    new_string=_text("What to put there."),
+    replace_all={"type": "boolean", "description": "Replaces every occurrence."},
 )
 _GLOB = _tool(
     "glob",
