@@ -15,8 +15,8 @@ from typing import Any
 MODEL = "claude-opus-5-5"
 OUTPUT_BYTES = 1200
 AGENT = "bencher"
-SYSTEM = """You look after a small repository. In each step you read its notes with the shell, compare them, and say what
-you found.
+SYSTEM = """You look after a small repository. In each step you read its notes with the shell, compare them, and say
+what you found.
 
 Work only in the repository that you stand in. Read before you judge, and quote what you read. Keep to the step that you
 are asked for; the next one gets what you say in `summary`, and nothing else of what you saw. Do not change a file

@@ -33,7 +33,7 @@ _FilePath = Annotated[str, AfterValidator(_inside)]
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class ScriptedError(_Shape):

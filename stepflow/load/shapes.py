@@ -69,7 +69,13 @@ class FileModel(BaseModel):
     """Base of the file models: keys as in the file, strict types, unknown keys kept for a note."""
 
     model_config = ConfigDict(
-        extra="allow", frozen=True, strict=True, alias_generator=to_camel, json_schema_extra=_describe
+        # Built for the files that are there: an agent of one dialect has none of the other's.
+        defer_build=True,
+        extra="allow",
+        frozen=True,
+        strict=True,
+        alias_generator=to_camel,
+        json_schema_extra=_describe,
     )
 
     #: Keys that are known and do nothing here (SF111).

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True, defer_build=True)
 
 
 class UsageDocument(_Part):

@@ -38,6 +38,8 @@ class Inputs(BaseModel):
     """The action's inputs (action.md "Inputs"). None means not given: `agent.json` or the built-in default decides."""
 
     model_config = ConfigDict(
+        # Built when the first inputs are read: `--help` of a command only looks at the names.
+        defer_build=True,
         frozen=True,
         extra="forbid",
         alias_generator=lambda name: name.replace("_", "-"),

@@ -26,7 +26,7 @@ COMMAND = "/stepflow"
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class User(_Shape):

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from stepflow.domain.removal import RemovalKind, RemovedPiece
 from stepflow.prompt.intake.characters import seen_characters
 from stepflow.prompt.intake.findings import Findings
-from stepflow.prompt.intake.markdown import seen_markdown
 
 #: GitHub's API refuses a longer body of an issue or comment: "body is too long (maximum is 65536 characters)".
 LONGEST_TEXT = 65_536
@@ -68,6 +67,11 @@ def _within(text: str, limit: int) -> tuple[str, str]:
 
 
 def _settled(text: str, findings: Findings) -> str:
+    if not text:
+        return ""
+    # Loaded here: a reader of Markdown, which a run without an issue never needs.
+    from stepflow.prompt.intake.markdown import seen_markdown  # noqa: PLC0415
+
     for _ in range(MOST_LOOKS):
         seen = seen_characters(seen_markdown(text, findings), findings)
         if seen == text:
