@@ -179,8 +179,10 @@ def _check_ends(
         found.add("SF350", at, f'no closure step can be reached from the entry step "{step_id}"', fix)
     told = reached_from(lost.values(), following)
     for step_id, node in nodes.flow.items():
+        if step_id in ending or step_id in told:
+            continue
         after = reached_from(following[step_id], following)
-        if step_id in ending or step_id in told or step_id not in after:
+        if step_id not in after:
             continue
         circle = [
             other for other in nodes.flow if other in after and step_id in reached_from(following[other], following)

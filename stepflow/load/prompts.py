@@ -204,6 +204,9 @@ _CLOSURE_ADAPTATIONS = (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
 
 def _source(origin: str, nodes: Nodes) -> tuple[str, str]:
     """Step id and key of `inputs.<name>.from`: the longest known id counts, else all before the last dot."""
-    known = [step_id for step_id in nodes.flow if origin.startswith(f"{step_id}.")]
-    step_id = max(known, key=len, default=origin.rpartition(".")[0])
+    above = origin.rpartition(".")[0]
+    step_id = above
+    while step_id and step_id not in nodes.flow:
+        step_id = step_id.rpartition(".")[0]
+    step_id = step_id or above
     return step_id, origin[len(step_id) + 1 :] if step_id else ""

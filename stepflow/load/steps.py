@@ -62,8 +62,9 @@ def check_steps(registry: GateRegistry, raw: JsonObject, found: FileFindings) ->
     flow = {node.id: node for node in nodes if node.id not in sections}
     written = {node.id: _written(raw, node.id) for node in nodes}
     gated = any("structuredGate" in written[node_id] for node_id in flow)
+    named = _named(registry)
     for node in nodes:
-        check_key(node.id, node.entry.step_id, node.at, found, named=_named(registry))
+        check_key(node.id, node.entry.step_id, node.at, found, named=named)
         _check_address(node, found)
     for node in flow.values():
         _check_kind(node, found, gated=gated)

@@ -186,3 +186,37 @@ def _writes() -> int:
 def _with_path(program: str) -> str:
     """As an installed command would find its packages, without the `.pth` files of this environment."""
     return f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n{program}"
+
+
+def test_a_registry_of_ten_times_the_steps_is_checked_in_about_ten_times_the_calls(tmp_path: Path) -> None:
+    """Counted by the interpreter: calls of Python functions, of which a quadratic check would make a hundred times."""
+    from stepflow import validate_agent
+
+    validate_agent(_agent(tmp_path, 40))
+    few, many = (_calls(lambda steps=steps: validate_agent(_agent(tmp_path, steps))) for steps in (40, 400))
+    print(f"40 steps: {few} calls, 400 steps: {many}")
+    assert many < 11 * few
+
+
+def _agent(folder: Path, steps: int) -> Path:
+    place = folder / f"{steps}" / ".agent" / "bencher"
+    if not place.exists():
+        write_agent(place, steps)
+    return place
+
+
+def _calls(work) -> int:
+    """How many calls, and rounds of generator expressions, some work takes."""
+    count = 0
+
+    def note(_frame, event, _argument) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
