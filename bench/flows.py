@@ -111,7 +111,7 @@ def write_agent(folder: Path, steps: int) -> None:
         "displayName": "Bencher",
         "description": "Compares notes",
         "runner": {
-            "flow": {"systemPromptPath": "prompts/system.md", "defaultModel": MODEL, "allowedTools": ["Bash"]},
+            "flow": {"systemPromptPath": "prompts/system.md", "defaultModel": MODEL},
             "verdict": {"type": "detect:graph", "config": {"maxIterations": steps + 5}},
             "integrations": {"github": {"enabled": False}},
         },
