@@ -103,7 +103,7 @@ class SnapshotFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTold:
-    """What became known of a layer of the sandbox after the start. `is_warning`: a person must know of it."""
+    """What became known of a layer of the sandbox later. `is_warning`: a person must know of it."""
 
     layer: str
     told: str
@@ -210,11 +210,6 @@ class EffectApplied:
     commit: str = ""
     event: Literal["effect_applied"] = "effect_applied"
 
-    @classmethod
-    def of(cls, receipt: Receipt) -> EffectApplied:
-        """The event of a receipt."""
-        return cls(**vars(receipt))
-
     @property
     def receipt(self) -> Receipt:
         """The receipt that it is of."""
@@ -223,8 +218,7 @@ class EffectApplied:
 
 @dataclass(frozen=True, kw_only=True)
 class FailureReported:
-    """The comment about a failed run was written; no effect of the plan (boundary.md "When the run fails"). The work
-    that was kept is at `commit` on `branch`, both empty when none was."""
+    """A failed run was told of; no effect of the plan (boundary.md). Work is kept at `commit` on `branch`, if any."""
 
     detail: str
     url: str
@@ -235,8 +229,7 @@ class FailureReported:
 
 @dataclass(frozen=True, kw_only=True)
 class IssueCostSummed:
-    """What all runs on the issue have cost, in dollars, against its budget; `at_least`: some turns had no known
-    price."""
+    """What all runs on the issue have cost, against its budget; `at_least`: some turns had no known price."""
 
     usd: float
     at_least: bool

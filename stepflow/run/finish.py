@@ -174,7 +174,7 @@ def _believed(finish: Finish, plan: Plan) -> tuple[Receipt, ...]:
 
 
 def _record(finish: Finish, receipt: Receipt) -> None:
-    finish.journal.append(EffectApplied.of(receipt))
+    finish.journal.append(EffectApplied(**vars(receipt)))
     # This effect is through and written down, and the next has not begun: the moment to obey a signal.
     finish.cancellation.check()
 

@@ -46,7 +46,7 @@ def finish_outside(
         journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
     _note(journal, "info", f"planned {count(len(effects), 'effect')}")
     for receipt in boundary.apply(effects) if boundary else ():
-        journal.append(EffectApplied.of(receipt))
+        journal.append(EffectApplied(**vars(receipt)))
         if receipt.status is EffectStatus.FAILED:
             _note(journal, "error", f"failed: {receipt.kind}")
             reason = f"Completion loop: {receipt.kind} failed: {receipt.detail}"
