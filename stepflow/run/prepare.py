@@ -100,11 +100,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             args=args,
             issue=subject.issue,
             told=_told(request, subject, past),
-            notes=(
-                *unset_variables(request),
-                *(f"[Network] {note}" for note in request.outbound.notes),
-                *subject.notes,
-            ),
+            notes=(*_notes(request), *subject.notes),
             model=recording or model,
             recording=recording,
             limits=limits_of(agent, inputs, now=now, spent=subject.spent or (Spent() if past else None)),
@@ -114,6 +110,10 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             found=found,
             loading=loading,
         )
+
+
+def _notes(request: RunRequest) -> tuple[str, ...]:
+    return (*unset_variables(request), *(f"[Network] {note}" for note in request.outbound.notes))
 
 
 def clock_for(inputs: Inputs) -> Clock:

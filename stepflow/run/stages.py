@@ -10,50 +10,40 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.command import CommandRequest
 from stepflow.domain.event import LayerTold, Noted, RunStarted, WorkCollected
 from stepflow.domain.run import RunFacts, StartedBy
 from stepflow.domain.state import fold
-from stepflow.errors import BoundaryError, InputError
+from stepflow.errors import BoundaryError
 from stepflow.flow import run_flow
 from stepflow.journal import Replay
 from stepflow.ports import Ports
 from stepflow.run.addresses import told_ways
 from stepflow.run.ahead import settle
 from stepflow.run.context import removal_event
-from stepflow.run.deadline import COMPLETION_GRACE, Deadline, TimelyCommands, TimelyTools
+from stepflow.run.deadline import Deadline, TimelyCommands, TimelyTools
 from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
-from stepflow.run.outbound import proxy_variables
 from stepflow.run.parts import LoadedSchemas, structured_output_of, toolbox_options
 from stepflow.run.recorded import Kept
 from stepflow.run.sandbox import open_sandbox
 from stepflow.run.selftest import demand_nothing_in_reach
+from stepflow.run.set_up import install, set_up
 from stepflow.run.snapshots import Snapshots
-from stepflow.toolbox import install_packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from stepflow.domain.checkout import TreeState
-    from stepflow.domain.command import CommandResult
     from stepflow.domain.definition import AgentDefinition, Validator
-    from stepflow.domain.json import JsonObject
-    from stepflow.ports import Clock, Commands, Journal
+    from stepflow.ports import Clock, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.ending import Ending
     from stepflow.run.prepare import Prepared
-    from stepflow.run.request import RunRequest
     from stepflow.run.sandbox import Sandbox
     from stepflow.toolbox import Toolbox
 
 #: A larger bundle is cut off; the boundary refuses changes above 8 MiB anyway (boundary.md "Commits").
 MAX_BUNDLE = 64 * 1024 * 1024
-#: Seconds that all of `apt-packages` may take, and all of `setup`.
-INSTALL_TIMEOUT = 900.0
-SETUP_TIMEOUT = 1800.0
-#: Characters of a failed command's output that its message shows; the log has all.
-SHOWN_TAIL = 1000
 #: Paths that a message names, and their length in characters.
 MOST_NAMED = 5
 NAMES_LENGTH = 100
@@ -65,7 +55,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
     if past:
         journal.append(past.resumed)
     with cancellation.obeyed():
-        _install(request, journal, Deadline(clock=clock, at=prepared.limits.deadline))
+        install(request, journal, Deadline(clock=clock, at=prepared.limits.deadline))
     with open_sandbox(request, toolbox_options(request), cancellation, warn=_credentials_noted(journal)) as sandbox:
         toolbox = sandbox.toolbox
         tree = toolbox.tree()
@@ -142,7 +132,7 @@ def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journ
     keeper.before_setup(kept, is_start=past is not None and _is_start(toolbox.tree(), facts))
     deadline = Deadline(clock=clock, at=facts.limits.deadline)
     commands = TimelyCommands(commands=toolbox, deadline=deadline)
-    _set_up(commands, request.inputs.setup, journal)
+    set_up(commands, request.inputs.setup, journal)
     if request.inputs.setup and not past:
         _tell_uncommitted("After setup", toolbox.tree(), journal)
     # What the guards remember is the tree before any tool has run, never what a tool made of it.
@@ -228,45 +218,6 @@ def validators_of(agent: AgentDefinition) -> tuple[Validator, ...]:
     """Every validator that a run of this agent may start."""
     entries = (step.validation for step in agent.steps.values() if step.validation)
     return tuple(condition.validator for entry in entries for condition in entry.conditions)
-
-
-def _install(request: RunRequest, journal: Journal, deadline: Deadline) -> None:
-    """Install the packages that the workflow's author asks for, while nothing of the run is alive yet."""
-    names = request.inputs.apt_packages
-    if not names:
-        return
-    journal.append(Noted(level="info", message=f"[Packages] installing {', '.join(names)}"))
-    seconds = min(INSTALL_TIMEOUT, deadline.left(COMPLETION_GRACE))
-    proxies = proxy_variables(request.environment)
-    result = install_packages(names, path=request.program_path, timeout=seconds, proxies=proxies)
-    journal.append(
-        Noted(level="info", message=f"[Packages] apt-get ended with exit code {result.exit_code}", data=_said(result))
-    )
-    if result.exit_code != 0:
-        raise InputError(
-            f"apt-get failed with exit code {result.exit_code}: {result.stdout.strip()[-SHOWN_TAIL:]}",
-            hint="Check the names in the input apt-packages, and that the container reaches a package mirror.",
-        )
-
-
-def _said(result: CommandResult) -> JsonObject:
-    """What a command printed, as data that logs fold away."""
-    return {"output": "\n".join(text.strip() for text in (result.stdout, result.stderr) if text.strip())}
-
-
-def _set_up(toolbox: Commands, commands: tuple[str, ...], journal: Journal) -> None:
-    """Run the workflow author's own commands once, where the tools will run (action.md, input `setup`)."""
-    if not commands:
-        return
-    script = "\n".join(("set -e", *commands))
-    result = toolbox.run_command(CommandRequest(argv=("bash", "-c", script), timeout=SETUP_TIMEOUT))
-    journal.append(Noted(level="info", message=f"setup ended with exit code {result.exit_code}", data=_said(result)))
-    if result.exit_code != 0:
-        said = (result.error or result.stderr or result.stdout).strip().rstrip(".")[-SHOWN_TAIL:]
-        raise InputError(
-            f"The setup commands failed with exit code {result.exit_code}: {said}.",
-            hint="Correct the input setup; it runs in the sandbox, as the tools do.",
-        )
 
 
 def _collect(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, *, seen: str) -> Work:
