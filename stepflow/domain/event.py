@@ -113,8 +113,7 @@ class LayerTold:
 
 @dataclass(frozen=True, kw_only=True)
 class CanariesTried:
-    """The sandbox was tried from inside before anything else ran in it. `canaries` tells of each place whether it was
-    `kept`, `reached` (and how), or is `not here`."""
+    """The sandbox was tried from inside before anything else: each place is `kept`, `reached` (how), or `not here`."""
 
     canaries: dict[str, str]
     event: Literal["canaries_tried"] = "canaries_tried"
@@ -122,8 +121,7 @@ class CanariesTried:
 
 @dataclass(frozen=True, kw_only=True)
 class TextRemoved:
-    """Text that people do not see on GitHub's page was kept from the model (security.md case 22). `count` counts all
-    pieces, `pieces` are the first of them, each cut."""
+    """Text hidden from people was kept from the model (security.md case 22). `pieces` are the first of `count`, cut."""
 
     count: int
     pieces: list[RemovedPiece] = field(default_factory=list)

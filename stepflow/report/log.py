@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.attempt_event import (
     MAX_STRIKES,
@@ -95,23 +95,8 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
         case IterationStarted():
             data: JsonObject = {"step": event.step_id, "kind": event.kind, "model": event.model}
             return (("info", f"=== Iteration {event.iteration} ===", data),)
-        case SchemaFailed():
-            message = f'[SchemaResolution] failure {event.strikes}/{MAX_STRIKES} on step "{event.step_id}"'
-            return (("warning", message, {"reason": cut(event.reason, REASON_LIMIT)}),)
-        case ModelWaited():
-            return (_wait(event),)
-        case AnswerLost():
-            data = {"reason": cut(event.reason, REASON_LIMIT), "tokens": event.usage.total, "cost_usd": event.cost_usd}
-            return (("warning", "[Model] an answer broke off", data),)
-        case ContextCompacted():
-            data = {"reason": cut(event.reason, REASON_LIMIT), "characters": event.characters, "left": event.left}
-            return (("warning", f"[Model] too long: removed {count(event.results, 'old tool result')}", data),)
-        case ContextOutgrown():
-            data = {"reason": cut(event.reason, REASON_LIMIT)}
-            return (("warning", f'[Model] too long: step "{event.step_id}" begins again', data),)
-        case StrategyChosen():
-            message = f'[Model] structured output of "{event.model}": {event.strategy} from here on'
-            return (("warning", message, {"reason": cut(event.reason, REASON_LIMIT)}),)
+        case SchemaFailed() | ModelWaited() | AnswerLost() | ContextCompacted() | ContextOutgrown() | StrategyChosen():
+            return (_model_line(event),)
         case ToolCalled(denied=True):
             return (("warning", f'[Tools] denied "{event.name}"', {}),)
         case StepAnswered() if event.intent:
@@ -129,6 +114,31 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             return (("info", f"Agent completed: {event.outcome}", {"reason": cut(event.reason, REASON_LIMIT)}),)
         case _:
             return ()
+
+
+def _model_line(
+    event: SchemaFailed | ModelWaited | AnswerLost | ContextCompacted | ContextOutgrown | StrategyChosen,
+) -> Line:
+    """What was in the way between a prompt and its answer."""
+    if isinstance(event, ModelWaited):
+        return _wait(event)
+    data: JsonObject = {"reason": cut(event.reason, REASON_LIMIT)}
+    match event:
+        case SchemaFailed():
+            message = f'[SchemaResolution] failure {event.strikes}/{MAX_STRIKES} on step "{event.step_id}"'
+        case AnswerLost():
+            message = "[Model] an answer broke off"
+            data |= {"tokens": event.usage.total, "cost_usd": event.cost_usd}
+        case ContextCompacted():
+            message = f"[Model] too long: removed {count(event.results, 'old tool result')}"
+            data |= {"characters": event.characters, "left": event.left}
+        case ContextOutgrown():
+            message = f'[Model] too long: step "{event.step_id}" begins again'
+        case StrategyChosen():
+            message = f'[Model] structured output of "{event.model}": {event.strategy} from here on'
+        case _:
+            assert_never(event)
+    return ("warning", message, data)
 
 
 def resumed_words(event: RunResumed) -> str:
