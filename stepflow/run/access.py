@@ -17,15 +17,24 @@ if TYPE_CHECKING:
 
 
 def open_anthropic(request: RunRequest) -> AnthropicModel:
-    """The model of the inputs, on the way that leads there; close it at the end."""
-    return AnthropicModel(access=model_access(request), ways=request.outbound.way_to)
+    """The model of the inputs, on the way that leads there; close it at the end. Raises `InputError` where nothing
+    logs in there."""
+    access = model_access(request)
+    if access.provider is Provider.ANTHROPIC and access.api_key is None and not access.identity:
+        raise InputError(
+            "There is no API key: the input anthropic-api-key is empty.",
+            hint="Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}` (on the command line: set "
+            "ANTHROPIC_API_KEY), log in without a key by the workload identity inputs, or run without a model with "
+            "`provider: scripted`.",
+        )
+    return AnthropicModel(access=access, ways=request.outbound.way_to)
 
 
 def model_access(request: RunRequest) -> ModelAccess:
-    """Where the model is and what logs in there, or an `InputError` that says how to give a key."""
+    """Where the model is and what logs in there, as far as it is given."""
     inputs = request.inputs
     key = inputs.anthropic_api_key
-    access = ModelAccess(
+    return ModelAccess(
         provider=inputs.provider,
         api_key=key.get_secret_value() if key else None,
         base_url=inputs.anthropic_base_url,
@@ -34,11 +43,3 @@ def model_access(request: RunRequest) -> ModelAccess:
         service_account_id=inputs.anthropic_service_account_id,
         login=request.login,
     )
-    if inputs.provider is Provider.ANTHROPIC and key is None and not access.identity:
-        raise InputError(
-            "There is no API key: the input anthropic-api-key is empty.",
-            hint="Pass `anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}` (on the command line: set "
-            "ANTHROPIC_API_KEY), log in without a key by the workload identity inputs, or run without a model with "
-            "`provider: scripted`.",
-        )
-    return access

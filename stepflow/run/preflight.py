@@ -62,6 +62,10 @@ def _inputs(request: RunRequest) -> Iterator[Check]:
     unset = unset_variables(request)
     yield warning("inputs", " ".join(unset)) if unset else ok("inputs", "can work together")
     yield from (warning("network", note) for note in request.outbound.notes)
+    yield from guarded("network", lambda: _ways(request))
+
+
+def _ways(request: RunRequest) -> Iterator[Check]:
     if ways := tuple(told_ways(request)):
         yield ok("network", "; ".join(ways))
 
