@@ -134,7 +134,9 @@ def test_the_summary_shows_way_steps_validators_and_effects_with_links(solved: S
 
 def test_the_log_folds_each_attempt_and_says_where_it_leads(solved: Solved) -> None:
     lines = solved.done.log.splitlines()
-    assert lines.count("::endgroup::") == sum(line.startswith("::group::Iteration") for line in lines) == 5
+    groups = [line.removeprefix("::group::") for line in lines if line.startswith("::group::")]
+    assert lines.count("::endgroup::") == len(groups)
+    assert [title.partition(" ")[0] for title in groups] == ["sandbox:", *["Iteration"] * 5]
     assert "3 · closure.issue: closing → continuation.issue" in lines
     assert any(line.startswith("✓ open_pull_request applied") for line in lines)
     assert solved.done.annotations == []

@@ -148,7 +148,7 @@ def test_validate_passes_a_sound_agent_on_any_event(runner: Runner) -> None:
         ({"scenario": ""}, "scenario"),
         ({"scenario": "/no/such/file.yaml"}, "/no/such/file.yaml"),
         ({"mode": "dance"}, "input mode"),
-        ({"provider": "bedrock"}, "provider: bedrock"),
+        ({"provider": "bedrock"}, "AWS_REGION"),
         ({"working_directory": "nowhere"}, "working-directory"),
         (
             {"anthropic_base_url": "http://example.com", "provider": "anthropic", "anthropic_api_key": "k-123456"},
