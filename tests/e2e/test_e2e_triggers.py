@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.readme import named_block
+from tests.docs.readme import PULL_REQUESTS, named_block
 from tests.e2e.repository import BRANCH, commented, dispatched, pull_request
 from tests.e2e.script import EVENT_CANARY, answer_the_question, fix_shortly
 
@@ -79,7 +79,7 @@ def test_a_pull_request_rehearses_the_agents_without_a_key_and_without_a_token(
 
 def test_a_pull_request_has_the_agents_validated(new_world: Callable[[], World]) -> None:
     world = new_world()
-    world.use_workflow(named_block("validate workflow"))
+    world.use_workflow(named_block("validate workflow", PULL_REQUESTS))
     job = world.run([], pull_request(secret=EVENT_CANARY), event_name="pull_request")
     assert (job.exit_code, job.outputs["outcome"]) == (0, "completed"), job.everything
     assert "checked closer, fixer" in job.outputs["reason"]
