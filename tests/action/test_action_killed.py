@@ -25,6 +25,8 @@ pytestmark = pytest.mark.whole
 CHUNKS = 24
 #: Kill points of which one more variant is tried: the folder comes to another machine, with a fresh clone.
 ELSEWHERE = 9
+#: One for each time that the validators look at the tree.
+SNAPSHOTS_BY_THE_CLOCK = 2
 WRITE = "echo 'hello, world' > greeting.txt"
 DATE = "2001-01-01T00:00:00Z"
 COMMIT = (
@@ -183,9 +185,13 @@ def test_killed_after_any_line_a_run_goes_on_as_if_nothing_had_happened(
 
 def killed_and_resumed(scene: Scene, whole: Whole, point: int, *, elsewhere: bool) -> None:
     told = f"killed after line {point}, {whole.kinds[point - 1]}{', and moved' if elsewhere else ''}"
-    assert scene.run(die_after=point) == KILLED, told
+    ended = scene.run(die_after=point)
     before = scene.events()
-    assert len(before) == point
+    if before[-1]["event"] == "run_finished":
+        # `git status` writes its index anew when the clock leaves it in doubt, so this run may have a snapshot less.
+        assert point >= whole.points - SNAPSHOTS_BY_THE_CLOCK, told
+        return
+    assert (ended, len(before)) == (KILLED, point), told
     if elsewhere:
         scene.move()
     assert scene.run() == 0, f"{told}\n{scene.log()}"
