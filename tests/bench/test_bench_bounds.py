@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,13 @@ print(len(sys.modules))
 
 
 class Counted:
-    """A model whose requests are built, counted and billed as the real ones are, and answered by the bench's script."""
+    """A model whose requests are built, counted and billed as the real ones are, and answered by the bench's script.
 
-    def __init__(self) -> None:
+    The answers whose numbers are in `repeated` ask for their step again.
+    """
+
+    def __init__(self, *, repeated: Collection[int] = ()) -> None:
+        self._repeated, self._answers = repeated, 0
         self.accounts, self.bytes, self.requests = Accounts(), 0, 0
         self.bodies: list[dict] = []
 
@@ -51,6 +56,12 @@ class Counted:
         self.accounts.take(body)
         self.bodies.append(body)
         content, reason = reply_to(body)
+        if reason == "end_turn":
+            self._answers += 1
+            if self._answers in self._repeated:
+                output = json.loads(content[0]["text"])
+                output["next_action"]["action"] = "repeat"
+                content = [{"type": "text", "text": json.dumps(output)}]
         return ModelTurn(content=tuple(content), stop_reason=StopReason(reason))
 
 
@@ -78,10 +89,14 @@ class Notes:
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
     """The bench's flow with five steps, from the agent's files to the bodies of its requests."""
+    return _run(Counted(), tmp_path_factory.mktemp("flow"))
+
+
+def _run(model: Counted, folder: Path) -> Counted:
     from stepflow import StepFlowRunner, load_agent
 
-    checkout = make_flow(tmp_path_factory.mktemp("flow"), STEPS)
-    model, notes = Counted(), Notes(checkout)
+    checkout = make_flow(folder, STEPS)
+    notes = Notes(checkout)
     agent = load_agent(checkout / ".agent" / "bencher")
     result = StepFlowRunner(agent, model=model, tools=notes, commands=notes).run(cwd=checkout)
     assert result.success, result.reason
@@ -117,6 +132,18 @@ def test_a_later_turn_pays_only_for_what_is_new(counted: Counted) -> None:
         if len(body["messages"]) > 1:
             assert bill.input == 0
             assert bill.written <= new + 10
+
+
+def test_a_repeated_step_pays_only_for_what_is_new(tmp_path: Path) -> None:
+    """Its tools, answer schema and system prompt are read; its first message is the only new one."""
+    model = _run(Counted(repeated={2}), tmp_path)
+    begun = [number for number, body in enumerate(model.bodies) if len(body["messages"]) == 1]
+    assert len(begun) == STEPS + 1
+    again = begun[2]
+    new = len(json.dumps(model.bodies[again]["messages"])) // 4
+    bill = model.accounts.bills[again]
+    print(bill, new)
+    assert bill.input + bill.written <= new + 10
 
 
 def test_a_correction_is_billed_alone(counted: Counted) -> None:
