@@ -35,8 +35,7 @@ def make_checkout(folder: Path, *, urls: dict[str, str]) -> Path:
     shutil.copytree(HERE / "checkout", folder)
     workflow = folder / ".github" / "workflows" / "stepflow.yml"
     workflow.parent.mkdir(parents=True)
-    added = "".join(f"          {name}: {url}\n" for name, url in urls.items())
-    workflow.write_text((HERE / "stepflow.yml").read_text() + added)
+    workflow.write_text(lead_to((HERE / "stepflow.yml").read_text(), urls))
     git(folder, "init", "--quiet")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "Begin")
@@ -44,6 +43,11 @@ def make_checkout(folder: Path, *, urls: dict[str, str]) -> Path:
     # act reads the repository's name from here; nothing is ever fetched from that address.
     git(folder, "remote", "add", "origin", f"https://github.com/{NAME}.git")
     return folder
+
+
+def lead_to(workflow: str, urls: dict[str, str]) -> str:
+    """The workflow, whose last lines are inputs of the action, with these inputs more."""
+    return workflow + "".join(f"          {name}: {url}\n" for name, url in urls.items())
 
 
 def labeled(label: str, *, secret: str) -> dict[str, Any]:

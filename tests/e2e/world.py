@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ import yaml
 
 from tests.e2e.act_job import Job, run_job, run_jobs
 from tests.e2e.hosted_runner import ACTION, RUNNER, HostedRunner
-from tests.e2e.repository import ISSUE, NAME, git, make_checkout, replace_workflow
+from tests.e2e.repository import ISSUE, NAME, git, lead_to, make_checkout, replace_workflow
 from tests.e2e.script import MODEL_KEY, WORKFLOW_TOKEN
 from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State
@@ -83,6 +84,16 @@ class World:
         git(self.checkout, "add", "--all")
         git(self.checkout, "commit", "--quiet", "--message", "Change the workflow")
         git(self.checkout, "push", "--quiet", str(self.server), "main")
+
+    def use_project(self, project: Path) -> None:
+        """Let the repository hold this project in the place of the widgets; of its workflows, `stepflow` leads here."""
+        for left in git(self.checkout, "ls-files").splitlines():
+            (self.checkout / left).unlink()
+        shutil.copytree(project, self.checkout, dirs_exist_ok=True)
+        workflows = self.checkout / ".github" / "workflows"
+        for other in set(workflows.iterdir()) - {workflows / "stepflow.yml"}:
+            other.unlink()
+        self.use_workflow(lead_to((workflows / "stepflow.yml").read_text(), self.urls()))
 
     def run_many(self, scripts: Mapping[int, Iterable[Reply]], workflow: str, event: dict[str, Any]) -> dict[str, Job]:
         """The jobs of a workflow that calls the reusable one, under act. Each issue has a script of its own, because
