@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 import anthropic
+from anthropic import Anthropic, Timeout
 
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
@@ -33,7 +34,7 @@ def open_service(login: Login, *, ways: Ways, timeouts: tuple[float, float]) -> 
     shared: dict[str, Any] = {
         "base_url": login.address,
         "max_retries": 0,
-        "timeout": anthropic.Timeout(read, connect=connect),
+        "timeout": Timeout(read, connect=connect),
         "open_telemetry": False,
         "http_client": http,
     }
@@ -46,12 +47,12 @@ def open_service(login: Login, *, ways: Ways, timeouts: tuple[float, float]) -> 
 def _service(login: Login, shared: dict[str, Any], http: httpx2.Client, ways: Ways) -> Service:
     match login:
         case KeyLogin():
-            client = anthropic.Anthropic(api_key=login.key, **shared)
+            client = Anthropic(api_key=login.key, **shared)
             return Service(client=client, where=login.address, secrets=lambda: (login.key,))
         case IdentityLogin():
             credentials = IdentityCredentials(login, http, runner=http_client(ways(login.token_url)))
             return Service(
-                client=anthropic.Anthropic(credentials=credentials, **shared),
+                client=Anthropic(credentials=credentials, **shared),
                 where=login.address,
                 hints=IDENTITY_HINTS,
                 secrets=credentials.secrets,

@@ -11,11 +11,21 @@ import importlib
 from contextlib import suppress
 from threading import Thread
 
-_SDK = "stepflow.llm.clients"
+from stepflow.llm.on_demand import load_on_demand
+
+#: What asks the model, and what it would come to only with the first request.
+_MODULES = (
+    "stepflow.llm.clients",
+    "stepflow.llm.wire",
+    "anthropic.resources.messages.messages",
+    "httpcore2",
+    "truststore",
+)
 
 
 def load_ahead() -> Thread:
-    """Begin to load the SDK: three thousand modules, while this process mostly waits for git and for the toolbox."""
+    """Begin to load the SDK: a thousand modules, while this process mostly waits for git and for the toolbox."""
+    load_on_demand("anthropic")
     # A daemon, so that a run which ends before its flow does not wait for what it will not need.
     loading = Thread(target=_load, name="sdk", daemon=True)
     loading.start()
@@ -35,4 +45,5 @@ def settle(loading: Thread | None) -> None:
 def _load() -> None:
     # Whoever needs it imports it again and gets the error where it can be told.
     with suppress(Exception):
-        importlib.import_module(_SDK)
+        for name in _MODULES:
+            importlib.import_module(name)
