@@ -20,6 +20,7 @@ from typing import Any
 
 from bench.flows import write_agent
 from bench.runners import ROOT, environment
+from release.image_size import compressed_size, layers
 
 BIN = Path(sys.executable).parent
 SIZES = (10, 200, 2000)
@@ -115,25 +116,11 @@ def _image() -> dict[str, Any]:
         subprocess.run(
             ["docker", "build", "--quiet", "--tag", tag, str(ROOT)], capture_output=True, check=True, timeout=400
         )
-    size = int(_docker("image", "inspect", "--format", "{{.Size}}", tag))
-    history = _docker("history", "--no-trunc", "--format", "{{json .}}", tag)
-    packed = subprocess.run(
-        f"docker save {tag} | gzip -1 | wc -c",  # what a registry holds is packed layer by layer, about as small
-        shell=True,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
     return {
-        "mb": round(size / 1e6),
-        "packed_mb": round(int(packed) / 1e6),
-        "layers": [json.loads(line) for line in history.splitlines()],
+        "mb": round(sum(layer.unpacked for layer in layers(tag)) / 1e6),
+        "packed_mb": round(compressed_size(tag) / 1e6),
         "first_request_s": _container(tag),
     }
-
-
-def _docker(*words: str) -> str:
-    return subprocess.run(["docker", *words], check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
 
 def _container(tag: str) -> float | str:

@@ -33,7 +33,6 @@ def tables(result: Figures) -> str:
         _PICTURE,
         _targets(result),
         _alone(result["alone"]),
-        _layers(result["alone"]),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -167,7 +166,8 @@ def _alone(alone: Figures) -> str:
     image = alone.get("image")
     if isinstance(image, dict):
         first = image["first_request_s"]
-        rows.append(f"| image | {image['mb']} MB, {image['packed_mb']} MB compressed |")
+        layers = "[each layer](how-to/images.md#what-each-layer-is-for)"
+        rows.append(f"| image | {image['mb']} MB, {image['packed_mb']} MB compressed; {layers} |")
         rows.append(
             f"| container start to first request | {f'{first:.2f} s' if isinstance(first, float) else _cell(first)} |"
         )
@@ -186,18 +186,6 @@ def _told(key: str, value: Any) -> str:
             return f"{value['with']:.1f} ms; {value['without']:.1f} ms without any layer"
         case _:
             return _cell(value)
-
-
-def _layers(alone: Figures) -> str:
-    image = alone.get("image")
-    if not isinstance(image, dict):
-        return ""
-    rows = [
-        f"| {layer['Size']} | `{_cell(layer['CreatedBy'])[:110]}` |"
-        for layer in reversed(image["layers"])
-        if not str(layer["Size"]).startswith("0")
-    ]
-    return "\n".join(("| layer of the image | made by |", "| ---: | --- |", *rows))
 
 
 def _cell(text: object) -> str:
