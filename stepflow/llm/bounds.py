@@ -17,7 +17,7 @@ import httpx2
 from stepflow.llm.faults import BrokenAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 #: 32,000 tokens, each in an event of its own, are some five million bytes.
 MOST_BYTES = 32 * 1024 * 1024
@@ -31,13 +31,9 @@ class Call:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.overdue = False
+        #: What its bytes come from, as the HTTP library has it.
+        self.stream: Any = None
         self._over = Event()
-        self._stream: Any = None
-
-    def follow(self, name: str, info: Mapping[str, Any]) -> None:
-        """Remember the newest connection; `name` and `info` are those of the HTTP library's `trace`."""
-        if name.endswith((".connect_tcp.complete", ".start_tls.complete")):
-            self._stream = info.get("return_value")
 
     def watch(self) -> None:
         """Cut the connection when the time is up."""
@@ -53,7 +49,7 @@ class Call:
         self._over.set()
 
     def _cut(self) -> None:
-        found = self._stream.get_extra_info("socket") if self._stream is not None else None
+        found = self.stream.get_extra_info("socket") if self.stream is not None else None
         if found is not None:
             with suppress(OSError):
                 # Of the plain socket below TLS: whoever reads from it sees the end at once.
@@ -79,11 +75,16 @@ def bounded_call(seconds: float) -> Iterator[Call]:
 class BoundedTransport(httpx2.HTTPTransport):
     """The library's own, which also follows where a call goes and counts what comes back."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # The newest connection to each host: one request is made at a time, so it is the one that is used again.
+        self._streams: dict[tuple[str, int | None], Any] = {}
+
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request."""
         call = _IN_FLIGHT.get()
         if call is not None:
-            request.extensions = {**request.extensions, "trace": call.follow}
+            request.extensions = {**request.extensions, "trace": self._follow(call, request)}
         response = super().handle_request(request)
         assert isinstance(response.stream, httpx2.SyncByteStream)  # noqa: S101 - a synchronous client has no other
         return httpx2.Response(
@@ -92,6 +93,17 @@ class BoundedTransport(httpx2.HTTPTransport):
             stream=_Counted(response.stream),
             extensions=response.extensions,
         )
+
+    def _follow(self, call: Call, request: httpx2.Request) -> Callable[[str, Mapping[str, Any]], None]:
+        """What remembers the call's connection; it is told each name and info of the HTTP library's `trace`."""
+        host = (request.url.host, request.url.port)
+        call.stream = self._streams.get(host)
+
+        def note(name: str, info: Mapping[str, Any]) -> None:
+            if name.endswith((".connect_tcp.complete", ".start_tls.complete")):
+                call.stream = self._streams[host] = info.get("return_value")
+
+        return note
 
 
 class _Counted(httpx2.SyncByteStream):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Seconds that one request of a login may be silent.
 LOGIN_TIMEOUT = 30.0
+#: Seconds after which a connection that nobody uses is not used again.
+KEPT = 5.0
 
 
 def http_client(way: Way, *, timeout: float = LOGIN_TIMEOUT) -> httpx2.Client:
@@ -30,9 +32,9 @@ def http_client(way: Way, *, timeout: float = LOGIN_TIMEOUT) -> httpx2.Client:
     transport = BoundedTransport(
         verify=_context(way),
         trust_env=False,
-        # A turn lasts much longer than a handshake, and what a fault or a long tool call left of a connection is not
-        # used again.
-        limits=httpx2.Limits(max_keepalive_connections=0),
+        # A connection is used again by the next turn of a quick step. What a long tool call left of it is not: many a
+        # router forgets it. What a fault left of it the library closes itself.
+        limits=httpx2.Limits(max_keepalive_connections=1, keepalive_expiry=KEPT),
         proxy=httpx2.Proxy(way.proxy) if way.proxy else None,
         # A model may think for minutes; without keep-alive probes a router on the way forgets the connection.
         socket_options=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],

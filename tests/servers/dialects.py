@@ -25,13 +25,14 @@ _DATED = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
-    """One request as it came. `headers` are lower-cased."""
+    """One request as it came. `headers` are lower-cased; requests of the same `connection` came one after the other."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: Json
     raw: bytes = field(default=b"", repr=False)
+    connection: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

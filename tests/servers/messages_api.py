@@ -7,6 +7,7 @@ May touch: a loopback port; as a program (`python -m tests.servers.messages_api 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import itertools
 import json
@@ -64,6 +65,7 @@ class MessagesApi:
         self.list_of_models: Failure | Drop | None = None
         self._reply = replies if callable(replies) else _one_after_another(replies)
         self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
         self._cached: set[tuple[str, str]] = set()
         self._signatures: set[str] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler_for(self))
@@ -89,6 +91,17 @@ class MessagesApi:
         self._server.shutdown()
         self._thread.join(timeout=5)
         self._server.server_close()
+
+    def close_connections(self) -> None:
+        """As a server does that has not been asked for a while."""
+        for connection in self._open:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+
+    def begin(self, connection: socket.socket) -> None:
+        """Remember a connection."""
+        self._open.add(connection)
 
     def take(self, request: Received) -> tuple[Received, Reply | Document]:
         """Keep the request as the Anthropic API would see it, and choose what comes back."""
@@ -167,6 +180,12 @@ def _one_after_another(replies: Iterable[Reply]) -> Callable[[Json], Reply]:
 def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Many small writes on a connection that is kept would wait for each other.
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            api.begin(self.request)
+            super().setup()
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("content-length", "0")))
@@ -180,7 +199,14 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
 
         def _take(self, body: Json, raw: bytes) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            came = Received(method=self.command, path=self.path, headers=headers, body=body, raw=raw)
+            came = Received(
+                method=self.command,
+                path=self.path,
+                headers=headers,
+                body=body,
+                raw=raw,
+                connection=self.client_address[1],
+            )
             read, reply = api.take(came)
             match reply:
                 case Document():
