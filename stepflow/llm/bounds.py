@@ -7,9 +7,10 @@ May touch: the call's socket, to cut it. The HTTP library's own timeouts only me
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from threading import Event, Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 #: 32,000 tokens, each in an event of its own, are some five million bytes.
 MOST_BYTES = 32 * 1024 * 1024
-#: A socket that is just being wrapped for TLS cannot be cut: it is tried again so often, in seconds.
-_AGAIN = 0.1
+#: How often calls are looked at, in seconds; a socket that is just being wrapped for TLS cannot be cut at once.
+_BEAT = 0.1
 
 
 class Call:
@@ -33,22 +34,13 @@ class Call:
         self.overdue = False
         #: What its bytes come from, as the HTTP library has it.
         self.stream: Any = None
-        self._over = Event()
+        self._deadline = time.monotonic() + seconds
 
-    def watch(self) -> None:
+    def cut_if_late(self) -> None:
         """Cut the connection when the time is up."""
-        if self._over.wait(self.seconds):
+        if time.monotonic() < self._deadline:
             return
         self.overdue = True
-        self._cut()
-        while not self._over.wait(_AGAIN):
-            self._cut()
-
-    def end(self) -> None:
-        """The call is over: nothing is cut any more."""
-        self._over.set()
-
-    def _cut(self) -> None:
         found = self.stream.get_extra_info("socket") if self.stream is not None else None
         if found is not None:
             with suppress(OSError):
@@ -56,6 +48,40 @@ class Call:
                 socket.socket.shutdown(found, socket.SHUT_RDWR)
 
 
+class _Timekeeper:
+    """Looks at all calls in flight, in a thread that ends when there is none. Quick calls share it."""
+
+    def __init__(self) -> None:
+        self._calls: set[Call] = set()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+
+    def begin(self, call: Call) -> None:
+        """From now on."""
+        with self._lock:
+            self._calls.add(call)
+            # A process that was forked has the variable, but not the thread.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = Thread(target=self._keep, name="time of model calls", daemon=True)
+                self._thread.start()
+
+    def end(self, call: Call) -> None:
+        """The call is over: nothing of it is cut any more."""
+        with self._lock:
+            self._calls.discard(call)
+
+    def _keep(self) -> None:
+        while True:
+            time.sleep(_BEAT)
+            with self._lock:
+                if not self._calls:
+                    self._thread = None
+                    return
+                for call in self._calls:
+                    call.cut_if_late()
+
+
+_TIMEKEEPER = _Timekeeper()
 _IN_FLIGHT: ContextVar[Call | None] = ContextVar("call in flight", default=None)
 
 
@@ -64,18 +90,18 @@ def bounded_call(seconds: float) -> Iterator[Call]:
     """Everything that is sent and read inside the block, from the connection's first byte on, is one call."""
     call = Call(seconds)
     before = _IN_FLIGHT.set(call)
-    Thread(target=call.watch, name="time of a model call", daemon=True).start()
     try:
+        _TIMEKEEPER.begin(call)
         yield call
     finally:
-        call.end()
+        _TIMEKEEPER.end(call)
         _IN_FLIGHT.reset(before)
 
 
 class BoundedTransport(httpx2.HTTPTransport):
     """The library's own, which also follows where a call goes and counts what comes back."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the library's own
         super().__init__(**options)
         # The newest connection to each host: one request is made at a time, so it is the one that is used again.
         self._streams: dict[tuple[str, int | None], Any] = {}

@@ -187,6 +187,11 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
             api.begin(self.request)
             super().setup()
 
+        def handle(self) -> None:
+            # A client may leave a connection that it kept without a word.
+            with contextlib.suppress(ConnectionError):
+                super().handle()
+
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("content-length", "0")))
             self._take(json.loads(raw or b"{}"), raw)
