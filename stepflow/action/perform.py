@@ -35,14 +35,13 @@ from stepflow.report import (
     rehearsed_lines,
 )
 from stepflow.run.clock import InterruptibleClock, SystemClock
-from stepflow.run.collect import completed_report
-from stepflow.run.drive import drive_run, leave_unbegun
+from stepflow.run.drive import drive_run
 from stepflow.run.input_types import Mode
 from stepflow.run.preflight import run_preflight
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.rehearse import rehearse_agents
 from stepflow.run.request import RunRequest, login_files_in
-from stepflow.run.resume import Fresh, chosen_folder
+from stepflow.run.resume import Fresh, chosen_folder, completed_report
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
 from stepflow.run.validate import check_agents, from_above
 from stepflow.toolbox import find_credentials
@@ -121,6 +120,8 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
     try:
         prepared = prepare_run(request, now=clock.now())
     except RunCancelled as cancelled:
+        from stepflow.run.leave import leave_unbegun  # noqa: PLC0415 - costs time that only an end may take
+
         return Performed(report=leave_unbegun(request, cancelled, clock))
     if isinstance(prepared.found, Fresh) and prepared.found.notice:
         job.say(annotation("notice", prepared.found.notice))

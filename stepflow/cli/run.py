@@ -20,13 +20,11 @@ from stepflow.cli.terminal import make_console, show_lines, watch_run
 from stepflow.domain.login import holds_login, login_of, logs_in
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
-from stepflow.report import final_words, report_json
 from stepflow.run.cancel import Cancellation
-from stepflow.run.collect import completed_report
 from stepflow.run.drive import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest, login_files_in
-from stepflow.run.resume import chosen_folder
+from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.run.trigger import Trigger, issue_of, read_event
 from stepflow.toolbox import find_credentials
 
@@ -69,6 +67,8 @@ def carry_out(request: RunRequest, *, as_json: bool) -> int:
         console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
     else:
         report = run_request(request, console)[0].report
+    from stepflow.report import final_words, report_json  # noqa: PLC0415 - costs time that the first request can do without
+
     show_lines(console, final_words(report))
     if as_json:
         print(json.dumps(report_json(report), ensure_ascii=False))

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
 from rich.style import Style
 from rich.text import Text
 
@@ -78,6 +76,10 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
     if not console.file.isatty():
         yield lambda entry: None
         return
+    # Loaded here: most runs are watched in a job's log, where nothing moves.
+    from rich.live import Live  # noqa: PLC0415
+    from rich.spinner import Spinner  # noqa: PLC0415
+
     ahead = 0.0
     spinner = Spinner("dots")
 

@@ -14,8 +14,7 @@ from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.errors import StepflowError
 from stepflow.journal import iter_journal
 from stepflow.report import ReportFacts, collect_report, comment_summary
-from stepflow.run.earlier import JOURNAL, look_into
-from stepflow.run.resume import is_explicit
+from stepflow.run.earlier import JOURNAL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from stepflow.domain.report import RunReport
     from stepflow.run.ending import Ending
     from stepflow.run.prepare import Prepared
-    from stepflow.run.request import RunRequest
 
 
 def journal_path(prepared: Prepared) -> Path:
@@ -50,15 +48,6 @@ def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
         if ending is None:
             raise
         return collect_report((), agent, facts=facts)
-
-
-def completed_report(request: RunRequest) -> RunReport | None:
-    """The report of the run that shall go on, if it is complete: then nothing is left to do."""
-    earlier = look_into(request.folder) if is_explicit(request.inputs) else None
-    if earlier is None or earlier.ended is None or earlier.ended.outcome is not Outcome.COMPLETED:
-        return None
-    facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)
-    return collect_report(iter_journal(request.folder / JOURNAL), facts=facts)
 
 
 def pushed_commit(report: RunReport) -> str:

@@ -8,36 +8,30 @@ from __future__ import annotations
 
 import errno
 import traceback
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted
-from stepflow.domain.event import Entry, FlowEnded, Noted, RunFinished, RunResumed, ValidatorRan
-from stepflow.domain.report import AgentResult
+from stepflow.domain.event import Entry, FlowEnded, Noted, RunFinished, RunResumed
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError, RunCancelled, StepflowError
-from stepflow.journal import Fanout, JournalFile, iter_journal
-from stepflow.report import BUG, ReportFacts, collect_report
-from stepflow.run.collect import collect_run, journal_path
-from stepflow.run.earlier import move_aside
+from stepflow.journal import Fanout, JournalFile
+from stepflow.report import BUG
+from stepflow.run.earlier import JOURNAL, move_aside
 from stepflow.run.ending import Ending, outcome_of
-from stepflow.run.expected import expect_of_recording
-from stepflow.run.finish import Finish, Work, tell_failure
-from stepflow.run.folder import make_folder, write_reports
+from stepflow.run.folder import make_folder
 from stepflow.run.log import LogFile
-from stepflow.run.page import write_page
 from stepflow.run.resume import Fresh
 from stepflow.run.stages import facts_of, run_stages
+from stepflow.run.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from stepflow.domain.event import Event
-    from stepflow.domain.report import RunReport
+    from stepflow.domain.report import AgentResult
     from stepflow.ports import Clock, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.prepare import Prepared
-    from stepflow.run.request import RunRequest
 
 #: What keeps a file from being written or made that no change of ours could: the disk is full or cannot be written.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
@@ -57,7 +51,7 @@ def drive_run(
     notice = _make_room(prepared)
     with (
         prepared.resources,
-        JournalFile(journal_path(prepared), clock, redact=request.redactor) as file,
+        JournalFile(request.folder / JOURNAL, clock, redact=request.redactor) as file,
         LogFile(request.folder / "log.jsonl", prepared.agent.log_format) as log,
     ):
         _demand_unchanged(prepared, file)
@@ -75,12 +69,10 @@ def drive_run(
     aloud = Aloud(listeners, clock)
     if not told:
         aloud.say(finished)
-    report = collect_run(prepared, ending)
-    for problem in (*log.problems, *write_reports(request.folder, report, _recorded(prepared, report))):
-        aloud.say(Noted(level="error", message=request.redactor(problem)))
-    for problem in write_page(prepared, report):
-        aloud.say(Noted(level="warning", message=request.redactor(problem)))
-    return AgentResult.of(report)
+    # Loaded here: the flow neither waits for what draws reports nor holds it.
+    from stepflow.run.leave import leave_reports  # noqa: PLC0415
+
+    return leave_reports(prepared, ending, unwritten=log.problems, say=aloud.say)
 
 
 class Aloud:
@@ -93,30 +85,6 @@ class Aloud:
         """Tell it, under the number 0."""
         for listener in self._listeners:
             listener(Entry(seq=0, time=self._clock.now(), event=event))
-
-
-def leave_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) -> RunReport:
-    """The run folder of a run that a signal ended before it began, where no earlier run has left one."""
-    path = request.folder / "journal.jsonl"
-    reason = f"Before the run: {cancelled}"
-    finished = RunFinished(outcome=Outcome.CANCELLED, reason=reason, success=False)
-    facts = ReportFacts(
-        run_id=request.run_id,
-        agent=request.trigger.agent,
-        issue=request.trigger.issue_number,
-        reason=reason,
-        run_folder=str(request.folder),
-        host_run_folder=request.host_folder,
-    )
-    report = collect_report((Entry(seq=1, time=clock.now(), event=finished),), facts=facts)
-    with suppress(StepflowError):
-        # Nothing is lost without it: there is nothing yet to go on with.
-        make_folder(request.folder)
-        if not path.exists():
-            with JournalFile(path, clock, redact=request.redactor) as journal:
-                journal.append(finished)
-            tuple(write_reports(request.folder, report, {}))
-    return report
 
 
 class Place:
@@ -155,6 +123,9 @@ def _tell_unfinished(
     prepared: Prepared, ending: Ending, journal: Journal, clock: Clock, cancellation: Cancellation
 ) -> Ending:
     """Tell the issue of an end that came before anything could be planned or collected."""
+    # Loaded here, as in the stages: only an end needs it.
+    from stepflow.run.finish import Finish, tell_failure  # noqa: PLC0415
+
     finish = Finish(
         prepared=prepared,
         facts=facts_of(prepared),
@@ -198,16 +169,3 @@ def _written(journal: Journal, event: Event) -> bool:
 def _no_room(error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
     return f"this machine cannot write{where}: {error.strerror}. Free space on its disks, then start the run again."
-
-
-def _recorded(prepared: Prepared, report: RunReport) -> dict[str, str]:
-    """The scenario that the input `record` asks for."""
-    if prepared.recording is None or not prepared.request.inputs.record:
-        return {}
-    expect = None
-    with suppress(StepflowError):
-        events = (entry.event for entry in iter_journal(journal_path(prepared)))
-        ran = [event for event in events if isinstance(event, ValidatorRan)]
-        expect = expect_of_recording(report, ran, prepared.request.inputs)
-    text = prepared.recording.to_yaml(expect)
-    return {prepared.request.inputs.record: prepared.request.redactor(text)}

@@ -27,8 +27,6 @@ from stepflow.run.issue_cost import run_cost, tell_issue_cost
 from stepflow.run.parts import boundary_settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from stepflow.boundary import Plan
     from stepflow.boundary.github_writer import GitHubWriter
     from stepflow.domain.decision import FlowResult
@@ -39,19 +37,7 @@ if TYPE_CHECKING:
     from stepflow.ports import Clock, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.prepare import Prepared
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """What the run did to the checkout: commits in a bundle with their tree, the tree that the validators have seen,
-    and files that were left uncommitted; or the problem because of which they cannot be taken out of it."""
-
-    problem: str = ""
-    commits: int = 0
-    tree: str = ""
-    seen: str = ""
-    uncommitted: tuple[str, ...] = ()
-    bundle: Path | None = None
+    from stepflow.run.work import Work
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from stepflow.domain.attempt_event import AnswerLost, IterationStarted, StrategyChosen
 from stepflow.domain.event import RunResumed
 from stepflow.domain.state import fold
-from stepflow.domain.words import StructuredOutput
+from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.errors import InputError
-from stepflow.journal import SnapshotStore, safe_point
+from stepflow.journal import SnapshotStore, iter_journal, safe_point
 from stepflow.llm import played_out
-from stepflow.run.earlier import Earlier, look_into
+from stepflow.run.earlier import JOURNAL, Earlier, look_into
 from stepflow.run.head import read_head, stood_on
 from stepflow.run.recorded import (
     kept_snapshots,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from stepflow.domain.effect import Receipt
     from stepflow.domain.event import Event, RunStarted
     from stepflow.domain.json import JsonObject
+    from stepflow.domain.report import RunReport
     from stepflow.domain.state import RunState
     from stepflow.llm import Scenario
     from stepflow.ports import CustomVerdict
@@ -185,6 +186,18 @@ def find_past(request: RunRequest, agent: AgentDefinition, args: JsonObject, iss
         )
     notice = f"A new run begins; the earlier one in the run folder does not go on: {reason}."
     return Fresh(aside=earlier.run_id, notice=notice)
+
+
+def completed_report(request: RunRequest) -> RunReport | None:
+    """The report of the run that shall go on, if it is complete: then nothing is left to do."""
+    earlier = look_into(request.folder) if is_explicit(request.inputs) else None
+    if earlier is None or earlier.ended is None or earlier.ended.outcome is not Outcome.COMPLETED:
+        return None
+    # Loaded here: no other run needs a report before it has ended.
+    from stepflow.report import ReportFacts, collect_report  # noqa: PLC0415
+
+    facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)
+    return collect_report(iter_journal(request.folder / JOURNAL), facts=facts)
 
 
 def _never(request: RunRequest) -> str:

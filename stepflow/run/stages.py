@@ -10,10 +10,9 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import LayerTold, Noted, RunStarted, WorkCollected
+from stepflow.domain.event import LayerTold, Noted, RunStarted
 from stepflow.domain.run import RunFacts, StartedBy
 from stepflow.domain.state import fold
-from stepflow.errors import BoundaryError
 from stepflow.flow import run_flow
 from stepflow.journal import Replay
 from stepflow.ports import Ports
@@ -21,7 +20,6 @@ from stepflow.run.addresses import told_ways
 from stepflow.run.ahead import settle
 from stepflow.run.context import removal_event
 from stepflow.run.deadline import Deadline, TimelyCommands, TimelyTools
-from stepflow.run.finish import Finish, Work, finish_run
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
 from stepflow.run.parts import LoadedSchemas, structured_output_of, toolbox_options
 from stepflow.run.recorded import Kept
@@ -29,6 +27,7 @@ from stepflow.run.sandbox import open_sandbox
 from stepflow.run.selftest import demand_nothing_in_reach
 from stepflow.run.set_up import install, set_up
 from stepflow.run.snapshots import Snapshots
+from stepflow.run.work import collect_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from stepflow.run.sandbox import Sandbox
     from stepflow.toolbox import Toolbox
 
-#: A larger bundle is cut off; the boundary refuses changes above 8 MiB anyway (boundary.md "Commits").
-MAX_BUNDLE = 64 * 1024 * 1024
 #: Paths that a message names, and their length in characters.
 MOST_NAMED = 5
 NAMES_LENGTH = 100
@@ -67,8 +64,11 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         ports = _ports(prepared, facts, toolbox, journal, clock)
         settle(prepared.loading)
         result = run_flow(prepared.agent, facts, ports, state)
-        work = _collect(prepared, facts, toolbox, journal, seen=result.tree)
+        work = collect_work(prepared, facts, toolbox, journal, seen=result.tree)
     cancellation.check()
+    # Loaded here: while the flow runs, and before the first model is asked, nothing needs the modules of the end.
+    from stepflow.run.finish import Finish, finish_run  # noqa: PLC0415
+
     result = replace(result, validated=result.validated and not work.uncommitted and work.tree in ("", work.seen))
     finish = Finish(
         prepared=prepared,
@@ -218,39 +218,3 @@ def validators_of(agent: AgentDefinition) -> tuple[Validator, ...]:
     """Every validator that a run of this agent may start."""
     entries = (step.validation for step in agent.steps.values() if step.validation)
     return tuple(condition.validator for entry in entries for condition in entry.conditions)
-
-
-def _collect(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, *, seen: str) -> Work:
-    """Take the commits out of the checkout, now that nothing in it can change them any more. `seen` is the tree that
-    the validators saw, empty without any: a validator may have committed something since."""
-    toolbox.end_step()
-    tree = toolbox.tree()
-    path = prepared.request.folder / "work.bundle"
-    bundle = None
-    problem = ""
-    if facts.base_commit and tree.commit != facts.base_commit:
-        try:
-            with path.open("wb") as file:
-                bundle = toolbox.stream_bundle(facts.base_commit, file.write, max_bytes=MAX_BUNDLE)
-        except BoundaryError as error:
-            # How the flow ended stands; whether that matters is for the boundary to say.
-            problem = str(error)
-        except OSError as error:
-            problem = f"The commits cannot be kept in {path}: {error.strerror}."
-    work = Work(
-        problem=problem,
-        commits=bundle.commits if bundle else 0,
-        tree=bundle.tree if bundle else "",
-        seen=seen or (bundle.tree if bundle else ""),
-        uncommitted=tree.uncommitted,
-        bundle=path if bundle else None,
-    )
-    journal.append(
-        WorkCollected(
-            head_commit=tree.commit,
-            commits=work.commits,
-            uncommitted=list(work.uncommitted),
-            as_validated=work.tree in ("", work.seen),
-        )
-    )
-    return work

@@ -16,8 +16,8 @@ from stepflow.errors import RunCancelled
 from stepflow.journal import read_journal
 from stepflow.run.cancel import Cancellation
 from stepflow.run.clock import RehearsalClock
-from stepflow.run.drive import leave_unbegun
 from stepflow.run.inputs import read_inputs
+from stepflow.run.leave import leave_unbegun
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger
 

@@ -16,8 +16,7 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.journal import JournalFile
 from stepflow.run.clock import RehearsalClock
-from stepflow.run.collect import completed_report
-from stepflow.run.resume import Fresh, Past
+from stepflow.run.resume import Fresh, Past, completed_report
 from tests.checkout import git
 from tests.run.stopped_run import ISSUE, Run, same_run, tree_of
 
