@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import yaml
-
 
 @dataclass(frozen=True, kw_only=True)
 class PromptText:
@@ -38,6 +36,8 @@ def _yaml_fault(front: str) -> tuple[str | None, int]:
 
     Only its form is read, nothing is built from it: its content has no effect.
     """
+    import yaml  # noqa: PLC0415 - costs time that prompts without front matter need not take
+
     try:
         yaml.compose(front, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as exc:

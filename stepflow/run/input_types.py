@@ -10,7 +10,6 @@ import json
 from enum import StrEnum
 from typing import Annotated
 
-import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from stepflow.domain.json import JsonObject
@@ -84,8 +83,12 @@ def yaml_map(value: object) -> object:
     """A YAML map with text keys."""
     if not isinstance(value, str):
         return value
+    if not value.strip():
+        return {}
+    import yaml  # noqa: PLC0415 - costs time that an input left empty need not take
+
     try:
-        loaded = yaml.safe_load(value) if value.strip() else {}
+        loaded = yaml.safe_load(value)
     except yaml.YAMLError as exc:
         raise ValueError(f"not valid YAML: {' '.join(str(exc).split())}") from exc
     if not isinstance(loaded, dict):

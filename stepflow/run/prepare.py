@@ -15,7 +15,6 @@ from stepflow.domain.run import Limits
 from stepflow.domain.spent import Spent
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
 from stepflow.errors import DefinitionError, InputError
-from stepflow.llm import RecordingModel, ScriptedModel, load_scenario
 from stepflow.load import check_arguments, load_agent
 from stepflow.prompt.intake import Taken
 from stepflow.run.access import open_anthropic
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import Issue
-    from stepflow.llm import Scenario
+    from stepflow.llm import RecordingModel, Scenario
     from stepflow.ports import Clock, CustomVerdict, Model
     from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
@@ -144,6 +143,8 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
 
 def _model(request: RunRequest, scenario: Scenario | None, past: Past | None, resources: ExitStack) -> Model:
     if scenario:
+        from stepflow.llm import ScriptedModel  # noqa: PLC0415 - most runs have a real one
+
         return ScriptedModel(scenario, position=past.position(scenario) if past else None)
     return resources.enter_context(open_anthropic(request))
 
@@ -151,6 +152,8 @@ def _model(request: RunRequest, scenario: Scenario | None, past: Past | None, re
 def _recording(
     model: Model, request: RunRequest, past: Past | None, args: JsonObject, subject: Subject
 ) -> RecordingModel:
+    from stepflow.llm import RecordingModel  # noqa: PLC0415 - few runs are recorded
+
     before = past.turns() if past else ()
     return RecordingModel(model, params=args, issue=subject.issue, root=str(request.root), before=before)
 
@@ -183,4 +186,6 @@ def scenario_of(request: RunRequest) -> Scenario | None:
             "The provider `scripted` needs a scenario.",
             hint="Set `scenario` to a YAML file of the repository, such as .agent/<agent>/scenarios/<name>.yaml.",
         )
+    from stepflow.llm import load_scenario  # noqa: PLC0415 - reads YAML, which other runs need not load
+
     return load_scenario(request.root / request.inputs.scenario)

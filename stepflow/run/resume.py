@@ -17,7 +17,6 @@ from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.errors import InputError
 from stepflow.journal import SnapshotStore, iter_journal, safe_point
-from stepflow.llm import played_out
 from stepflow.run.earlier import JOURNAL, Earlier, look_into
 from stepflow.run.head import read_head, stood_on
 from stepflow.run.recorded import (
@@ -117,6 +116,8 @@ class Past:
 
     def position(self, scenario: Scenario) -> dict[str, int]:
         """Where a scripted model goes on."""
+        from stepflow.llm import played_out  # noqa: PLC0415 - only a scripted run that goes on needs it
+
         queues = {place: played_out(turns) for place, turns in scenario.queues().items()}
         return scenario_position(self.events, queues)
 

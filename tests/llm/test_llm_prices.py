@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 
 from stepflow.domain.conversation import Usage
+from stepflow.domain.words import Provider
 from stepflow.llm import MODEL_ALIASES, is_priced, price_of, resolve_model
 
 MILLION = 1_000_000
@@ -40,9 +41,12 @@ def test_an_alias_becomes_its_id_and_any_other_text_passes():
     assert resolve_model("my-org/my-model") == "my-org/my-model"
 
 
+@pytest.mark.parametrize("provider", set(Provider) - {Provider.SCRIPTED})
 @pytest.mark.parametrize("alias", MODEL_ALIASES)
-def test_every_alias_is_priced(alias):
-    assert is_priced(alias)
+def test_every_alias_is_priced_with_every_provider(alias, provider):
+    """Before a run that is taken for granted, and the price data is not looked into."""
+    assert price_of(alias, Usage(input_tokens=1, output_tokens=1), provider) is not None
+    assert is_priced(alias, provider)
 
 
 def test_an_unknown_model_has_no_price():

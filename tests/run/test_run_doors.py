@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("stepflow.boundary", "stepflow.report")
+ROOMS = ("stepflow.boundary", "stepflow.llm", "stepflow.report")
 
 
 @pytest.mark.parametrize("room", ROOMS)
