@@ -19,7 +19,7 @@ from stepflow.domain.event import RunFinished
 from stepflow.report import LineKind, TerminalLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
 
     from stepflow.domain.event import Entry, Event
@@ -54,7 +54,7 @@ def watch_run(
 ) -> Iterator[Callable[[Entry], None]]:
     """A listener that shows each entry at once; on a terminal the last lines tell what the run does just now. `before`
     are the events of a run that goes on."""
-    log = TerminalLog(limits, style=styled, debug=debug)
+    log = TerminalLog(limits, style=styled if console.color_system else None, debug=debug)
     log.story.recall(before)
     with live_lines(console, log) as hear:
 
@@ -118,9 +118,23 @@ def _drawn(told: Iterable[tuple[LineKind, str]], mark: str, width: int) -> Text:
 
 def show_lines(console: Console, lines: Iterable[str]) -> None:
     """Print lines that may be coloured already; on a terminal broken between words."""
-    broken = [part for line in lines for part in _broken(console, line)]
+    told = tuple(lines)
+    if not console.color_system and not console.file.isatty() and not any("\x1b" in line for line in told):
+        _write_lines(console, told)
+        return
+    broken = [part for line in told for part in _broken(console, line)]
     if broken:
         console.print(Text("\n").join(broken))
+
+
+def _write_lines(console: Console, lines: Sequence[str]) -> None:
+    """Where rich would change nothing, it would still take most of what an event costs."""
+    try:
+        console.file.writelines(f"{line}\n" for line in lines)
+        console.file.flush()
+    except BrokenPipeError:
+        # As its own `print` does.
+        console.on_broken_pipe()
 
 
 def _broken(console: Console, line: str) -> Iterable[Text]:
