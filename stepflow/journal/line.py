@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 VERSION = 1
 #: The beginning of a line of this version, in the order and form that `write_line` gives it.
 _HEAD = re.compile(rb'\{"v":%d,"seq":(?P<seq>\d+),"t":(?P<t>\d+(?:\.\d+)?),"event":"' % VERSION)
+#: The adapters of the kinds that this process has written.
+_WRITTEN: dict[type[Event], TypeAdapter[Event]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +39,10 @@ class BrokenLine(Exception):
 
 def write_line(event: Event, *, seq: int, time: float, redact: Callable[[str], str]) -> tuple[str, Entry]:
     """The line without its line break, and the entry that it holds: what a reader of the line will see."""
-    fields: JsonValue = _adapter().dump_python(event, mode="json")
+    fields: JsonValue = _adapter_of(event).dump_python(event, mode="json")
     safe = redact_value(_plain(fields), redact)
     assert isinstance(safe, dict)  # noqa: S101 - an event is an object, and a redactor changes only strings
-    seen = event if safe == fields else _adapter().validate_python(safe)
+    seen = event if safe == fields else _adapter_of(event).validate_python(safe)
     line: JsonObject = {"v": VERSION, "seq": seq, "t": round(time, 6), "event": event.event, **safe}
     return _one_line(line), Entry(seq=seq, time=round(time, 6), event=seen)
 
@@ -95,6 +97,14 @@ def journal_schema() -> JsonObject:
         "title": "One line of a stepflow journal (journal.jsonl)",
         **schema,
     }
+
+
+def _adapter_of(event: Event) -> TypeAdapter[Event]:
+    """For writing: a run needs few kinds before its first request, and the adapter of all takes time to build."""
+    kind = type(event)
+    if kind not in _WRITTEN:
+        _WRITTEN[kind] = TypeAdapter(kind)
+    return _WRITTEN[kind]
 
 
 @cache
