@@ -17,8 +17,6 @@ from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
 from stepflow.errors import DefinitionError
 from stepflow.load.agent_check import read_agent
-from stepflow.load.compile_check import compile_check_registry
-from stepflow.load.compile_gate import compile_gate_registry
 from stepflow.load.compiled import LoadOptions
 from stepflow.load.dialect import tell_dialect
 from stepflow.load.documents import read_object
@@ -180,9 +178,14 @@ class _Loading:
         if document is None or dialect is None:
             return None
         match dialect:
+            # Each with the modules that it alone needs.
             case Dialect.GATE:
+                from stepflow.load.compile_gate import compile_gate_registry  # noqa: PLC0415
+
                 return compile_gate_registry(document, found, agent=agent, folder=self.folder, options=self.options)
             case Dialect.CHECK:
+                from stepflow.load.compile_check import compile_check_registry  # noqa: PLC0415
+
                 return compile_check_registry(document, found, agent=agent, folder=self.folder, options=self.options)
             case _:
                 assert_never(dialect)
