@@ -172,7 +172,7 @@ def test_more_breakpoints_than_the_service_takes_are_noticed() -> None:
         Accounts().take({"system": system, "messages": []})
 
 
-@pytest.mark.parametrize(("words", "most"), [(("--help",), 100), (("validate", "bencher"), 470)])
+@pytest.mark.parametrize(("words", "most"), [(("--help",), 100), (("validate", "bencher"), 400)])
 def test_modules_that_a_command_loads(words: tuple[str, ...], most: int, tmp_path: Path) -> None:
     write_agent(tmp_path / ".agent" / "bencher", 3)
     done = subprocess.run(
@@ -185,6 +185,28 @@ def test_modules_that_a_command_loads(words: tuple[str, ...], most: int, tmp_pat
     loaded = int(done.stdout.splitlines()[-1])
     print(f"{words[0]}: {loaded} modules")
     assert loaded <= most
+
+
+def test_a_run_begins_with_what_it_needs_before_its_first_request() -> None:
+    """Not with what ends it: reports, the boundary, prices. The SDK is loaded while the run is prepared."""
+    program = "import stepflow.cli.start, stepflow.cli.run, sys; print(*sys.modules)"
+    words = [sys.executable, "-I", "-S", "-c", _with_path(program)]
+    loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    ours = [name for name in loaded if name.partition(".")[0] == "stepflow"]
+    print(f"{len(ours)} of {len(loaded)} modules are ours")
+    assert len(ours) <= 235
+    assert len(loaded) <= 600
+    late = {
+        "anthropic",
+        "genai_prices",
+        "github",
+        "jinja2",
+        "requests",
+        "yaml",
+        "stepflow.run.finish",
+        "stepflow.run.leave",
+    }
+    assert not late & set(loaded)
 
 
 def test_the_toolbox_loads_the_standard_library_only_and_little_of_it() -> None:
