@@ -22,7 +22,7 @@ from stepflow.toolbox.inner.processes import process_table
 from stepflow.toolbox.options import UserPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Set
 
     from stepflow.toolbox.options import ToolboxOptions
 
@@ -103,8 +103,8 @@ def _identity(checkout: os.stat_result, options: ToolboxOptions) -> Identity:
     )
 
 
-def _unused(taken: Iterable[int], id_map: str = "/proc/self/uid_map") -> int:
-    free = [number for number in _mapped(id_map) if number not in set(taken)]
+def _unused(taken: Set[int], id_map: str = "/proc/self/uid_map") -> int:
+    free = [number for number in _mapped(id_map) if number not in taken]
     if not free:
         raise IsolationError(
             f"No user or group id between {_IDS.start} and {_IDS.stop - 1} is free on this machine.",
@@ -120,7 +120,8 @@ def _mapped(id_map: str) -> list[int]:
     except OSError:
         return list(_IDS)
     spans = [range(int(first), int(first) + int(count)) for first, _, count in lines]
-    return [number for number in _IDS if any(number in span for span in spans)]
+    both = (range(max(span.start, _IDS.start), min(span.stop, _IDS.stop)) for span in spans)
+    return [number for span in both for number in span]
 
 
 def _missing_rights() -> str:
