@@ -13,18 +13,11 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from stepflow.action.job import Job
 from stepflow.action.outputs import outputs_of
-from stepflow.action.perform import Asked, Performed, perform
+from stepflow.action.perform import perform
+from stepflow.action.performed import Asked, Performed
 from stepflow.action.runner import read_runner, secret_variables, secrets_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import DefinitionError, RunCancelled, StepflowError
-from stepflow.report import (
-    ReportFacts,
-    collect_report,
-    folded_traceback,
-    job_summary,
-    outcome_annotation,
-    problem_annotations,
-)
 from stepflow.run.cancel import Cancellation
 from stepflow.run.ending import outcome_of
 from stepflow.run.outbound import proxy_passwords, proxy_secrets_in
@@ -63,6 +56,12 @@ def act(
     with cancellation.listening():
         job.mask((*secrets_in(environ), *proxy_passwords(environ)))
         performed = _performed(environ, job, cancellation, clock)
+        from stepflow.report import (  # noqa: PLC0415 - a run need not wait for what tells of its end
+            job_summary,
+            outcome_annotation,
+            problem_annotations,
+        )
+
         report = performed.report
         told = outcome_annotation(report) if performed.annotations is None else performed.annotations
         job.say(*problem_annotations(performed.problems), *told)
@@ -89,11 +88,15 @@ def _performed(
     except StepflowError as error:
         return _not_begun(asked, outcome_of(error), str(error))
     except Exception as bug:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome (house.md)
+        from stepflow.report import folded_traceback  # noqa: PLC0415 - only a bug needs it
+
         job.say(*folded_traceback(traceback.format_exc()))
         return _not_begun(asked, Outcome.INTERNAL_ERROR, f"an error of stepflow itself: {type(bug).__name__}: {bug}")
 
 
 def _not_begun(asked: Asked, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = ()) -> Performed:
+    from stepflow.report import ReportFacts, collect_report  # noqa: PLC0415 - a run need not wait for them
+
     facts = ReportFacts(
         agent=asked.agent, issue=asked.issue, outcome=outcome, reason=f"Before the run: {reason}", problems=problems
     )
