@@ -63,6 +63,7 @@ class Family:
         self._without = without
         self._scoped = scoped
         self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._workers: set[int] = set()
         # A second user that only the supervisor has: what it starts drops to the tools' user and cannot signal it.
         self._user = os.geteuid() if os.getuid() != os.geteuid() else None
         self._wake, wake_end = os.pipe()
@@ -100,6 +101,31 @@ class Family:
         self._children[child.pid] = child
         return child
 
+    def fork(self, life: Callable[[], None]) -> int:
+        """Fork a worker that does `life` under our limits; gives its id. It never returns, so that no error of ours
+        makes a second supervisor of it.
+        """
+        if pid := os.fork():
+            self._workers.add(pid)
+            return pid
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self.limit_child(resource.getrlimit(resource.RLIMIT_NPROC)[1])
+            life()
+        finally:
+            os._exit(0)
+
+    def has(self, worker: int) -> bool:
+        """Whether the worker lives, as far as `reap` has seen."""
+        return worker in self._workers
+
+    def kill(self, worker: int) -> None:
+        """End a worker, if it still lives; its id is nobody else's until it is reaped."""
+        if worker in self._workers:
+            os.kill(worker, signal.SIGKILL)
+
     def limit_child(self, allowed_processes: int) -> None:
         """Put the limits on the calling process, which is a fresh child, and tie its life to the supervisor's."""
         if "life" not in self._without:
@@ -126,6 +152,7 @@ class Family:
                     self._children.pop(ended.si_pid).poll()
                 else:
                     os.waitpid(ended.si_pid, 0)
+                    self._workers.discard(ended.si_pid)
         except ChildProcessError:
             return True
         return False
@@ -135,7 +162,10 @@ class Family:
         for pid in self._children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
+        for pid in self._workers:
+            self.kill(pid)
         if "life" in self._without:
+            self._workers.clear()
             return ()
         if self._scoped:
             # All at once, so that none can have started another one meanwhile. Landlock bounds it to our descendants.

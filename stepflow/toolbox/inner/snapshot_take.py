@@ -64,28 +64,27 @@ class Taking:
         self._room = self._limits.total
         self._packs: list[str] = []
 
-    def take(self, remembered: bytes) -> tuple[dict[str, object], bytes]:
-        """The answer, and what to remember; empty when that is what it was. Raises `Refusal`."""
-        before = Memory.of(remembered) if remembered else None
+    def take(self, before: Memory | None) -> tuple[dict[str, object], Memory | None]:
+        """The answer, and what to remember; None when that is as `before`, which stays untouched. Raises `Refusal`."""
         now = self._begin(before)
         objects: set[str] | None = None
         if has_repository(self._root):
             now.standing, objects = self._look_at_git(now)
         seen = self._scan(now)
         if before and self._is_same(before, now, seen):
-            return {"same": True, "special": len(seen.special)}, b""
+            return {"same": True, "special": len(seen.special)}, None
         self._read(now, seen)
         if not before:
             now.modes = usual_modes(now)
         now.overlay = overlay_of(now)
         if before and now.overlay == before.overlay and _git_part(now) == _git_part(before):
             now.sent = before.sent
-            return {"same": True, "special": len(seen.special)}, now.pack()
+            return {"same": True, "special": len(seen.special)}, now
         if objects is not None:
             wanted = objects - {oid for _, oid in now.tree.values()}
             self._pack(now, wanted)
         self._send_manifest(before, now)
-        return {"same": False, "special": len(seen.special)}, now.pack()
+        return {"same": False, "special": len(seen.special)}, now
 
     def _begin(self, before: Memory | None) -> Memory:
         if before:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .output import HeadTail
@@ -30,9 +30,7 @@ _ANSWER_LIMIT = 16 * 1024 * 1024
 def run_worker(family: Family, work: Callable[[], str], timeout: float) -> str:
     """The text that `work` gives. Raises `Refusal` with the reason when it gives none in time."""
     answer_fd, answer_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _work_and_exit(family, work, answer_end)
+    pid = family.fork(partial(_work, work, answer_end))
     os.close(answer_end)
     answer = HeadTail(_ANSWER_LIMIT)
     try:
@@ -40,24 +38,17 @@ def run_worker(family: Family, work: Callable[[], str], timeout: float) -> str:
     finally:
         os.close(answer_fd)
     if not in_time:
-        os.kill(pid, signal.SIGKILL)
+        family.kill(pid)
         raise Refusal(f"took longer than {timeout:g} s and was stopped; narrow the pattern or the path")
     return _read_answer(answer.text())
 
 
-def _work_and_exit(family: Family, work: Callable[[], str], answer_end: int) -> None:
-    """The child's whole life; it never returns, so that no error of ours makes a second supervisor of it."""
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        family.limit_child(resource.getrlimit(resource.RLIMIT_NPROC)[1])
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        answer = json.dumps(_answer(work)).encode()
-        with os.fdopen(answer_end, "wb") as pipe:
-            pipe.write(answer)
-    finally:
-        os._exit(0)
+def _work(work: Callable[[], str], answer_end: int) -> None:
+    """The child's whole life."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    answer = json.dumps(_answer(work)).encode()
+    with os.fdopen(answer_end, "wb") as pipe:
+        pipe.write(answer)
 
 
 def _answer(work: Callable[[], str]) -> dict[str, str]:
