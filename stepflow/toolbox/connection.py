@@ -149,7 +149,7 @@ class Connection:
         self._frames.feed(data)
 
     def _await(self, fd: int, event: int, deadline: float, op: str) -> None:
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:
             selector.register(fd, event)
             while not selector.select(max(deadline - time.monotonic(), 0)):
                 if time.monotonic() >= deadline:

@@ -190,7 +190,7 @@ class Family:
 
         False when the deadline comes first. Raises `ParentGone` when the request pipe is closed meanwhile.
         """
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:
             selector.register(self._wake, selectors.EVENT_READ)
             selector.register(self._request_fd, selectors.EVENT_READ)
             for fd, sink in sinks.items():
