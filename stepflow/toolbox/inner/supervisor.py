@@ -40,7 +40,7 @@ _PIECE = 65536
 #: For reading every file that validators depend on.
 _DIGEST_SECONDS = 120.0
 #: Seconds without a request after which there is time for the next step's shell.
-_IDLE = 0.002
+_IDLE = 0.001
 _FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
     "read": files.read,
     "write": files.write,
