@@ -124,7 +124,8 @@ class Family:
     def kill(self, worker: int) -> None:
         """End a worker, if it still lives; its id is nobody else's until it is reaped."""
         if worker in self._workers:
-            os.kill(worker, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(worker, signal.SIGKILL)
 
     def limit_child(self, allowed_processes: int) -> None:
         """Put the limits on the calling process, which is a fresh child, and tie its life to the supervisor's."""
@@ -151,8 +152,8 @@ class Family:
                 if ended.si_pid in self._children:
                     self._children.pop(ended.si_pid).poll()
                 else:
-                    os.waitpid(ended.si_pid, 0)
                     self._workers.discard(ended.si_pid)
+                    os.waitpid(ended.si_pid, 0)
         except ChildProcessError:
             return True
         return False
