@@ -27,7 +27,7 @@ from stepflow.toolbox.options import ToolboxOptions
 from stepflow.toolbox.reach import reach
 from stepflow.toolbox.settling import settle_request
 from stepflow.toolbox.snapshots import SnapshotPort
-from stepflow.toolbox.surroundings import interpreter_programs, private_folder
+from stepflow.toolbox.surroundings import interpreter_programs, own_code_below, private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -82,7 +82,14 @@ class Toolbox:
             if "problem" in facts:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
             path = programs.state(choice.identity)
-            found = Found(facts=facts, choice=choice, options=chosen, path=path, git_outside=open_places.git)
+            found = Found(
+                facts=facts,
+                choice=choice,
+                options=chosen,
+                path=path,
+                git_outside=open_places.git,
+                own_code=own_code_below(place),
+            )
             box = cls(connection=connection, layers=judge_layers(found), found=found, checkout=place)
             box._ending = ending.pop_all()
         return box

@@ -34,7 +34,8 @@ class Layer:
 class Found:
     """What is known once the program runs: its own facts, and what was decided before.
 
-    `git_outside`: folders that the checkout's git needs and that do not lie in it.
+    `git_outside`: folders that the checkout's git needs and that do not lie in it. `own_code`: folders that do lie in
+    it, and from which stepflow itself is loaded.
     """
 
     facts: Mapping[str, object]
@@ -42,6 +43,7 @@ class Found:
     options: ToolboxOptions
     path: str
     git_outside: tuple[Path, ...] = ()
+    own_code: tuple[Path, ...] = ()
 
 
 def judge_layers(found: Found) -> tuple[Layer, ...]:
@@ -144,7 +146,13 @@ def _landlock(found: Found) -> Layer:
     if found.git_outside:
         folders = ", ".join(map(str, found.git_outside))
         notes.append(f"open as well, because the checkout's git needs it: {folders}, which others may share")
-    return Layer(name="landlock", state="; ".join(notes), missing=abi < landlock.ABI_REFER or bool(found.git_outside))
+    if found.own_code:
+        folders = ", ".join(map(str, found.own_code))
+        notes.append(
+            f"stepflow's own code lies in the checkout, where tools can change it: {folders}; install it elsewhere"
+        )
+    missing = abi < landlock.ABI_REFER or bool(found.git_outside or found.own_code)
+    return Layer(name="landlock", state="; ".join(notes), missing=missing)
 
 
 def _landlock_abi(found: Found) -> int:

@@ -1,6 +1,6 @@
 """The folders that tools are given besides the checkout: a private one, and the interpreter's programs.
 
-Takes: the options and the tools' user. Gives: a folder that is gone afterwards; where programs lie.
+Takes: the options and the tools' user. Gives: a folder that is gone afterwards; where programs and our code lie.
 May touch: the system's place for temporary files.
 """
 
@@ -73,3 +73,12 @@ def interpreter_programs(checkout: Path, options: ToolboxOptions, identity: Iden
     if options.isolation is Isolation.REQUIRED:
         return Programs(folder=None, note=f"without {folder}, which lies inside the checkout")
     return Programs(folder=folder, note=f"its last folder {folder} lies inside the checkout, where tools can change it")
+
+
+def own_code_below(checkout: Path) -> tuple[Path, ...]:
+    """Folders of the checkout from which this process loads its own code.
+
+    Whoever changes a file there decides what runs outside the sandbox, for much is loaded when it is needed.
+    """
+    places = {Path(entry).resolve() for entry in (*sys.path, sys.prefix, str(Path(__file__).parents[1]))}
+    return tuple(sorted(place for place in places if place.is_relative_to(checkout)))

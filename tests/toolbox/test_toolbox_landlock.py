@@ -328,3 +328,19 @@ class TestKernels:
             "landlock",
             "seccomp",
         }
+
+
+class TestOurOwnCodeInTheCheckout:
+    """Much is loaded when it is needed: who can change it decides what runs beside the model's key."""
+
+    def test_is_refused_when_isolation_is_required(self, start, checkout, monkeypatch):
+        monkeypatch.syspath_prepend(str(checkout / ".venv" / "lib"))
+        with pytest.raises(
+            IsolationError, match=r"own code lies in the checkout.*/checkout/\.venv/lib; install it els"
+        ):
+            start()
+
+    def test_is_warned_of_otherwise(self, start, checkout, monkeypatch):
+        monkeypatch.syspath_prepend(str(checkout))
+        toolbox = start(isolation=Isolation.BEST_EFFORT).toolbox
+        assert any("where tools can change it" in warning for warning in toolbox.warnings)
