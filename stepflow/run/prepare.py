@@ -27,10 +27,12 @@ from stepflow.run.resume import Fresh, Past, find_past
 from stepflow.run.subject import issue_number, read_again, read_subject
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from threading import Thread
 
     from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.json import JsonObject
+    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.domain.problem import Problem
     from stepflow.domain.run import Issue
     from stepflow.llm import RecordingModel, Scenario
     from stepflow.ports import Clock, CustomVerdict, Model
@@ -81,10 +83,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     )
     scenario = scenario_of(request)
     issue = issue_number(request, scenario)
-    given = {**(scenario.params if scenario else {}), **inputs.parameters}
-    args, problems = check_arguments(agent, given, issue=issue)
-    if any(problem.severity is Severity.ERROR for problem in problems):
-        raise DefinitionError(f'The run arguments do not fit agent "{agent.name}".', problems=problems)
+    args, problems = _arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
     check_boundary(request)
     check_budget(agent, inputs)
     found = find_past(request, agent, args, issue)
@@ -109,6 +108,16 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             found=found,
             loading=loading,
         )
+
+
+def _arguments(
+    agent: AgentDefinition, given: Mapping[str, JsonValue | str], issue: int | None
+) -> tuple[JsonObject, tuple[Problem, ...]]:
+    """The run arguments, and what is only warned of. Raises `DefinitionError` for those that do not fit."""
+    args, problems = check_arguments(agent, given, issue=issue)
+    if any(problem.severity is Severity.ERROR for problem in problems):
+        raise DefinitionError(f'The run arguments do not fit agent "{agent.name}".', problems=problems)
+    return args, problems
 
 
 def _notes(request: RunRequest) -> tuple[str, ...]:
