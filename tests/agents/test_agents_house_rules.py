@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".agent/fixer/house_rules.py"
-OPENING = '"""A room.\n\nTakes: nothing. Gives: nothing.\nMay touch: nothing.\n"""\n'
+OPENING = '"""What it is for."""\n'
 
 
 def check(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -30,8 +30,8 @@ def test_this_repository_keeps_its_own_rules() -> None:
     assert (done.stdout, done.returncode) == ("Every file keeps the house rules.\n", 0)
 
 
-def test_a_good_module_passes_and_an_init_needs_only_one_line(tmp_path: Path) -> None:
-    done = check(repository(tmp_path, room=OPENING, __init__='"""The package."""\n'))
+def test_a_good_module_passes(tmp_path: Path) -> None:
+    done = check(repository(tmp_path, room=OPENING, __init__=OPENING))
     assert done.returncode == 0, done.stdout
 
 
@@ -39,12 +39,11 @@ def test_a_good_module_passes_and_an_init_needs_only_one_line(tmp_path: Path) ->
     ("text", "said"),
     [
         ("def broken(:\n", "1:12: H001 this is not Python: "),
-        ("", "1:1: H002 the module's docstring lacks Takes:, Gives:, May touch:"),
-        ('"""A room.\n\nTakes: a. Gives: b.\n"""\n', "1:1: H002 the module's docstring lacks May touch:"),
-        (OPENING + "a = 1\n" * 296, "1:1: H003 the module has 301 lines, more than 300"),
-        (OPENING + "def long():\n" + "    a = 1\n" * 41, "6:1: H004 the body of long has 41 lines, more than 40"),
+        ("", "1:1: H002 the module has no docstring"),
+        (OPENING + "a = 1\n" * 500, "1:1: H003 the module has 501 lines, more than 500"),
+        (OPENING + "def long():\n" + "    a = 1\n" * 61, "2:1: H004 the body of long has 61 lines, more than 60"),
     ],
-    ids=["syntax", "no docstring", "half a docstring", "long module", "long function"],
+    ids=["syntax", "no docstring", "long module", "long function"],
 )
 def test_each_broken_rule_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     done = check(repository(tmp_path, room=text))
@@ -54,7 +53,7 @@ def test_each_broken_rule_is_named_with_its_place(tmp_path: Path, text: str, sai
 
 @pytest.mark.parametrize(
     "text",
-    [OPENING + "a = 1\n" * 295, OPENING + "def long():\n" + '    """Says it."""\n' + "    a = 1\n" * 40],
+    [OPENING + "a = 1\n" * 499, OPENING + "def long():\n" + '    """Says it."""\n' + "    a = 1\n" * 60],
     ids=["module", "function, whose docstring does not count"],
 )
 def test_what_is_just_short_enough_passes(tmp_path: Path, text: str) -> None:
