@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
     from stepflow.domain.definition import Step, Validator
     from stepflow.domain.event import Event
-    from stepflow.domain.guard import GuardFindings
+    from stepflow.domain.guard import Closing, GuardFindings
     from stepflow.domain.json import JsonObject
 
 
@@ -47,14 +47,15 @@ class Commands(Protocol):
 
 
 class Guards(Protocol):
-    """Looks at what a validator stands on, beside what it says itself (security.md cases 14, 15 and 26)."""
+    """Looks at what a validator stands on, beside what it says itself (security.md cases 14, 15, 26 and 34)."""
 
-    def head_tree(self) -> str:
-        """The tree of HEAD, empty when there is none."""
+    def closing(self) -> Closing:
+        """The checkout before the first validator of a closing."""
         ...
 
     def look_again(self, validator: Validator, *, passed: bool) -> GuardFindings:
-        """What was changed under the validator that just ran; what was hidden from it only when it `passed`."""
+        """What was changed under the validator that just ran, and what moved since the closing; what was hidden from it
+        only when it `passed`."""
         ...
 
 

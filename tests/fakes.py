@@ -19,11 +19,12 @@ from stepflow.domain.conversation import (
 )
 from stepflow.domain.definition import Step, Validator
 from stepflow.domain.event import Event
-from stepflow.domain.guard import GuardFindings
+from stepflow.domain.guard import Closing, GuardFindings
 from stepflow.domain.json import JsonObject
 from stepflow.ports import Ports, SchemaFailure
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+CLOSING = Closing(commit="c" * 40, tree=EMPTY_TREE)
 TURN_USAGE = Usage(input_tokens=100, output_tokens=10)
 
 
@@ -92,9 +93,10 @@ class TableGuards:
 
     table: dict[str, list[GuardFindings]] = field(default_factory=dict)
     asked: list[tuple[str, bool]] = field(default_factory=list)
+    closes_at: Closing = CLOSING
 
-    def head_tree(self) -> str:
-        return EMPTY_TREE
+    def closing(self) -> Closing:
+        return self.closes_at
 
     def look_again(self, validator: Validator, *, passed: bool) -> GuardFindings:
         self.asked.append((validator.name, passed))

@@ -16,6 +16,8 @@ from stepflow.domain.effect import AddLabels, CreateRelease, Effect, OpenPullReq
 from stepflow.domain.words import CloseBy, ClosureAction, VerdictType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from stepflow.boundary.asked import Asked
     from stepflow.boundary.settings import BoundarySettings
     from stepflow.domain.definition import AgentDefinition, GitHubSettings
@@ -28,11 +30,12 @@ _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 
 @dataclass(frozen=True, kw_only=True)
 class CommitsInfo:
-    """The commits that the checkout holds beyond the base: how many, files that were left uncommitted, and what was
-    found out about the validators that passed them (security.md cases 14 and 15)."""
+    """The commits that the checkout holds beyond the base: how many, files that were left uncommitted, files that the
+    validators made, and what was found out about the validators that passed them (security.md cases 14 and 15)."""
 
     count: int
     uncommitted: tuple[str, ...] = ()
+    created_by_checks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -97,14 +100,16 @@ class Planner:
         return (PostComment(body="\n\n".join(part for part in parts if part)),)
 
     def _left_out(self) -> str:
-        files = self.commits.uncommitted if self.commits else ()
-        if not files:
-            return ""
-        named = ", ".join(f"`{name.replace('`', '')}`" for name in files[:MOST_FILES_NAMED])
-        more = f" and {len(files) - MOST_FILES_NAMED} more" if len(files) > MOST_FILES_NAMED else ""
-        return filter_text(
-            f"> Changed but not committed, so not part of this result: {named}{more}.", self.outlet, limit=2_000
-        )
+        commits = self.commits or CommitsInfo(count=0)
+        lines = [
+            f"> {what}, so not part of this result: {_named(files)}."
+            for what, files in (
+                ("Changed but not committed", commits.uncommitted),
+                ("Made by the checks", commits.created_by_checks),
+            )
+            if files
+        ]
+        return filter_text("\n".join(lines), self.outlet, limit=2_000)
 
     def _guard_warnings(self) -> str:
         """Whatever the model says about its work, people see what the checks stood on."""
@@ -165,3 +170,8 @@ class Planner:
     @property
     def _github(self) -> GitHubSettings:
         return self.agent.github
+
+
+def _named(files: Sequence[str]) -> str:
+    named = ", ".join(f"`{name.replace('`', '')}`" for name in files[:MOST_FILES_NAMED])
+    return named + (f" and {len(files) - MOST_FILES_NAMED} more" if len(files) > MOST_FILES_NAMED else "")

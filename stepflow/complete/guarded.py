@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from stepflow.domain.guard import named
+
 if TYPE_CHECKING:
     from stepflow.domain.command import CommandResult
     from stepflow.domain.definition import Validator
     from stepflow.domain.guard import GuardFindings
 
-#: So many files are named in one warning.
-NAMED = 20
 HIDDEN = (
     "the validator found the tree clean, but these files are only hidden from git: by .git/info/exclude, git's "
     "configuration, flags in the index, or a changed .gitignore or .gitattributes. Commit them or remove them, and "
@@ -36,16 +36,16 @@ def check_guards(validator: Validator, result: CommandResult, findings: GuardFin
     """Hidden files fail a validator, and so does a git that cannot tell; changed files do with `guard: block`."""
     faults, warnings, words = [], list(findings.notes), []
     if findings.changed:
-        warnings.append(f"files this validator depends on were changed: {_named(findings.changed)}")
+        warnings.append(f"files this validator depends on were changed: {named(findings.changed)}")
         if validator.guard_blocks:
-            faults.append(f"files it depends on were changed: {_named(findings.changed)}")
+            faults.append(f"files it depends on were changed: {named(findings.changed)}")
             words.append(_put_back(findings.changed))
     if findings.problem:
         warnings.append(findings.problem)
         faults.append(findings.problem)
         words.append(f"{findings.problem}.")
     if findings.hidden:
-        warnings.append(f"files were hidden from git: {_named(findings.hidden)}")
+        warnings.append(f"files were hidden from git: {named(findings.hidden)}")
         faults.append("files are hidden from git")
         words.append(f"{HIDDEN}:")
         result = replace(result, stdout="".join(f"{line}\n" for line in findings.hidden), stderr="")
@@ -56,8 +56,3 @@ def check_guards(validator: Validator, result: CommandResult, findings: GuardFin
 def _put_back(changed: tuple[str, ...]) -> str:
     listed = "\n".join(changed)
     return f"files this validator depends on were changed; put them back as they were when the run began:\n{listed}"
-
-
-def _named(texts: tuple[str, ...]) -> str:
-    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return ", ".join(text.strip() for text in texts[:NAMED]) + more

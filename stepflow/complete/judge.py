@@ -7,21 +7,23 @@ May touch: nothing itself; validators run, and what they stand on is looked at, 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.complete.extract import extract
 from stepflow.complete.guarded import Checked, check_guards
 from stepflow.domain.command import CommandRequest, CommandResult
-from stepflow.domain.decision import Done, Failed, NotDone, ValidatorFailure, Verdict
+from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
 from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, OutputMatches, SuccessRule
 from stepflow.domain.event import ValidatorRan
+from stepflow.domain.guard import named
 from stepflow.domain.words import FailureAction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from stepflow.domain.definition import Condition, ValidationEntry, Validator
+    from stepflow.domain.guard import Closing
     from stepflow.ports import Commands, Guards
 
 #: Exit codes of a shell that could not run the command (flow.md §8.3), and what a person should do then.
@@ -46,17 +48,22 @@ def judge_completion(
     record: Callable[[ValidatorRan], None],
 ) -> Verdict:
     """Run the entry's validators; the first red one decides, except under `skip`. `failures` are earlier attempts."""
-    skipped = False
-    tree = guards.head_tree() if entry.conditions else ""
+    if not entry.conditions:
+        return Done(validated=False)
+    skipped, closing = False, guards.closing()
     for condition in entry.conditions:
         validator, result = condition.validator, run_validator(condition, commands)
         passed = has_passed(validator.success, result)
-        checked = check_guards(validator, result, guards.look_again(validator, passed=passed))
+        findings = guards.look_again(validator, passed=passed)
+        checked = check_guards(validator, result, findings)
         run = Run(
             entry=entry, validator=validator, attempt=failures + 1, result=checked.result, green=passed, checked=checked
         )
         action = None if passed and not checked.faults else _action(run)
         record(_event(run, iteration, action))
+        closing = replace(closing, created=findings.created, problem=closing.problem or findings.problem)
+        if findings.moved and (passed or action is FailureAction.SKIP):
+            return Unproven(reason=_moved(validator, findings.moved))
         match action:
             case None:
                 continue
@@ -68,7 +75,9 @@ def judge_completion(
                 return Failed(reason=_reason(run))
             case _:
                 assert_never(action)
-    return Done(validated=bool(entry.conditions) and not skipped, tree=tree)
+    if reason := _unproven(closing):
+        return Unproven(reason=reason)
+    return Done(validated=not skipped, closing=closing)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +96,9 @@ class Run:
 def run_validator(condition: Condition, commands: Commands) -> CommandResult:
     """Run one validator's command in a shell, with `${key}` replaced from the condition's parameters."""
     command = _with_params(condition.validator.command, condition.params)
-    return commands.run_command(CommandRequest(argv=("sh", "-c", command), timeout=condition.validator.timeout))
+    return commands.run_command(
+        CommandRequest(argv=("sh", "-c", command), timeout=condition.validator.timeout, checks=True)
+    )
 
 
 def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
@@ -117,6 +128,22 @@ def is_unrecoverable(validator: Validator, result: CommandResult) -> bool:
     )
 
 
+def _moved(validator: Validator, paths: Sequence[str]) -> str:
+    return (
+        f'while validator "{validator.name}" ran, the checkout did not stay what was to be pushed: {named(paths)}. '
+        "Checks must leave tracked files and HEAD as they are."
+    )
+
+
+def _unproven(closing: Closing) -> str:
+    """Why green validators do not speak for the commit, empty when they do."""
+    if closing.problem:
+        return f"it cannot be shown that the checks saw what would be pushed: {closing.problem}"
+    if closing.changed:
+        return f"the checks saw files that differ from the commit that would be pushed: {named(closing.changed)}"
+    return ""
+
+
 def _with_params(command: str, params: Mapping[str, str]) -> str:
     return re.sub(r"\$\{([^}]*)\}", lambda match: params.get(match[1], match[0]), command)
 
@@ -136,7 +163,7 @@ def _is_final(run: Run) -> bool:
 
 def _reason(run: Run) -> str:
     validator, result = run.validator, run.result
-    red = "; ".join(run.checked.faults) or _why_red(validator, result)
+    red = "; ".join(run.checked.faults) if run.green else _why_red(validator, result)
     why = f"{validator.pattern.description.rstrip('.')}; {red}"
     what = f'validator "{validator.name}" failed ({why})'
     if _is_final(run):
@@ -212,5 +239,6 @@ def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorR
         seconds=result.seconds,
         # Only line breaks go: the blank that a line of `git status --porcelain` may begin with has a meaning.
         warnings=list(run.checked.warnings),
+        restored=list(result.restored),
         output_tail=f"{result.stdout}\n{result.stderr}\n{result.error}".strip("\n")[-TAIL:],
     )

@@ -11,17 +11,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class CommandRequest:
-    """Run `argv` in the repository root, without a shell of its own. `timeout` in seconds."""
+    """Run `argv` in the repository root, without a shell of its own. `timeout` in seconds. One that `checks` meets HOME
+    and TMPDIR as `setup` left them."""
 
     argv: tuple[str, ...]
     timeout: float
+    checks: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:
     """How a process ended. `exit_code` is −1 when it timed out or could not be started (`error` says which).
 
-    The streams hold at most 1 MiB each, head and tail kept. `seconds` is its duration.
+    The streams hold at most 1 MiB each, head and tail kept. `seconds` is its duration. `restored` names what was not as
+    `setup` left it before a command that checks.
     """
 
     exit_code: int
@@ -31,3 +34,4 @@ class CommandResult:
     started: bool = True
     error: str = ""
     seconds: float = 0.0
+    restored: tuple[str, ...] = ()

@@ -15,6 +15,8 @@ from stepflow.domain.words import Intent, Outcome
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stepflow.domain.guard import Closing
+
 
 @dataclass(frozen=True, kw_only=True)
 class FormatError:
@@ -114,11 +116,11 @@ class ValidatorFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """Nothing is left to check. `validated` is false when a red validator was skipped; `tree` is HEAD's when the
-    validators began, empty without any."""
+    """Nothing is left to check. `validated` is false when a red validator was skipped; `closing` is what the validators
+    saw, None without any."""
 
     validated: bool
-    tree: str = ""
+    closing: Closing | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,14 +137,21 @@ class Failed:
     reason: str
 
 
-Verdict = Done | NotDone | Failed
+@dataclass(frozen=True, kw_only=True)
+class Unproven:
+    """The validators are green, but what they saw is not what would be pushed: the run is refused."""
+
+    reason: str
+
+
+Verdict = Done | NotDone | Failed | Unproven
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowResult:
     """How a flow ended. `answer` is the closing answer and `step_id` the step it came from (the last one begun
-    otherwise); `validated` is true only when every validator was green at the last closing; `tree` is the one that they
-    saw: no other may leave (boundary.md "Commits")."""
+    otherwise); `validated` is true only when every validator was green at the last closing; `closing` is what they saw:
+    nothing else may leave (boundary.md "Commits")."""
 
     outcome: Outcome
     reason: str
@@ -151,4 +160,4 @@ class FlowResult:
     answer: JsonObject | None = None
     handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     validated: bool = False
-    tree: str = ""
+    closing: Closing | None = None

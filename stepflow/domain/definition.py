@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import (
-    CleanTree,
     CloseBy,
     ClosureAction,
     Dialect,
@@ -152,7 +151,7 @@ class FailurePattern:
 class Validator:
     """A shell command that must hold before the end (registry.md §5.6). `timeout` in seconds; `guards` are path
     patterns that the validator depends on, `guard_blocks` says whether a change to them fails it (security.md 15);
-    `clean_tree` says whether its green needs git to be asked a second time (security.md 14)."""
+    `clean_tree` says whether its green means that nothing differs from HEAD (security.md 14)."""
 
     name: str
     command: str
@@ -163,7 +162,7 @@ class Validator:
     timeout: float = 600.0
     guards: tuple[str, ...] = ()
     guard_blocks: bool = False
-    clean_tree: CleanTree = CleanTree.NONE
+    clean_tree: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,8 @@ class TextRemoved:
 @dataclass(frozen=True, kw_only=True)
 class ValidatorRan:
     """A validator ran at a closing. `action` is what its failure led to, None when it passed; `warnings` say what was
-    changed under it or hidden from it (security.md cases 14 and 15)."""
+    changed under it or hidden from it (security.md cases 14 and 15); `restored` names what was taken back before it in
+    HOME and TMPDIR (case 37)."""
 
     iteration: int
     entry: str
@@ -146,6 +147,7 @@ class ValidatorRan:
     seconds: float
     output_tail: str
     warnings: list[str] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
     event: Literal["validator_ran"] = "validator_ran"
 
 
@@ -177,13 +179,15 @@ class FlowEnded:
 @dataclass(frozen=True, kw_only=True)
 class WorkCollected:
     """What the run did to the checkout, seen after the last tool died. `commits` were made on top of the base;
-    `uncommitted` files leave with nothing, and a tree that is not `as_validated` is not the one which the validators
-    saw: then the run is not `validated` (boundary.md "Commits")."""
+    `uncommitted` files leave with nothing and make the run not `validated`, for the validators saw them; files that are
+    `created_by_checks` leave with nothing either. A tree that is not `as_validated` is not the one which the validators
+    saw (boundary.md "Commits")."""
 
     head_commit: str
     commits: int
     uncommitted: list[str] = field(default_factory=list)
     as_validated: bool = True
+    created_by_checks: list[str] = field(default_factory=list)
     event: Literal["work_collected"] = "work_collected"
 
 

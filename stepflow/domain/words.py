@@ -168,15 +168,6 @@ class FailureAction(StrEnum):
     SKIP = "skip"
 
 
-class CleanTree(StrEnum):
-    """What a validator asks git about the work tree: not at all, whether all of it is clean, or whether some part is.
-    What asks gets a second look when it is green (security.md case 14)."""
-
-    NONE = "none"
-    WHOLE = "whole"
-    PARTLY = "partly"
-
-
 class Outcome(StrEnum):
     """How a run ended (flow.md §10); `completed` is the only success."""
 

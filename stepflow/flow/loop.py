@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.complete import judge_completion
 from stepflow.domain.attempt_event import Routed
-from stepflow.domain.decision import Close, Done, Failed, FlowResult, GoTo, NotDone, Stop
+from stepflow.domain.decision import Close, Done, Failed, FlowResult, GoTo, NotDone, Stop, Unproven
 from stepflow.domain.event import CompletionJudged, FlowEnded
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.flow.attempt import Answered, attempt_step
@@ -90,9 +90,12 @@ def complete(track: Track, step: Step, attempt: Answered) -> FlowResult | None:
     match verdict:
         case Done():
             _judged(track, entry, step.id, validated=verdict.validated)
-            return replace(_completed(track, attempt, validated=verdict.validated), tree=verdict.tree)
+            return replace(_completed(track, attempt, validated=verdict.validated), closing=verdict.closing)
         case Failed():
             stop = Stop(outcome=Outcome.VALIDATION_FAILED, reason=verdict.reason)
+            return end_flow(track, COMPLETION_LOOP, stop, attempt.answer)
+        case Unproven():
+            stop = Stop(outcome=Outcome.REFUSED, reason=f"refused: {verdict.reason}")
             return end_flow(track, COMPLETION_LOOP, stop, attempt.answer)
         case NotDone():
             return _retry(track, step, entry, attempt, verdict)

@@ -172,5 +172,5 @@ def _validator(
         timeout=entry.timeout,
         guards=tuple(entry.guards),
         guard_blocks=entry.guard == "block",
-        clean_tree=clean_tree(command, success, pattern.name),
+        clean_tree=clean_tree(command, success),
     )

@@ -37,6 +37,7 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.figures import count
+from stepflow.domain.guard import named
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.removal import count_kinds
 from stepflow.domain.words import FailureAction
@@ -198,8 +199,19 @@ def _validator(event: ValidatorRan) -> Line:
     return ("info" if event.passed else "warning", f"[Validator] {event.name}: {word}", data)
 
 
+def restored_words(event: ValidatorRan) -> str:
+    """What a validator did not meet, because it was put back before."""
+    return f"HOME and TMPDIR were put back as setup left them: {named(event.restored)}"
+
+
 def _guard_lines(event: ValidatorRan) -> tuple[Line, ...]:
-    return tuple(("warning", f"[Guard] {event.name}: {cut(text, REASON_LIMIT)}", {}) for text in event.warnings)
+    restored: tuple[Line, ...] = ()
+    if event.restored:
+        restored = (("info", f"[Guard] {event.name}: {cut(restored_words(event), REASON_LIMIT)}", {}),)
+    warnings: tuple[Line, ...] = tuple(
+        ("warning", f"[Guard] {event.name}: {cut(text, REASON_LIMIT)}", {}) for text in event.warnings
+    )
+    return (*restored, *warnings)
 
 
 def _flat(text: str) -> str:

@@ -28,11 +28,12 @@ from stepflow.domain.event import (
     WorkCollected,
 )
 from stepflow.domain.figures import count
+from stepflow.domain.guard import named
 from stepflow.domain.removal import count_kinds
 from stepflow.report.canaries import canaries_told, reached_places
 from stepflow.report.ending import told_reason
 from stepflow.report.facts import fact_told
-from stepflow.report.log import resumed_words
+from stepflow.report.log import restored_words, resumed_words
 from stepflow.report.plain import first_lines, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
 
@@ -120,7 +121,8 @@ def _validator(event: ValidatorRan) -> tuple[StoryLine, ...]:
     # A red validator that exited with 0 failed by its output: the figure would only puzzle.
     exited = f"exit {event.exit_code}, " if event.passed or event.exit_code else ""
     ended = f"({exited}{seconds_text(event.seconds)})"
-    warnings = tuple(line(LineKind.WARNING, f"guard: {one_line(text, 300)}") for text in event.warnings)
+    restored = (line(LineKind.DETAIL, f"guard: {one_line(restored_words(event), 300)}"),) if event.restored else ()
+    warnings = (*restored, *(line(LineKind.WARNING, f"guard: {one_line(text, 300)}") for text in event.warnings))
     if event.passed:
         return (line(LineKind.GOOD, f"✓ {name} {ended}"), *warnings)
     what = f"failed, attempt {event.attempt} of {event.max_attempts}" if event.recoverable else "failed for good"
@@ -140,11 +142,16 @@ def _judged(event: CompletionJudged) -> tuple[StoryLine, ...]:
 
 
 def _work(event: WorkCollected) -> tuple[StoryLine, ...]:
-    commits = f"commits of this run: {event.commits}"
-    if not event.uncommitted:
-        return (line(LineKind.DETAIL, commits),)
-    left = f"not committed, so it stays here: {one_line(', '.join(event.uncommitted))}"
-    return (line(LineKind.DETAIL, commits), line(LineKind.WARNING, left))
+    lines = [line(LineKind.DETAIL, f"commits of this run: {event.commits}")]
+    if event.created_by_checks:
+        lines.append(
+            line(LineKind.DETAIL, f"made by the checks, so it stays here: {one_line(named(event.created_by_checks))}")
+        )
+    if event.uncommitted:
+        lines.append(
+            line(LineKind.WARNING, f"not committed, so it stays here: {one_line(', '.join(event.uncommitted))}")
+        )
+    return tuple(lines)
 
 
 def _receipt(event: EffectApplied) -> StoryLine:

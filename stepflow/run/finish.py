@@ -17,6 +17,7 @@ from stepflow.boundary.bundle_push import BundlePush
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
 from stepflow.domain.figures import count
+from stepflow.domain.guard import named
 from stepflow.domain.words import Outcome
 from stepflow.report import removed_part
 from stepflow.run.clock import InterruptibleClock
@@ -72,7 +73,7 @@ def finish_run(finish: Finish, result: FlowResult) -> Ending:
         return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: refused: {finish.work.problem}")
     if result.outcome is Outcome.COMPLETED:
         plan = _plan(finish, result, ending)
-        ending = _refusal(plan) or (_apply(finish, plan, ending) if writes else ending)
+        ending = _refusal(finish, plan) or (_apply(finish, plan, ending) if writes else ending)
     return tell_failure(finish, ending)
 
 
@@ -113,7 +114,12 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
         boundary_settings(prepared.request),
         summary=comment_text(so_far, ending, job_url=prepared.request.job_url),
         removed=removed_part(so_far),
-        commits=CommitsInfo(count=work.commits, uncommitted=work.uncommitted, warnings=guard_warnings(so_far)),
+        commits=CommitsInfo(
+            count=work.commits,
+            uncommitted=work.uncommitted,
+            created_by_checks=work.created_by_checks,
+            warnings=guard_warnings(so_far),
+        ),
         redactor=_redactor(finish),
         cost=finish.cost,
     )
@@ -125,8 +131,20 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
     return plan
 
 
-def _refusal(plan: Plan) -> Ending | None:
-    return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: {plan.refusal}") if plan.refusal else None
+def _refusal(finish: Finish, plan: Plan) -> Ending | None:
+    reason = plan.refusal or _unvalidated(finish.work, plan)
+    return Ending(outcome=Outcome.REFUSED, reason=f"Completion loop: {reason}") if reason else None
+
+
+def _unvalidated(work: Work, plan: Plan) -> str:
+    """Why the commits are not what the validators saw, empty when they are or when nothing is pushed."""
+    pushes = any(isinstance(effect, PushBranch) for effect in plan.effects)
+    if not (pushes and work.is_checked and work.uncommitted):
+        return ""
+    return (
+        f"refused: the checks ran beside files that no commit holds, so they do not speak for the commits: "
+        f"{named(work.uncommitted)}. Let the agent commit them, remove them, or name them in .gitignore."
+    )
 
 
 def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
@@ -193,7 +211,7 @@ def _pusher(finish: Finish, writer: GitHubWriter) -> BundlePush | None:
         run_id=request.run_id,
         agent=agent.name,
         issue=finish.facts.issue.number if finish.facts.issue else None,
-        tree=work.seen,
+        tree=work.tree,
         protected_paths=agent.github.protected_paths,
         redactor=_redactor(finish),
         way=request.outbound.way_to(server),

@@ -64,12 +64,12 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         ports = _ports(prepared, facts, toolbox, journal, clock)
         settle(prepared.loading)
         result = run_flow(prepared.agent, facts, ports, state)
-        work = collect_work(prepared, facts, toolbox, journal, seen=result.tree)
+        work = collect_work(prepared, facts, toolbox, journal, closing=result.closing)
     cancellation.check()
     # Loaded here: while the flow runs, and before the first model is asked, nothing needs the modules of the end.
     from stepflow.run.finish import Finish, finish_run  # noqa: PLC0415
 
-    result = replace(result, validated=result.validated and not work.uncommitted and work.tree in ("", work.seen))
+    result = replace(result, validated=result.validated and not work.uncommitted)
     finish = Finish(
         prepared=prepared,
         facts=facts,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.domain.event import WorkCollected
+from stepflow.domain.guard import Closing
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -26,29 +27,39 @@ MAX_BUNDLE = 64 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the run did to the checkout: commits in a bundle with their tree, the tree that the validators have seen,
-    and files that were left uncommitted; or the problem because of which they cannot be taken out of it."""
+    """What the run did to the checkout: commits in a bundle with their tree, whether they are what the validators have
+    seen, files that were left uncommitted, and files that the validators made; or the problem because of which the
+    commits cannot be taken out of it."""
 
     problem: str = ""
     commits: int = 0
     tree: str = ""
-    seen: str = ""
+    is_checked: bool = False
     uncommitted: tuple[str, ...] = ()
+    created_by_checks: tuple[str, ...] = ()
     bundle: Path | None = None
 
 
-def collect_work(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, *, seen: str) -> Work:
-    """Take the commits out of the checkout, now that nothing in it can change them any more. `seen` is the tree that
-    the validators saw, empty without any: a validator may have committed something since."""
+def collect_work(
+    prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, *, closing: Closing | None
+) -> Work:
+    """Take the commits out of the checkout, now that nothing in it can change them any more: up to the commit of the
+    `closing` that the validators saw, or without validators up to HEAD."""
     toolbox.end_step()
-    tree = toolbox.tree()
+    if closing is None or not closing.commit:
+        tree = toolbox.tree()
+        closing, is_checked = Closing(commit=tree.commit, tree=tree.tree, untracked=tree.uncommitted), False
+    else:
+        is_checked = True
     path = prepared.request.folder / "work.bundle"
     bundle = None
     problem = ""
-    if facts.base_commit and tree.commit != facts.base_commit:
+    if facts.base_commit and closing.commit != facts.base_commit:
         try:
             with path.open("wb") as file:
-                bundle = toolbox.stream_bundle(facts.base_commit, file.write, max_bytes=MAX_BUNDLE)
+                bundle = toolbox.stream_bundle(
+                    facts.base_commit, file.write, max_bytes=MAX_BUNDLE, commit=closing.commit
+                )
         except BoundaryError as error:
             # How the flow ended stands; whether that matters is for the boundary to say.
             problem = str(error)
@@ -57,17 +68,18 @@ def collect_work(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal:
     work = Work(
         problem=problem,
         commits=bundle.commits if bundle else 0,
-        tree=bundle.tree if bundle else "",
-        seen=seen or (bundle.tree if bundle else ""),
-        uncommitted=tree.uncommitted,
+        tree=closing.tree if bundle else "",
+        is_checked=is_checked,
+        uncommitted=closing.untracked,
+        created_by_checks=closing.created,
         bundle=path if bundle else None,
     )
     journal.append(
         WorkCollected(
-            head_commit=tree.commit,
+            head_commit=closing.commit,
             commits=work.commits,
             uncommitted=list(work.uncommitted),
-            as_validated=work.tree in ("", work.seen),
+            created_by_checks=list(work.created_by_checks),
         )
     )
     return work

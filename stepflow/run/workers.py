@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.domain.guard import GuardFindings
+from stepflow.domain.guard import Closing, GuardFindings
 from stepflow.domain.words import Isolation
 from stepflow.run.stages import validators_of
 from stepflow.toolbox import Toolbox, ToolboxOptions, credentials_away
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class UnguardedCommands:
     """For commands of the caller: what stands behind them is the caller's to look at."""
 
-    def head_tree(self) -> str:
+    def closing(self) -> Closing:
         """Not known."""
-        return ""
+        return Closing()
 
     def look_again(self, _validator: Validator, *, passed: bool) -> GuardFindings:
         """Nothing was found."""

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _START_TIMEOUT = 30.0
 #: Four calls of git, each with its own two minutes.
 _GIT_TIMEOUT = 480.0
+#: For putting HOME and TMPDIR back, whatever the tools left there.
+_RESTORE_TIMEOUT = 600.0
 _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 
 
@@ -115,8 +117,16 @@ class Toolbox:
 
     def run_command(self, request: CommandRequest) -> CommandResult:
         """Run one process with nothing else of the toolbox alive, before or after (port `Commands`)."""
-        message: JsonObject = {"op": "command", "argv": list(request.argv), "timeout": request.timeout}
-        answer = self._connection.ask(message, timeout=request.timeout + self._options.grace)
+        message: JsonObject = {
+            "op": "command",
+            "argv": list(request.argv),
+            "timeout": request.timeout,
+            "checks": request.checks,
+        }
+        restoring = _RESTORE_TIMEOUT if request.checks else 0.0
+        answer = self._connection.ask(message, timeout=request.timeout + restoring + self._options.grace)
+        if "problem" in answer:
+            return CommandResult(exit_code=-1, started=False, error=str(answer["problem"]))
         return CommandResult(
             exit_code=int(str(answer["exit_code"])),
             stdout=str(answer["stdout"]),
@@ -125,6 +135,7 @@ class Toolbox:
             started=bool(answer["started"]),
             error=str(answer["error"]),
             seconds=float(str(answer["seconds"])),
+            restored=tuple(str(name) for name in cast("list[object]", answer.get("restored", ()))),
         )
 
     def end_step(self) -> None:
@@ -144,26 +155,29 @@ class Toolbox:
         return CheckoutGuards(
             lambda request, seconds: self._connection.ask(request, timeout=seconds + self._options.grace),
             validators,
-            home_programs=self._options.home_programs,
         )
 
     def tree(self) -> TreeState:
-        """HEAD and what is not committed, asked with an index of its own; what runs keeps running."""
-        answer = self._asked_git({"op": "tree"})
+        """HEAD and what is not committed, by the rules of the first time it was asked; what runs keeps running."""
+        answer = self._connection.ask({"op": "tree"}, timeout=_GIT_TIMEOUT + self._options.grace)
+        if answer["problem"]:
+            return TreeState(commit="", tree="", problem=str(answer["problem"]))
         return TreeState(
             commit=str(answer["commit"]),
             tree=str(answer["tree"]),
             uncommitted=tuple(str(path) for path in cast("list[object]", answer["uncommitted"])),
-            problem=str(answer["problem"]),
         )
 
-    def stream_bundle(self, base_commit: str, sink: Callable[[bytes], object], *, max_bytes: int) -> BundleInfo | None:
-        """Stream a bundle of `base_commit..HEAD` to the sink, piece by piece; None when there are no commits.
+    def stream_bundle(
+        self, base_commit: str, sink: Callable[[bytes], object], *, max_bytes: int, commit: str = ""
+    ) -> BundleInfo | None:
+        """Stream a bundle of `base_commit..commit` to the sink, piece by piece; None when there are no commits. Without
+        a `commit`, HEAD's.
 
         Everything that still runs is killed first. Raises `BoundaryError` when the bundle is larger than `max_bytes`
         (the sink then holds a part that is of no use) or git cannot make it.
         """
-        answer = self._asked_git({"op": "bundle", "base": base_commit, "limit": max_bytes}, sink)
+        answer = self._asked_git({"op": "bundle", "base": base_commit, "commit": commit, "limit": max_bytes}, sink)
         if answer.get("too_large"):
             raise BoundaryError(
                 f"The commits of this run make a bundle of more than {max_bytes} bytes.",
@@ -225,7 +239,7 @@ class Toolbox:
     ) -> None:
         self.close()
 
-    def _asked_git(self, request: JsonObject, sink: Callable[[bytes], object] | None = None) -> dict[str, object]:
+    def _asked_git(self, request: JsonObject, sink: Callable[[bytes], object]) -> dict[str, object]:
         answer = self._connection.ask(request, timeout=_GIT_TIMEOUT + self._options.grace, sink=sink)
         if answer.get("problem") and "commit" not in answer:
             raise BoundaryError(

@@ -1,17 +1,15 @@
 """The port `Guards` over a running toolbox: remembers the start of the run and compares with it.
 
-Takes: the validators, after `setup` and before the first model call. Gives: `GuardFindings` for each run of one.
-May touch: the checkout, through the toolbox; what it remembers stays on this side, out of the tools' reach.
+Takes: the validators, after `setup` and before the first model call. Gives: `Closing` and `GuardFindings`.
+May touch: the checkout, through the toolbox.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from stepflow.domain.guard import GuardFindings
-from stepflow.domain.words import CleanTree
+from stepflow.domain.guard import Closing, GuardFindings, named
 from stepflow.errors import InputError
-from stepflow.toolbox.environment import HOME_PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,55 +21,60 @@ if TYPE_CHECKING:
 #: About ten calls of git, each with its own two minutes.
 _LOOK_SECONDS = 1200.0
 _DIGEST_SECONDS = 120.0
-#: So many paths are named; how many more there are is said.
-_NAMED = 20
 
 Files = dict[str, str]
 
 
 class CheckoutGuards:
-    """What the validators depend on, as it was when this was made."""
+    """What the validators depend on, as it was when this was made. Without validators nothing is looked at."""
 
-    def __init__(
-        self,
-        ask: Callable[[JsonObject, float], dict[str, object]],
-        validators: Iterable[Validator],
-        *,
-        home_programs: bool,
-    ) -> None:
+    def __init__(self, ask: Callable[[JsonObject, float], dict[str, object]], validators: Iterable[Validator]) -> None:
         self._ask = ask
         given = tuple(validators)
         self._files = {guards: self._first_digests(guards) for guards in {one.guards for one in given} if guards}
-        self._programs = self._digests((HOME_PROGRAMS,), "home") if home_programs else None
-        asks_git = any(one.clean_tree is not CleanTree.NONE for one in given)
-        self._start = ask({"op": "guard", "ask": "begin_clean_tree"}, _LOOK_SECONDS) if asks_git else {}
+        #: Why nothing can be compared, such as a folder that is no repository: nothing can be pushed from it either.
+        self._unwatched = str(self._asked("begin").get("problem", "")) if given else "there are no validators"
 
-    def head_tree(self) -> str:
-        """The tree of HEAD, empty when there is none."""
-        return str(self._ask({"op": "guard", "ask": "head_tree"}, _DIGEST_SECONDS)["tree"])
+    def closing(self) -> Closing:
+        """HEAD and what differs from it now."""
+        if self._unwatched:
+            return Closing()
+        answer = self._asked("closing")
+        if "problem" in answer:
+            return Closing(problem=_printable(str(answer["problem"])))
+        return Closing(
+            commit=str(answer["commit"]),
+            tree=str(answer["tree"]),
+            changed=_texts(answer["changed"]),
+            untracked=_texts(answer["untracked"]),
+        )
 
     def look_again(self, validator: Validator, *, passed: bool) -> GuardFindings:
-        """What was changed since the start under this validator; what was hidden from it, when it was green."""
-        changed, notes = self._changed(validator.guards), self._changed_programs()
-        if not passed or validator.clean_tree is CleanTree.NONE:
-            return GuardFindings(changed=changed, notes=notes)
-        if "start" not in self._start:
-            why = f"git could not be asked a second time: {self._start.get('problem')}"
-            return GuardFindings(changed=changed, notes=(*notes, why))
-        partly = validator.clean_tree is CleanTree.PARTLY
-        answer = self._ask(
-            {"op": "guard", "ask": "clean_tree", "start": cast("JsonObject", self._start["start"]), "partly": partly},
-            _LOOK_SECONDS,
-        )
+        """What was changed since the start under this validator and since the closing; what was hidden from it, when it
+        was green."""
+        changed = self._changed(validator.guards)
+        if self._unwatched:
+            return GuardFindings(changed=changed, notes=(f"git could not be asked a second time: {self._unwatched}",))
+        answer = self._asked("look_again")
         if "problem" in answer:
-            problem = f"git could not be asked a second time: {answer['problem']}"
-            return GuardFindings(changed=changed, notes=notes, problem=problem)
-        if ignores := _texts(answer["ignore_files"]):
-            notes = (*notes, f"ignore files that are new in this run may hide files from git: {_named(ignores)}")
-        return GuardFindings(changed=changed, notes=notes, hidden=_texts(answer["hidden"]))
+            problem = f"git could not be asked a second time: {_printable(str(answer['problem']))}"
+            return GuardFindings(changed=changed, problem=problem)
+        ignores = _texts(answer["ignore_files"]) if validator.clean_tree else ()
+        return GuardFindings(
+            changed=changed,
+            hidden=_texts(answer["hidden"]) if passed and validator.clean_tree else (),
+            moved=_texts(answer["moved"]),
+            created=_texts(answer["created"]),
+            notes=(f"ignore files that are new in this run may hide files from git: {named(ignores)}",)
+            if ignores
+            else (),
+        )
+
+    def _asked(self, what: str) -> dict[str, object]:
+        return self._ask({"op": "guard", "ask": what}, _LOOK_SECONDS)
 
     def _first_digests(self, guards: tuple[str, ...]) -> Files:
-        files = self._digests(guards, "checkout")
+        files = self._digests(guards)
         if isinstance(files, str):
             raise InputError(
                 f"The files that validators depend on could not be read: {files}.",
@@ -82,28 +85,14 @@ class CheckoutGuards:
     def _changed(self, guards: tuple[str, ...]) -> tuple[str, ...]:
         if not guards:
             return ()
-        now = self._digests(guards, "checkout")
+        now = self._digests(guards)
         if isinstance(now, str):
             return (f"{', '.join(guards)} (cannot be read: {now})",)
         return _differences(self._files[guards], now)
 
-    def _changed_programs(self) -> tuple[str, ...]:
-        """Programs of the tools' own home come last on PATH, but they are there, and the tools can change them."""
-        if self._programs is None:
-            return ()
-        now = self._digests((HOME_PROGRAMS,), "home")
-        if isinstance(now, str) or isinstance(self._programs, str):
-            return (f"the programs in ~/{HOME_PROGRAMS} could not be compared with those that setup left there",)
-        changed = _differences(self._programs, now)
-        return (f"programs that setup left in ~/{HOME_PROGRAMS} are not what they were: {_named(changed)}",) * bool(
-            changed
-        )
-
-    def _digests(self, patterns: tuple[str, ...], place: str) -> Files | str:
+    def _digests(self, patterns: tuple[str, ...]) -> Files | str:
         """The digests, or why there are none."""
-        answer = self._ask(
-            {"op": "guard", "ask": "digests", "place": place, "patterns": list(patterns)}, _DIGEST_SECONDS
-        )
+        answer = self._ask({"op": "guard", "ask": "digests", "patterns": list(patterns)}, _DIGEST_SECONDS)
         if "problem" in answer:
             return str(answer["problem"])
         files = cast("Mapping[object, object]", answer["files"])
@@ -121,11 +110,6 @@ def _differences(before: Files, now: Files) -> tuple[str, ...]:
     words |= dict.fromkeys(now.keys() - before.keys(), "added")
     words |= {path: "changed" for path in before.keys() & now.keys() if before[path] != now[path]}
     return tuple(f"{_printable(path)} ({words[path]})" for path in sorted(words))
-
-
-def _named(paths: tuple[str, ...]) -> str:
-    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-    return ", ".join(paths[:_NAMED]) + more
 
 
 def _texts(values: object) -> tuple[str, ...]:

@@ -132,6 +132,7 @@ def test_what_a_validator_commits_leaves_with_nothing(world: World) -> None:
     check = f'echo "echo evil > greeting.txt; git add -A; {COMMIT}" > check.sh; git add -A'
     done = world.run(did(f"{check.replace(COMMIT, 'git commit -qm late')}; {GREET}"))
     assert done.outputs["outcome"] == "refused", done.log
-    assert "do not hold what the validators saw" in done.outputs["reason"]
+    assert 'while validator "greeting" ran' in done.outputs["reason"]
+    assert "HEAD (from" in done.outputs["reason"]
     assert done.outputs["validated"] == "false"
     assert BRANCH not in world.branches()

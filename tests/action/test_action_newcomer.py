@@ -54,11 +54,12 @@ def test_a_tree_that_is_dirty_before_the_run_is_told_with_its_files(world: World
 
 def test_the_way_out_of_a_dirty_tree_is_not_cut_off_by_the_names_of_its_files(world: World) -> None:
     for number in range(5):
-        (world.checkout / f"{number}-a-folder-with-a-long-name").mkdir()
-        (world.checkout / f"{number}-a-folder-with-a-long-name" / "and-a-file-with-a-longer-one.txt").touch()
+        folder = world.checkout / f"{number}-a-folder-with-a-name-that-is-as-long-as-the-way-to-a-file"
+        folder.mkdir()
+        (folder / "file").touch()
     done = world.run(solve())
     (told,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
-    assert "no commit holds 0-a-folder-with-a-long-name/and-a-file-with-a-longer-one.txt and 4 more." in told
+    assert "no commit holds 0-a-folder-with-a-name-that-is-as-long-as-the-way-to-a-file/ and 4 more." in told
     assert told.endswith("name them in .gitignore and commit that.")
 
 

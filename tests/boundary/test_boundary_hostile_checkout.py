@@ -40,6 +40,7 @@ class Run:
     def __call__(self, work: str, *, tree: str | None = None) -> Pushed:
         bundle = self.folder / "work.bundle"
         with Toolbox.start(self.checkout.folder) as toolbox, bundle.open("wb") as file:
+            toolbox.tree()
             done = toolbox.run_command(CommandRequest(argv=("sh", "-c", work), timeout=60))
             assert done.exit_code == 0, done.stderr
             self.head = toolbox.tree().tree
@@ -173,10 +174,6 @@ REFUSED = {
         "echo x > x; git add -A; git commit -q --amend -m Start",
         "do not descend from",
     ),
-    "a commit that is called shallow": (
-        f"{WORK}; echo y > y; git add -A; git commit -qm y; git rev-parse HEAD > .git/shallow",
-        "the commits are not sound",
-    ),
     "a protected path in other letters": (
         "mkdir -p .GitHub/workflows; echo on: push > .GitHub/workflows/x.yml; git add -A; git commit -qm w",
         "protected path: .GitHub/workflows/x.yml",
@@ -195,6 +192,11 @@ def test_commits_that_may_not_leave_are_refused_with_the_reason(run: Run, work: 
     with pytest.raises(Refused, match=reason):
         run(work)
     assert run.branches() == {"main"}
+
+
+def test_a_commit_that_is_called_shallow_leaves_with_all_that_it_builds_on(run: Run) -> None:
+    pushed = run(f"{WORK}; echo y > y; git add -A; git commit -qm y; git rev-parse HEAD > .git/shallow")
+    assert served(run.checkout.origin, "rev-list", "--count", f"{run.checkout.base}..{pushed.commit}") == "2"
 
 
 def test_replaced_objects_do_not_show_another_history(run: Run) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stepflow.complete import judge_completion
 from stepflow.domain.command import CommandResult
-from stepflow.domain.decision import Done, Failed, NotDone, Verdict
-from stepflow.domain.definition import Validator
+from stepflow.domain.decision import Done, Failed, NotDone, Unproven, Verdict
+from stepflow.domain.definition import ValidationEntry, Validator
 from stepflow.domain.event import ValidatorRan
-from stepflow.domain.guard import GuardFindings
-from stepflow.domain.words import CleanTree
+from stepflow.domain.guard import Closing, GuardFindings
+from stepflow.domain.words import FailureAction
 from tests.build import make_entry, make_validator
-from tests.fakes import EMPTY_TREE, TableCommands, TableGuards
+from tests.fakes import CLOSING, TableCommands, TableGuards
 
 CLEAN = make_validator(
     "clean",
     "git status --porcelain",
     empty=True,
-    clean_tree=CleanTree.WHOLE,
+    clean_tree=True,
     extract={"changed": "parseChangedFiles", "new": "parseUntrackedFiles"},
 )
 HIDDEN = GuardFindings(hidden=(" M a.py", "?? b.py"))
@@ -67,7 +69,7 @@ def test_a_git_that_cannot_be_asked_again_fails_the_validator() -> None:
 
 def test_a_changed_file_is_reported_and_passes() -> None:
     verdict, ran = judge(make_validator("types", "tsc", guards=("*.json",)), CHANGED)
-    assert verdict == Done(validated=True, tree=EMPTY_TREE)
+    assert verdict == Done(validated=True, closing=CLOSING)
     assert ran.passed
     assert ran.warnings == ["files this validator depends on were changed: tsconfig.json (changed), x.json (added)"]
 
@@ -101,17 +103,62 @@ def test_notes_are_for_people_only_and_many_files_are_counted() -> None:
     assert ran.warnings[1].endswith("19 (added) and 10 more")
 
 
-def test_the_tree_is_the_one_before_the_first_validator_and_none_without_any() -> None:
-    class MovingTree(TableGuards):
-        trees = ("first", "second")
+class TestWhatWouldBePushed:
+    """Green validators speak for the commit only when they saw nothing else, from the first to the last."""
 
-        def head_tree(self) -> str:
-            return self.trees[len(self.asked)]
+    TWO = make_entry("c", make_validator("a", "a"), make_validator("b", "b"))
 
-    guards = MovingTree()
-    entry = make_entry("c", make_validator("a", "a"))
-    verdict = judge_completion(
-        entry, iteration=1, failures=0, root="/", commands=TableCommands(), guards=guards, record=lambda _: None
-    )
-    assert verdict == Done(validated=True, tree="first")
-    assert guards.asked == [("a", True)]
+    def judge(self, entry: ValidationEntry, guards: TableGuards, commands: TableCommands | None = None) -> Verdict:
+        return judge_completion(
+            entry,
+            iteration=1,
+            failures=0,
+            root="/",
+            commands=commands or TableCommands(),
+            guards=guards,
+            record=lambda _: None,
+        )
+
+    def test_the_closing_is_the_one_before_the_first_validator_with_what_the_validators_made(self) -> None:
+        guards = TableGuards({"b": [GuardFindings(created=("report.xml",))]})
+        verdict = self.judge(self.TWO, guards)
+        assert verdict == Done(validated=True, closing=replace(CLOSING, created=("report.xml",)))
+        assert guards.asked == [("a", True), ("b", True)]
+
+    def test_without_validators_nobody_looks(self) -> None:
+        guards = TableGuards()
+        assert self.judge(make_entry("c"), guards) == Done(validated=False)
+
+    def test_a_path_that_moves_below_a_green_validator_refuses_and_no_other_validator_runs(self) -> None:
+        guards = TableGuards({"a": [GuardFindings(moved=("HEAD (from 1 to 2)", "src/size.py"))]})
+        verdict = self.judge(self.TWO, guards)
+        assert isinstance(verdict, Unproven)
+        assert 'while validator "a" ran' in verdict.reason
+        assert "HEAD (from 1 to 2), src/size.py" in verdict.reason
+        assert guards.asked == [("a", True)]
+
+    def test_a_red_validator_below_which_a_path_moves_is_red(self) -> None:
+        guards = TableGuards({"a": [GuardFindings(moved=("src/size.py",))]})
+        commands = TableCommands({"a": [CommandResult(exit_code=1)]})
+        assert isinstance(self.judge(self.TWO, guards, commands), NotDone)
+
+    def test_a_red_validator_that_is_skipped_does_not_hide_that_a_path_moved(self) -> None:
+        entry = make_entry("c", make_validator("a", "a"), action=FailureAction.SKIP)
+        guards = TableGuards({"a": [GuardFindings(moved=("src/size.py",))]})
+        assert isinstance(self.judge(entry, guards, TableCommands({"a": [CommandResult(exit_code=1)]})), Unproven)
+
+    def test_tracked_files_that_differ_from_the_commit_refuse_when_all_is_green(self) -> None:
+        guards = TableGuards(closes_at=replace(CLOSING, changed=("src/size.py",)))
+        verdict = self.judge(self.TWO, guards)
+        assert isinstance(verdict, Unproven)
+        assert "differ from the commit that would be pushed: src/size.py" in verdict.reason
+        assert len(guards.asked) == 2
+
+    def test_a_checkout_that_cannot_be_looked_at_refuses_when_all_is_green(self) -> None:
+        verdict = self.judge(self.TWO, TableGuards(closes_at=Closing(problem="there is no commit yet")))
+        assert isinstance(verdict, Unproven)
+        assert "there is no commit yet" in verdict.reason
+
+    def test_untracked_files_refuse_nothing_here(self) -> None:
+        closing = replace(CLOSING, untracked=("notes.txt",))
+        assert self.judge(self.TWO, TableGuards(closes_at=closing)) == Done(validated=True, closing=closing)

@@ -12,7 +12,7 @@ from stepflow.domain.definition import Condition, ExitCode, OutputContains, Outp
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.words import FailureAction
 from tests.build import make_entry, make_validator
-from tests.fakes import EMPTY_TREE, TableCommands, TableGuards
+from tests.fakes import CLOSING, TableCommands, TableGuards
 
 
 def result(exit_code: int = 0, stdout: str = "", **more: object) -> CommandResult:
@@ -102,7 +102,7 @@ def test_the_first_red_validator_stops_the_list_and_skip_goes_on() -> None:
     assert isinstance(stopped, NotDone)
     assert [event.name for event in ran] == ["a"]
     skipped, ran = judge(make_entry("c", first, second, action=FailureAction.SKIP), TableCommands(table))
-    assert skipped == Done(validated=False, tree=EMPTY_TREE)
+    assert skipped == Done(validated=False, closing=CLOSING)
     assert [event.name for event in ran] == ["a", "b"]
 
 

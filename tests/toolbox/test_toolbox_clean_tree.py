@@ -6,14 +6,13 @@ import pytest
 from toolbox_world import Box, git
 
 from stepflow.domain.guard import GuardFindings
-from stepflow.domain.words import CleanTree
 from stepflow.toolbox import Toolbox
 from tests.build import make_validator
 
 pytestmark = pytest.mark.whole
 
-GIT_CLEAN = make_validator("git-clean", "git status --porcelain", empty=True, clean_tree=CleanTree.WHOLE)
-IN_PART = make_validator("tidy", "git status --porcelain -- src", empty=True, clean_tree=CleanTree.PARTLY)
+GIT_CLEAN = make_validator("git-clean", "git status --porcelain", empty=True, clean_tree=True)
+IN_PART = make_validator("tidy", "git status --porcelain -- src", empty=True)
 
 
 class Looked:
@@ -21,11 +20,14 @@ class Looked:
 
     def __init__(self, box: Box) -> None:
         self.box, self.guards = box, box.toolbox.guards((GIT_CLEAN, IN_PART))
+        self.closing = self.guards.closing()
 
     def seen_by_the_checkouts_git(self) -> str:
         return self.box.sh("git status --porcelain").stdout
 
     def look(self, validator=GIT_CLEAN) -> GuardFindings:
+        """At a closing that begins now."""
+        self.closing = self.guards.closing()
         return self.guards.look_again(validator, passed=True)
 
 
@@ -208,16 +210,17 @@ class TestAStartThatIsNotClean:
         assert "not a git repository" in note
 
 
-def test_a_validator_that_asks_for_less_is_not_failed_by_what_git_shows(prepared):
+def test_what_is_hidden_from_a_validator_that_asks_for_less_is_known_at_the_closing(prepared):
     looked = prepared()
     looked.box.sh("touch new.py; echo new2.py > .git/info/exclude; touch new2.py")
-    assert looked.look(IN_PART).hidden == ("?? new2.py",)
+    assert looked.look(IN_PART).hidden == ()
+    assert looked.closing.untracked == ("new.py", "new2.py")
 
 
-def test_a_red_validator_needs_no_second_look(prepared):
+def test_nothing_is_hidden_from_a_red_validator(prepared):
     looked = prepared()
     looked.box.sh("echo new.py > .git/info/exclude; touch new.py")
-    assert looked.guards.look_again(GIT_CLEAN, passed=False) == GuardFindings()
+    assert looked.guards.look_again(GIT_CLEAN, passed=False).hidden == ()
 
 
 def test_the_second_look_leaves_no_trace(prepared):

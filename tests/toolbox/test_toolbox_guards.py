@@ -104,23 +104,11 @@ class TestPrograms:
         assert box.sh("tsc").exit_code == 127
         assert look().notes == ()
 
-    def test_programs_that_setup_left_are_reported_when_they_change(self, project, start):
-        box = start(home_programs=True)
-        box.sh(f"mkdir -p ~/.local/bin; {self.FAKE.format('~/.local/bin/tsc')}")
-        validator = make_validator("types", "tsc")
-        guards = box.toolbox.guards((validator,))
-        assert guards.look_again(validator, passed=True).notes == ()
-        box.sh("echo 'echo faker' > ~/.local/bin/tsc; touch ~/.local/bin/new")
-        (note,) = guards.look_again(validator, passed=False).notes
-        assert note == (
-            "programs that setup left in ~/.local/bin are not what they were: "
-            ".local/bin/new (added), .local/bin/tsc (changed)"
-        )
 
-
-def test_the_tree_of_head_is_told_and_is_empty_without_a_commit(project):
+def test_the_closing_is_heads_commit_and_says_when_there_is_none(project):
     box, _ = project()
-    guards = box.toolbox.guards(())
-    assert guards.head_tree() == box.toolbox.tree().tree
+    guards = box.toolbox.guards((make_validator("types", "tsc"),))
+    state = box.toolbox.tree()
+    assert (guards.closing().commit, guards.closing().tree) == (state.commit, state.tree)
     box.sh("rm .git/HEAD")
-    assert guards.head_tree() == ""
+    assert guards.closing().problem == "there is no commit yet"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from toolbox_world import Box, git
+from toolbox_world import git
 
 from stepflow.domain.checkout import BundleInfo
 from stepflow.errors import BoundaryError
@@ -31,16 +33,39 @@ class TestTree:
             "printf '*.log\\n' > .gitignore; touch gone 'with space'; git add -A; git commit -qm two\n"
             "echo x >> hello.txt; rm gone; echo s > staged; git add staged; mkdir d; echo n > 'd/n ü'; echo l > a.log"
         )
-        assert sorted(box.toolbox.tree().uncommitted) == ["d/n ü", "gone", "hello.txt", "staged"]
+        assert sorted(box.toolbox.tree().uncommitted) == ["d/", "gone", "hello.txt", "staged"]
 
-    def test_flags_in_the_users_index_hide_nothing(self, box):
+    def test_flags_in_the_index_hide_nothing_that_the_run_does(self, box):
+        box.toolbox.tree()
         box.sh("git update-index --assume-unchanged hello.txt; echo x >> hello.txt")
         assert box.sh("git status --porcelain").stdout == ""
         assert box.toolbox.tree().uncommitted == ("hello.txt",)
 
-    def test_configuration_that_hides_new_files_hides_nothing(self, box):
+    def test_configuration_that_hides_new_files_hides_nothing_that_the_run_does(self, box):
+        box.toolbox.tree()
         box.sh("git config status.showUntrackedFiles no; echo x > new")
         assert box.toolbox.tree().uncommitted == ("new",)
+
+    def test_no_program_of_the_checkout_is_run(self, box):
+        box.toolbox.tree()
+        plant = "printf '#!/bin/sh\\ntouch ~/ran\\n' > ~/plant; chmod +x ~/plant; echo '* filter=x' > .gitattributes"
+        box.sh(f"{plant}; git add -A; git commit -qm two; echo x >> hello.txt")
+        box.sh(
+            "git config core.fsmonitor ~/plant; git config filter.x.clean ~/plant; git config filter.x.process ~/plant"
+        )
+        box.sh("git config core.hooksPath ~/hooks; mkdir ~/hooks; cp ~/plant ~/hooks/post-index-change")
+        box.toolbox.tree()
+        bundle(box, box.toolbox.tree().commit)
+        assert box.sh("ls ~/ran").exit_code != 0
+        assert box.sh("git status; ls ~/ran").exit_code == 0
+
+    @pytest.mark.parametrize("place", [".git/config", ".git/HEAD", ".git/refs/heads/main", ".git/packed-refs"])
+    def test_a_pipe_where_git_expects_a_file_holds_nobody_up(self, box, place):
+        box.toolbox.tree()
+        box.sh(f"rm -f {place}; mkfifo {place}")
+        begun = time.monotonic()
+        box.toolbox.tree()
+        assert time.monotonic() - begun < 20
 
     def test_the_users_index_stays_as_it_is(self, box):
         box.sh("echo s > staged; git add staged")
@@ -49,15 +74,22 @@ class TestTree:
         assert (box.checkout / ".git/index").read_bytes() == before
         assert box.bash("ls -A $TMPDIR").text == ""
 
-    @pytest.mark.parametrize(("setup", "problem"), [("true", "not a git repository"), ("git init -q", "no commit yet")])
-    def test_a_folder_without_a_commit_says_why(self, open_folder, setup, problem):
+    def test_a_folder_without_a_repository_says_so(self, open_folder):
         place = open_folder / "plain"
         place.mkdir()
         with Toolbox.start(place) as toolbox:
-            Box(toolbox, place).sh(setup)
             state = toolbox.tree()
         assert (state.commit, state.tree) == ("", "")
-        assert problem in state.problem
+        assert "not a git repository" in state.problem
+
+    def test_a_repository_without_a_commit_says_so(self, open_folder):
+        place = open_folder / "plain"
+        place.mkdir()
+        git(place, "init", "--quiet")
+        with Toolbox.start(place) as toolbox:
+            state = toolbox.tree()
+        assert (state.commit, state.tree) == ("", "")
+        assert "no commit yet" in state.problem
 
 
 class TestBundle:

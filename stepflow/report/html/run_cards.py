@@ -131,7 +131,11 @@ def _validator(event: ValidatorRan) -> Card:
         title=f"{'✓' if event.passed else '✗'} {one_line(event.name)} {state}",
         tone=Tone.GOOD if event.passed else Tone.BAD,
         facts=(*exited, *filter(None, (event.pattern,)), seconds_text(event.seconds)),
-        parts=(*text_part("Warnings", "\n".join(event.warnings)), *text_part("Output", event.output_tail)),
+        parts=(
+            *text_part("Warnings", "\n".join(event.warnings)),
+            *text_part("Put back in HOME and TMPDIR", "\n".join(event.restored)),
+            *text_part("Output", event.output_tail),
+        ),
     )
 
 
@@ -160,7 +164,7 @@ def _work(event: WorkCollected) -> Card:
         title=f"The work was collected: {count(event.commits, 'commit')}",
         tone=Tone.WARNING if left or not event.as_validated else Tone.PLAIN,
         facts=tuple(filter(None, (event.head_commit[:12], "" if event.as_validated else "not as validated"))),
-        parts=text_part("Not committed", left),
+        parts=(*text_part("Not committed", left), *text_part("Made by the checks", "\n".join(event.created_by_checks))),
     )
 
 

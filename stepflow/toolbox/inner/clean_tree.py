@@ -1,152 +1,154 @@
-"""Asks git a second time whether the tree is clean, by the rules of the run's start (security.md case 14).
+"""What differs from a commit in the work tree, by the rules of the run's start (security.md cases 14 and 34).
 
-Takes: what `start.py` read when the run began. Gives: what is changed or not tracked, as `git status` writes it.
-May touch: git, with a repository of its own that borrows only the objects; a private folder that is gone afterwards.
-An index, `info/exclude`, configuration, attributes or tracked `.gitignore` that say something else have no voice in it.
+An index, `info/exclude`, configuration, attributes, filters or a tracked `.gitignore` that say something else than at
+the start have no voice in it, and nothing of the checkout is run.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from .digests import digest
+from .engine_git import engine_git
 from .footing import check_footing
-from .git import git, listing, said
-from .output import HeadTail
+from .git import git, listing
 from .rules import ignore_rules
 from .start import NESTED_IGNORES, Start, read_start, rules_by_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Mapping
 
+    from .engine_git import EngineGit, Repository
     from .family import Family
 
 _LINES_LIMIT = 1000
-_LISTING_BYTES = 32 * 1024 * 1024
 _MOST_NESTED = 500
 _STATUS = ("status", "--porcelain=v1", "-z", "--no-renames")
+_UNTRACKED = "??"
+_CHANGED = " M"
 
 
-@dataclass(frozen=True)
-class _Difference:
-    """A line of `git status`: two letters and a path."""
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A line of `git status`, two letters and a path, with a word that changes with what stands there."""
 
     state: str
     path: str
+    trace: str
 
     def __str__(self) -> str:
         return f"{self.state} {_quoted(self.path)}"
 
 
-def begin(family: Family) -> dict[str, object]:
-    """What later looks need: the rules as they are, and what they find now although git does not show it."""
-    start = read_start(family)
-    found, _ = _look(family, start)
-    shown = _shown(family)
-    excused = {one.path: _trace(start, one) for one in found if not _is_shown(one, shown)}
-    return {"start": replace(start, excused=excused).as_message()}
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One look at the work tree: HEAD's commit, the commit that it was compared with and its tree, what differs, and
+    the ignore files of folders that are new since the start."""
+
+    head: str
+    commit: str
+    tree: str
+    tracked: tuple[Difference, ...] = ()
+    untracked: tuple[Difference, ...] = ()
+    new_ignores: tuple[str, ...] = ()
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """All of them."""
+        return (*self.tracked, *self.untracked)
+
+    def moved_since(self, before: Look) -> tuple[str, ...]:
+        """Which tracked paths are not what they were, and HEAD if it moved."""
+        then, now = _by_path(before.tracked), _by_path(self.tracked)
+        paths = sorted(path for path in then.keys() | now.keys() if then.get(path) != now.get(path))
+        head = (f"HEAD (from {before.head[:12]} to {self.head[:12]})",) if self.head != before.head else ()
+        return (*head, *map(_quoted, paths))
 
 
-def look_again(family: Family, message: object, *, partly: bool) -> dict[str, object]:
-    """What is hidden from git in the checkout, and ignore files of folders that are new since the start.
+class TreeWatch:
+    """Looks at one checkout; `begin` comes before any tool has run."""
 
-    With `partly`, what git in the checkout does show is left out: a validator may have asked for less than everything.
-    """
-    start = Start.of(message)
-    check_footing(start.top, start.footing)
-    found, nested = _look(family, start)
-    shown = _shown(family) if partly else frozenset[str]()
-    hidden = [one for one in found if start.excused.get(one.path) != _trace(start, one) and not _is_shown(one, shown)]
-    return {"hidden": [str(one) for one in hidden[:_LINES_LIMIT]], "ignore_files": nested[:_LINES_LIMIT]}
+    def __init__(self, family: Family, repository: Repository, fingerprint: dict[str, str]) -> None:
+        self._family, self._repository, self._fingerprint = family, repository, fingerprint
+        self._start: Start | None = None
 
+    def begin(self) -> Look:
+        """Remember the rules as they are; what they find now although git does not show it is excused from here on."""
+        start = read_start(self._family, self._repository.top)
+        self._start = start
+        found = self.look()
+        shown = frozenset(record[3:] for record in listing(git(self._family, *_STATUS)))
+        excused = {one.path: one.trace for one in found.differences if not _is_shown(one, shown)}
+        self._start = replace(start, excused=excused)
+        return replace(found, tracked=self._kept(found.tracked), untracked=self._kept(found.untracked))
 
-def _look(family: Family, start: Start) -> tuple[list[_Difference], list[str]]:
-    commit = said(git(family, "rev-parse", "--verify", "HEAD^{commit}")).strip()
-    with _own_repository(start, commit) as (folder, environment):
+    def look(self, commit: str = "") -> Look:
+        """Compare the work tree with the commit, by default HEAD's. Raises `Refusal`."""
+        start = self._start or self._begun()
+        check_footing(self._repository.top, self._fingerprint)
+        head = self._repository.head()
+        against = commit or head
+        with engine_git(
+            self._family, self._repository, against, settings=start.settings, attributes=start.attributes
+        ) as own:
+            own.ask("read-tree", "HEAD")
+            tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
+            changed = own.ask(*_STATUS, "--untracked-files=no", "--ignore-submodules=dirty")
+            tracked = [self._difference(record[:2], record[3:]) for record in changed]
+            nested, others = _untracked(own, start)
+        return Look(
+            head=head,
+            commit=against,
+            tree=tree,
+            tracked=self._kept((*tracked, *self._of_submodules(start))),
+            untracked=self._kept(self._difference(_UNTRACKED, path) for path in others),
+            new_ignores=tuple(path for path in nested if path not in start.nested),
+        )
 
-        def ask(*arguments: str) -> list[str]:
-            kept = HeadTail(_LISTING_BYTES)
-            said(git(family, "-C", start.top, *arguments, stdout=kept, extra_env=environment))
-            return [record for record in kept.text().split("\0") if record]
+    def _begun(self) -> Start:
+        self.begin()
+        assert self._start  # noqa: S101 - `begin` sets it or raises
+        return self._start
 
-        ask("read-tree", "HEAD")
-        changed = ask(*_STATUS, "--untracked-files=no", "--ignore-submodules=none")
-        rules = os.path.join(folder, "rules")
-        _write(rules, start.ignores.encode("latin-1"))
-        excluded = f"--exclude-from={rules}"
-        nested = _new_ignores(start, ask("ls-files", "--cached", "--others", "-z", excluded, "--", NESTED_IGNORES))
-        _write(rules, start.ignores.encode("latin-1") + ignore_rules(rules_by_folder(start.top, nested)))
-        others = ask("ls-files", "--others", "--directory", "--no-empty-directory", "-z", excluded)
-    found = [_Difference(record[:2], record[3:]) for record in changed]
-    found += [_Difference("??", path) for path in others]
-    return found, [path for path in nested if path not in start.nested]
+    def _difference(self, state: str, path: str) -> Difference:
+        return Difference(state=state, path=path, trace=f"{state} {digest(os.path.join(self._repository.top, path))}")
 
+    def _of_submodules(self, start: Start) -> Iterable[Difference]:
+        for path, before in start.submodule_files.items():
+            if digest(os.path.join(self._repository.top, path)) != before:
+                yield self._difference(_CHANGED, path)
 
-def _new_ignores(start: Start, listed: list[str]) -> list[str]:
-    """Ignore files below the root that were not tracked at the start, committed since or not: tools write such."""
-    new = (path for path in listed if path.endswith("/.gitignore") and path not in start.tracked_ignores)
-    return list(islice(new, _MOST_NESTED))
-
-
-@contextmanager
-def _own_repository(start: Start, commit: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """A repository that knows one commit and no rules but the start's, and the variables that make git use it."""
-    folder = tempfile.mkdtemp(prefix="look-")
-    try:
-        for name in ("refs", "info", "objects"):
-            os.mkdir(os.path.join(folder, name))
-        _write(os.path.join(folder, "HEAD"), f"{commit}\n".encode())
-        _write(os.path.join(folder, "config"), _CONFIG[len(commit)])
-        _write(os.path.join(folder, "info", "attributes"), start.attributes.encode("latin-1"))
-        yield folder, _environment(start, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _environment(start: Start, folder: str) -> dict[str, str]:
-    settings = [
-        *start.settings,
-        ["core.attributesFile", os.devnull],
-        ["core.excludesFile", os.devnull],
-        ["core.hooksPath", os.devnull],
-        ["core.fsmonitor", "false"],
-        ["core.untrackedCache", "false"],
-        ["safe.directory", start.top],
-    ]
-    named = {f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(settings)}
-    values = {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(settings)}
-    return {
-        "HOME": folder,
-        "XDG_CONFIG_HOME": folder,
-        "GIT_DIR": folder,
-        "GIT_WORK_TREE": start.top,
-        "GIT_OBJECT_DIRECTORY": start.objects,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_COUNT": str(len(settings)),
-        **named,
-        **values,
-    }
+    def _kept(self, found: Iterable[Difference]) -> tuple[Difference, ...]:
+        excused = self._start.excused if self._start else {}
+        return tuple(one for one in found if excused.get(one.path) != one.trace)
 
 
-def _shown(family: Family) -> frozenset[str]:
-    """The paths that git in the checkout shows, asked as anybody asks."""
-    return frozenset(record[3:] for record in listing(git(family, *_STATUS)))
+def lines(found: Iterable[Difference]) -> list[str]:
+    """As `git status` writes them, the first thousand."""
+    return [str(one) for one in islice(found, _LINES_LIMIT)]
 
 
-def _is_shown(one: _Difference, shown: frozenset[str]) -> bool:
+def _untracked(own: EngineGit, start: Start) -> tuple[list[str], list[str]]:
+    """New ignore files of folders, which tools write for their caches; what is untracked by them and the start's."""
+    rules = own.write("rules", start.ignores)
+    excluded = f"--exclude-from={rules}"
+    listed = own.ask("ls-files", "--cached", "--others", "-z", excluded, "--", NESTED_IGNORES)
+    nested = [path for path in listed if path.endswith("/.gitignore") and path not in start.tracked_ignores]
+    nested = nested[:_MOST_NESTED]
+    own.write("rules", start.ignores + ignore_rules(rules_by_folder(own.top, nested)))
+    return nested, own.ask("ls-files", "--others", "--directory", "--no-empty-directory", "-z", excluded)
+
+
+def _by_path(found: Iterable[Difference]) -> Mapping[str, str]:
+    return {one.path: one.trace for one in found}
+
+
+def _is_shown(one: Difference, shown: frozenset[str]) -> bool:
     parts = one.path.split("/")
     return one.path in shown or any("/".join(parts[:depth]) + "/" in shown for depth in range(1, len(parts)))
-
-
-def _trace(start: Start, one: _Difference) -> str:
-    return f"{one.state} {digest(os.path.join(start.top, one.path))}"
 
 
 def _quoted(path: str) -> str:
@@ -155,14 +157,3 @@ def _quoted(path: str) -> str:
         return path
     octal = (chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\' else f"\\{byte:03o}" for byte in path.encode())
     return f'"{"".join(octal)}"'
-
-
-def _write(path: str, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-
-
-_CONFIG = {
-    40: b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
-    64: b"[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n",
-}

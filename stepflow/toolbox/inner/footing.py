@@ -20,13 +20,13 @@ _LENDERS = ("commondir", "objects/info/alternates", "info/grafts")
 
 def footing(checkout: str) -> dict[str, str]:
     """The repository that the checkout lies in; empty when it lies in none."""
-    dot_git = _dot_git(checkout)
+    dot_git = find_dot_git(checkout)
     if dot_git is None:
         return {}
     info = os.lstat(dot_git)
     found = {".git": f"{stat.S_IFMT(info.st_mode):o} {info.st_dev} {info.st_ino}"}
-    folder = _told_by(dot_git, os.path.dirname(dot_git)) if stat.S_ISREG(info.st_mode) else dot_git
-    common = _told_by(os.path.join(folder, "commondir"), folder)
+    folder = pointed_to(dot_git, os.path.dirname(dot_git)) if stat.S_ISREG(info.st_mode) else dot_git
+    common = pointed_to(os.path.join(folder, "commondir"), folder)
     return {
         **found,
         **{name: f"{digest(os.path.join(folder, name))}, {digest(os.path.join(common, name))}" for name in _LENDERS},
@@ -42,8 +42,8 @@ def check_footing(checkout: str, start: dict[str, str]) -> None:
             raise Refusal(f"{what} was there when the run began")
 
 
-def _dot_git(checkout: str) -> str | None:
-    """As git looks for it: here, then further up."""
+def find_dot_git(checkout: str) -> str | None:
+    """The `.git` that git would find: here, then further up."""
     place = os.path.abspath(checkout)
     while not os.path.lexists(os.path.join(place, ".git")):
         if place == os.path.dirname(place):
@@ -52,8 +52,8 @@ def _dot_git(checkout: str) -> str | None:
     return os.path.join(place, ".git")
 
 
-def _told_by(pointer: str, base: str) -> str:
-    """The folder that such a small file names, by itself or after `gitdir:`; without the file, the base."""
+def pointed_to(pointer: str, base: str) -> str:
+    """The folder that a small file such as `commondir` names, by itself or after `gitdir:`; without it, the base."""
     try:
         if not stat.S_ISREG(os.lstat(pointer).st_mode):
             return base

@@ -1,6 +1,6 @@
 """What git went by when the run began, so that it can be asked again by the same rules (security.md case 14).
 
-Takes: the checkout. Gives: `Start` as a JSON object that the parent keeps and sends back, and the way back.
+Takes: the checkout. Gives: `Start`, which the supervisor keeps.
 May touch: git in the checkout; reads its ignore and attribute files.
 """
 
@@ -9,77 +9,62 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from .footing import footing
+from .digests import digest
 from .git import git, listing, said
 from .places import FILE_FLAGS
 from .rules import attribute_rules, ignore_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from .family import Family
 
-#: What decides whether a file in the work tree is the one that was committed. Filters belong to it: without Git LFS's,
-#: each of its files would look changed.
+#: What decides whether a file in the work tree is the one that was committed. Filters do not belong to it, for they are
+#: programs: what they make of a file is excused for as long as it stays what it was at the start.
 _SETTINGS = frozenset(
     f"core.{name}" for name in ("filemode", "ignorecase", "symlinks", "precomposeunicode", "autocrlf", "eol")
 )
-_FILTER = ("clean", "smudge", "process", "required")
 _RULE_BYTES = 1024 * 1024
 NESTED_IGNORES = ":(top,glob)*/**/.gitignore"
+_SUBMODULE = "160000 "
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """`footing` tells the repository apart from any other; `ignores` and `attributes` are complete, as
-    one file each; `tracked_ignores` are the ignore files that git tracked, `nested` those of folders that it did not;
-    `excused` are the differences that git did not show even then, such as files that a sparse checkout leaves out, with
-    their digests.
+    """`settings` are git's, in its order; `ignores` and `attributes` are complete, as one file each; `tracked_ignores`
+    are the ignore files that git tracked, `nested` those of folders that it did not; `submodule_files` are the digests
+    of the files that git tracked inside submodules; `excused` are the differences that git did not show even then, such
+    as files that a sparse checkout leaves out or a filter makes, with their digests.
     """
 
-    top: str
-    footing: dict[str, str]
-    objects: str
-    settings: list[list[str]]
-    ignores: str
-    attributes: str
-    tracked_ignores: list[str]
-    nested: list[str] = field(default_factory=list)
-    excused: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, message: object) -> Start:
-        """Read what `as_message` wrote."""
-        return cls(**cast("dict[str, object]", message))  # type: ignore[arg-type]
-
-    def as_message(self) -> dict[str, object]:
-        """A JSON object; bytes are written as Latin-1, which keeps them all."""
-        return asdict(self)
+    settings: tuple[tuple[str, str], ...]
+    ignores: bytes
+    attributes: bytes
+    tracked_ignores: frozenset[str]
+    nested: frozenset[str]
+    submodule_files: Mapping[str, str]
+    excused: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_start(family: Family) -> Start:
-    """Read everything but what is excused. Raises `Refusal` when there is no repository."""
-    places = said(git(family, "rev-parse", "--show-toplevel", "--git-path", "objects")).splitlines()
+def read_start(family: Family, top: str) -> Start:
+    """Read everything but what is excused, with the git of the checkout: no tool has run yet. Raises `Refusal`."""
     own = said(git(family, "rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
-    top = places[0]
     read = _reader(top)
     tracked = _tracked(family, ".gitignore")
     return Start(
-        top=top,
-        footing=footing(top),
-        objects=os.path.abspath(places[1]),
         settings=_settings(family),
-        ignores=_text(
+        ignores=(
             read(_configured_excludes(family)) + read(os.path.abspath(own[0])) + ignore_rules(_by_folder(tracked, read))
         ),
-        attributes=_text(
+        attributes=(
             attribute_rules(_by_folder(_tracked(family, ".gitattributes"), read)) + read(os.path.abspath(own[1]))
         ),
-        tracked_ignores=tracked,
-        nested=listing(git(family, "ls-files", "--others", "-z", "--full-name", "--", NESTED_IGNORES)),
+        tracked_ignores=frozenset(tracked),
+        nested=frozenset(listing(git(family, "ls-files", "--others", "-z", "--full-name", "--", NESTED_IGNORES))),
+        submodule_files=_submodule_files(family, top),
     )
 
 
@@ -112,15 +97,14 @@ def _tracked(family: Family, name: str) -> list[str]:
     return [name, *(path for path in tracked if path != name)]
 
 
-def _settings(family: Family) -> list[list[str]]:
+def _settings(family: Family) -> tuple[tuple[str, str], ...]:
     """Every setting that counts, in git's order: where a key stands twice, the later one holds."""
     found = []
     for record in said(git(family, "config", "--list", "-z")).split("\0"):
         key, assigned, value = record.partition("\n")
-        section, _, name = key.rpartition(".")
-        if key in _SETTINGS or (section.startswith("filter.") and name in _FILTER):
-            found.append([key, value if assigned else "true"])
-    return found
+        if key in _SETTINGS:
+            found.append((key, value if assigned else "true"))
+    return tuple(found)
 
 
 def _configured_excludes(family: Family) -> str:
@@ -128,5 +112,11 @@ def _configured_excludes(family: Family) -> str:
     return ended.stdout.rstrip("\n") if ended.exit_code == 0 else ""
 
 
-def _text(data: bytes) -> str:
-    return data.decode("latin-1")
+def _submodule_files(family: Family, top: str) -> dict[str, str]:
+    """What git tracks inside submodules belongs to the tree by the commit of each, so it has to stay as it is."""
+    stages = listing(git(family, "-C", top, "ls-files", "--stage", "-z"))
+    if not any(stage.startswith(_SUBMODULE) for stage in stages):
+        return {}
+    own = {stage.partition("\t")[2] for stage in stages}
+    every = listing(git(family, "-C", top, "ls-files", "--recurse-submodules", "-z"))
+    return {path: digest(os.path.join(top, path)) for path in every if path not in own}

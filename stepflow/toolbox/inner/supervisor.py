@@ -18,14 +18,17 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from . import clean_tree, files, search, wire
+from . import files, search, wire
+from .baseline import Baseline
+from .clean_tree import Look, TreeWatch, lines
 from .command import run_command
 from .digests import digests
+from .engine_git import Repository
 from .family import Family, ParentGone
 from .footing import check_footing, footing
 from .inputs import flag, number, optional_text
 from .places import Refusal
-from .repository import bundle, head_tree, look_at_tree
+from .repository import bundle
 from .settle import CannotSettle, Settings, scopes_signals, settle
 from .shell import Shell, ShellRefusal
 from .snapshots import Snapshots
@@ -39,6 +42,8 @@ _ANSWERS = 1
 _PIECE = 65536
 #: For reading every file that validators depend on.
 _DIGEST_SECONDS = 120.0
+#: So many paths of one kind are told.
+_FILES_LIMIT = 1000
 #: Seconds without a request after which there is time for the next step's shell.
 _IDLE = 0.001
 _FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
@@ -99,7 +104,11 @@ class _Supervisor:
         self._family = Family(request_fd=_REQUESTS, limits=settings.limits, without=settings.without, scoped=scoped)
         self._shell: Shell | None = None
         self._wants_shell = False
+        self._repository = Repository.locate(settings.checkout)
         self._footing = footing(settings.checkout)
+        self._watch = TreeWatch(self._family, self._repository, self._footing) if self._repository else None
+        self._closing: Look | None = None
+        self._baseline: Baseline | None = None
         self._snapshots = Snapshots(self._family, settings.checkout)
 
     def serve(self) -> int:
@@ -129,17 +138,19 @@ class _Supervisor:
             case "command":
                 argv = [str(argument) for argument in cast("list[object]", request["argv"])]
                 self._drop_shell()
-                return asdict(run_command(self._family, argv, float(str(request["timeout"]))))
+                return _or_problem(
+                    partial(self._command, argv, float(str(request["timeout"])), bool(request["checks"]))
+                )
             case "end_step":
                 return {"alive": list(self._end_step())}
             case "tree":
-                return _or_problem(lambda: look_at_tree(self._family))
+                return _or_problem(self._tree)
             case "guard":
                 self._end_step()
                 return _or_problem(lambda: self._guard(request))
             case "bundle":
                 self._drop_shell()
-                return _or_problem(lambda: self._bundle(str(request["base"]), int(str(request["limit"]))))
+                return _or_problem(lambda: self._bundle(request))
             case "take_snapshot":
                 return _or_problem(lambda: self._snapshots.take(request, partial(wire.send_raw, _ANSWERS)))
             case "restore_snapshot":
@@ -157,28 +168,77 @@ class _Supervisor:
         except (Refusal, ShellRefusal) as exc:
             return {"text": f"{name}: {exc}", "is_error": True}
 
-    def _bundle(self, base: str, limit: int) -> dict[str, object]:
+    def _command(self, argv: list[str], timeout: float, checks: bool) -> dict[str, object]:
+        """A command that checks meets HOME and TMPDIR as `setup` left them, and no byte code but what it compiles."""
+        if not (checks and self._baseline):
+            return asdict(run_command(self._family, argv, timeout))
         self._family.end()
+        restored = self._baseline.restore()
+        own = {"PYTHONPYCACHEPREFIX": os.path.join(os.environ["TMPDIR"], "pycache")}
+        return {**asdict(run_command(self._family, argv, timeout, extra_env=own)), "restored": restored}
+
+    def _tree(self) -> dict[str, object]:
+        look = self._watching().look()
+        uncommitted = [one.path for one in look.differences][:_FILES_LIMIT]
+        return {"commit": look.commit, "tree": look.tree, "uncommitted": uncommitted, "problem": ""}
+
+    def _watching(self) -> TreeWatch:
+        if self._watch is None:
+            raise Refusal("not a git repository (or any of the parent directories): .git")
+        return self._watch
+
+    def _bundle(self, request: Mapping[str, object]) -> dict[str, object]:
+        """Everything that still runs is killed first, so that nothing moves HEAD meanwhile."""
+        self._family.end()
+        if self._repository is None:
+            raise Refusal("not a git repository (or any of the parent directories): .git")
         check_footing(self._settings.checkout, self._footing)
-        return bundle(self._family, base, limit, partial(wire.send_raw, _ANSWERS))
+        return bundle(
+            self._family,
+            self._repository,
+            base=str(request["base"]),
+            commit=str(request["commit"]) or self._repository.head(),
+            limit=int(str(request["limit"])),
+            hand_on=partial(wire.send_raw, _ANSWERS),
+        )
 
     def _guard(self, request: Mapping[str, object]) -> dict[str, object]:
         """What the engine asks about a validator, with nothing of the tools alive."""
         match request["ask"]:
-            case "head_tree":
-                return head_tree(self._family)
-            case "begin_clean_tree":
-                return clean_tree.begin(self._family)
-            case "clean_tree":
-                return clean_tree.look_again(self._family, request["start"], partly=bool(request["partly"]))
+            case "begin":
+                self._baseline = Baseline(os.environ["HOME"], os.environ["TMPDIR"])
+                self._watching().begin()
+                return {}
+            case "closing":
+                self._closing = None
+                self._closing = look = self._watching().look()
+                return {
+                    "commit": look.commit,
+                    "tree": look.tree,
+                    "changed": [one.path for one in look.tracked][:_FILES_LIMIT],
+                    "untracked": [one.path for one in look.untracked][:_FILES_LIMIT],
+                }
+            case "look_again":
+                return self._look_again()
             case _:
                 return self._digests(request)
 
+    def _look_again(self) -> dict[str, object]:
+        if self._closing is None:
+            raise Refusal("the checkout could not be looked at before the checks")
+        look = self._watching().look(self._closing.commit)
+        known = {one.path for one in self._closing.untracked}
+        return {
+            "moved": list(look.moved_since(self._closing))[:_FILES_LIMIT],
+            "hidden": lines(look.differences),
+            "created": [one.path for one in look.untracked if one.path not in known][:_FILES_LIMIT],
+            "ignore_files": list(look.new_ignores)[:_FILES_LIMIT],
+        }
+
     def _digests(self, request: Mapping[str, object]) -> dict[str, object]:
         """By a worker, as the file tools: a disk that hangs or files without end stop only that one."""
-        root = os.environ["HOME"] if request["place"] == "home" else self._settings.checkout
         patterns = [str(pattern) for pattern in cast("list[object]", request["patterns"])]
-        work = partial(digests, root, patterns)
+        work = partial(digests, self._settings.checkout, patterns)
         return {"files": json.loads(run_worker(self._family, work, _DIGEST_SECONDS))}
 
     def _bash(self, inputs: Mapping[str, object]) -> dict[str, object]:

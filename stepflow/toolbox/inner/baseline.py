@@ -1,0 +1,184 @@
+"""HOME and TMPDIR as `setup` left them, put back before each validator (security.md case 37).
+
+The copy is a file without a name that only the supervisor holds open, so no tool can reach it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import tarfile
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from .beneath import Key, key_of
+from .places import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_MOST_ENTRIES = 1_000_000
+_PIECE = 1024 * 1024
+_WIPE_SECONDS = 300.0
+#: So many changed paths are told; their number is told whole.
+_MOST_NAMED = 100
+#: HOME and TMPDIR by the first letter of their names in the copy, as people read them.
+_SHOWN = {"0": "~/", "1": "$TMPDIR/"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """What stands at a path: its kind and mode, and what tells that it was not touched. Of a folder only its mode
+    counts: what is in it has facts of its own."""
+
+    mode: int
+    key: Key
+
+
+class Baseline:
+    """The two folders as they were when this was made. Raises `Refusal` for what cannot be kept."""
+
+    def __init__(self, home: str, tmp: str) -> None:
+        self._folders = (home, tmp)
+        self._copy: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - held open for as long as the toolbox runs
+        try:
+            with tarfile.open(fileobj=self._copy, mode="w") as archive:
+                for number, folder in enumerate(self._folders):
+                    archive.add(folder, arcname=str(number))
+            self._copy.seek(0)
+            self._archive = tarfile.open(fileobj=self._copy, mode="r:")  # noqa: SIM115 - as the file below it
+            self._members = {member.name: member for member in self._archive.getmembers()}
+            self._facts = dict(self._scan())
+        except (OSError, RecursionError, tarfile.TarError) as exc:
+            raise Refusal(f"HOME and TMPDIR cannot be kept as setup left them: {exc}") from exc
+
+    def restore(self) -> list[str]:
+        """Put the folders back; gives what was added, changed or removed, as `~/path (added)`. Raises `Refusal`."""
+        try:
+            return self._restored()
+        except (OSError, RecursionError, tarfile.TarError):
+            # Tools can leave trees that only programs made for it get rid of.
+            return self._made_anew()
+
+    def _restored(self) -> list[str]:
+        now = dict(self._scan())
+        added = [name for name in sorted(now.keys() - self._facts.keys()) if os.path.dirname(name) in self._facts]
+        removed = self._facts.keys() - now.keys()
+        changed = {name for name in now.keys() & self._facts.keys() if self._differs(name, now[name])}
+        if not (added or removed or changed):
+            self._facts = now
+            return []
+        for name in added:
+            _remove(self._path(name))
+        for name in changed:
+            if not (stat.S_ISDIR(now[name].mode) and self._members[name].isdir()):
+                _remove(self._path(name))
+        for name in self._members:
+            if name in removed or name in changed:
+                self._put(name)
+        self._facts = dict(self._scan())
+        topmost = (name for name in removed if os.path.dirname(name) not in removed)
+        return _named(
+            {**dict.fromkeys(added, "added"), **dict.fromkeys(changed, "changed"), **dict.fromkeys(topmost, "removed")}
+        )
+
+    def _made_anew(self) -> list[str]:
+        try:
+            for folder in self._folders:
+                for program in (
+                    ("/bin/chmod", "-R", "u+rwx", folder),
+                    ("/usr/bin/find", folder, "-mindepth", "1", "-delete"),
+                ):
+                    subprocess.run(program, env={}, check=False, capture_output=True, timeout=_WIPE_SECONDS)  # noqa: S603
+            for name in self._members:
+                self._put(name)
+            self._facts = dict(self._scan())
+        except (OSError, RecursionError, tarfile.TarError, subprocess.TimeoutExpired) as exc:
+            raise Refusal(f"HOME and TMPDIR cannot be put back as setup left them: {exc}") from exc
+        return ["everything in HOME and TMPDIR (made anew)"]
+
+    def _scan(self) -> Iterator[tuple[str, Fact]]:
+        """Every path with its fact, by the names that it has in the copy."""
+        now_ns = time.time_ns()
+        waiting = [str(number) for number in range(len(self._folders))]
+        yield from ((name, _fact(os.lstat(self._path(name)), now_ns)) for name in waiting)
+        seen = 0
+        while waiting:
+            above = waiting.pop()
+            with os.scandir(self._path(above)) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > _MOST_ENTRIES:
+                        raise OSError(0, f"there are more than {_MOST_ENTRIES} files")
+                    name = f"{above}/{entry.name}"
+                    yield name, _fact(entry.stat(follow_symlinks=False), now_ns)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(name)
+
+    def _differs(self, name: str, now: Fact) -> bool:
+        then = self._facts[name]
+        if now == then and now.key is not None:
+            return False
+        if now.mode != then.mode:
+            return True
+        member = self._members.get(name)
+        if member is None or member.isdir():
+            return False
+        if member.issym():
+            return os.readlink(self._path(name)) != member.linkname
+        if member.islnk():
+            member = self._members[member.linkname]
+        return member.isfile() and not self._is_same(self._path(name), member)
+
+    def _is_same(self, path: str, member: tarfile.TarInfo) -> bool:
+        kept = self._archive.extractfile(member)
+        with open(path, "rb") as file:
+            while kept and (piece := kept.read(_PIECE)):
+                if file.read(len(piece)) != piece:
+                    return False
+            return not file.read(1)
+
+    def _put(self, name: str) -> None:
+        """Write one member as it was. A second name of a file leads to the first one, which is written before it."""
+        member, path = self._members[name], self._path(name)
+        if member.isdir():
+            with suppress(FileExistsError):
+                os.mkdir(path)
+        elif member.issym():
+            os.symlink(member.linkname, path)
+            return
+        elif member.islnk():
+            os.link(self._path(member.linkname), path)
+            return
+        elif member.isfile():
+            kept = self._archive.extractfile(member)
+            with open(path, "xb") as file:
+                shutil.copyfileobj(kept, file, _PIECE) if kept else None
+            os.utime(path, (member.mtime, member.mtime))
+        os.chmod(path, stat.S_IMODE(self._facts[name].mode))
+
+    def _path(self, name: str) -> str:
+        number, _, below = name.partition("/")
+        return os.path.join(self._folders[int(number)], below) if below else self._folders[int(number)]
+
+
+def _named(found: Mapping[str, str]) -> list[str]:
+    named = [f"{_SHOWN[name[0]]}{name[2:]} ({found[name]})" for name in sorted(found)]
+    more = len(named) - _MOST_NAMED
+    return [*named[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _fact(info: os.stat_result, now_ns: int) -> Fact:
+    return Fact(mode=info.st_mode, key=None if stat.S_ISDIR(info.st_mode) else key_of(info, now_ns))
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)

@@ -1,0 +1,204 @@
+"""What is pushed is what the validators saw, and they saw what `setup` left: every way around that in the container.
+
+Each attack shows first, by a tool of its own, that it works where nobody stands against it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.hosted_runner import RUNNER
+from tests.e2e.repository import git as run_git
+from tests.e2e.repository import labeled
+from tests.e2e.script import CLOSING, COMMIT, EVENT_CANARY, REPAIR, answer
+from tests.servers.messages_api import Answer, calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.e2e.hosted_runner import Ended
+    from tests.e2e.world import World
+
+pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300)]
+ROOT = (0, 0)
+TYPE_ERROR = "printf 'UNVALIDATED: int = \"never checked\"\\n' >> sizes.py"
+COMMIT_ALL = "git add --all; git commit --quiet --message 'Go on'"
+CHECK_TYPES = "mypy --strict --cache-dir=/dev/null sizes.py"
+
+
+class Attacked:
+    """A repository whose validators a test chooses, and runs of a model that does what the test says."""
+
+    def __init__(self, world: World, exploits: Path) -> None:
+        self.world, self._exploits = world, exploits
+
+    def checks(self, *validators: dict[str, Any], action: str = "abort") -> None:
+        """Let the fixer be checked by these, in this order."""
+        path = self.world.checkout / ".agent/fixer/steps_registry.json"
+        registry = json.loads(path.read_text())
+        names = [f"check-{number}" for number in range(len(validators))]
+        registry["validators"] = {
+            name: {"type": "command", "successWhen": "exitCode:0", "failurePattern": "git-dirty", **validator}
+            for name, validator in zip(names, validators, strict=True)
+        }
+        step = registry["validationSteps"]["closure.issue"]
+        step["validationConditions"] = [{"validator": name} for name in names]
+        step["onFailure"] = {"action": action, "maxAttempts": 3}
+        path.write_text(json.dumps(registry))
+        self.commit("Check otherwise")
+
+    def commit(self, message: str) -> None:
+        """Let the repository have what is in the checkout."""
+        run_git(self.world.checkout, "add", "--all")
+        run_git(self.world.checkout, "commit", "--quiet", "--message", message)
+        run_git(self.world.checkout, "push", "--quiet", str(self.world.server), "main")
+
+    def run(self, *commands: str, owner: tuple[int, int] = RUNNER, **inputs: str) -> Ended:
+        """The repair, then these commands, then the closing."""
+        replies: list[Answer] = [
+            answer("initial.issue", "next", understanding="the number is repeated"),
+            calls(("edit", REPAIR), ("bash", {"command": COMMIT}), *(("bash", {"command": one}) for one in commands)),
+            answer("continuation.issue", "handoff", summary="repaired"),
+            answer("closure.issue", "closing", **CLOSING),
+        ]
+        runner = self.world.hosted_runner(replies, labeled("agent:fixer", secret=EVENT_CANARY), owner=owner)
+        volumes = {self._exploits: "/opt/exploits:ro"}
+        given = {**self.world.inputs(), **inputs}
+        with runner.started(given, event_name="issues", volumes=volumes) as process:
+            return runner.finish(process, timeout=200)
+
+    def said(self) -> str:
+        """What the tools said in this run."""
+        return "\n".join(self.world.tool_results())
+
+    def pushed(self) -> list[str]:
+        """The branches that a run has made."""
+        return [branch for branch in self.world.branches() if branch != "main"]
+
+
+@pytest.fixture
+def attacked(new_world: Callable[[], World], request: pytest.FixtureRequest) -> Attacked:
+    """A world of its own."""
+    return Attacked(new_world(), request.path.parent / "exploits")
+
+
+def refused(attacked: Attacked, ended: Ended, *named: str) -> None:
+    """Nothing was pushed, and the run says which paths were the reason."""
+    assert ended.outputs["outcome"] == "refused", ended.log
+    assert ended.outputs["validated"] == "false"
+    for name in named:
+        assert name in ended.outputs["reason"]
+    assert attacked.pushed() == []
+    assert attacked.world.pulls() == []
+
+
+@pytest.mark.parametrize("owner", [RUNNER, ROOT], ids=["a user's checkout", "root's checkout"])
+def test_a_tree_that_is_swapped_behind_the_validators_is_refused(attacked: Attacked, owner: tuple[int, int]) -> None:
+    look = (
+        "cmp .git/bad .git/refs/heads/main; git status --porcelain; cmp .git/good .git/refs/heads/main && echo swapped"
+    )
+    swap = "bash /opt/exploits/swap_tree.sh"
+    ended = attacked.run(f"{swap}; {look}; cat .git/bad > .git/refs/heads/main", owner=owner)
+    assert "swapped" in attacked.said()
+    refused(attacked, ended, "HEAD")
+
+
+def test_a_validator_that_rewrites_tracked_files_after_git_was_asked_is_refused(attacked: Attacked) -> None:
+    attacked.checks(
+        {"command": "git status --porcelain", "successWhen": "empty"},
+        {"command": "python3 rewrite.py"},
+        {"command": CHECK_TYPES},
+    )
+    rewrite = 'printf \'import pathlib; pathlib.Path("sizes.py").write_text("fine = True\\\\n")\' > rewrite.py'
+    ended = attacked.run(f"{TYPE_ERROR}; {rewrite}; {COMMIT_ALL}; {CHECK_TYPES} || echo not yet")
+    assert "not yet" in attacked.said()
+    refused(attacked, ended, "sizes.py", "check-1")
+
+
+def test_a_good_tree_over_a_bad_commit_is_refused_without_a_validator_that_asks_git(attacked: Attacked) -> None:
+    attacked.checks({"command": CHECK_TYPES})
+    ended = attacked.run(
+        f"{TYPE_ERROR}; {COMMIT_ALL}; sed -i /UNVALIDATED/d sizes.py; {CHECK_TYPES} && echo green here"
+    )
+    assert "green here" in attacked.said()
+    refused(attacked, ended, "sizes.py")
+
+
+def test_files_that_no_commit_holds_are_not_what_the_commits_were_checked_with(attacked: Attacked) -> None:
+    attacked.checks({"command": "python3 check.py"})
+    plant = "printf 'import helper' > check.py; git add check.py; git commit -qm check; echo > helper.py"
+    ended = attacked.run(f"{plant}; python3 check.py && echo green here")
+    assert "green here" in attacked.said()
+    refused(attacked, ended, "helper.py")
+
+
+def test_a_report_that_a_validator_writes_is_named_not_pushed_and_refuses_nothing(attacked: Attacked) -> None:
+    attacked.checks({"command": f"mkdir reports; {CHECK_TYPES} > reports/types.txt"})
+    ended = attacked.run()
+    assert (ended.outputs["outcome"], ended.outputs["validated"]) == ("completed", "true"), ended.log
+    (branch,) = attacked.pushed()
+    assert "reports" not in run_git(attacked.world.server, "ls-tree", "-r", "--name-only", branch)
+    (comment,) = attacked.world.comments()
+    assert "Made by the checks, so not part of this result: `reports/`" in comment["body"]
+
+
+POISON = {
+    "a configuration of the checker": (
+        CHECK_TYPES,
+        "printf '[mypy]\\nignore_errors = True\\n' > ~/.mypy.ini",
+        "~/.mypy.ini",
+    ),
+    "a module that Python loads by itself": (
+        "python3 -c 'raise SystemExit(1)'",
+        "at=$(python3 -m site --user-site); mkdir -p $at; echo 'import os; os._exit(0)' > $at/usercustomize.py",
+        "~/.local",
+    ),
+    "the program that setup installed": (
+        "checker",
+        "printf '#!/bin/sh\\n' > ~/.local/bin/checker",
+        "~/.local/bin/checker",
+    ),
+    "a library of the program that setup installed": (
+        "python3 ~/lib/main.py",
+        "echo 'result = 0' > ~/lib/result.py",
+        "~/lib/result.py",
+    ),
+}
+SETUP = """mkdir -p ~/.local/bin ~/lib
+printf '#!/bin/sh\\nexit 1\\n' > ~/.local/bin/checker; chmod +x ~/.local/bin/checker
+printf 'import result; raise SystemExit(result.result)' > ~/lib/main.py; echo 'result = 1' > ~/lib/result.py"""
+
+
+@pytest.mark.parametrize(("check", "poison", "named"), POISON.values(), ids=POISON)
+def test_a_poisoned_home_turns_no_validator_green(attacked: Attacked, check: str, poison: str, named: str) -> None:
+    attacked.checks({"command": check})
+    try_it = f"{TYPE_ERROR}; {COMMIT_ALL}; {poison}; {check} && echo green here"
+    ended = attacked.run(try_it, setup=SETUP)
+    assert "green here" in attacked.said()
+    assert ended.outputs["outcome"] == "validation_failed", ended.log
+    assert attacked.pushed() == []
+    assert f"put back as setup left them: {named}" in ended.log
+
+
+def test_planted_byte_code_beside_a_guarded_test_is_not_run(attacked: Attacked) -> None:
+    (attacked.world.checkout / ".gitignore").write_text("__pycache__/\n")
+    (attacked.world.checkout / "test_sizes.py").write_text("raise SystemExit('the sizes are wrong')\n")
+    check = "python3 -c 'import sys; sys.path.insert(0, \".\"); import test_sizes'"
+    attacked.checks({"command": check, "guards": ["test_sizes.py"], "guard": "block"})
+    plant = (
+        "python3 - <<'PY'\n"
+        "import importlib._bootstrap_external as loader, importlib.util, os\n"
+        "os.makedirs('__pycache__', exist_ok=True)\n"
+        "code = compile('', 'test_sizes.py', 'exec')\n"
+        "with open(importlib.util.cache_from_source('test_sizes.py'), 'wb') as file:\n"
+        "    file.write(loader._code_to_hash_pyc(code, b'12345678', False))\n"
+        f"PY\n{check} && echo green here"
+    )
+    ended = attacked.run(plant)
+    assert "green here" in attacked.said()
+    assert ended.outputs["outcome"] == "validation_failed", ended.log
+    assert attacked.pushed() == []

@@ -1,0 +1,117 @@
+"""A validator meets HOME and TMPDIR as `setup` left them, whatever tools and other validators did (security.md 37)."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepflow.domain.command import CommandRequest
+from tests.build import make_validator
+
+SETUP = """
+mkdir -p ~/.local/bin ~/.config/tool ~/empty $TMPDIR/cache
+printf '#!/bin/sh\\necho real\\n' > ~/.local/bin/brought; chmod 755 ~/.local/bin/brought
+echo strict > ~/.config/tool/rules; ln -s rules ~/.config/tool/link; ln ~/.config/tool/rules ~/second-name
+chmod 700 ~/.config; echo kept > $TMPDIR/cache/kept
+"""
+LISTING = """
+cd ~; find . -printf '%P %M %l\\n' | sort; find . -type f | sort | xargs cat
+cd $TMPDIR; find . -printf '%P %M %l\\n' | sort; find . -type f | sort | xargs cat
+"""
+
+
+class Checked:
+    """A toolbox after its set-up, and commands in it as validators are run."""
+
+    def __init__(self, box) -> None:
+        self.box = box
+        assert box.sh(SETUP).exit_code == 0
+        self.guards = box.toolbox.guards((make_validator("any", "true"),))
+
+    def check(self, command: str, timeout: float = 20.0):
+        request = CommandRequest(argv=("sh", "-c", command), timeout=timeout, checks=True)
+        return self.box.toolbox.run_command(request)
+
+
+@pytest.fixture
+def checked(start):
+    return Checked(start(home_programs=True))
+
+
+CHANGES = {
+    "a file added": ("echo ignore_errors > ~/.mypy.ini", ("~/.mypy.ini (added)",)),
+    "a folder added": ("mkdir -p ~/.npm/deep; echo 1 > ~/.npm/deep/a", ("~/.npm (added)",)),
+    "a program replaced": (
+        "printf '#!/bin/sh\\necho fake\\n' > ~/.local/bin/brought",
+        ("~/.local/bin/brought (changed)",),
+    ),
+    "a content with size and times kept": (
+        "touch -r ~/.config/tool/rules ref; printf 'weaken\\n' > ~/.config/tool/rules;"
+        "touch -r ref ~/.config/tool/rules; rm ref",
+        ("~/.config/tool/rules (changed)", "~/second-name (changed)"),
+    ),
+    "a mode": ("chmod 644 ~/.local/bin/brought", ("~/.local/bin/brought (changed)",)),
+    "a folder's mode": ("chmod 755 ~/.config", ("~/.config (changed)",)),
+    "a file removed": ("rm ~/.local/bin/brought", ("~/.local/bin/brought (removed)",)),
+    "a folder removed": ("rm -r ~/.config", ("~/.config (removed)",)),
+    "a link": ("ln -sf /etc/passwd ~/.config/tool/link", ("~/.config/tool/link (changed)",)),
+    "a folder made a link": (
+        "mv ~/.config ~/elsewhere; ln -s elsewhere ~/.config",
+        ("~/.config (changed)", "~/.config/tool (removed)", "~/elsewhere (added)"),
+    ),
+    "a file made a folder": ("rm ~/second-name; mkdir ~/second-name", ("~/second-name (changed)",)),
+    "temporary files": (
+        "echo 1 > $TMPDIR/a; rm $TMPDIR/cache/kept", ("$TMPDIR/a (added)", "$TMPDIR/cache/kept (removed)"),
+    ),
+    "folders that nobody may enter": (
+        "mkdir -p ~/closed/in; chmod 000 ~/closed; chmod 500 ~/.local/bin",
+        None,
+    ),
+    "a tree deeper than any path": (
+        "python3 -c \"import os\nfor _ in range(3000): os.mkdir('d' * 50); os.chdir('d' * 50)\"", None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "told"), CHANGES.values(), ids=CHANGES)
+def test_a_validator_meets_what_setup_left_and_the_change_is_named(checked, change, told):
+    before = checked.check(LISTING).stdout
+    checked.box.bash(f"cd ~; {change}")
+    after = checked.check(LISTING)
+    assert after.stdout == before
+    assert "real" in checked.check("brought").stdout
+    if told is not None:
+        assert after.restored == told
+    else:
+        assert after.restored
+
+
+def test_what_one_validator_leaves_the_next_one_does_not_meet(checked):
+    checked.check("echo 1 > ~/.mypy.ini; echo 2 > $TMPDIR/left; echo strict2 > ~/.config/tool/rules")
+    assert checked.check("ls -A ~ $TMPDIR; cat ~/.config/tool/rules").stdout.count("mypy") == 0
+    assert checked.check("cat ~/.config/tool/rules").stdout == "strict\n"
+
+
+def test_nothing_is_told_where_nothing_changed(checked):
+    checked.check("true")
+    assert checked.check("true").restored == ()
+
+
+def test_a_tool_keeps_what_it_left_until_the_next_check(checked):
+    checked.box.bash("echo 1 > ~/mine")
+    assert checked.box.bash("cat ~/mine").text == "1\n"
+    checked.check("true")
+    assert checked.box.bash("cat ~/mine").is_error
+
+
+def test_planted_byte_code_is_not_what_python_runs(checked):
+    plant = (
+        "echo 'answer = 1' > size.py; printf '__pycache__/\\n' > .gitignore; python3 - <<'PY'\n"
+        "import importlib._bootstrap_external as b, importlib.util as u, os, sys\n"
+        "code = compile('answer = 2', 'size.py', 'exec'); os.makedirs('__pycache__', exist_ok=True)\n"
+        "open(u.cache_from_source('size.py'), 'wb').write(b._code_to_hash_pyc(code, b'x' * 8, False))\n"
+        "PY\n"
+    )
+    checked.box.bash(plant)
+    ask = "python3 -c 'import sys; sys.path.insert(0, \".\"); import size; print(size.answer)'"
+    assert checked.box.sh(ask).stdout == "2\n"
+    assert checked.check(ask).stdout == "1\n"
