@@ -74,6 +74,7 @@ class TreeWatch:
     def __init__(self, family: Family, repository: Repository, fingerprint: dict[str, str]) -> None:
         self._family, self._repository, self._fingerprint = family, repository, fingerprint
         self._start: Start | None = None
+        self._index: tuple[tuple[object, ...], bytes] | None = None
 
     def begin(self) -> Look:
         """Remember the rules as they are; what they find now although git does not show it is excused from here on."""
@@ -94,7 +95,7 @@ class TreeWatch:
         with engine_git(
             self._family, self._repository, against, settings=start.settings, attributes=start.attributes
         ) as own:
-            own.ask("read-tree", "HEAD")
+            self._read_index(own, (against, start.settings, start.attributes))
             tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
             changed = own.ask(*_STATUS, "--untracked-files=no", "--ignore-submodules=dirty")
             tracked = [self._difference(record[:2], record[3:]) for record in changed]
@@ -107,6 +108,17 @@ class TreeWatch:
             untracked=self._kept(self._difference(_UNTRACKED, path) for path in others),
             new_ignores=tuple(path for path in nested if path not in start.nested),
         )
+
+    def _read_index(self, own: EngineGit, key: tuple[object, ...]) -> None:
+        """An index of the commit that knows the files' times, so that only what was touched since is read again.
+        Between two looks it lies in this process alone."""
+        known = self._index if self._index and self._index[0] == key else None
+        if known:
+            own.write("index", known[1])
+        else:
+            own.ask("read-tree", "HEAD")
+        own.refresh_index()
+        self._index = (key, own.read("index"))
 
     def _begun(self) -> Start:
         self.begin()

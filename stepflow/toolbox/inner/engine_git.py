@@ -105,6 +105,15 @@ class EngineGit:
         """Hand on what git prints. Raises `Refusal`."""
         said(git(self.family, "-C", self.top, *arguments, stdout=sink, extra_env=self.environment))
 
+    def refresh_index(self) -> None:
+        """Let the index know the times of the files that are as it says."""
+        git(self.family, "-C", self.top, "update-index", "-q", "--refresh", extra_env=self.environment)
+
+    def read(self, name: str) -> bytes:
+        """A file in the engine's folder."""
+        with open(os.path.join(self.folder, name), "rb") as file:
+            return file.read()
+
     def write(self, name: str, data: bytes) -> str:
         """A file in the engine's folder; gives its path."""
         path = os.path.join(self.folder, name)
