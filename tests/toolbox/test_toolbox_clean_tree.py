@@ -164,7 +164,8 @@ def test_a_replaced_repository_cannot_vouch_for_the_tree(prepared, replace):
     looked = prepared()
     looked.box.sh(replace)
     assert looked.seen_by_the_checkouts_git() == ""
-    assert "not the one that was there" in looked.look().problem
+    assert looked.look().problem
+    assert "not the one that was there" in looked.closing.problem
 
 
 @pytest.mark.parametrize("harm", ["rm -rf .git/objects; mkdir .git/objects", "rm .git/HEAD", "chmod 000 $TMPDIR"])
@@ -178,7 +179,8 @@ def test_a_git_that_cannot_be_asked_is_a_problem_and_not_a_clean_tree(prepared, 
 def test_why_git_cannot_be_asked_stands_before_any_advice_of_its(prepared):
     looked = prepared()
     looked.box.sh("rm -f .git/objects/$(git rev-parse 'HEAD^{tree}' | sed 's|^..|&/|')")
-    assert "git could not tell: fatal: failed to unpack tree object HEAD" in looked.look().problem
+    assert looked.look().problem
+    assert "git could not tell: fatal: failed to unpack tree object HEAD" in looked.closing.problem
 
 
 class TestAStartThatIsNotClean:
