@@ -28,10 +28,18 @@ _ANY_TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _DRAWN = frozenset({"mermaid", "math", "geojson", "topojson", "stl", "suggestion"})
 
 _LINK_START = re.compile(r"\](?=[(:])")
-_RELATIVE = re.compile(r"[\w#./-][\w#./?=&%+~-]*(?=[\s)]|\Z)", re.ASCII)
-_URL = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}:(?:\\?[/\\]){2}|(?<![a-z0-9])www\.)[^\s<>`|]*", re.IGNORECASE)
-_PLAIN_URL = re.compile(r"https?://(?P<host>[a-z0-9.-]+)(?::\d+)?(?:[/?#][^\\\s()<>]*)?(?=[\s)]|\Z)", re.IGNORECASE)
-_TRAILING = ".,;:!?)]*_'\""
+#: Where a link or a definition leads. Links with a title are no links of ours: a title can hide the next link.
+_LINK = re.compile(r"\](?:\([ \t\n]*+(?P<link>[^ \t\n()]++)[ \t\n]*+\)|:[ \t\n]*+(?P<definition>[^ \t\n]++))")
+_RELATIVE = re.compile(r"(?!//)[\w#./-][\w#./?=&%+~-]*", re.ASCII)
+_URL = re.compile(
+    r"(?:[a-z][a-z0-9+.-]{0,30}:(?:\\?[/\\]){2}|(?<![a-z0-9])www\.)(?:(?!\]\()[^ \t\n<`|])*+", re.IGNORECASE
+)
+#: The links that are left when foreign ones are broken: a URL in one ends with it.
+_LINK_OR_URL = re.compile(
+    rf"(?P<before>\]\([ \t\n]*+)(?P<own>[^ \t\n()]++)(?=[ \t\n]*+\))|(?P<url>{_URL.pattern})", re.IGNORECASE
+)
+_PLAIN_URL = re.compile(r"https?://(?P<host>[a-z0-9.-]+)(?::\d+)?(?P<path>[/?#][^\\\s()<>`]*)?", re.IGNORECASE)
+_TRAILING = ".,;:!?)>]*_'\""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,12 +111,17 @@ def _break_tags(line: str) -> str:
 
 def _break_link(found: re.Match[str], allowed: frozenset[str]) -> str:
     """`](` and `]:` stay together only before a destination that is plainly ours."""
-    start = re.compile(r"\s*").match(found.string, found.end() + 1)
-    position = start.end() if start else found.end() + 1
-    url = _PLAIN_URL.match(found.string, position)
-    relative = _RELATIVE.match(found.string, position)
-    ours = (url and url["host"].lower() in allowed) or (relative and not relative[0].startswith("//"))
-    return "]" if ours else "]" + ZERO_WIDTH
+    link = _LINK.match(found.string, found.start())
+    to = (link["link"] or link["definition"]) if link else ""
+    return "]" if _RELATIVE.fullmatch(to) or _allowed(to, allowed) else "]" + ZERO_WIDTH
+
+
+def _allowed(url: str, allowed: frozenset[str]) -> str:
+    """The URL when its host is allowed, else empty. With a path, so that no text behind it becomes part of its host."""
+    plain = _PLAIN_URL.fullmatch(url)
+    if plain is None or plain["host"].lower() not in allowed:
+        return ""
+    return url if plain["path"] else f"{url}/"
 
 
 def _quote_urls(paragraph: str, allowed: frozenset[str]) -> str:
@@ -116,15 +129,16 @@ def _quote_urls(paragraph: str, allowed: frozenset[str]) -> str:
     crowded = "`" in paragraph
 
     def replace(found: re.Match[str]) -> str:
+        if own := found["own"]:
+            return found["before"] + (_allowed(own, allowed) or own)
         url, core = found[0], found[0].rstrip(_TRAILING)
-        plain = _PLAIN_URL.fullmatch(core)
-        if plain and plain["host"].lower() in allowed:
-            return url
+        if ours := _allowed(core, allowed):
+            return ours + url[len(core) :]
         if crowded or found.string[found.start() - 1 : found.start()] == "\\":
             return _break_url(url)
         return f"`{core}`{url[len(core) :]}"
 
-    return _URL.sub(replace, paragraph)
+    return _LINK_OR_URL.sub(replace, paragraph)
 
 
 def _break_url(url: str) -> str:

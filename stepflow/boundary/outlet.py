@@ -28,10 +28,37 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]
 #: What an entity may not hide: the letters of keywords and hosts, and the signs of mentions, references and URLs.
 _TELLING = re.compile(r"[A-Za-z0-9@#/:.]")
 _MENTION = re.compile(rf"@(?=[^\s{ZERO_WIDTH}])")
-_CLOSING = re.compile(
-    r"\b(c|f|r)(?=(?:(?<=c)lose[sd]?|(?<=f)ix(?:e[sd])?|(?<=r)esolve[sd]?)\b"
-    r"[^\w#]{0,20}(?:[\w.-]{1,100}/[\w.-]{1,100})?(?:#|gh-|https?:|www\.))",
-    re.IGNORECASE,
+#: What readers of the page do not see between two characters: where a link leads, folds, emphasis, escapes, brackets.
+_UNSEEN = (
+    r"(?:\]\([ \t\n]*+[^ \t\n()]*+[ \t\n]*+\)|\]\[(?:\\.|[^\[\]\\])*+\](?!\()|</?(?:details|summary)>|[\\*_~`\[\]!])"
+)
+
+
+_KEYWORDS = ("closes", "closed", "close", "fixes", "fixed", "fix", "resolves", "resolved", "resolve")
+_REFERENCES = (("#", r"\d"), ("g", "h", "-", r"\d"), ("h", "t", "t", "p", "s?", ":"), ("w", "w", "w", r"\."))
+
+
+def _closing(unseen: str, *, between: str, link: str) -> re.Pattern[str]:
+    """The first letter of a closing keyword that stands before a reference. `unseen` may stand between any two
+    characters of both, and any of `between` between the two; `link` is one more form of a reference."""
+    keyword = "|".join(unseen.join(word) for word in _KEYWORDS)
+    reference = "|".join(unseen.join(signs) for signs in _REFERENCES)
+    return re.compile(
+        rf"(?<![^\W_])(?=(?:{keyword})(?![^\W_])"
+        # Matched once and for all (`*+`, `}}+`): no text is searched twice.
+        rf"(?:{between}|[^\w#]|_|#(?!{unseen}\d))*+"
+        rf"(?:(?:[^\s#/]{{1,250}}+/[^\s#]{{1,250}}+)?(?:{reference})|{link}))(\w)",
+        re.IGNORECASE,
+    )
+
+
+#: In a text as it stands, such as a commit message.
+_CLOSING = _closing("", between=r"\s", link=r"https?:")
+#: In what a page shows of Markdown, where a link to an issue is a reference whatever its text says.
+_CLOSING_ON_PAGE = _closing(
+    f"{_UNSEEN}*+",
+    between=f"{_UNSEEN}|{_ENTITY.pattern}",
+    link=r"[^\[\]]{0,1000}+\]\([^\s()]*?(?:issues|pull|discussions)/\d",
 )
 _SKIP_CI = re.compile(r"\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]", re.IGNORECASE)
 
@@ -117,5 +144,5 @@ def _without_commands(part: Part) -> str:
     """No line begins with a slash; in prose nobody is mentioned (in code GitHub mentions nobody)."""
     if part.code:
         return re.sub(r"(?m)^([ \t]*)/", rf"\1{ZERO_WIDTH}/", part.text)
-    mentions_none = _MENTION.sub("@" + ZERO_WIDTH, part.text)
-    return re.sub(r"(?m)^([ \t]*)/", r"\1\\/", mentions_none)
+    closes_none = _CLOSING_ON_PAGE.sub(r"\1" + ZERO_WIDTH, _MENTION.sub("@" + ZERO_WIDTH, part.text))
+    return re.sub(r"(?m)^([ \t]*)/", r"\1\\/", closes_none)
