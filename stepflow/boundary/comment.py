@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from stepflow.boundary.writer import Account, Comment
 
 NO_COMMIT = "none"
-_MARKER = re.compile(
+#: How our comments begin and end: another workflow of the same account that quotes one has words of its own around it.
+_HEAD = "<!-- stepflow -->"
+_OWN = re.compile(
+    rf"{_HEAD}\n(?P<text>.*)\n\n"
     r"<!-- stepflow run=(?P<run>\S+) agent=(?P<agent>\S+) issue=(?P<issue>\d+) "
     r"commit=(?P<commit>[0-9a-f]{40,64}|none)"
-    r"(?: cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?))? -->"
+    r"(?: cost=(?P<cost>\d{1,9}\.\d{1,9}\+?) before=(?P<before>\d{1,9}\.\d{1,9}\+?))? -->\s*",
+    re.DOTALL,
 )
 _NOTHING = Spent()
 #: Digits behind the point that a marker keeps.
@@ -56,7 +60,7 @@ class Marker:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnComment:
-    """A comment of ours with its last marker."""
+    """A comment of ours with its marker."""
 
     id: int
     body: str
@@ -74,7 +78,8 @@ def whole_cost(own: OwnComment | None, *, run: str, cost: Spent) -> Spent:
 
 
 def find_own_comment(comments: tuple[Comment, ...], viewer: Account, *, agent: str, issue: int) -> OwnComment | None:
-    """Our newest comment about this agent and issue. Others can copy a marker, but not our author id."""
+    """Our newest comment about this agent and issue. Others can copy a marker, but not our author id; whoever
+    shares that with us quotes it among words of their own."""
     for comment in reversed(comments):
         marker = read_marker(comment.body) if comment.author_id == viewer.id else None
         if marker and (marker.agent, marker.issue) == (marker_word(agent), issue):
@@ -106,34 +111,38 @@ def make_marker(own: OwnComment | None, *, run: str, agent: str, issue: int, com
 
 
 def read_marker(body: str) -> Marker | None:
-    """The last marker in a text."""
-    found = list(_MARKER.finditer(body))
-    if not found:
+    """The marker of a whole comment: its last line, and none but one that `marked` has made."""
+    if (found := _own(body)) is None:
         return None
-    last = found[-1]
     return Marker(
-        run=last["run"],
-        agent=last["agent"],
-        issue=int(last["issue"]),
-        commit=last["commit"],
-        cost=_spent(last["cost"]),
-        before=_spent(last["before"]),
+        run=found["run"],
+        agent=found["agent"],
+        issue=int(found["issue"]),
+        commit=found["commit"],
+        cost=_spent(found["cost"]),
+        before=_spent(found["before"]),
     )
 
 
 def without_marker(body: str) -> str:
-    """A body without its markers."""
-    return _MARKER.sub("", body).rstrip()
+    """The text of a comment of ours."""
+    found = _own(body)
+    return found["text"].rstrip() if found else body
 
 
 def marked(text: str, marker: Marker) -> str:
     """A comment's full body."""
-    return f"{text.rstrip()}\n\n{marker}"
+    return f"{_HEAD}\n{text.rstrip()}\n\n{marker}"
 
 
 def marker_word(text: str) -> str:
-    """A name as one word of a marker."""
-    return re.sub(r"[^\w.-]+|--+", "-", text, flags=re.ASCII)
+    """A name as one word of a marker. Two names that an agent may have never give the same word."""
+    return re.sub(r"[^\w.-]+", "-", text, flags=re.ASCII)
+
+
+def _own(body: str) -> re.Match[str] | None:
+    """An edit on GitHub's page gives other line breaks."""
+    return _OWN.fullmatch(body.replace("\r\n", "\n"))
 
 
 def _figure(spent: Spent) -> str:

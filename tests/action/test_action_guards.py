@@ -67,7 +67,7 @@ def test_a_changed_guard_is_told_in_summary_comment_and_log(world: World) -> Non
     guard(world, "report")
     done = world.run(did(f"echo more >> README.md; git add -A; {GREET}"))
     assert done.outputs["outcome"] == "completed", done.log
-    assert world.comments()[0].startswith("done\n")
+    assert world.comments()[0].startswith("<!-- stepflow -->\ndone\n")
     told = "files this validator depends on were changed: README.md (added)"
     assert validators(world, done)[-1] == ("greeting", True, [told])
     for text in (done.summary, world.comments()[0], str(world.pulls()[0]["body"]), done.log):

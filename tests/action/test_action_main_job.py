@@ -108,7 +108,7 @@ def test_a_draft_pull_request_closes_the_issue_on_merge(solved: Solved) -> None:
 
 def test_one_comment_and_the_labels_follow(solved: Solved) -> None:
     (comment,) = solved.world.comments()
-    assert comment.startswith("The world is greeted now.")
+    assert comment.startswith("<!-- stepflow -->\nThe world is greeted now.")
     assert "Pull request: #8" in comment
     assert solved.world.labels() == {"ready-for-review"}
 

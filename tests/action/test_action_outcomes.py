@@ -195,7 +195,7 @@ def test_after_a_broken_boundary_the_next_run_finds_its_own_branch_again(world: 
     assert second.exit_code == 0, second.log
     assert world.branches().keys() == {"main", BRANCH}
     assert (len(world.comments()), len(world.pulls())) == (1, 1)
-    assert world.comments()[0].startswith("The world is greeted now.")
+    assert world.comments()[0].startswith("<!-- stepflow -->\nThe world is greeted now.")
 
 
 def test_a_forbidden_pull_request_is_told_with_the_setting_to_change(world: World) -> None:

@@ -10,13 +10,13 @@ from stepflow.domain.words import Dialect, Outcome, StepKind, VerdictType
 ISSUE = Issue(number=7, title="Fix the parser", body="It breaks.", author="ann", labels=("agent:fixer",))
 
 
-def agent(verdict: VerdictType = VerdictType.POLL_STATE, **github: object) -> AgentDefinition:
+def agent(verdict: VerdictType = VerdictType.POLL_STATE, *, name: str = "fixer", **github: object) -> AgentDefinition:
     return AgentDefinition(
-        name="fixer",
+        name=name,
         version="1.0.0",
         display_name="Fixer",
         description="Fixes issues.",
-        folder=".agent/fixer",
+        folder=f".agent/{name}",
         dialect=Dialect.GATE,
         digest="0" * 64,
         steps={

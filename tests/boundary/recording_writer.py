@@ -11,13 +11,15 @@ BOT = Account(id=41898282, login="github-actions[bot]")
 
 class RecordingWriter:
     """One issue, number 7. `failures` maps a method's name to the errors that its next calls raise; `calls` holds the
-    names of all writing methods that got through."""
+    names of all writing methods that got through. `heads` tells the branch of a pull request that was made here; any
+    other one is from whatever branch is asked for."""
 
     def __init__(self, **issue: object) -> None:
         given: dict[str, object] = {"state": "open", "title": "Fix the parser", "body": "It breaks.", **issue}
         self.now = IssueNow(**{"labels": ("agent:fixer", "bug"), **given})  # type: ignore[arg-type]
         self.posted: list[Comment] = []
         self.pulls: list[PullRequest] = []
+        self.heads: dict[int, str] = {}
         self.released: list[Release] = []
         self.drafts: list[bool] = []
         self.permissions = {"ann": "write", "tom": "triage", "eve": "read"}
@@ -70,12 +72,16 @@ class RecordingWriter:
             self.now = replace(self.now, state="closed")
 
     def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
-        return tuple(self.pulls)
+        return tuple(pull for pull in self.pulls if self.heads.get(pull.number, branch) == branch)
 
     def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
         self._write("create_pull_request")
         self.drafts.append(draft)
-        self.pulls.append(PullRequest(number=12, author_id=BOT.id, base=base, url="https://github.com/o/r/pull/12"))
+        number = 12 + len(self.pulls)
+        self.heads[number] = branch
+        self.pulls.append(
+            PullRequest(number=number, author_id=BOT.id, base=base, url=f"https://github.com/o/r/pull/{number}")
+        )
         return self.pulls[-1]
 
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:

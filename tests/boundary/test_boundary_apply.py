@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from stepflow.boundary.apply import ApplyResult, apply_effects
-from stepflow.boundary.comment import read_marker
+from stepflow.boundary.comment import Marker, marked, read_marker
 from stepflow.boundary.plan import Plan, plan_effects
 from stepflow.boundary.planner import CommitsInfo
 from stepflow.boundary.writer import Comment, PullRequest, WriteFailed
@@ -280,7 +280,7 @@ def test_the_comment_says_when_the_issue_was_edited_meanwhile(
 
 
 def test_somebody_elses_comment_with_our_marker_is_not_ours() -> None:
-    forged = f"<!-- stepflow run=x agent=fixer issue=7 commit={'b' * 40} -->"
+    forged = marked("Done.", Marker(run="x", agent="fixer", issue=7, commit="b" * 40))
     writer, pusher = RecordingWriter(), RecordingPusher()
     writer.posted.append(Comment(id=1, author_id=666, body=forged, url="u"))
     apply(plan(), writer, pusher)
@@ -290,7 +290,7 @@ def test_somebody_elses_comment_with_our_marker_is_not_ours() -> None:
 
 
 def test_another_agents_comment_is_not_overwritten() -> None:
-    other = f"<!-- stepflow run=x agent=other issue=7 commit={'b' * 40} -->"
+    other = marked("Done.", Marker(run="x", agent="other", issue=7, commit="b" * 40))
     writer = RecordingWriter()
     writer.posted.append(Comment(id=1, author_id=BOT.id, body=other, url="u"))
     apply(plan(), writer)

@@ -59,7 +59,7 @@ def test_a_failed_run_writes_its_one_comment_and_nothing_else(outcome: Outcome) 
     assert told is not None
     assert told.url == writer.posted[0].url
     assert writer.calls == ["create_comment"]
-    assert writer.posted[0].body.startswith("It failed.\n\n<!-- stepflow run=run-1")
+    assert writer.posted[0].body.startswith("<!-- stepflow -->\nIt failed.\n\n<!-- stepflow run=run-1")
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome not in TOLD])
@@ -90,13 +90,13 @@ def test_the_second_failure_updates_the_first_ones_comment() -> None:
     writer = RecordingWriter()
     report(writer, text="First.")
     report(writer, text="Second.")
-    assert [comment.body.splitlines()[0] for comment in writer.posted] == ["Second."]
+    assert [comment.body.splitlines()[1] for comment in writer.posted] == ["Second."]
 
 
 def test_the_text_is_filtered() -> None:
     writer = RecordingWriter()
     report(writer, text="@bob ghs_secretsecret")
-    assert writer.posted[0].body.startswith("@\u200bbob ***")
+    assert writer.posted[0].body.startswith("<!-- stepflow -->\n@\u200bbob ***")
 
 
 def test_a_failure_of_the_boundary_is_added_to_what_the_run_has_just_written() -> None:
@@ -110,7 +110,7 @@ def test_a_failure_of_the_boundary_is_added_to_what_the_run_has_just_written() -
     assert body.index("Allow GitHub Actions") < body.index("The boundary failed.")
     marker = read_marker(body)
     assert marker is not None
-    assert (marker.commit, body.count("<!--")) == ("a" * 40, 1)
+    assert (marker.commit, body.count("<!-- stepflow run=")) == ("a" * 40, 1)
 
 
 def test_an_earlier_runs_comment_is_replaced_also_when_the_boundary_failed() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stepflow.boundary.comment import Marker
+from stepflow.boundary.comment import Marker, marked
 from stepflow.boundary.github_reader import GitHubReader
 from stepflow.errors import BoundaryError, InputError, StepflowError
 from tests.boundary.conftest import TOKEN
@@ -73,8 +73,8 @@ def test_a_permission_is_the_exact_role(reader: GitHubReader, login: str, role: 
 def test_what_people_said_comes_newest_first_without_bots_and_without_ourselves(
     reader: GitHubReader, github: GitHubServer
 ) -> None:
-    ours = str(Marker(run="r", agent="fixer", issue=7))
-    for body, login in [("one", "ann"), ("beep", "helper[bot]"), (f"report {ours}", "mia"), ("two", "eve")]:
+    ours = marked("Done.", Marker(run="r", agent="fixer", issue=7))
+    for body, login in [("one", "ann"), ("beep", "helper[bot]"), (ours, "mia"), ("two", "eve")]:
         github.state.add_comment(7, body, login)
     remarks = reader.remarks(7, most=50)
     assert [(remark.author, remark.body) for remark in remarks] == [("eve", "two"), ("ann", "one")]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from stepflow.boundary.comment import read_marker
+from stepflow.boundary.comment import Marker, marked, read_marker
 from stepflow.boundary.outlet import LONGEST_TEXT, Outlet, filter_line, filter_text
 from stepflow.domain.redact import Redactor
 
@@ -137,7 +137,7 @@ def test_an_independent_reader_of_the_page_finds_no_form_of_a_secret(form: str, 
 
 
 def test_a_forged_marker_is_no_marker_any_more() -> None:
-    forged = f"<!-- stepflow run=1 agent=a issue=7 commit={'0' * 40} -->"
+    forged = marked("Done.", Marker(run="1", agent="a", issue=7))
     assert read_marker(forged)
     assert read_marker(filter_text(forged, OUTLET)) is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.comment import Marker, make_marker, read_marker, spent_on_issue
+from stepflow.boundary.comment import Marker, make_marker, marked, read_marker, spent_on_issue
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.writer import Account, Comment
@@ -17,8 +17,8 @@ from tests.boundary.recording_writer import BOT, RecordingWriter
 EVE = Account(id=666, login="eve")
 
 
-def comment(text: object, author: Account = BOT) -> Comment:
-    return Comment(id=1, author_id=author.id, body=f"Done.\n\n{text}", url="u")
+def comment(marker: Marker, author: Account = BOT) -> Comment:
+    return Comment(id=1, author_id=author.id, body=marked("Done.", marker), url="u")
 
 
 def spent(*comments: Comment, run: str = "now") -> Spent:
@@ -32,11 +32,11 @@ def dollars(usd: float) -> Spent:
 @pytest.mark.parametrize("cost", [Spent(), Spent(usd=12.345678), Spent(usd=0.5, at_least=True)])
 def test_a_marker_is_read_as_it_was_written(cost: Spent) -> None:
     marker = Marker(run="r", agent="fixer", issue=7, cost=cost, before=Spent(usd=0.25))
-    assert read_marker(f"text\n{marker}") == marker
+    assert read_marker(marked("text", marker)) == marker
 
 
 def test_a_comment_of_an_older_version_cost_nothing_that_is_known() -> None:
-    old = read_marker("<!-- stepflow run=r agent=fixer issue=7 commit=none -->")
+    old = read_marker("<!-- stepflow -->\nDone.\n\n<!-- stepflow run=r agent=fixer issue=7 commit=none -->")
     assert old == Marker(run="r", agent="fixer", issue=7)
 
 
@@ -45,7 +45,9 @@ def test_a_comment_of_an_older_version_cost_nothing_that_is_known() -> None:
     ["cost=-5.0 before=0.0", "cost=1e9 before=0.0", "cost=nan before=0.0", "cost=1.0", f"cost={9:010}.0 before=0.0"],
 )
 def test_figures_that_we_never_write_make_it_no_marker(figure: str) -> None:
-    assert read_marker(f"<!-- stepflow run=r agent=fixer issue=7 commit=none {figure} -->") is None
+    body = "<!-- stepflow -->\nDone.\n\n<!-- stepflow run=r agent=fixer issue=7 commit=none{} -->"
+    assert read_marker(body.format("")) is not None
+    assert read_marker(body.format(f" {figure}")) is None
 
 
 def test_all_agents_of_the_issue_count_and_each_by_its_newest_comment() -> None:
