@@ -39,6 +39,9 @@ SILENT_OUTCOMES = frozenset(
     {Outcome.COMPLETED, Outcome.SKIPPED, Outcome.REFUSED, Outcome.CANCELLED, Outcome.INVALID_DEFINITION}
 )
 
+#: What may be said about the work that was kept.
+LONGEST_KEPT = 4_000
+
 #: Outcomes after which this run's comment may be written already.
 BROKEN_OFF = frozenset({Outcome.BOUNDARY_FAILED, Outcome.INTERNAL_ERROR})
 
@@ -89,7 +92,9 @@ def report_failure(
         if not tells:
             return failure.reported(kept, pushed=pushed)
         outlet = Outlet(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
-        body = filter_text("\n\n".join(part for part in (text, kept) if part), outlet, limit=LONGEST_TEXT // 2)
+        kept = filter_text(kept, outlet, limit=LONGEST_KEPT)
+        text = filter_text(text, outlet, limit=LONGEST_TEXT // 2 - len(kept))
+        body = "\n\n".join(part for part in (text, kept) if part)
         commit = pushed.commit if pushed else pushed_commit
         url = failure.write_comment(own, body, commit, adds=outcome in BROKEN_OFF)
         return failure.reported("The run's comment says what happened.", url=url, pushed=pushed)

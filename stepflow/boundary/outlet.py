@@ -15,6 +15,7 @@ from stepflow.boundary.markdown import ZERO_WIDTH, Part, tame_markdown
 from stepflow.domain.characters import is_invisible
 from stepflow.domain.redact import Redactor
 
+#: GitHub takes 65,536 characters; the rest is for the lines and the marker that are added when a comment is written.
 LONGEST_TEXT = 60_000
 LONGEST_LINE = 240
 #: Texts beyond this are not even looked at.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.labels import choose_labels
-from stepflow.boundary.outlet import Outlet, filter_line, filter_text
+from stepflow.boundary.outlet import LONGEST_TEXT, Outlet, filter_line, filter_text
 from stepflow.domain.effect import AddLabels, CreateRelease, Effect, OpenPullRequest, PostComment, RemoveLabels
 from stepflow.domain.words import CloseBy, ClosureAction, VerdictType
 
@@ -76,12 +76,12 @@ class Planner:
         title = filter_line(asked.title or self._github.pull_request.title or own_title, self.outlet)
         reference = "" if issue is None else f"{'Closes' if by_merge else 'For'} #{issue.number}. "
         footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`."
-        text = filter_text(asked.body or "", self.outlet)
+        text, below = self._text_above(asked.body or "", footer, self._guard_warnings())
         return OpenPullRequest(
             branch=branch,
             base=self.base,
             title=title or branch,
-            body="\n\n".join(part for part in (text, "---" if text else "", footer, self._guard_warnings()) if part),
+            body=f"{text}\n\n---\n\n{below}" if text else below,
             draft=next(value for value in given if value is not None),
         )
 
@@ -94,10 +94,16 @@ class Planner:
             return ()
         if not (self._github.comment and self._allows("comment")):
             return ()
-        text = filter_text(self.asked.comment or summary, self.outlet)
         told = filter_text(removed, self.outlet, limit=LONGEST_REMOVED) if self.asked.comment else ""
-        parts = (text, told, self._left_out(), self._guard_warnings())
-        return (PostComment(body="\n\n".join(part for part in parts if part)),)
+        own = (told, self._left_out(), self._guard_warnings())
+        text, below = self._text_above(self.asked.comment or summary, *own)
+        return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
+
+    def _text_above(self, text: str, *own: str) -> tuple[str, str]:
+        """The text, and below it the engine's `own` parts. GitHub takes no body without end: the text gives way, since
+        each of those parts is short."""
+        below = "\n\n".join(part for part in own if part)
+        return filter_text(text, self.outlet, limit=LONGEST_TEXT - len(below)), below
 
     def _left_out(self) -> str:
         commits = self.commits or CommitsInfo(count=0)
