@@ -7,6 +7,7 @@ May touch: the environment, the event file.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
 
 PREFIX = "INPUT_"
+_REPOSITORY = re.compile(r"(?!\.\.?/)[\w.-]+/(?!\.\.?\Z)[\w.-]+", re.ASCII)
 #: Addresses and tokens of the job's cache, artifacts and identity; nothing of them is for anything that a run starts.
 SERVICES = "ACTIONS_"
 
@@ -72,7 +74,7 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
         event_name=environ.get("GITHUB_EVENT_NAME", ""),
         event=_read_event(environ.get("GITHUB_EVENT_PATH", "")),
         actor=environ.get("GITHUB_TRIGGERING_ACTOR") or environ.get("GITHUB_ACTOR", ""),
-        repository=environ.get("GITHUB_REPOSITORY", ""),
+        repository=_repository(environ.get("GITHUB_REPOSITORY", "")),
         job_url=_job_url(environ),
         run_id="-".join((environ.get("GITHUB_RUN_ID") or "local", environ.get("GITHUB_RUN_ATTEMPT") or "1")),
         workspace=Path(environ.get("GITHUB_WORKSPACE") or "."),
@@ -117,6 +119,15 @@ def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tup
         {name: value for name, value in given.items() if name in known},
         tuple(sorted(name for name in given if name not in known)),
     )
+
+
+def _repository(name: str) -> str:
+    """Addresses are made of it, so nothing in it may lead elsewhere."""
+    if name and not _REPOSITORY.fullmatch(name):
+        raise InputError(
+            "GITHUB_REPOSITORY names no repository.", hint="It must be owner/name, as GitHub's runner sets it."
+        )
+    return name
 
 
 def _read_event(path: str) -> JsonObject:

@@ -175,3 +175,17 @@ def test_an_event_that_is_not_ours_is_skipped_with_the_reason(runner: Runner) ->
 def test_the_checkout_is_never_touched_by_wrong_input(runner: Runner) -> None:
     runner.run(labeled("agent:nobody"))
     assert git("status", "--porcelain", cwd=runner.checkout) == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil", "o", "o/r/../x", "../r", "o/..", "o/r?x", "o/r\n", "https://evil.com/o/r"]
+)
+def test_a_repository_whose_name_is_no_name_is_refused(runner: Runner, name: str) -> None:
+    runner.environ = {"GITHUB_REPOSITORY": name}
+    assert_refused(runner.run(labeled("agent:fixer")), runner, "GITHUB_REPOSITORY", "must be owner/name")
+
+
+@pytest.mark.parametrize("name", ["o/r", "some-one/.github", "a_b/x.y-z"])
+def test_a_repository_with_any_name_that_github_gives_is_taken(runner: Runner, name: str) -> None:
+    runner.environ = {"GITHUB_REPOSITORY": name}
+    assert "GITHUB_REPOSITORY" not in runner.run(labeled("agent:nobody")).log
