@@ -180,7 +180,7 @@ def test_why_git_cannot_be_asked_stands_before_any_advice_of_its(prepared):
     looked = prepared()
     looked.box.sh("rm -f .git/objects/$(git rev-parse 'HEAD^{tree}' | sed 's|^..|&/|')")
     assert looked.look().problem
-    assert "git could not tell: fatal: failed to unpack tree object HEAD" in looked.closing.problem
+    assert looked.closing.problem.startswith("git could not tell: fatal: ")
 
 
 class TestAStartThatIsNotClean:
