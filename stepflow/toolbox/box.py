@@ -177,12 +177,11 @@ class Toolbox:
         Everything that still runs is killed first. Raises `BoundaryError` when the bundle is larger than `max_bytes`
         (the sink then holds a part that is of no use) or git cannot make it.
         """
-        answer = self._asked_git({"op": "bundle", "base": base_commit, "commit": commit, "limit": max_bytes}, sink)
+        counted = _Counted(sink, max_bytes)
+        request: JsonObject = {"op": "bundle", "base": base_commit, "commit": commit, "limit": max_bytes}
+        answer = self._asked_git(request, counted.feed)
         if answer.get("too_large"):
-            raise BoundaryError(
-                f"The commits of this run make a bundle of more than {max_bytes} bytes.",
-                hint="Let the agent commit less; generated files and binaries belong into .gitignore.",
-            )
+            raise counted.too_large()
         if not answer["commits"]:
             return None
         return BundleInfo(
@@ -247,6 +246,28 @@ class Toolbox:
                 hint="Look at what the tools did to the repository.",
             )
         return answer
+
+
+class _Counted:
+    """Hands on no more than it may, whatever limit the toolbox itself keeps."""
+
+    def __init__(self, sink: Callable[[bytes], object], most: int) -> None:
+        self._sink, self._most = sink, most
+        self._total = 0
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes. Raises `BoundaryError` in the place of the one that is too many."""
+        self._total += len(data)
+        if self._total > self._most:
+            raise self.too_large()
+        self._sink(data)
+
+    def too_large(self) -> BoundaryError:
+        """What is said of a bundle over the limit."""
+        return BoundaryError(
+            f"The commits of this run make a bundle of more than {self._most} bytes.",
+            hint="Let the agent commit less; generated files and binaries belong into .gitignore.",
+        )
 
 
 if TYPE_CHECKING:

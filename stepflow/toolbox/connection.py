@@ -36,11 +36,11 @@ _LAST_WORDS = 2000
 class Connection:
     """A running toolbox program."""
 
-    def __init__(self, *, checkout: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, *, checkout: Path, environment: Mapping[str, str], program: Path = _PROGRAM) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program, by its absolute path
-                [sys.executable, "-I", "-S", str(_PROGRAM)],
+                [sys.executable, "-I", "-S", str(program)],
                 cwd=checkout,
                 env=dict(environment),
                 stdin=subprocess.PIPE,
@@ -151,9 +151,11 @@ class Connection:
     def _await(self, fd: int, event: int, deadline: float, op: str) -> None:
         with selectors.PollSelector() as selector:
             selector.register(fd, event)
-            while not selector.select(max(deadline - time.monotonic(), 0)):
-                if time.monotonic() >= deadline:
-                    raise self._failed(f"The toolbox gave no answer to `{op}` in time.")
+            # The time left is looked at first: one that sends without end is always ready.
+            while (left := deadline - time.monotonic()) > 0:
+                if selector.select(left):
+                    return
+        raise self._failed(f"The toolbox gave no whole answer to `{op}` in time.")
 
     def _ended(self, op: str) -> IsolationError:
         with contextlib.suppress(subprocess.TimeoutExpired):

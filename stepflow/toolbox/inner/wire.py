@@ -50,7 +50,7 @@ def unpack(payload: bytes) -> dict[str, object]:
     """The object of a JSON frame's payload."""
     try:
         message = json.loads(payload)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise WireError("a frame does not hold JSON") from exc
     if not isinstance(message, dict):
         raise WireError("a frame holds JSON that is no object")
