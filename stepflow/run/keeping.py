@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import ToolStarted
 from stepflow.domain.event import Noted, SnapshotFailed, SnapshotTaken
-from stepflow.run.head import read_head
+from stepflow.run.head import find_git_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,10 +29,14 @@ MOST_TOLD = 10
 
 
 class Keeper:
-    """Takes a snapshot wherever one is due, and writes it down when the tree has changed since the last."""
+    """Takes a snapshot wherever one is due, and writes it down when the tree has changed since the last.
+
+    Made before any tool runs: where git's folders are is found out here.
+    """
 
     def __init__(self, snapshots: Snapshots, journal: Journal, root: Path) -> None:
-        self._snapshots, self._journal, self._root = snapshots, journal, root
+        self._snapshots, self._journal = snapshots, journal
+        self._git = find_git_folders(root)
         self._latest = self._problem = ""
         self._left_out: tuple[str, ...] = ()
 
@@ -51,7 +55,7 @@ class Keeper:
             self._journal.append(
                 SnapshotTaken(
                     name=info.name,
-                    head=read_head(self._root),
+                    head=self._git.head(),
                     files=info.files,
                     bytes=info.bytes,
                     seconds=info.seconds,

@@ -18,7 +18,7 @@ from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.errors import InputError
 from stepflow.journal import SnapshotStore, iter_journal, safe_point
 from stepflow.run.earlier import JOURNAL, Earlier, look_into
-from stepflow.run.head import read_head, stood_on
+from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import (
     kept_snapshots,
     known_heads,
@@ -242,7 +242,8 @@ def _stands_there(earlier: Earlier, root: Path) -> bool:
     """Whether the checkout is at the commit where the run began, or has been there and is where its own steps have led
     it. The commits are judged against the base, and pushed with all that lies below it: a folder's word is not enough.
     """
-    base, head = earlier.started.base_commit, read_head(root)
+    git = find_git_folders(root)
+    base, head = earlier.started.base_commit, git.head()
     if head == base:
         return True
-    return stood_on(root, base) and (head in known_heads(earlier.events) or was_at_work(earlier.events))
+    return git.stood_on(base) and (head in known_heads(earlier.events) or was_at_work(earlier.events))

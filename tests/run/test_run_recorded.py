@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, SnapshotFailed, SnapshotTaken
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.llm import ScriptedError, Turn
-from stepflow.run.head import read_head, stood_on
+from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import (
     Kept,
     PastAnswer,
@@ -114,22 +115,27 @@ def test_a_verdict_is_told_of_each_iteration_that_ended_with_an_answer() -> None
 
 
 def test_head_is_read_from_every_form_in_which_git_keeps_it(tmp_path: Path) -> None:
-    assert read_head(tmp_path) == ""
+    assert find_git_folders(tmp_path).head() == ""
     git("init", "--quiet", cwd=tmp_path)
-    assert read_head(tmp_path) == ""
+    assert find_git_folders(tmp_path).head() == ""
     git("commit", "--quiet", "--allow-empty", "--message", "One", cwd=tmp_path)
     first = git("rev-parse", "HEAD", cwd=tmp_path).strip()
-    assert read_head(tmp_path) == first
+    assert find_git_folders(tmp_path).head() == first
     git("pack-refs", "--all", cwd=tmp_path)
-    assert read_head(tmp_path) == first
+    assert find_git_folders(tmp_path).head() == first
     git("worktree", "add", "--quiet", "-b", "beside", "linked", cwd=tmp_path)
-    assert read_head(tmp_path / "linked") == first
+    assert find_git_folders(tmp_path / "linked").head() == first
     git("commit", "--quiet", "--allow-empty", "--message", "Two", cwd=tmp_path)
     second = git("rev-parse", "HEAD", cwd=tmp_path).strip()
-    assert (read_head(tmp_path), read_head(tmp_path / "linked")) == (second, first)
+    assert (find_git_folders(tmp_path).head(), find_git_folders(tmp_path / "linked").head()) == (second, first)
     git("checkout", "--quiet", "--detach", cwd=tmp_path)
-    assert read_head(tmp_path) == second
-    assert [stood_on(tmp_path, commit) for commit in (first, second, "0" * 40, "")] == [True, True, False, False]
+    assert find_git_folders(tmp_path).head() == second
+    assert [find_git_folders(tmp_path).stood_on(commit) for commit in (first, second, "0" * 40, "")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +144,57 @@ def test_head_is_read_from_every_form_in_which_git_keeps_it(tmp_path: Path) -> N
 def test_a_head_of_another_form_is_none(tmp_path: Path, said: str) -> None:
     git("init", "--quiet", cwd=tmp_path)
     (tmp_path / ".git" / "HEAD").write_text(said)
-    assert read_head(tmp_path) == ""
+    assert find_git_folders(tmp_path).head() == ""
+
+
+@pytest.mark.parametrize("place", [".git/HEAD", ".git/refs/heads/main", ".git/packed-refs", ".git/refs", ".git"])
+def test_no_link_that_a_tool_puts_there_leads_to_what_is_taken_for_a_commit(tmp_path: Path, place: str) -> None:
+    root, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
+    for folder in (root, elsewhere):
+        git("init", "--quiet", "--initial-branch", "main", str(folder), cwd=tmp_path)
+        git("commit", "--quiet", "--allow-empty", "--message", str(folder), cwd=folder)
+    git("pack-refs", "--all", "--prune", cwd=elsewhere)
+    if place == ".git/packed-refs":
+        git("pack-refs", "--all", "--prune", cwd=root)
+    else:
+        git("checkout", "--quiet", "-B", "main", cwd=elsewhere)
+        git("update-ref", "refs/heads/main", git("rev-parse", "HEAD", cwd=elsewhere).strip(), cwd=elsewhere)
+    folders = find_git_folders(root)
+    own = git("rev-parse", "HEAD", cwd=root).strip()
+    assert folders.head() == own
+    moved = root / "moved"
+    (root / place).rename(moved)
+    (root / place).symlink_to(elsewhere / place)
+    assert folders.head() == ""
+    (root / place).unlink()
+    moved.rename(root / place)
+    assert folders.head() == own
+
+
+@pytest.mark.parametrize("place", [".git/HEAD", ".git/refs/heads/main"])
+def test_a_pipe_or_a_huge_file_in_the_place_of_git_s_own_holds_nothing_up(tmp_path: Path, place: str) -> None:
+    git("init", "--quiet", "--initial-branch", "main", cwd=tmp_path)
+    git("commit", "--quiet", "--allow-empty", "--message", "One", cwd=tmp_path)
+    folders = find_git_folders(tmp_path)
+    (tmp_path / place).unlink()
+    os.mkfifo(tmp_path / place)
+    assert folders.head() == ""
+    (tmp_path / place).unlink()
+    with (tmp_path / place).open("wb") as file:
+        file.truncate(1024**4)
+    assert folders.head() == ""
+
+
+def test_what_a_git_file_says_counts_as_it_was_at_the_start(tmp_path: Path) -> None:
+    git("init", "--quiet", "main", cwd=tmp_path)
+    git("commit", "--quiet", "--allow-empty", "--message", "One", cwd=tmp_path / "main")
+    git("worktree", "add", "--quiet", str(tmp_path / "linked"), cwd=tmp_path / "main")
+    folders = find_git_folders(tmp_path / "linked")
+    own = folders.head()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "HEAD").write_text("1" * 40)
+    (tmp_path / "linked" / ".git").write_text(f"gitdir: {tmp_path / 'other'}\n")
+    assert own == folders.head() == git("rev-parse", "HEAD", cwd=tmp_path / "main").strip()
 
 
 def test_a_run_that_goes_on_knows_of_answers_that_were_lost() -> None:
