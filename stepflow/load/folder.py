@@ -13,6 +13,8 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from stepflow.files import FileRefused, Why, read_below
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -58,7 +60,7 @@ class AgentFolder:
         self.path = path
         self.name = path.name
         self.prefix = path.relative_to(root).as_posix()
-        self._real = path.resolve()
+        self._root = root
         self._read: dict[str, str | FileFault] = {}
         self._bytes: dict[str, bytes] = {}
 
@@ -131,21 +133,14 @@ class AgentFolder:
         if reason := unsafe_reason(path):
             raise FileFault(FaultKind.UNSAFE, reason)
         try:
-            real = (self.path / path).resolve()
-            if not real.is_relative_to(self._real):
-                raise FileFault(FaultKind.UNSAFE, "leaves the agent folder through a symbolic link")
-            return _bounded(real)
-        except (OSError, RuntimeError) as exc:  # RuntimeError: a loop of symbolic links, before Python 3.13
-            raise FileFault(FaultKind.UNREADABLE, f"cannot be read: {exc}") from exc
+            return read_below(self._root, PurePosixPath(self.prefix, path), limit=MAX_FILE_BYTES)
+        except FileRefused as refused:
+            raise FileFault(_KINDS.get(refused.why, FaultKind.UNREADABLE), refused.message) from refused
 
 
-def _bounded(file: Path) -> bytes:
-    if not file.exists():
-        raise FileFault(FaultKind.MISSING, "does not exist")
-    if not file.is_file():  # a pipe or a device would block, or never end
-        raise FileFault(FaultKind.UNREADABLE, "is not a regular file")
-    with file.open("rb") as stream:
-        content = stream.read(MAX_FILE_BYTES + 1)
-    if len(content) > MAX_FILE_BYTES:
-        raise FileFault(FaultKind.CONTENT, f"is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB")
-    return content
+_KINDS = {
+    Why.MISSING: FaultKind.MISSING,
+    Why.LINK: FaultKind.UNSAFE,
+    Why.OUTSIDE: FaultKind.UNSAFE,
+    Why.LARGE: FaultKind.CONTENT,
+}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepflow.domain.problem import Problem
+from stepflow.files import first_link
 from stepflow.load.codes import CODES
 from stepflow.load.findings import listed, nearest
 from stepflow.load.placing import visible
@@ -78,6 +79,8 @@ def _named(name: str, root: Path) -> Located | Problem:
         there = _real_folder(root / AGENTS / name) is not None
         return _problem("SF101", f"{AGENTS}/{name}", message, _renaming(name) if there else fix)
     folder = root / AGENTS / name
+    if linked := _link_below(root, folder):
+        return linked
     if _real_folder(folder) is None:
         others = f"{nearest(name, known)}; the agents are {listed(known)}" if known else ", nor any other"
         message = f'there is no agent "{name}"{others}'
@@ -93,6 +96,8 @@ def _in_file(file: Path, root: Path | None) -> Located | Problem:
 
 
 def _checked(folder: Path, root: Path | None) -> Located | Problem:
+    if linked := root and _link_below(root.absolute(), folder):
+        return linked
     # The last part is kept as it is: where a symbolic link leads is asked for in `_inside`.
     above = _real_folder(folder if folder.name in ("", "..") else folder.parent)
     plain = above if above is None or folder.name in ("", "..") else above / folder.name
@@ -115,6 +120,17 @@ def _renaming(name: str) -> str:
     return f'Rename the folder to "{plain}", and write that as "name" of agent.json and "agentId" of the registry.'
 
 
+def _link_below(root: Path, folder: Path) -> Problem | None:
+    """A folder that a symbolic link leads to has a second name, which no protected path covers."""
+    if not folder.is_relative_to(root):
+        return None
+    shown = first_link(root, folder.relative_to(root))
+    if not shown:
+        return None
+    message = f'"{shown}" is a symbolic link; an agent is read from its own folder only'
+    return _problem("SF109", shown, message, "Put the folder itself in the place of the link, and commit that.")
+
+
 def _inside(found: Located) -> Located | Problem:
     """A symbolic link must not lead an agent out of its repository (security.md case 10)."""
     name = found.folder.name
@@ -123,7 +139,7 @@ def _inside(found: Located) -> Located | Problem:
         shown = found.folder.relative_to(found.root).as_posix() if below else name
         message = f'the agent folder "{name}" lies outside the repository'
         return _problem("SF109", shown, message, "Put the agent's files into the repository itself.")
-    return found
+    return _link_below(found.root, found.folder) or found
 
 
 def _real_folder(path: Path) -> Path | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -77,16 +79,39 @@ def test_a_symbolic_link_out_of_the_repository_is_refused(root: Path, templates:
     assert codes(root / ".agent/linked", templates) == ["SF109"]
 
 
-def test_a_symbolic_link_inside_the_repository_is_fine(root: Path, templates: Path) -> None:
-    (root / "kept").mkdir()
-    shutil.move(root / ".agent/demo", root / "kept/demo")
-    (root / ".agent/demo").symlink_to("../kept/demo")
-    assert codes("demo", templates, root=root) == []
+@pytest.mark.parametrize("linked", [".agent", ".agent/demo", ".agent/demo/agent.json", ".agent/demo/prompts"])
+def test_a_symbolic_link_is_refused_wherever_it_stands_and_leads(root: Path, templates: Path, linked: str) -> None:
+    """The folder that it leads to is no protected path: a run could change its own agent there."""
+    kept = root / "kept" / Path(linked).name
+    kept.parent.mkdir()
+    shutil.move(root / linked, kept)
+    (root / linked).symlink_to(kept)
+    with pytest.raises(DefinitionError) as raised:
+        load_agent("demo", root=root, templates=templates)
+    assert "SF109" in {problem.code for problem in raised.value.problems}
+    assert linked in str(raised.value)
+    assert "symbolic link" in str(raised.value)
+    assert "SF109" in codes(root / ".agent/demo", templates, root=root)
+
+
+@pytest.mark.parametrize("name", ["agent.json", "steps_registry.json"])
+def test_a_pipe_or_a_socket_in_the_place_of_a_file_is_refused_at_once(
+    root: Path, templates: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = root / ".agent/demo" / name
+    monkeypatch.chdir(file.parent)
+    file.unlink()
+    os.mkfifo(file)
+    assert "SF102" in codes("demo", templates, root=root)
+    file.unlink()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(name)
+        assert "SF102" in codes("demo", templates, root=root)
 
 
 def test_a_link_to_itself_is_no_folder(root: Path, templates: Path) -> None:
     (root / ".agent/loop").symlink_to("loop")
-    assert codes("loop", templates, root=root) == ["SF101"]
+    assert codes("loop", templates, root=root) == ["SF109"]
     assert codes(root / ".agent/loop", templates) == ["SF101"]
     (root / "circle").symlink_to("circle")
     assert codes(root / "circle/.agent/demo", templates) == ["SF101"]
