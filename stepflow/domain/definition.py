@@ -242,7 +242,7 @@ class PullRequestSettings:
 
 #: boundary.md: refused when a definition does not list it.
 DEFAULT_EFFECTS = ("comment", "labels", "close", "pull_request")
-DEFAULT_PROTECTED_PATHS = (".github/**", ".agent/**", "action.yml", "CODEOWNERS")
+DEFAULT_PROTECTED_PATHS = (".github/**", "**/.agent/**", "action.yml", "CODEOWNERS")
 
 
 @dataclass(frozen=True, kw_only=True)

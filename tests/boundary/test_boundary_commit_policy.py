@@ -27,6 +27,8 @@ def changed(path: str, **more: object) -> Change:
         ".github",
         ".GITHUB/x",
         ".agent/a/agent.json",
+        "packages/widget/.agent/a/agent.json",
+        "packages/widget/.Agent",
         "action.yml",
         "ACTION.YML",
         "nested/action.yml",
