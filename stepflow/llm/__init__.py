@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepflow.llm.prices import is_priced, price_of
     from stepflow.llm.recording import RecordingModel
     from stepflow.llm.scenario import Expect, Scenario, ScenarioIssue, ScriptedError, Turn
-    from stepflow.llm.scenario_file import load_scenario, parse_scenario, place_of, scenario_text
+    from stepflow.llm.scenario_file import load_scenario, parse_scenario, place_of, read_scenario, scenario_text
     from stepflow.llm.scenario_update import update_expect
     from stepflow.llm.scripted import ScriptedModel, played_out
 
@@ -42,6 +42,7 @@ __all__ = [
     "place_of",
     "played_out",
     "price_of",
+    "read_scenario",
     "resolve_model",
     "scenario_text",
     "update_expect",
@@ -60,7 +61,7 @@ if not TYPE_CHECKING:
             "prices": "is_priced price_of",
             "recording": "RecordingModel",
             "scenario": "Expect Scenario ScenarioIssue ScriptedError Turn",
-            "scenario_file": "load_scenario parse_scenario place_of scenario_text",
+            "scenario_file": "load_scenario parse_scenario place_of read_scenario scenario_text",
             "scenario_update": "update_expect",
             "scripted": "ScriptedModel played_out",
         },

@@ -8,34 +8,42 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 from pydantic import ValidationError
-from yaml.constructor import ConstructorError
 
 from stepflow.errors import InputError
+from stepflow.files import FileRefused, read_below
 from stepflow.llm.scenario import Scenario
+from stepflow.yaml_text import YamlFault, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
     from os import PathLike
 
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+MAX_BYTES = 4 * 1024 * 1024
 _HINT = (
     "A scenario has `turns` or `steps`, and may have `params`, `issue` and `expect`; a turn has `tools`, `output`, "
     "`text`, `error` or `repeat`, and may have `expect_step` and `expect_prompt`."
 )
 
 
-def load_scenario(path: str | PathLike[str]) -> Scenario:
+def load_scenario(path: str | PathLike[str], *, root: Path | None = None) -> Scenario:
     """Read a scenario file. Every problem is named with its line and place in one `InputError`."""
+    return parse_scenario(read_scenario(path, root=root), name=str(path))
+
+
+def read_scenario(path: str | PathLike[str], *, root: Path | None = None) -> str:
+    """The text of a scenario file. Below `root` no symbolic link is followed, and a relative path must stay there."""
+    place = Path(root or "", path)
+    base = root if root and place.is_relative_to(root) else place.parent
     try:
-        return parse_scenario(Path(path).read_text(encoding="utf-8"), name=str(path))
-    except OSError as exc:
+        return read_below(base, place.relative_to(base), limit=MAX_BYTES).decode("utf-8")
+    except FileRefused as exc:
         raise InputError(
-            f"The scenario {path} cannot be read: {exc.strerror}.",
-            hint="Give `scenario` the path of a YAML file, seen from the working directory.",
+            f"The scenario {path} {exc.message}.",
+            hint="Give `scenario` the path of a YAML file in the repository, seen from the working directory: the file "
+            "itself, reached through no symbolic link.",
         ) from exc
     except UnicodeDecodeError as exc:
         raise InputError(f"The scenario {path} is not UTF-8 text.", hint="Save it as UTF-8.") from exc
@@ -45,8 +53,9 @@ def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:
     """The scenario in a text; `name` is what messages call it."""
     try:
         node, data = _read(text)
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as exc:
-        raise InputError(f"{_yaml_problem(exc, name)}.", hint=_HINT) from exc
+    except YamlFault as exc:
+        place = f"{name}:{exc.line}" if exc.line else name
+        raise InputError(f"{place}: this cannot be read as YAML: {exc.problem}.", hint=_HINT) from exc
     try:
         return Scenario.model_validate_json(data)
     except ValidationError as exc:
@@ -63,7 +72,7 @@ def place_of(text: str, *keys: str) -> int:
     """The 1-based line where the value of these keys begins, as far as they lead; 1 for a text that is no YAML."""
     try:
         return _line(_read(text)[0], keys)
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError):
+    except YamlFault:
         return 1
 
 
@@ -71,26 +80,6 @@ def scenario_text(scenario: Scenario) -> str:
     """The YAML text of a scenario, for people to read and edit; reading it gives the same scenario."""
     data = scenario.model_dump(mode="json", exclude_unset=True)
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without dates, which stay the texts that they are, and without keys that appear twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            name = str(key.value)
-            if name in seen:
-                # Mostly a forgotten dash: the second turn would silently replace the first.
-                raise ConstructorError(problem=f"the key {name!r} appears twice", problem_mark=key.start_mark)
-            seen.add(name)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -110,18 +99,11 @@ _Dumper.add_representer(str, _text_node)
 
 def _read(text: str) -> tuple[yaml.Node | None, str]:
     """The nodes, for their lines, and the data as JSON, so that nothing is left in it that only YAML knows."""
-    loader = _Loader(text)
+    node, data = read_yaml(text)
     try:
-        node = loader.get_single_node()
-        return node, json.dumps(loader.construct_document(node) if node else {}, default=str)
-    finally:
-        loader.dispose()
-
-
-def _yaml_problem(error: Exception, name: str) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        return f"{name}:{error.problem_mark.line + 1}: this cannot be read as YAML: {error.problem or error.context}"
-    return f"{name}: this cannot be read as YAML: {error}"
+        return node, json.dumps({} if node is None else data, default=str)
+    except (ValueError, TypeError) as exc:
+        raise YamlFault(str(exc)) from exc
 
 
 def _problem(loc: tuple[int | str, ...], message: str, node: yaml.Node | None, name: str) -> str:

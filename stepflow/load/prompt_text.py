@@ -36,12 +36,10 @@ def _yaml_fault(front: str) -> tuple[str | None, int]:
 
     Only its form is read, nothing is built from it: its content has no effect.
     """
-    import yaml  # noqa: PLC0415 - costs time that prompts without front matter need not take
+    from stepflow.yaml_text import YamlFault, check_yaml  # noqa: PLC0415 - costs time where no front matter is
 
     try:
-        yaml.compose(front, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as exc:
-        return exc.problem or "not valid YAML", exc.problem_mark.line if exc.problem_mark else 0
-    except (yaml.YAMLError, RecursionError) as exc:
-        return str(exc).partition("\n")[0], 0
+        check_yaml(front)
+    except YamlFault as fault:
+        return fault.problem, (fault.line or 1) - 1
     return None, 0

@@ -11,11 +11,10 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, cast
 
-import yaml
-
 from stepflow.load.agent_file import AgentFile
 from stepflow.load.check_file import CheckRegistry
 from stepflow.load.registry_file import GateRegistry
+from stepflow.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
@@ -72,7 +71,7 @@ def _inner(schema: JsonObject) -> JsonObject:
 def field_notes() -> dict[str, dict[str, FieldNote]]:
     """Model → key → note."""
     text = (files("stepflow.load") / "fields.yaml").read_text(encoding="utf-8")
-    noted = cast("dict[str, dict[str, list[str]]]", yaml.safe_load(text))
+    noted = cast("dict[str, dict[str, list[str]]]", read_yaml(text)[1])
     return {model: {key: _note(row) for key, row in keys.items()} for model, keys in noted.items()}
 
 

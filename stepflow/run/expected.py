@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.rehearsal import Difference, Row
 from stepflow.domain.words import FailureAction, Outcome
+from stepflow.files import FileRefused, Why, read_below
 from stepflow.llm import Expect
 from stepflow.run.inputs import Inputs
 
@@ -178,18 +179,14 @@ def _near(rows: list[Row]) -> Iterator[Row]:
 
 
 def _read(root: Path, path: str) -> str | None:
-    places = [root.joinpath(*parts) for parts in _beginnings(path)]
-    if any(place.is_symlink() for place in places):
-        return "(a symbolic link)"
-    if not places[-1].exists():
-        return None
-    if not places[-1].is_file():
-        return "(no regular file)"
-    with places[-1].open("rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    return data.decode("utf-8", "replace") if len(data) <= MOST_BYTES else f"(more than {MOST_BYTES} bytes)"
+    try:
+        return read_below(root, path, limit=MOST_BYTES).decode("utf-8", "replace")
+    except FileRefused as refused:
+        return None if refused.why is Why.MISSING else f"({_REFUSED.get(refused.why, refused.message)})"
 
 
-def _beginnings(path: str) -> list[list[str]]:
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    return [parts[: number + 1] for number in range(len(parts))]
+_REFUSED = {
+    Why.LINK: "a symbolic link",
+    Why.IRREGULAR: "no regular file",
+    Why.LARGE: f"more than {MOST_BYTES} bytes",
+}

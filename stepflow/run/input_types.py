@@ -85,12 +85,13 @@ def yaml_map(value: object) -> object:
         return value
     if not value.strip():
         return {}
-    import yaml  # noqa: PLC0415 - costs time that an input left empty need not take
+    from stepflow.yaml_text import YamlFault, read_yaml  # noqa: PLC0415 - costs time that an empty input need not take
 
     try:
-        loaded = yaml.safe_load(value)
-    except yaml.YAMLError as exc:
-        raise ValueError(f"not valid YAML: {' '.join(str(exc).split())}") from exc
+        _, loaded = read_yaml(value)
+    except YamlFault as exc:
+        place = f" (line {exc.line})" if exc.line else ""
+        raise ValueError(f"not valid YAML: {exc.problem}{place}") from exc
     if not isinstance(loaded, dict):
         raise ValueError("write a YAML map, one `name: value` per line")
     return {str(key): item for key, item in loaded.items()}

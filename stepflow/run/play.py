@@ -13,7 +13,7 @@ from stepflow.domain.event import ValidatorRan
 from stepflow.domain.figures import count
 from stepflow.domain.rehearsal import Rehearsed
 from stepflow.errors import DefinitionError, InputError
-from stepflow.llm import Expect, ScriptedModel, load_scenario, place_of
+from stepflow.llm import Expect, ScriptedModel, parse_scenario, place_of, read_scenario
 from stepflow.report import TerminalLog
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.drive import drive_run
@@ -55,13 +55,15 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
     clock = RehearsalClock()
     begun = clock.now()
     expect: Expect | None = None
+    text = ""
     try:
-        expect = load_scenario(request.root / listed.file).expect
+        # Read here, once: after the run it is a file that tools may have changed.
+        text = read_scenario(listed.file, root=request.root)
+        expect = parse_scenario(text, name=listed.file).expect
         ended = _driven(prepare_run(request, now=begun), expect, clock, cancellation)
     except (InputError, DefinitionError) as error:
         told = str(error).replace(f"{request.root}/", "")
         ended = _Ended(came=Expect(outcome=outcome_of(error)), reason=request.redactor(told))
-    text = (request.root / listed.file).read_text(encoding="utf-8", errors="replace")
     rehearsed = Rehearsed(
         agent=listed.agent,
         name=listed.name,

@@ -197,4 +197,4 @@ def scenario_of(request: RunRequest) -> Scenario | None:
         )
     from stepflow.llm import load_scenario  # noqa: PLC0415 - reads YAML, which other runs need not load
 
-    return load_scenario(request.root / request.inputs.scenario)
+    return load_scenario(request.inputs.scenario, root=request.root)

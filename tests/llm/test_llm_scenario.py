@@ -6,6 +6,7 @@ Takes: YAML texts. Gives: nothing. May touch: tmp_path.
 from __future__ import annotations
 
 import json
+import os
 
 import jsonschema
 import pytest
@@ -74,6 +75,10 @@ def test_turns_may_be_keyed_by_step():
     assert list(scenario.queues()) == ["initial.issue", "closure.issue"]
 
 
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+LONG = f"a: &a {'x' * 1_000_000}\nb: [{', '.join(['*a'] * 50)}]\n"
+CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 5000))
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
 WRONG = {
     "an unknown key": ("turns:\n  - text: a\n  - txet: b\n", 3, "turns[1].txet"),
     "no reply": ("turns:\n  - expect_step: a\n", 2, "turns[0]: write one of"),
@@ -103,6 +108,12 @@ WRONG = {
     "a node that holds itself": ("turns: &a [*a]\n", None, "cannot be read as YAML"),
     "a date as a key": ("!!timestamp 2026-01-01: a\n", None, "cannot be read as YAML"),
     "too deep": ("turns: " + "[" * 5000, None, "cannot be read as YAML"),
+    "aliases that stand for billions": (BOMB, None, "more than 50000 nodes with its aliases written out"),
+    "aliases that stand for gigabytes": (LONG, None, "its aliases stand for too much text"),
+    "aliases below aliases": (CHAIN, None, "nested more than 100 levels deep"),
+    "a merge of merges": (MERGES, None, "more than 50000 nodes"),
+    "a number of a hundred thousand digits": (f"turns: {'1:' * 100_000}1", 1, "a value that is no text is too long"),
+    "sixty thousand nodes": ("turns: [" + "a," * 60_000 + "]", 1, "more than 50000 nodes"),
     "a control character": ("turns: [{text: \x07}]", None, "cannot be read as YAML"),
 }
 
@@ -126,14 +137,56 @@ def test_all_mistakes_are_told_at_once():
     assert [line.split(": ")[0] for line in caught.value.message.splitlines()] == ["s.yaml:4", "s.yaml:2", "s.yaml:3"]
 
 
+def huge(path):
+    with path.open("wb") as file:
+        file.truncate(1024**3)
+    return path
+
+
 def test_a_file_that_is_not_there_or_no_text_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="does not exist"):
         load_scenario(tmp_path / "none.yaml")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is not a regular file"):
         load_scenario(tmp_path)
+    with pytest.raises(InputError, match="is larger than 4 MiB"):
+        load_scenario(huge(tmp_path / "huge.yaml"))
     (tmp_path / "latin.yaml").write_bytes("turns: [{text: für}]".encode("latin-1"))
     with pytest.raises(InputError, match="UTF-8"):
         load_scenario(tmp_path / "latin.yaml")
+
+
+def test_a_scenario_is_read_from_its_own_file_in_the_repository(tmp_path):
+    root, outside = tmp_path / "repository", tmp_path / "outside"
+    for folder in (root / "kept", outside):
+        folder.mkdir(parents=True)
+        (folder / "s.yaml").write_text("turns: []\nsecret line: 1\n")
+    (root / "s.yaml").symlink_to(outside / "s.yaml")
+    (root / "inner.yaml").symlink_to("kept/s.yaml")
+    (root / "linked").symlink_to(outside)
+    os.mkfifo(root / "pipe.yaml")
+    refusals = {
+        "s.yaml": "is a symbolic link",
+        str(root / "s.yaml"): "is a symbolic link",
+        "inner.yaml": "is a symbolic link",
+        "linked/s.yaml": 'is reached through the symbolic link "linked"',
+        "../outside/s.yaml": "lies outside",
+        "pipe.yaml": "is not a regular file",
+        "/dev/zero": "is not a regular file",
+    }
+    for path, words in refusals.items():
+        with pytest.raises(InputError) as caught:
+            load_scenario(path, root=root)
+        assert words in caught.value.message, path
+        assert "secret" not in str(caught.value)
+    (root / "kept/s.yaml").write_text("turns: []\n")
+    assert load_scenario("kept/s.yaml", root=root).turns == ()
+
+
+def test_anchors_and_aliases_of_an_ordinary_size_are_read():
+    text = "turns:\n- output: &done {closing: true}\n- output: *done\n- output: {<<: *done, more: 1}\n"
+    assert [turn.output for turn in parse_scenario(text).turns] == [{"closing": True}] * 2 + [
+        {"closing": True, "more": 1}
+    ]
 
 
 def test_what_is_read_cannot_be_changed():

@@ -7,6 +7,9 @@ import pytest
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, read_inputs
 
+#: Two hundred bytes that stand for a billion texts.
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
+
 
 def test_without_any_input_the_defaults_of_the_spec_hold() -> None:
     inputs = read_inputs({})
@@ -54,6 +57,9 @@ def test_texts_become_what_they_mean() -> None:
         ("min-permission", "owner", "'maintain' or 'admin'"),
         ("parameters", "- a", "YAML map"),
         ("parameters", "a: [", "not valid YAML"),
+        ("parameters", BOMB, "aliases written out"),
+        ("parameters", "a: " + "[" * 100_000, "nested more than 100 levels deep"),
+        ("parameters", f"a: {'9' * 100_000}", "a value that is no text is too long"),
     ],
 )
 def test_a_bad_input_is_named_with_what_would_be_right(name, value, words) -> None:
