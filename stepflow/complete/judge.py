@@ -18,6 +18,7 @@ from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, Ou
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.guard import named
 from stepflow.domain.words import FailureAction
+from stepflow.patterns import SECONDS, PatternTooSlow, Search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -113,9 +114,17 @@ def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
         case OutputContains(text=text):
             return text in result.stdout
         case OutputMatches(pattern=pattern):
-            return re.search(pattern, result.stdout) is not None
+            return bool(_found(pattern, result.stdout))
         case _:
             assert_never(rule)
+
+
+def _found(pattern: str, output: str) -> bool | None:
+    """Whether the output matches; None where that cannot be told in time."""
+    try:
+        return Search()(pattern, output)
+    except PatternTooSlow:
+        return None
 
 
 def is_unrecoverable(validator: Validator, result: CommandResult) -> bool:
@@ -186,7 +195,8 @@ def _why_red(validator: Validator, result: CommandResult) -> str:
         case OutputContains(text=text):
             return f'its output lacks "{text[:100]}"'
         case OutputMatches(pattern=pattern):
-            return f'its output has no match for "{pattern[:100]}"'
+            slow = f", or none that is found within {SECONDS:g} s" if _found(pattern, result.stdout) is None else ""
+            return f'its output has no match for "{pattern[:100]}"{slow}'
         case OutputEmpty() | ExitCode():
             return f"exit code {result.exit_code}"
         case _:

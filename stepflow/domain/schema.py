@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stepflow.domain.json import JsonObject, JsonValue
 
 _CHOICES = ("anyOf", "oneOf", "allOf")
@@ -27,20 +29,27 @@ _MAP_OF_SCHEMAS = frozenset(
 
 def close_schema(schema: JsonObject) -> JsonObject:
     """A copy in which every object that does not say otherwise allows no undeclared key (registry.md §8.3)."""
-    closed: JsonObject = {key: _close_value(key, value) for key, value in schema.items()}
+    return change_schemas(schema, _closed)
+
+
+def change_schemas(schema: JsonObject, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
+    """A copy in which every schema is changed, the innermost first."""
+    return change({key: _change_value(key, value, change) for key, value in schema.items()})
+
+
+def _closed(schema: JsonObject) -> JsonObject:
     is_object = schema.get("type") == "object" or "properties" in schema
-    if is_object and not {"additionalProperties", "unevaluatedProperties"} & schema.keys():
-        closed["additionalProperties"] = False
-    return closed
+    says = {"additionalProperties", "unevaluatedProperties"} & schema.keys()
+    return {**schema, "additionalProperties": False} if is_object and not says else schema
 
 
-def _close_value(key: str, value: JsonValue) -> JsonValue:
+def _change_value(key: str, value: JsonValue, change: Callable[[JsonObject], JsonObject]) -> JsonValue:
     match value:
         case dict() if key in _MAP_OF_SCHEMAS:
-            return {name: close_schema(sub) if isinstance(sub, dict) else sub for name, sub in value.items()}
+            return {name: change_schemas(sub, change) if isinstance(sub, dict) else sub for name, sub in value.items()}
         case dict() if key in _ONE_SCHEMA:
-            return close_schema(value)
+            return change_schemas(value, change)
         case list() if key in _LIST_OF_SCHEMAS:
-            return [close_schema(sub) if isinstance(sub, dict) else sub for sub in value]
+            return [change_schemas(sub, change) if isinstance(sub, dict) else sub for sub in value]
         case _:
             return value

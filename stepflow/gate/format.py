@@ -9,17 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
-from jsonschema.validators import validator_for
+from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.validators import extend, validator_for
 
 from stepflow.domain.decision import FormatError
 from stepflow.domain.json import compact
-from stepflow.domain.schema import CONDITIONS
+from stepflow.domain.schema import CONDITIONS, change_schemas
+from stepflow.patterns import PatternTooSlow, Search
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
 
     from stepflow.domain.json import JsonObject, JsonValue
 
@@ -32,23 +33,70 @@ _CONDITIONAL = frozenset({"anyOf", "oneOf", "allOf", *CONDITIONS})
 
 def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[FormatError, ...]:
     """Every way in which the answer does not fit the schemas. `format` is not asserted (registry.md §8.2)."""
-    found = {
-        FormatError(path=_path(error.absolute_path), message=_message(error))
-        for schema in schemas
-        if schema is not None
-        for error in validator_for(schema, default=Draft202012Validator)(schema).iter_errors(answer)
-    }
+    search = Search()
+    try:
+        found = {
+            FormatError(path=_path(error.absolute_path), message=_message(error))
+            for schema in schemas
+            if schema is not None
+            for error in _errors(answer, schema, search)
+        }
+    except PatternTooSlow as exc:
+        return (FormatError(path=_path(()), message=f"it cannot be compared with its schema: {exc}"),)
     return tuple(sorted(found, key=lambda error: (error.path, error.message)))
 
 
 def has_shape(answer: JsonObject, schema: JsonObject) -> bool:
     """Whether the answer has what a service that heeds the schema cannot leave out: keys, types, listed values.
     Lengths, patterns and conditions are beyond such a service."""
-    validator = validator_for(schema, default=Draft202012Validator)(schema)
-    return not any(
-        error.validator in _SHAPE and _CONDITIONAL.isdisjoint(error.absolute_schema_path)
-        for error in validator.iter_errors(answer)
-    )
+    try:
+        return not any(
+            error.validator in _SHAPE and _CONDITIONAL.isdisjoint(error.absolute_schema_path)
+            for error in _errors(answer, schema, Search())
+        )
+    except PatternTooSlow:
+        return False
+
+
+def _errors(answer: JsonObject, schema: JsonObject, search: Search) -> Iterator[ValidationError]:
+    """What jsonschema finds; every pattern is searched for by `search`, where jsonschema itself knows no time limit."""
+
+    def pattern(_: object, wanted: str, value: object, __: object) -> Iterator[ValidationError]:
+        if isinstance(value, str) and not search(wanted, value):
+            yield ValidationError(f"{value!r} does not match {wanted!r}")
+
+    names = tuple(dict.fromkeys(_names(answer)))
+    written = change_schemas(schema, lambda part: _written_out(part, names, search))
+    plain = validator_for(schema, default=Draft202012Validator)
+    bounded = cast("type[Validator]", extend(plain, {"pattern": pattern}))  # type: ignore[no-untyped-call]
+    return bounded(written).iter_errors(answer)
+
+
+def _written_out(schema: JsonObject, names: Iterable[str], search: Search) -> JsonObject:
+    """`patternProperties` as the `properties` that they come to for these names."""
+    patterns, properties = schema.get("patternProperties"), schema.get("properties", {})
+    if not isinstance(patterns, dict) or not isinstance(properties, dict):
+        return schema
+    written = dict(properties)
+    for name in names:
+        fitting = [part for wanted, part in patterns.items() if search(wanted, name)]
+        every = [written[name], *fitting] if name in written else fitting
+        if fitting:
+            written[name] = every[0] if len(every) == 1 else {"allOf": every}
+    rest = {key: value for key, value in schema.items() if key != "patternProperties"}
+    return {**rest, "properties": written}
+
+
+def _names(value: JsonValue) -> Iterator[str]:
+    """The names of all properties, at every depth."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case dict() as inner:
+                yield from inner
+                waiting += inner.values()
+            case list() as items:
+                waiting += items
 
 
 def _path(parts: Iterable[str | int]) -> str:

@@ -15,6 +15,7 @@ from stepflow.domain.words import VerdictType
 from stepflow.load.findings import Findings, listed, nearest, shown
 from stepflow.load.json_text import JsonFault, child, parse_json
 from stepflow.load.parameters import type_fits
+from stepflow.patterns import PatternTooSlow, Search
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,12 +108,19 @@ def _fault(parameter: Parameter, value: JsonValue) -> str | None:
             return f"at least {_as_written(parameter.minimum)}"
         if parameter.maximum is not None and value > parameter.maximum:
             return f"at most {_as_written(parameter.maximum)}"
-    if parameter.pattern is not None and isinstance(value, str) and not re.search(parameter.pattern, value):
-        return f"like the pattern {parameter.pattern}"
+    if isinstance(value, str) and (unlike := _unlike(parameter.pattern, value)):
+        return unlike
     items = value if isinstance(value, list) else [value]
     if parameter.enum is not None and any(not _in(item, parameter.enum) for item in items):
         return f"one of {', '.join(shown(one) for one in parameter.enum)}"
     return None
+
+
+def _unlike(pattern: str | None, value: str) -> str | None:
+    try:
+        return None if pattern is None or Search()(pattern, value) else f"like the pattern {pattern}"
+    except PatternTooSlow as exc:
+        return f"like its pattern, and whether it is cannot be told: {exc}"
 
 
 def _as_written(number: float) -> str:

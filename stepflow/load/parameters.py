@@ -14,6 +14,7 @@ from stepflow.load.findings import shown
 from stepflow.load.json_text import child
 from stepflow.load.known_values import flag_of
 from stepflow.load.suggest import remove, write
+from stepflow.patterns import PatternFault, check_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,8 +88,8 @@ def _check_rules(name: str, entry: ParameterEntry, at: str, found: FileFindings)
     if rules is None or rules.pattern is None:
         return
     try:
-        re.compile(rules.pattern)
-    except (re.error, OverflowError, RecursionError) as exc:
+        check_pattern(rules.pattern)
+    except PatternFault as exc:
         message = f'parameter "{name}": the pattern {shown(rules.pattern)} is no regular expression ({exc})'
         found.add("SF207", f"{at}/validation/pattern", message, "Write a valid regular expression.")
 

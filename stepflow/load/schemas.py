@@ -130,15 +130,27 @@ def _checked(schema: JsonValue, place: SchemaPlace, draft: str) -> JsonObject:
 
 def _check_valid(schema: JsonValue, place: SchemaPlace, draft: str) -> None:
     # Importing jsonschema takes a tenth of a second, which `--help` and friends must not pay.
-    from jsonschema import Draft7Validator, Draft202012Validator, SchemaError  # noqa: PLC0415
+    from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker, SchemaError  # noqa: PLC0415
+
+    from stepflow.patterns import PatternFault  # noqa: PLC0415
 
     validator = Draft7Validator if draft == DRAFT_07 else Draft202012Validator
+    formats = FormatChecker(validator.FORMAT_CHECKER.checkers)
+    formats.checks("regex", raises=PatternFault)(_is_pattern)
     try:
-        validator.check_schema(schema, format_checker=validator.FORMAT_CHECKER)  # type: ignore[arg-type]
+        validator.check_schema(schema, format_checker=formats)  # type: ignore[arg-type]
     except SchemaError as exc:
         where = "/".join(str(part) for part in exc.absolute_path)
         message = f"the answer schema is not valid{f' at {where}' if where else ''}: {exc.message[:200]}"
         raise SchemaFault("SF407", message, "Correct it.", file=place.file, pointer=place.pointer) from exc
+
+
+def _is_pattern(value: object) -> bool:
+    from stepflow.patterns import check_pattern  # noqa: PLC0415
+
+    if isinstance(value, str):
+        check_pattern(value)
+    return True
 
 
 def _describes_object(schema: JsonValue) -> bool:

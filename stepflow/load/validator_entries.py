@@ -24,6 +24,7 @@ from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
 from stepflow.load.steps import check_part
 from stepflow.load.suggest import meant, write, write_meant
+from stepflow.patterns import PatternFault, check_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +86,7 @@ class ValidatorDesk:
             return None
         try:
             success = _read_rule(rule)
-        except (re.error, OverflowError, RecursionError) as exc:
+        except PatternFault as exc:
             message = f'validator "{name}": "successWhen" is "{rule}", whose pattern is no regular expression ({exc})'
             self.found.add("SF602", at, message, 'Write a valid regular expression after "matches:".')
             return None
@@ -133,7 +134,7 @@ def _read_rule(rule: str) -> SuccessRule | None:
         case "contains" if rest:
             return OutputContains(text=rest)
         case "matches" if rest:
-            re.compile(rest)
+            check_pattern(rest)
             return OutputMatches(pattern=rest)
         case _:
             return None
@@ -150,7 +151,7 @@ def _rule_meant(rule: str) -> str | None:
     mended = f"{better}:{rest.strip()}" if rest else better
     try:
         return mended if _read_rule(mended) is not None else None
-    except (re.error, OverflowError, RecursionError):
+    except PatternFault:
         return None
 
 

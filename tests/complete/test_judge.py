@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from stepflow.complete import judge_completion
@@ -31,12 +33,28 @@ def result(exit_code: int = 0, stdout: str = "", **more: object) -> CommandResul
         (OutputContains(text="ok"), result(0, "no"), False),
         (OutputMatches(pattern=r"^\d+ passed$"), result(1, "12 passed"), True),
         (OutputMatches(pattern=r"^\d+ passed$"), result(0, "12 passed, 1 failed"), False),
+        (OutputMatches(pattern="^(a+)+$"), result(0, "a" * 100 + "!"), False),
         (OutputContains(text=""), result(-1, timed_out=True), False),
         (ExitCode(code=-1), result(-1, started=False), False),
     ],
 )
 def test_each_success_rule_looks_at_what_the_spec_names(rule, given: CommandResult, passes: bool) -> None:
     assert has_passed(rule, given) is passes
+
+
+def test_a_pattern_that_takes_too_long_is_red_and_named() -> None:
+    validator = make_validator("slow", "check", success=OutputMatches(pattern="^(?:a|a?)+$"))
+    begun = time.monotonic()
+    verdict, ran = judge(
+        make_entry("c", validator, action=FailureAction.ABORT),
+        TableCommands({"check": [result(0, "a" * 100_000 + "!")]}),
+    )
+    assert time.monotonic() - begun < 60
+    assert verdict == Failed(
+        reason='validator "slow" failed (slow is red; its output has no match for "^(?:a|a?)+$", '
+        "or none that is found within 2 s)"
+    )
+    assert [event.passed for event in ran] == [False]
 
 
 def judge(

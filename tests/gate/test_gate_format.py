@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import pytest
 
 from stepflow.gate import check_format
@@ -55,6 +58,39 @@ def test_a_fitting_answer_has_no_errors_and_format_is_not_asserted() -> None:
 def test_a_second_schema_is_checked_too_and_a_missing_one_is_not() -> None:
     assert check_format({"next_action": {"action": "next"}}, SCHEMA, None) == ()
     assert len(check_format({"next_action": {"action": "next"}}, SCHEMA, {"required": ["proof"]})) == 1
+
+
+EVIL = "^(?:a|a?)+$"
+LONG = "a" * 100_000 + "!"
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer"),
+    [
+        ({"properties": {"x": {"pattern": EVIL}}}, {"x": LONG}),
+        ({"patternProperties": {EVIL: {}}, "unevaluatedProperties": False}, {LONG: 1}),
+        ({"properties": {"x": {"items": {"pattern": "^(a+)+$"}}}}, {"x": ["a" * 1000 + "!"] * 1000}),
+    ],
+)
+def test_a_pattern_that_takes_too_long_is_a_format_error_that_names_it(schema: dict, answer: dict) -> None:
+    begun = time.monotonic()
+    (error,) = check_format(answer, schema)
+    assert re.search(r'the pattern "\^\(.*\)\+\$" takes longer than 2 s', error.message)
+    assert time.monotonic() - begun < 60
+
+
+@pytest.mark.parametrize("rest", ["additionalProperties", "unevaluatedProperties"])
+def test_properties_that_patterns_name_are_checked_and_count_as_declared(rest: str) -> None:
+    schema = {
+        "properties": {"both_n": {"minimum": 2}},
+        "patternProperties": {"_n$": {"type": "integer"}, "^in": {"maximum": 9}},
+        rest: False,
+    }
+    assert check_format({"a_n": 1, "in_n": 3, "both_n": 2}, schema) == ()
+    wrong = {"a_n": "x", "in_n": 10, "both_n": 1, "other": 1}
+    assert [error.path for error in check_format(wrong, schema)] == ["(answer)", "a_n", "both_n", "in_n"]
+    (deep,) = check_format({"list": [{"x_n": ""}]}, {"properties": {"list": {"items": schema}}})
+    assert deep.path == "list[0].x_n"
 
 
 def test_the_draft_of_the_schema_counts() -> None:
