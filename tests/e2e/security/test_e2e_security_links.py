@@ -1,0 +1,68 @@
+"""Links and pipes that tools put where the root parent reads: it follows none, and none holds it up.
+
+Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.repository import labeled
+from tests.e2e.script import EVENT_CANARY, answer_the_question
+from tests.servers.messages_api import calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.e2e.hosted_runner import Ended
+    from tests.e2e.world import World
+
+pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(400)]
+EVENT = labeled("agent:closer", secret=EVENT_CANARY)
+#: It has the form of a commit's name, so that it would be believed.
+CANARY = "c0ffee" * 6 + "c0ff"
+CLOSED = "/github/runner_temp/canary"
+
+
+def run(world: World, *commands: str) -> Ended:
+    """The closer, which begins with these commands, beside a file that its tools may not read."""
+    script = [calls(("bash", {"command": command})) for command in commands]
+    runner = world.hosted_runner([*script, *answer_the_question()], EVENT, planted={"temp/canary": CANARY})
+    with runner.started(world.inputs(), event_name="issues") as process:
+        return runner.finish(process, timeout=350)
+
+
+def everything(ended: Ended) -> str:
+    """What the run has written: its log, its outputs, its folder."""
+    files = [file for file in Path(ended.outputs["run-folder"]).rglob("*") if file.is_file()]
+    kept = "\n".join(file.read_bytes().decode("latin-1") for file in files)
+    return "\n".join((ended.log, ended.summary, *ended.outputs.values(), kept))
+
+
+def test_a_head_that_leads_to_a_closed_file_tells_nothing_of_it(new_world: Callable[[], World]) -> None:
+    world = new_world()
+    swap = f"cat {CLOSED}; mv .git/HEAD .git/kept && ln -s {CLOSED} .git/HEAD && echo swapped"
+    ended = run(world, swap, "rm .git/HEAD && mv .git/kept .git/HEAD && echo back")
+    assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log
+    first, second = world.tool_results()[:2]
+    assert "Permission denied" in first
+    assert "swapped" in first
+    assert second == "back\n"
+    assert CANARY not in everything(ended)
+
+
+@pytest.mark.parametrize("name", ["HEAD", "config"])
+def test_a_pipe_in_the_place_of_a_file_of_git_s_does_not_stall_the_run(
+    new_world: Callable[[], World], name: str
+) -> None:
+    world = new_world()
+    swap = f"mv .git/{name} .git/kept && mkfifo .git/{name} && echo swapped"
+    begun = time.monotonic()
+    ended = run(world, swap, f"rm .git/{name} && mv .git/kept .git/{name} && echo back")
+    assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log
+    assert world.tool_results()[:2] == ["swapped\n", "back\n"]
+    assert time.monotonic() - begun < 60
