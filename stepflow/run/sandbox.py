@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepflow.errors import IsolationError
 from stepflow.toolbox import Toolbox, credentials_away
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from stepflow.run.cancel import Cancellation
     from stepflow.run.request import RunRequest
-    from stepflow.toolbox import Away, ToolboxOptions
+    from stepflow.toolbox import CheckoutRestore, ToolboxOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,24 +40,29 @@ def open_sandbox(
 ) -> Iterator[Sandbox]:
     """Open it for the block, in which signals are obeyed; what does not come back afterwards is told to `warn`.
 
-    Signals stay held at the end: no signal may strike while something is given back.
+    Signals stay held at the end: no signal may strike while something is given back. Raises `IsolationError` when a
+    process may have survived.
     """
     cancellation.hold()
     with (
-        _credentials_away(request, warn) as away,
-        Toolbox.start(request.root, options=options) as toolbox,
+        _lent(request, warn) as restore,
+        Toolbox.start(request.root, options=options, restore=restore) as toolbox,
         cancellation.obeyed(),
     ):
-        away.only_if(lambda: toolbox.ended_all)
-        yield Sandbox(toolbox=toolbox, credentials=away.state)
+        yield Sandbox(toolbox=toolbox, credentials=restore.state)
+    if not toolbox.ended_all:
+        raise IsolationError(
+            "A process of the tools may have survived the run.",
+            hint="Nothing in the checkout was touched any more; check the repository out anew on a fresh machine.",
+        )
 
 
 @contextmanager
-def _credentials_away(request: RunRequest, warn: Callable[[str], None]) -> Iterator[Away]:
-    away = None
+def _lent(request: RunRequest, warn: Callable[[str], None]) -> Iterator[CheckoutRestore]:
+    restore = None
     try:
-        with credentials_away(request.root, request.runner_temp, request.login_files) as away:
-            yield away
+        with credentials_away(request.root, request.runner_temp, request.login_files) as restore:
+            yield restore
     finally:
-        for note in away.notes if away else ():
+        for note in restore.notes if restore else ():
             warn(note)

@@ -57,7 +57,9 @@ def open_workers(
         return
     with ExitStack() as opened:
         away = opened.enter_context(credentials_away(root))
-        box = opened.enter_context(Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT)))
+        box = opened.enter_context(
+            Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT), restore=away)
+        )
         yield Workers(
             tools=tools or box,
             commands=commands or box,

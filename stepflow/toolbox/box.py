@@ -22,12 +22,18 @@ from stepflow.toolbox.environment import build_environment
 from stepflow.toolbox.guards import CheckoutGuards
 from stepflow.toolbox.identity import choose_identity
 from stepflow.toolbox.isolation import Found, judge_layers
-from stepflow.toolbox.lending import Loan
 from stepflow.toolbox.options import ToolboxOptions
 from stepflow.toolbox.reach import reach
+from stepflow.toolbox.restore import CheckoutRestore
 from stepflow.toolbox.settling import settle_request
 from stepflow.toolbox.snapshots import SnapshotPort
-from stepflow.toolbox.surroundings import interpreter_programs, own_code_below, private_folder
+from stepflow.toolbox.surroundings import (
+    interpreter_programs,
+    make_private_folder,
+    own_code_below,
+    private_place,
+    remove_private_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -62,21 +68,34 @@ class Toolbox:
         self.snapshots = SnapshotPort(connection, found.options.grace)
 
     @classmethod
-    def start(cls, checkout: Path, *, options: ToolboxOptions | None = None) -> Toolbox:
-        """Start a toolbox in the checkout. Raises `IsolationError` or `InputError`, and leaves nothing behind then."""
+    def start(
+        cls, checkout: Path, *, options: ToolboxOptions | None = None, restore: CheckoutRestore | None = None
+    ) -> Toolbox:
+        """Start a toolbox in the checkout. Raises `IsolationError` or `InputError`, and leaves nothing behind then.
+
+        Its end gives back what `restore` has taken as well: only then is it known that nothing of the tools is alive.
+        """
         chosen = options or ToolboxOptions()
         place = _existing(checkout)
         choice = choose_identity(place, chosen)
+        restore = restore or CheckoutRestore(place)
+        serving: list[Connection] = []
+
+        def all_dead() -> bool:
+            """A program that never served has run nothing of the tools."""
+            return all(connection.ended_all for connection in serving)
+
         with contextlib.ExitStack() as ending:
-            private = ending.enter_context(private_folder(chosen, choice.identity))
+            private = private_place(chosen)
+            ending.callback(lambda: remove_private_folder(private) if all_dead() else None)
+            make_private_folder(private, choice.identity)
+            ending.callback(lambda: restore.give_back(all_dead=all_dead()))
             programs = interpreter_programs(place, chosen, choice.identity)
             environment = build_environment(checkout=place, private=private, programs=programs.folder, options=chosen)
             uid = choice.identity.uid if choice.identity else os.geteuid()
             open_places = reach(checkout=place, private=private, path=environment["PATH"], uid=uid)
             if choice.identity:
-                loan = Loan(place, choice.identity)
-                ending.callback(loan.take_back)
-                loan.begin()
+                restore.lend_to(choice.identity)
             connection = Connection(checkout=place, environment=environment)
             ending.callback(connection.close)
             first = settle_request(place, choice.identity, chosen, open_places)
@@ -92,6 +111,7 @@ class Toolbox:
                 git_outside=open_places.git,
                 own_code=own_code_below(place),
             )
+            serving.append(connection)
             box = cls(connection=connection, layers=judge_layers(found), found=found, checkout=place)
             box._ending = ending.pop_all()
         return box
@@ -227,7 +247,7 @@ class Toolbox:
         return self._connection.ended_all
 
     def close(self) -> None:
-        """Kill everything, take the checkout back, remove the private folder. May be called again, at any moment."""
+        """Kill everything, give the checkout back, remove the private folder. May be called again, at any moment."""
         self._ending.close()
 
     def __enter__(self) -> Self:

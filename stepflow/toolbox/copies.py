@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.command import CommandRequest
 from stepflow.errors import InputError
-from stepflow.toolbox.surroundings import remove_folder
+from stepflow.toolbox.removal import remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,9 @@ May touch: the system's place for temporary files.
 
 from __future__ import annotations
 
-import contextlib
+import os
+import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation
 from stepflow.toolbox.identity import closed_folder, closed_interpreter
+from stepflow.toolbox.removal import remove_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from stepflow.toolbox.identity import Identity
     from stepflow.toolbox.options import ToolboxOptions
 
@@ -40,26 +39,25 @@ class Programs:
         return "; ".join(["fixed", *notes])
 
 
-@contextlib.contextmanager
-def private_folder(options: ToolboxOptions, identity: Identity | None) -> Iterator[Path]:
+def private_place(options: ToolboxOptions) -> Path:
+    """Where a private folder will be; nothing is there yet."""
+    root = options.private_root or Path(tempfile.gettempdir())
+    return root.resolve() / f"stepflow-tools-{secrets.token_hex(8)}"
+
+
+def make_private_folder(private: Path, identity: Identity | None) -> None:
     """A folder of the tools' user with `home` and `tmp` in it."""
-    private = Path(tempfile.mkdtemp(prefix="stepflow-tools-", dir=options.private_root)).resolve()
-    try:
-        folders = (private / "home", private / "tmp")
-        for folder in folders:
-            folder.mkdir(mode=0o700)
+    for folder in (private, private / "home", private / "tmp"):
+        folder.mkdir(mode=0o700)
         if identity:
-            for folder in (private, *folders):
-                shutil.chown(folder, identity.uid, identity.gid)
-        yield private
-    finally:
+            shutil.chown(folder, identity.uid, identity.gid)
+
+
+def remove_private_folder(private: Path) -> None:
+    """Remove it with all that the tools have left in it. A container's first process leaves it to the container, which
+    ends with that process: a job that waits has no time for files that are thrown away anyway."""
+    if os.getpid() != 1:
         remove_folder(private)
-
-
-def remove_folder(folder: Path) -> None:
-    """Tools leave read-only folders, and may leave some deeper than any recursion in Python goes; these two cope."""
-    for program in (("/bin/chmod", "-R", "u+rwx"), ("/bin/rm", "-rf")):
-        subprocess.run([*program, "--", str(folder)], env={}, check=False, capture_output=True)  # noqa: S603
 
 
 def interpreter_programs(checkout: Path, options: ToolboxOptions, identity: Identity | None) -> Programs:

@@ -326,7 +326,7 @@ def test_the_tools_of_a_real_toolbox_find_none_and_can_work(checkout, temp):
     persist_as_v6(checkout, temp)
     git(checkout, "remote", "add", "origin", f"https://u:{TOKEN}@h/r")
     before = snapshot(checkout / ".git/config", checkout / ".git/hooks", temp)
-    with credentials_away(checkout, temp) as away, Toolbox.start(checkout) as toolbox:
+    with credentials_away(checkout, temp) as away, Toolbox.start(checkout, restore=away) as toolbox:
         box = Box(toolbox, checkout)
         seen = box.bash(
             "git config --list --show-origin; cat .git/config; grep -r . .git --include='*' | head -c 99999"

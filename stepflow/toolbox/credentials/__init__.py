@@ -4,6 +4,6 @@ Takes: the checkout, the runner's temporary folder. Gives: the secrets, for the 
 May touch: git's files in the checkout, the files that these include, and the runner's `git-credentials-*`.
 """
 
-from stepflow.toolbox.credentials.away import Away, Findings, credentials_away, find_credentials
+from stepflow.toolbox.credentials.away import Away, Findings, find_credentials
 
-__all__ = ["Away", "Findings", "credentials_away", "find_credentials"]
+__all__ = ["Away", "Findings", "find_credentials"]

@@ -6,32 +6,34 @@ May touch: git's files in the checkout, the files that these include, and the ru
 
 from __future__ import annotations
 
-import contextlib
 import os
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from stepflow.errors import IsolationError
-from stepflow.toolbox.credentials.files import FOLDER_FLAGS, File, Room, opened_folder, take_node
+from stepflow.toolbox.credentials.files import File, Room, node_of, node_record, opened_folder, take_node
+from stepflow.toolbox.credentials.new_git import GitEntries, shown
 from stepflow.toolbox.credentials.places import entry_of
-from stepflow.toolbox.credentials.put import put_file
+from stepflow.toolbox.credentials.put import put_file, remove_unfinished
 from stepflow.toolbox.credentials.remembered import Remembered, put_if_untouched
-from stepflow.toolbox.credentials.survey import Survey
+from stepflow.toolbox.credentials.survey import Change, Survey
+from stepflow.toolbox.removal import Aside
+from stepflow.toolbox.tree_walk import FOLDER_FLAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Mapping
 
+    from stepflow.domain.json import JsonObject
     from stepflow.toolbox.credentials.files import Node
-    from stepflow.toolbox.credentials.survey import Change
 
 
 _NOT_RETURNED = (
     "so the credentials that the checkout had are not given back: what stands there now could use them. "
     "Check the repository out anew before a later step needs them."
 )
-_ALIVE = "it is not certain that every process of the tools is dead"
-_LEFT = "so git's configuration there stays as the tools left it. Check the repository out anew for later steps."
+_LEFT = "so what git does there is not certain to be what it did before. Check the repository out anew for later steps."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,84 +50,157 @@ def find_credentials(checkout: Path, runner_temp: Path | None = None, login_file
     return Findings(secrets=tuple(sorted(survey.secrets)), state=survey.state)
 
 
-@contextlib.contextmanager
-def credentials_away(
-    checkout: Path, runner_temp: Path | None = None, login_files: tuple[Path, ...] = ()
-) -> Iterator[Away]:
-    """No file below the checkout holds its credentials until the block ends; then git's configuration is as it was.
-
-    Nothing of the tools may be alive at the end, and no signal may raise on the way in or out. `runner_temp` None:
-    files outside the checkout stay as they are. `login_files`: what steps before left in the checkout to log in by.
-    """
-    away = Away(checkout)
-    try:
-        away.begin(runner_temp, login_files)
-        yield away
-    finally:
-        away.end()
-
-
 class Away:
-    """The credentials of one checkout while they are away. `notes` are warnings, known when the block has ended."""
+    """The credentials of one checkout while they are away, and git's files there as they were."""
 
     def __init__(self, checkout: Path) -> None:
         self.state = "not looked for"
-        self.notes: tuple[str, ...] = ()
         self._checkout = checkout.resolve()
         self._entry = entry_of(self._checkout)
         self._entry_was: Node | None = None
+        self._entries = GitEntries(self._checkout, {})
         self._folders: list[Remembered] = []
         self._outside: list[_Outside] = []
         self._inside: dict[Path, Change] = {}
-        self._fate = ""
-        self._all_ended: Callable[[], bool] = lambda: True
+        self._fate = _LEFT
 
-    def only_if(self, all_ended: Callable[[], bool]) -> None:
-        """At the end, give no credential back unless it is certain then that nothing of the tools is alive."""
-        self._all_ended = all_ended
+    def find(self, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
+        """Find the credentials and remember what will come back; nothing is changed yet."""
+        with ExitStack() as failed:
+            failed.callback(self.close)
+            self._find(Survey(self._checkout, runner_temp, login_files))
+            failed.pop_all()
 
-    def begin(self, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
-        """Find the credentials and take them away."""
+    def _find(self, survey: Survey) -> None:
         room = Room()
-        survey = Survey(self._checkout, runner_temp, login_files)
         self.state = survey.state
         self._fate = _NOT_RETURNED if survey.changes else _LEFT
         self._entry_was = self._entry_now(room)
+        self._entries = GitEntries.take(self._checkout, survey.entries, room)
         for path in survey.folders:
-            self._folders.append(Remembered(path, survey, room))
+            self._folders.append(Remembered.take(path, survey, room))
         for path, change in survey.changes.items():
             if not survey.is_inside(path):
                 self._outside.append(_Outside(path, change, frozenset(survey.led_from.get(path, ()))))
-            elif not any(folder.covers(path) for folder in self._folders):
+            else:
                 self._inside[path] = change
+
+    def take(self) -> None:
+        """Take away what was found."""
+        changes = {**self._inside, **{file.path: file.change for file in self._outside}}
+        for path, change in changes.items():
             _take_away(path, change)
 
-    def end(self) -> None:
-        """Give back what was taken, each part whatever happened to the others."""
-        problems = self._give_back()
+    def record(self) -> JsonObject:
+        """All that `of_record` needs."""
+        return {
+            "fate": self._fate,
+            "entry": str(self._entry),
+            "entry_was": node_record(self._entry_was),
+            "entries": dict(self._entries.record()),
+            "folders": [folder.record() for folder in self._folders],
+            "outside": [file.record() for file in self._outside],
+            "inside": {str(path): change.record() for path, change in self._inside.items()},
+        }
+
+    @classmethod
+    def of_record(cls, checkout: Path, record: Mapping[str, Any]) -> Self:
+        """What a run has taken away that could not give it back."""
+        away = cls(checkout)
+        away._fate = record["fate"]
+        away._entry = Path(record["entry"])
+        away._entry_was = node_of(record["entry_was"])
+        away._entries = GitEntries.of_record(away._checkout, record["entries"])
+        away._inside = {Path(path): Change.of_record(change) for path, change in record["inside"].items()}
+        with suppress(OSError):
+            # Of a checkout that is gone only what lies outside can come back, and nothing can use it there.
+            if away._checkout.is_dir():
+                away._folders = [Remembered.of_record(folder, away._checkout) for folder in record["folders"]]
+        for file in record["outside"]:
+            with suppress(OSError):
+                away._outside.append(_Outside.of_record(file))
+        return away
+
+    def give_back(self) -> tuple[str, ...]:
+        """Give back what was taken, in the order in which it matters: git's own files, then nothing new that could
+        act, then the credentials. Nothing of the tools may be alive. Gives what people must know."""
+        try:
+            if self._checkout.is_dir():
+                return tuple(dict.fromkeys(self._give_back()))
+            return tuple(each for file in self._outside for each in file.give_back(credentials=True))
+        finally:
+            self.close()
+
+    def remove_aside(self) -> None:
+        """Remove what was only moved out of the way, which may take long."""
+        with suppress(OSError):
+            place = self._place()
+            try:
+                Aside(place).remove()
+            finally:
+                os.close(place)
+
+    def _give_back(self) -> list[str]:
+        place = self._place()
+        aside = Aside(place)
+        try:
+            return self._restored(aside)
+        finally:
+            aside.close()
+            os.close(place)
+
+    def _restored(self, aside: Aside) -> list[str]:
+        changed = self._entry_changed()
+        problems = [changed] if changed else []
+        known = frozenset(folder.path for folder in self._folders)
+        restored: list[Remembered] = []
+        own = self._folders[0].path if self._folders else None
+        # Looked at before anything is removed, which may be what leads to the next one.
+        replaced = {folder.path: folder.replaced() for folder in self._folders}
+        for folder in self._folders:
+            if problem := replaced[folder.path] or folder.restore(aside, known):
+                # A nested repository without credentials may come and go; that is the run's own work.
+                problems += [problem] if folder.path == own or folder.had_credentials else []
+            else:
+                restored.append(folder)
+        same = frozenset(folder.number for folder in self._folders if not replaced[folder.path])
+        removed, left = self._entries.restore(same, aside)
+        problems += [f"{'; '.join(left[:3])}: it could not be looked at whole"] if left else []
+        blocked = bool(changed or left) or (own is not None and own not in {folder.path for folder in restored})
+        problems += self._return_credentials(restored, aside, blocked=blocked)
+        told = [f"{problem}; {self._fate}" for problem in dict.fromkeys(problems)]
+        if removed:
+            told.append(f"the tools made {shown(sorted(removed))}, which can lead git anywhere; that was removed")
+        return told
+
+    def _return_credentials(self, restored: list[Remembered], aside: Aside, *, blocked: bool) -> list[str]:
+        problems: list[str] = []
+        lost = {folder.path for folder in self._folders} - {folder.path for folder in restored}
+        for folder in () if blocked else restored:
+            if problem := folder.return_credentials(aside):
+                problems.append(problem)
+                lost.add(folder.path)
+        for path, change in self._inside.items():
+            covered = any(folder.covers(path) for folder in self._folders)
+            if not covered and not blocked and not any(path.is_relative_to(folder) for folder in lost):
+                put_if_untouched(path, change, aside)
+        for file in self._outside:
+            problems += file.give_back(credentials=not blocked and not lost & file.folders)
+        return problems
+
+    def close(self) -> None:
+        """Let go what is held open."""
         held: list[Remembered | _Outside] = [*self._folders, *self._outside]
         self._folders, self._outside, self._inside = [], [], {}
         for each in held:
             each.close()
-        self.notes = tuple(f"{problem}; {self._fate}" for problem in problems)
 
-    def _give_back(self) -> list[str]:
-        changed = self._entry_changed() if self._all_ended() else _ALIVE
-        problems = [changed] if changed else []
-        lost: set[Path] = set()
-        own = self._folders[0].path if self._folders else None
-        for folder in self._folders:
-            if problem := folder.give_back(credentials=not changed):
-                lost.add(folder.path)
-                # A nested repository without credentials may come and go; that is the run's own work.
-                problems += [problem] if folder.path == own or folder.had_credentials else []
-        own_is_lost = bool(changed) or own in lost
-        for path, change in self._inside.items():
-            if not own_is_lost and not any(path.is_relative_to(folder) for folder in lost):
-                put_if_untouched(path, change)
-        for file in self._outside:
-            problems += file.give_back(credentials=not own_is_lost and not lost & file.folders)
-        return list(dict.fromkeys(problems))
+    def _place(self) -> int:
+        """Where to put aside what is removed later: in git's own folder, where nobody looks, or in the checkout."""
+        for path in (self._entry, self._checkout):
+            with suppress(OSError):
+                return os.open(path, FOLDER_FLAGS)
+        return os.open(self._checkout, FOLDER_FLAGS)
 
     def _entry_now(self, room: Room) -> Node | None:
         """The checkout's `.git` when it is a file or a link; as a folder it is among the folders."""
@@ -153,17 +228,34 @@ class _Outside:
     """A file outside the checkout, in a folder that is held open."""
 
     def __init__(self, path: Path, change: Change, folders: frozenset[Path]) -> None:
-        self.folders = folders
-        self._path, self._change = path, change
+        self.path, self.change, self.folders = path, change, folders
         self._parent = os.open(path.parent, FOLDER_FLAGS)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Self:
+        """The file of a run that could not give it back."""
+        file = cls(Path(record["path"]), Change.of_record(record["change"]), frozenset(map(Path, record["folders"])))
+        remove_unfinished(file._parent, Aside(file._parent))
+        return file
+
+    def record(self) -> JsonObject:
+        """All that `of_record` needs."""
+        return {
+            "path": str(self.path),
+            "change": self.change.record(),
+            "folders": [str(path) for path in sorted(self.folders)],
+        }
 
     def give_back(self, *, credentials: bool) -> list[str]:
         """Put it back byte for byte, or without its credentials; what kept it from coming back."""
-        file = self._change.original if credentials else self._change.clean
+        file = self.change.original if credentials else self.change.clean
+        aside = Aside(self._parent)
         try:
-            put_file(self._parent, self._path.name, self._path, file)
+            put_file(self._parent, self.path.name, file, aside)
         except OSError as exc:
-            return [f"{self._path} could not be written: {exc.strerror}"]
+            return [f"{self.path} could not be written: {exc.strerror}"]
+        finally:
+            aside.remove()
         return []
 
     def close(self) -> None:
@@ -174,7 +266,8 @@ class _Outside:
 def _take_away(path: Path, change: Change) -> None:
     try:
         with opened_folder(path.parent) as folder:
-            put_file(folder, path.name, path, change.clean)
+            aside = Aside(folder)
+            put_file(folder, path.name, change.clean, aside)
     except OSError as exc:
         raise IsolationError(
             f"The credential in {path} cannot be taken away from the tools: {exc.strerror}.",

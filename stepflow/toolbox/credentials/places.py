@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from stepflow.errors import IsolationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 #: Each is held open while the tools run.
 _MOST_FOLDERS = 400
@@ -31,10 +31,15 @@ def entry_of(checkout: Path) -> Path:
     return next((entry for entry in candidates if os.path.lexists(entry)), checkout / ".git")
 
 
-def git_folders(checkout: Path) -> tuple[Path, ...]:
-    """Every git folder, the checkout's own first: those of submodules, worktrees and nested repositories too."""
+def git_entries(checkout: Path) -> tuple[Path, ...]:
+    """Every `.git`, the checkout's own first."""
+    return tuple(dict.fromkeys((entry_of(checkout), *_nested(checkout))))
+
+
+def git_folders(checkout: Path, entries: Iterable[Path]) -> tuple[Path, ...]:
+    """Every git folder behind the entries, the checkout's own first, with those of submodules and worktrees."""
     found: dict[Path, None] = {}
-    for entry in (entry_of(checkout), *_nested(checkout)):
+    for entry in entries:
         for folder in _led_to(entry):
             found.update(dict.fromkeys((folder, *_inside(folder))))
             if len(found) > _MOST_FOLDERS:

@@ -9,14 +9,20 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from stepflow.errors import IsolationError
 from stepflow.toolbox.credentials.config import Setting, read_settings
-from stepflow.toolbox.credentials.files import File, Room, opened_folder, take_node
+from stepflow.toolbox.credentials.files import File, Room, file_of_record, node_record, opened_folder, take_node
 from stepflow.toolbox.credentials.hiding import clean_config, hide, holds, secret_forms
 from stepflow.toolbox.credentials.login_files import secrets_of_login
-from stepflow.toolbox.credentials.places import files_of, git_folders
+from stepflow.toolbox.credentials.places import files_of, git_entries, git_folders
 from stepflow.toolbox.credentials.rules import Judged, judge_setting, secrets_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stepflow.domain.json import JsonValue
 
 _CONFIGS = ("config", "config.worktree")
 #: actions/checkout writes such a file since its version 6 (security.md "What a Docker action is handed").
@@ -29,6 +35,16 @@ class Change:
 
     original: File
     clean: File
+
+    def record(self) -> JsonValue:
+        """Both as JSON."""
+        return [node_record(self.original), node_record(self.clean)]
+
+    @classmethod
+    def of_record(cls, record: Sequence[object]) -> Self:
+        """The change that `record` wrote."""
+        original, clean = map(file_of_record, record)
+        return cls(original=original, clean=clean)
 
 
 @dataclass(kw_only=True)
@@ -52,7 +68,8 @@ class Survey:
 
     def __init__(self, checkout: Path, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
         self.checkout = checkout.resolve()
-        self.folders = git_folders(self.checkout)
+        self.entries = git_entries(self.checkout)
+        self.folders = git_folders(self.checkout, self.entries)
         self.secrets: set[str] = set()
         self.changes: dict[Path, Change] = {}
         #: File → the git folders whose configuration leads to it.

@@ -1,0 +1,115 @@
+"""Walks a folder that hostile programs have written, by descriptor and without following a link."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Set
+    from pathlib import Path
+
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A name in an open folder. `path` begins at the root of the walk with a slash, and is empty for the root."""
+
+    folder: int
+    name: bytes
+    path: bytes
+
+    def info(self) -> os.stat_result:
+        """Its own facts, never those of what a link leads to."""
+        return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+
+
+class _Level:
+    """One open folder on the way down: its name, what tells it apart from every other, the folders still to visit."""
+
+    def __init__(self, name: bytes, folder: int) -> None:
+        info = os.fstat(folder)
+        self.name = name
+        self.is_it = (info.st_dev, info.st_ino)
+        self.waiting: list[bytes] = []
+
+
+def walk(root: Path, left: list[str], *, closed: Set[bytes] = frozenset()) -> Iterator[Entry]:
+    """The root itself and everything below, each with the open folder that holds it; what cannot be reached is added
+    to `left`. Folders with one of the `closed` names are yielded and not entered.
+
+    Goes down and up by descriptor, so that neither depth nor the length of a path is a limit for what tools make.
+    """
+    top = root.resolve()
+    above = os.open(top.parent, FOLDER_FLAGS)
+    try:
+        yield Entry(folder=above, name=os.fsencode(top.name), path=b"")
+    finally:
+        os.close(above)
+    folder = os.open(top, FOLDER_FLAGS)
+    levels = [_Level(b"", folder)]
+    try:
+        yield from _visit(folder, levels, left, closed)
+        while levels:
+            name = levels[-1].waiting.pop() if levels[-1].waiting else b".."
+            if name == b"..":
+                levels.pop()
+            if not levels:
+                break
+            moved = _move(folder, name, levels, left)
+            if moved is None:
+                continue
+            os.close(folder)
+            folder = moved
+            if name == b"..":
+                _check_return(folder, levels[-1])
+            else:
+                levels.append(_Level(name, folder))
+                yield from _visit(folder, levels, left, closed)
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def noted(path: bytes, left: list[str]) -> Iterator[None]:
+    """What goes wrong with this path is added to `left`, and the walk goes on."""
+    try:
+        yield
+    except OSError as exc:
+        left.append(_problem(path, exc))
+
+
+def _visit(folder: int, levels: list[_Level], left: list[str], closed: Set[bytes]) -> Iterator[Entry]:
+    """Every entry of the folder; its own folders are noted for later."""
+    prefix = b"/".join(level.name for level in levels)
+    entries: list[tuple[bytes, bool]] = []
+    with noted(prefix, left), os.scandir(folder) as scanned:
+        entries = sorted((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in scanned)
+    for name, is_folder in entries:
+        if is_folder and name not in closed:
+            levels[-1].waiting.append(name)
+        yield Entry(folder=folder, name=name, path=prefix + b"/" + name)
+
+
+def _move(folder: int, name: bytes, levels: list[_Level], left: list[str]) -> int | None:
+    try:
+        return os.open(name, FOLDER_FLAGS, dir_fd=folder)
+    except OSError as exc:
+        if name == b"..":
+            raise
+        left.append(_problem(b"/".join([*(level.name for level in levels), name]), exc))
+        return None
+
+
+def _check_return(folder: int, level: _Level) -> None:
+    info = os.fstat(folder)
+    if (info.st_dev, info.st_ino) != level.is_it:
+        raise OSError(errno.ESTALE, "a folder was moved while it was being walked")
+
+
+def _problem(path: bytes, exc: OSError) -> str:
+    return f"{os.fsdecode(path).lstrip('/') or '.'}: {exc.strerror}"
