@@ -10,20 +10,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.action.performed import Asked, Performed, skipped
-from stepflow.action.request import request_of, trigger_of
-from stepflow.errors import RunCancelled
+from stepflow.action.request import request_of, root_of, trigger_of
+from stepflow.errors import InputError, RunCancelled
 from stepflow.report import ActionLog, annotation
 from stepflow.run.drive import drive_run
 from stepflow.run.input_types import Mode
 from stepflow.run.prepare import clock_for, prepare_run
+from stepflow.run.request import restore_folder
 from stepflow.run.resume import Fresh, completed_report
 from stepflow.run.trigger import Skip
+from stepflow.toolbox import mend_checkouts
 
 if TYPE_CHECKING:
     from stepflow.action.job import Job
     from stepflow.action.runner import Runner
     from stepflow.ports import Clock
     from stepflow.run.cancel import Cancellation
+
+_READING_THE_CHECKOUT = frozenset({Mode.RUN, Mode.VALIDATE, Mode.REHEARSE, Mode.PREFLIGHT})
 
 
 def perform(
@@ -32,11 +36,24 @@ def perform(
     """Do what the input `mode` says; `asked` is filled on the way."""
     for name in runner.unknown:
         job.say(annotation("warning", f'The action has no input "{name}"; it is ignored.'))
+    if runner.inputs.mode in _READING_THE_CHECKOUT:
+        _mend(runner, job)
     if runner.inputs.mode is Mode.RUN:
         return run_mode(runner, job, cancellation, asked, clock=clock or clock_for(runner.inputs))
     from stepflow.action.modes import perform_other  # noqa: PLC0415
 
     return perform_other(runner.inputs.mode, runner, job, cancellation, asked, clock=clock)
+
+
+def _mend(runner: Runner, job: Job) -> None:
+    """What a run that was killed has taken comes back before anything is read."""
+    try:
+        root = root_of(runner)
+    except InputError:
+        # Not every event needs a checkout; what does says so.
+        return
+    for told, notes in mend_checkouts(restore_folder(root, runner.temp, runner.environment), root):
+        job.say(annotation("notice", told), *(annotation("warning", note) for note in notes))
 
 
 def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked, *, clock: Clock) -> Performed:

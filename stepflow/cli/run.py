@@ -23,10 +23,10 @@ from stepflow.errors import InputError
 from stepflow.run.cancel import Cancellation
 from stepflow.run.drive import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
-from stepflow.run.request import RunRequest, login_files_in
+from stepflow.run.request import RunRequest, login_files_in, restore_folder
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.run.trigger import Trigger, issue_of, read_event
-from stepflow.toolbox import find_credentials
+from stepflow.toolbox import find_credentials, mend_checkouts
 
 if TYPE_CHECKING:
     import argparse
@@ -93,9 +93,12 @@ def root_of(repository: Path, inputs: Inputs) -> Path:
 
 
 def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
-    """A run of this machine, with a run folder of its own unless one is named."""
+    """A run of this machine, with a run folder of its own unless one is named. What a run that was killed has taken
+    comes back before anything is read."""
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     temp = os.environ.get("RUNNER_TEMP")
+    for told, notes in mend_checkouts(restore_folder(root, Path(temp) if temp else None, os.environ), root):
+        print(told, *notes, sep="\n", file=sys.stderr)
     default = Path(temp or tempfile.gettempdir()) / "stepflow" / run_id
     folder = chosen_folder(inputs, default)
     login = login_of(os.environ)

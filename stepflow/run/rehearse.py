@@ -134,7 +134,8 @@ def _original(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]
         copy_checkout(request.root, original)
         cancellation.hold()
         # The runner's own files of credentials are away as well, as long as any tool of a rehearsal lives.
-        with credentials_away(original, request.runner_temp, request.login_files):
+        journals = request.restore_folder
+        with credentials_away(original, request.runner_temp, request.login_files, journals=journals):
             copied = replace(request, root=original)
             with Toolbox.start(original, options=toolbox_options(copied)) as toolbox, cancellation.obeyed():
                 commit_everything(toolbox)

@@ -6,6 +6,8 @@ May touch: nothing.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -54,6 +56,11 @@ class RunRequest:
     program_path: tuple[str, ...] = SYSTEM_PATH
 
     @property
+    def restore_folder(self) -> Path:
+        """Where it is written down what this run must give back."""
+        return restore_folder(self.root, self.runner_temp, self.environment)
+
+    @property
     def login_files(self) -> tuple[Path, ...]:
         """The files with credentials that steps before left in the checkout, relative to it."""
         return login_files_in(self.root, self.login)
@@ -78,6 +85,19 @@ class RunRequest:
     def redactor(self) -> Redactor:
         """The one redactor of this run, for every sink."""
         return Redactor(self.secrets())
+
+
+def restore_folder(root: Path, runner_temp: Path | None, environment: Mapping[str, str]) -> Path:
+    """Where runs in this checkout write down what they must give back: in the runner's folder, else where a person's
+    programs keep their state."""
+    if runner_temp:
+        return runner_temp / "stepflow-restore"
+    given, home = environment.get("XDG_STATE_HOME", ""), environment.get("HOME", "")
+    folder = (Path(given) if Path(given).is_absolute() else Path(home, ".local/state")) / "stepflow/restore"
+    if folder.is_absolute() and not folder.is_relative_to(root) and (given or os.access(home, os.W_OK)):
+        return folder
+    # The tools must not reach it, and not everybody has a home.
+    return Path(tempfile.gettempdir()) / f"stepflow-restore-{os.geteuid()}"
 
 
 def login_files_in(root: Path, login: Mapping[str, str]) -> tuple[Path, ...]:

@@ -61,7 +61,9 @@ def open_sandbox(
 def _lent(request: RunRequest, warn: Callable[[str], None]) -> Iterator[CheckoutRestore]:
     restore = None
     try:
-        with credentials_away(request.root, request.runner_temp, request.login_files) as restore:
+        with credentials_away(
+            request.root, request.runner_temp, request.login_files, journals=request.restore_folder
+        ) as restore:
             yield restore
     finally:
         for note in restore.notes if restore else ():

@@ -13,7 +13,7 @@ from stepflow.toolbox.isolation import Layer
 from stepflow.toolbox.options import LAYERS, ProcessLimits, ToolboxOptions, UserPolicy
 from stepflow.toolbox.own_process import close_process, wipe_variables
 from stepflow.toolbox.packages import check_packages, install_packages
-from stepflow.toolbox.restore import CheckoutRestore, credentials_away
+from stepflow.toolbox.restore import CheckoutRestore, credentials_away, mend_checkouts
 from stepflow.toolbox.selftest import Canary, CanaryReport, Outside, try_canaries
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "find_credentials",
     "git_entry",
     "install_packages",
+    "mend_checkouts",
     "rehearsal_folder",
     "try_canaries",
     "wipe_variables",

@@ -64,6 +64,8 @@ class Toolbox:
         self._found = found
         self.checkout = checkout
         self._ending = contextlib.ExitStack()
+        #: Told of what will be made outside the tools' reach, and must not outlast the run.
+        self.expect: Callable[[Path], None] = lambda _path: None
         #: The checkout's snapshots, taken and put back.
         self.snapshots = SnapshotPort(connection, found.options.grace)
 
@@ -87,6 +89,7 @@ class Toolbox:
 
         with contextlib.ExitStack() as ending:
             private = private_place(chosen)
+            restore.expect(private)
             ending.callback(lambda: remove_private_folder(private) if all_dead() else None)
             make_private_folder(private, choice.identity)
             ending.callback(lambda: restore.give_back(all_dead=all_dead()))
@@ -97,6 +100,7 @@ class Toolbox:
             if choice.identity:
                 restore.lend_to(choice.identity)
             connection = Connection(checkout=place, environment=environment)
+            restore.expect_end_of(connection.pid)
             ending.callback(connection.close)
             first = settle_request(place, choice.identity, chosen, open_places)
             facts = connection.ask(first, timeout=_START_TIMEOUT)
@@ -113,6 +117,7 @@ class Toolbox:
             )
             serving.append(connection)
             box = cls(connection=connection, layers=judge_layers(found), found=found, checkout=place)
+            box.expect = restore.expect
             box._ending = ending.pop_all()
         return box
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.command import CommandRequest
 from stepflow.errors import InputError
-from stepflow.toolbox.removal import remove_folder
+from stepflow.toolbox.removal import remove_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def rehearsal_folder() -> Iterator[Path]:
             place.chmod(0o755)
         yield place
     finally:
-        remove_folder(place)
+        remove_path(place)
 
 
 def copy_checkout(source: Path, target: Path) -> None:

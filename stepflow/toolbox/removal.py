@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 ASIDE = ".stepflow-removed-"
 
 
-def remove_folder(path: Path) -> None:
-    """Remove a folder with everything in it; what cannot be removed stays."""
+def remove_path(path: Path) -> None:
+    """Remove what stands there with everything in it; what cannot be removed stays."""
     with contextlib.suppress(OSError):
         above = os.open(path.parent, FOLDER_FLAGS)
         try:

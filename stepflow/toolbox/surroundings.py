@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation
 from stepflow.toolbox.identity import closed_folder, closed_interpreter
-from stepflow.toolbox.removal import remove_folder
+from stepflow.toolbox.removal import remove_path
 
 if TYPE_CHECKING:
     from stepflow.toolbox.identity import Identity
@@ -57,7 +57,7 @@ def remove_private_folder(private: Path) -> None:
     """Remove it with all that the tools have left in it. A container's first process leaves it to the container, which
     ends with that process: a job that waits has no time for files that are thrown away anyway."""
     if os.getpid() != 1:
-        remove_folder(private)
+        remove_path(private)
 
 
 def interpreter_programs(checkout: Path, options: ToolboxOptions, identity: Identity | None) -> Programs:

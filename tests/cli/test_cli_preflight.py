@@ -41,7 +41,12 @@ def everything_below(folder: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def test_a_scripted_agent_needs_no_key_and_nothing_is_left_behind(checkout: Path, capsys) -> None:
+def test_a_scripted_agent_needs_no_key_and_nothing_is_left_behind(
+    checkout: Path, capsys, monkeypatch, tmp_path_factory
+) -> None:
+    # What a run that is killed would leave to the next one is written elsewhere, as on a person's own machine.
+    monkeypatch.delenv("RUNNER_TEMP", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     before = everything_below(checkout.parent)
     assert scripted(checkout, "--issue", "7") == 0
     assert everything_below(checkout.parent) == before

@@ -36,11 +36,13 @@ class Attempt:
 
 @dataclass(kw_only=True)
 class Planting:
-    """What is planted while the `with` block lasts. `files` are for the file tools, `planted` must stay as they are."""
+    """What is planted while the `with` block lasts. `files` are for the file tools, `planted` must stay as they are.
+    `expect` is told of each path before anything can be there."""
 
     checkout: Path
     uid: int
     gid: int
+    expect: Callable[[Path], None] = lambda _path: None
     attempts: list[Attempt] = field(default_factory=list)
     files: list[Attempt] = field(default_factory=list)
     planted: list[Attempt] = field(default_factory=list)
@@ -113,6 +115,7 @@ class Planting:
         self.planted.append(planted)
         self.give_to_file_tools(place, str(path), shown)
         made = path.with_name(f"{path.name}-made")
+        self.expect(made)
         self._taken_back.callback(_remove, made)
         self.try_all(place, ("list",), str(path.parent), shown)
         self.try_all(place, ("read", "write"), str(path), shown)
@@ -135,6 +138,7 @@ class Planting:
             self._folders.add(folder)
             info = folder.stat()
             self._taken_back.callback(_put_times_back, folder, (info.st_atime_ns, info.st_mtime_ns))
+        self.expect(path)
         self._taken_back.callback(_remove, path)
         make()
 

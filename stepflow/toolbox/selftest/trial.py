@@ -44,7 +44,7 @@ _LAST_WORDS = 500
 def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
     """Plant, try, take back. Raises `IsolationError` when it cannot be tried."""
     reach = Reach()
-    with Planting(checkout=toolbox.checkout, uid=toolbox.uid, gid=toolbox.gid) as planting:
+    with Planting(checkout=toolbox.checkout, uid=toolbox.uid, gid=toolbox.gid, expect=toolbox.expect) as planting:
         try_everything(planting, outside, toolbox.options.network)
         with _ended_when_interrupted(toolbox):
             _by_shell(toolbox, planting.attempts, Redactor(outside.secrets), reach)
