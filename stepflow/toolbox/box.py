@@ -32,7 +32,6 @@ from stepflow.toolbox.surroundings import (
     make_private_folder,
     own_code_below,
     private_place,
-    remove_private_folder,
 )
 
 if TYPE_CHECKING:
@@ -89,10 +88,11 @@ class Toolbox:
 
         with contextlib.ExitStack() as ending:
             private = private_place(chosen)
-            restore.expect(private)
-            ending.callback(lambda: remove_private_folder(private) if all_dead() else None)
-            make_private_folder(private, choice.identity)
             ending.callback(lambda: restore.give_back(all_dead=all_dead()))
+            if os.getpid() != 1:
+                # A container ends with its first process, and a job that waits has no time for what goes with it.
+                restore.remove_at_end(private)
+            make_private_folder(private, choice.identity)
             programs = interpreter_programs(place, chosen, choice.identity)
             environment = build_environment(checkout=place, private=private, programs=programs.folder, options=chosen)
             uid = choice.identity.uid if choice.identity else os.geteuid()

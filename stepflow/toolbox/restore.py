@@ -105,6 +105,11 @@ class CheckoutRestore:
         if self._journal:
             self._journal.record("made", str(path))
 
+    def remove_at_end(self, path: Path) -> None:
+        """Something will be made there that is removed last, for it may take long."""
+        self.expect(path)
+        self._made.append(path)
+
     def expect_end_of(self, program: int) -> None:
         """Nothing may be given back before this process has ended, which first ends all that it has started."""
         if self._journal:

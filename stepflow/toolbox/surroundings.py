@@ -6,7 +6,6 @@ May touch: the system's place for temporary files.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import sys
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation
 from stepflow.toolbox.identity import closed_folder, closed_interpreter
-from stepflow.toolbox.removal import remove_path
 
 if TYPE_CHECKING:
     from stepflow.toolbox.identity import Identity
@@ -51,13 +49,6 @@ def make_private_folder(private: Path, identity: Identity | None) -> None:
         folder.mkdir(mode=0o700)
         if identity:
             shutil.chown(folder, identity.uid, identity.gid)
-
-
-def remove_private_folder(private: Path) -> None:
-    """Remove it with all that the tools have left in it. A container's first process leaves it to the container, which
-    ends with that process: a job that waits has no time for files that are thrown away anyway."""
-    if os.getpid() != 1:
-        remove_path(private)
 
 
 def interpreter_programs(checkout: Path, options: ToolboxOptions, identity: Identity | None) -> Programs:
