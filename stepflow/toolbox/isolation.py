@@ -113,6 +113,8 @@ def _limits(found: Found) -> Layer:
     bound = found.options.limits
     size = f"{bound.file_bytes / 2**30:g} GiB"
     state = f"{bound.processes} more processes, files up to {size}, {bound.open_files} open files"
+    if found.facts["ended_before_parent"]:
+        state += "; ended first when memory runs out"
     return Layer(name="limits", state=state)
 
 

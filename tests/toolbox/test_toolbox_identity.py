@@ -152,7 +152,8 @@ class TestStates:
         ids=lambda fact: next(iter(fact)),
     )
     def test_where_the_kernel_lacks_a_layer_it_is_refused_or_warned_about(self, fact):
-        facts = dict.fromkeys(("no_new_privs", "undumpable", "subreaper", "dies_with_parent"), True)
+        names = ("no_new_privs", "undumpable", "subreaper", "dies_with_parent", "ended_before_parent")
+        facts = dict.fromkeys(names, True)
         facts |= {"landlock": {"abi": 7, "problem": ""}, "seccomp": "", "platform": "darwin", "uid": 501, "gid": 20}
         facts |= fact
         choice = Choice(identity=None, reason="kept")

@@ -158,6 +158,18 @@ def test_programs_are_started_with_their_limits(start):
     assert limits.endswith("NoNewPrivs:\t1\n")
 
 
+def test_when_memory_runs_out_the_tools_are_ended_first_then_the_supervisor_then_the_parent(box):
+    score = "cat /proc/self/oom_score_adj"
+    tools = {box.bash(score).text, box.sh(score).stdout, box.bash(f"setsid {score}").text}
+    supervisor = Path(f"/proc/{box.supervisor}/oom_score_adj").read_text()
+    parent = Path("/proc/self/oom_score_adj").read_text()
+    assert [*map(int, tools)] == [1000] > [int(supervisor)] > [int(parent)]
+
+
+def test_tools_cannot_be_ended_later(box):
+    assert box.bash("echo 0 > /proc/self/oom_score_adj; cat /proc/self/oom_score_adj").text.endswith("denied\n1000\n")
+
+
 PARENT = """
 import sys, time
 from pathlib import Path

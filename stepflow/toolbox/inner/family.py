@@ -56,10 +56,17 @@ class Family:
     """Starts children and knows when they end. `scoped`: no signal of ours reaches anything that is not below us."""
 
     def __init__(
-        self, *, request_fd: int, limits: Limits, without: frozenset[str] = frozenset(), scoped: bool = False
+        self,
+        *,
+        request_fd: int,
+        limits: Limits,
+        oom_score: kernel.OomScore,
+        without: frozenset[str] = frozenset(),
+        scoped: bool = False,
     ) -> None:
         self._request_fd = request_fd
         self._limits = limits
+        self._oom_score = oom_score
         self._without = without
         self._scoped = scoped
         self._children: dict[int, subprocess.Popen[bytes]] = {}
@@ -86,18 +93,19 @@ class Family:
         if not argv:
             raise ValueError("no program is named")
         allowed = self._allowed_processes()
-        child = subprocess.Popen(  # noqa: S603 - running what it is told is the toolbox's purpose
-            list(argv),
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=pass_fds,
-            env={**os.environ, **(extra_env or {})},
-            user=self._user,
-            umask=0o022,
-            start_new_session=True,
-            preexec_fn=lambda: self.limit_child(allowed),  # noqa: PLW1509 - this program has one thread
-        )
+        with self._oom_score.first_for_children():
+            child = subprocess.Popen(  # noqa: S603 - running what it is told is the toolbox's purpose
+                list(argv),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=pass_fds,
+                env={**os.environ, **(extra_env or {})},
+                user=self._user,
+                umask=0o022,
+                start_new_session=True,
+                preexec_fn=lambda: self.limit_child(allowed),  # noqa: PLW1509 - this program has one thread
+            )
         self._children[child.pid] = child
         return child
 
@@ -105,13 +113,16 @@ class Family:
         """Fork a worker that does `life` under our limits; gives its id. It never returns, so that no error of ours
         makes a second supervisor of it.
         """
-        if pid := os.fork():
+        with self._oom_score.first_for_children():
+            pid = os.fork()
+        if pid:
             self._workers.add(pid)
             return pid
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._oom_score.let_go()
             self.limit_child(resource.getrlimit(resource.RLIMIT_NPROC)[1])
             life()
         finally:

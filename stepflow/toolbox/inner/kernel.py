@@ -6,8 +6,13 @@ May touch: attributes of the calling process.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SET_PDEATHSIG = 1
 _SET_DUMPABLE = 4
@@ -18,6 +23,9 @@ _CAP_AMBIENT = 47
 _CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _HIGHEST_CAPABILITY = 63
+#: What /proc/self/oom_score_adj takes (proc(5)): the most, which stands for all the memory that there is, so that the
+#: smallest process with it counts for more than the largest without, and a little less.
+_FIRST_TO_END, _NEXT_TO_END = b"1000", b"900"
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -60,6 +68,48 @@ def drop_capabilities() -> bool:
 def capabilities() -> int:
     """The effective capability set of this process as bits; 0 where there are none to see."""
     return _status_bits("CapEff") | _status_bits("CapBnd")
+
+
+class OomScore:
+    """Which process the kernel ends first when memory runs out: those of the tools, then the supervisor, never for
+    their sake the parent. Open it before the change of user and before Landlock, which both close the file.
+
+    `holds` is false where there is no such thing, or where our parent already stands as high and we may not go lower.
+    """
+
+    def __init__(self, *, wanted: bool = True) -> None:
+        self._fd: int | None = None
+        if wanted:
+            with contextlib.suppress(OSError):
+                fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+                os.write(fd, _NEXT_TO_END)
+                self._fd = fd
+
+    @property
+    def holds(self) -> bool:
+        """Whether what is started from here is ended before the parent."""
+        return self._fd is not None
+
+    @contextlib.contextmanager
+    def first_for_children(self) -> Iterator[None]:
+        """What is forked meanwhile is ended before us. It inherits the score: its own file is closed to it, and that
+        also keeps it from going lower, which the kernel alone would allow.
+        """
+        self._set(_FIRST_TO_END)
+        try:
+            yield
+        finally:
+            self._set(_NEXT_TO_END)
+
+    def let_go(self) -> None:
+        """For a child that forks itself: what it starts inherits its own score, and ours is not for it to change."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _set(self, score: bytes) -> None:
+        if self._fd is not None:
+            os.write(self._fd, score)
 
 
 def _status_bits(field: str) -> int:

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from . import files, search, wire
+from . import files, kernel, search, wire
 from .baseline import Baseline
 from .clean_tree import Look, TreeWatch, lines
 from .command import run_command
@@ -62,7 +62,8 @@ def main() -> int:
     try:
         first = requests.wait()
         settings = Settings.of(first)
-        facts = settle(settings)
+        oom_score = kernel.OomScore(wanted="limits" not in settings.without)
+        facts = {**settle(settings), "ended_before_parent": oom_score.holds}
     except CannotSettle as exc:
         wire.send(_ANSWERS, {"problem": str(exc)})
         return 1
@@ -70,7 +71,7 @@ def main() -> int:
         return 0
     if os.getppid() != parent:
         return 0
-    supervisor = _Supervisor(settings, requests, scoped=scopes_signals(facts))
+    supervisor = _Supervisor(settings, requests, oom_score, scoped=scopes_signals(facts))
     signal.signal(signal.SIGTERM, partial(supervisor.on_termination, parent))
     wire.send(_ANSWERS, facts)
     return supervisor.serve()
@@ -99,9 +100,15 @@ class _Requests:
 
 
 class _Supervisor:
-    def __init__(self, settings: Settings, requests: _Requests, *, scoped: bool) -> None:
+    def __init__(self, settings: Settings, requests: _Requests, oom_score: kernel.OomScore, *, scoped: bool) -> None:
         self._settings, self._requests = settings, requests
-        self._family = Family(request_fd=_REQUESTS, limits=settings.limits, without=settings.without, scoped=scoped)
+        self._family = Family(
+            request_fd=_REQUESTS,
+            limits=settings.limits,
+            oom_score=oom_score,
+            without=settings.without,
+            scoped=scoped,
+        )
         self._shell: Shell | None = None
         self._wants_shell = False
         self._repository = Repository.locate(settings.checkout)

@@ -197,6 +197,13 @@ _PROCESSES = (
     _attack(
         "start processes without end", 27, "fork_bomb.py 1500", told="1500 processes were", stopped_by=("uid+limits",)
     ),
+    _attack(
+        "be ended no sooner than the parent when memory runs out",
+        36,
+        "oom_score.py {parent}",
+        told="ended no sooner than the parent",
+        stopped_by=("limits+landlock",),
+    ),
     _attack("write a file of ten gigabytes", 27, "large_file.sh", told="10737418240 bytes", stopped_by=("limits",)),
     _attack(
         "change a file of another run of the same user",

@@ -1,0 +1,59 @@
+"""Tools that use up the machine's memory: the run goes on, and gives all back.
+
+Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.hosted_runner import RUNNER
+from tests.e2e.repository import labeled
+from tests.e2e.script import EVENT_CANARY, answer_the_question
+from tests.servers.messages_api import calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.e2e.hosted_runner import HostedRunner
+    from tests.e2e.world import World
+
+pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300)]
+EXPLOITS = {Path(__file__).parent / "exploits": "/opt/exploits:ro"}
+#: A small machine, so that using it up takes no time.
+SMALL_MEMORY = ("--memory=256m", "--memory-swap=256m")
+EVENT = labeled("agent:closer", secret=EVENT_CANARY)
+#: What the closer does when nothing goes wrong ends in a comment and in this outcome.
+COMPLETED = (0, "completed")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        # Many processes, each of them smaller than the parent.
+        "python3 /opt/exploits/memory_bomb.py 40",
+        # Pages of files that stay in memory as long as somebody holds them.
+        "python3 /opt/exploits/memory_file.py 512",
+    ],
+    ids=["many small processes", "files in memory"],
+)
+def test_when_tools_use_up_the_memory_the_run_goes_on(new_world: Callable[[], World], command: str) -> None:
+    world = new_world()
+    bomb = calls(("bash", {"command": command, "timeout_ms": 60_000}))
+    runner = world.hosted_runner([bomb, *answer_the_question()], EVENT)
+    with _started(world, runner) as process:
+        ended = runner.finish(process, timeout=200)
+    assert (ended.exit_code, ended.outputs.get("outcome")) == COMPLETED, ended.log
+    assert "1024" in world.comments()[-1]["body"]
+    assert _given_back(runner)
+
+
+def _started(world: World, runner: HostedRunner):
+    return runner.started(world.inputs(), event_name="issues", volumes=EXPLOITS, options=SMALL_MEMORY)
+
+
+def _given_back(runner: HostedRunner) -> bool:
+    return runner.configuration() == runner.configuration_at_start and runner.owners() == {RUNNER}
