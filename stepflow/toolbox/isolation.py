@@ -166,7 +166,8 @@ def _seccomp(found: Found) -> Layer:
     if problem := found.facts["seccomp"]:
         return Layer(name="seccomp", state=f"not to be had here: {problem}", missing=True)
     sockets = "" if found.choice.identity else ", unix sockets"
-    return Layer(name="seccomp", state=f"no io_uring, key rings, new user namespaces, kernel programs{sockets}")
+    doors = "io_uring, key rings, new user namespaces, kernel programs, file attributes, lasting shared memory"
+    return Layer(name="seccomp", state=f"no {doors}{sockets}; the supervisor's priority is its own")
 
 
 def _network(found: Found) -> Layer:

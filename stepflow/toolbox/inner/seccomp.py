@@ -11,16 +11,22 @@ import errno
 import os
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # No library: this side is started with -I -S and sees the standard library alone. Numbers of calls and machines stand
-# in asm/unistd_64.h, linux/audit.h and linux/elf-em.h of linux-libc-dev 6.12, the filter language in
-# linux/bpf_common.h and linux/seccomp.h, address families in glibc's bits/socket.h.
+# in asm/unistd_64.h, asm-generic/unistd.h, linux/audit.h and linux/elf-em.h of linux-libc-dev 6.12, those of the calls
+# that came with Linux 6.13 (setxattrat, removexattrat) in its include/uapi/asm-generic/unistd.h, the filter language in
+# linux/bpf_common.h and linux/seccomp.h, address families in glibc's bits/socket.h, PRIO_USER in linux/resource.h and
+# IOPRIO_WHO_USER in linux/ioprio.h.
 _SET_SECCOMP = 22
 _MODE_FILTER = 2
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _LOAD_WORD, _EQUAL, _AT_LEAST, _HAS_BIT, _MASK, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 #: struct seccomp_data: where the call's number, the machine and the low word of the first argument stand.
-_CALL, _MACHINE, _FIRST_ARGUMENT, _WORD_OF_ARGUMENT = 0, 4, 16, 8
+_CALL, _MACHINE, _FIRST_ARGUMENT, _SIZE_OF_ARGUMENT, _HIGH_WORD = 0, 4, 16, 8, 4
 #: Calls of the x32 convention, which the kernel takes from any x86_64 process, carry this bit.
 _X32_BIT = 0x40000000
 
@@ -28,6 +34,9 @@ _CLONE_NEWUSER = 0x10000000
 _AF_UNIX, _AF_ALG, _AF_VSOCK = 1, 38, 40
 #: Types of sockets, and what of socket's second argument is no flag: SOCK_NONBLOCK and SOCK_CLOEXEC are higher bits.
 _SOCK_STREAM, _SOCK_SEQPACKET, _TYPE_BITS = 1, 5, 0xF
+_PRIO_USER, _IOPRIO_WHO_USER = 2, 3
+#: Set in every size of at least one page.
+_PAGE_OR_MORE = 0xFFFFF000
 
 NUMBERS = {
     "x86_64": {
@@ -35,12 +44,22 @@ NUMBERS = {
         **{"add_key": 248, "request_key": 249, "keyctl": 250},
         **{"perf_event_open": 298, "bpf": 321, "userfaultfd": 323},
         **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
+        **{"setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "setxattrat": 463},
+        **{"removexattr": 197, "lremovexattr": 198, "fremovexattr": 199, "removexattrat": 466},
+        **{"shmget": 29, "semget": 64, "msgget": 68},
+        **{"setpriority": 141, "ioprio_set": 251, "prlimit64": 302},
+        **{"sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203, "sched_setattr": 314},
     },
     "aarch64": {
         **{"socket": 198, "socketpair": 199, "clone": 220, "unshare": 97, "clone3": 435},
         **{"add_key": 217, "request_key": 218, "keyctl": 219},
         **{"perf_event_open": 241, "bpf": 280, "userfaultfd": 282},
         **{"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
+        **{"setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "setxattrat": 463},
+        **{"removexattr": 14, "lremovexattr": 15, "fremovexattr": 16, "removexattrat": 466},
+        **{"shmget": 194, "semget": 190, "msgget": 186},
+        **{"setpriority": 140, "ioprio_set": 30, "prlimit64": 261},
+        **{"sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122, "sched_setattr": 274},
     },
 }
 _AUDIT_MACHINES = {"x86_64": 62 | 0xC0000000, "aarch64": 183 | 0xC0000000}
@@ -50,14 +69,16 @@ _AUDIT_MACHINES = {"x86_64": 62 | 0xC0000000, "aarch64": 183 | 0xC0000000}
 class Rule:
     """Refuse a call with `error`: always, or when one of its arguments, masked, fits.
 
-    `bit`: only when that bit is set. `is_one_of`: only for these values. `is_none_of`: for all but these values.
+    `bits`: only when one of them is set. `is_one_of`: only for these values. `is_none_of`: for all but these values.
+    `high` looks at the upper 32 bits of the argument.
     """
 
     call: str
     error: int = errno.EPERM
     argument: int = 0
+    high: bool = False
     mask: int = 0xFFFFFFFF
-    bit: int = 0
+    bits: int = 0
     is_one_of: tuple[int, ...] = ()
     is_none_of: tuple[int, ...] = ()
 
@@ -66,13 +87,32 @@ class Rule:
 _IO_URING = tuple(
     Rule(call=call, error=errno.ENOSYS) for call in ("io_uring_setup", "io_uring_enter", "io_uring_register")
 )
+#: Access control lists are such attributes. The user of the tools may own files outside of the checkout, and Landlock
+#: does not govern attributes; a list on the checkout would give rights there after the run. Programs that copy files
+#: (cp, tar, Python) take this error for a file system without attributes.
+_ATTRIBUTES = tuple(
+    Rule(call=call, error=errno.EOPNOTSUPP)
+    for call in (
+        *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+        *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
+    )
+)
+#: Memory of System V that stays when every process of the tools has been ended: when there is no other left the kernel
+#: ends the parent for it. Less than a page is let through, for PostgreSQL asks for a few bytes to see who else runs.
+_LASTING_MEMORY = (
+    Rule(call="shmget", error=errno.ENOSPC, argument=1, bits=_PAGE_OR_MORE),
+    Rule(call="shmget", error=errno.ENOSPC, argument=1, high=True, bits=0xFFFFFFFF),
+    *(Rule(call=call, error=errno.ENOSPC) for call in ("msgget", "semget")),
+)
 #: What no tool needs. Not here: mount and its family, which Landlock refuses and which need a capability; ptrace and
 #: process_vm_readv, which Landlock bounds to what the tools have started, so that they can be debugged.
 BASE = (
     *_IO_URING,
+    *_ATTRIBUTES,
+    *_LASTING_MEMORY,
     # A user namespace gives all capabilities over a part of the kernel that is otherwise out of reach.
-    Rule(call="unshare", bit=_CLONE_NEWUSER),
-    Rule(call="clone", bit=_CLONE_NEWUSER),
+    Rule(call="unshare", bits=_CLONE_NEWUSER),
+    Rule(call="clone", bits=_CLONE_NEWUSER),
     # Its flags lie in memory, where no filter can look; the C library falls back to clone.
     Rule(call="clone3", error=errno.ENOSYS),
     # Key rings belong to the user and the login session, whatever sandbox a process is in, and outlive the run.
@@ -96,6 +136,24 @@ NO_UNIX_SOCKETS = (
         call="socketpair", error=errno.EACCES, argument=1, mask=_TYPE_BITS, is_none_of=(_SOCK_STREAM, _SOCK_SEQPACKET)
     ),
 )
+
+
+def leave_alone(processes: Iterable[int]) -> tuple[Rule, ...]:
+    """Refuse to change priority, processors and limits of these processes and of the groups that they lead.
+
+    Unlike for signals, the kernel asks for the same effective user only, and that one the supervisor shares with the
+    tools. Other ids stay open: a thread that pins itself names its own.
+    """
+    ids = tuple(processes)
+    by_first = ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity", "prlimit64")
+    return (
+        *(Rule(call=call, is_one_of=ids) for call in by_first),
+        *(Rule(call=call, argument=1, is_one_of=ids) for call in ("setpriority", "ioprio_set")),
+        # All processes of a user at once.
+        Rule(call="setpriority", is_one_of=(_PRIO_USER,)),
+        Rule(call="ioprio_set", is_one_of=(_IOPRIO_WHO_USER,)),
+    )
+
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _INSTRUCTION = struct.Struct("=HBBI")
@@ -133,14 +191,14 @@ def _program(rules: tuple[Rule, ...], machine: str) -> list[bytes]:
 
 def _condition(rule: Rule) -> list[bytes]:
     """Instructions after which the next one refuses, and the one after that goes on."""
-    if not (rule.bit or rule.is_one_of or rule.is_none_of):
+    if not (rule.bits or rule.is_one_of or rule.is_none_of):
         return []
     load = [
-        _word(_LOAD_WORD, _FIRST_ARGUMENT + rule.argument * _WORD_OF_ARGUMENT),
+        _word(_LOAD_WORD, _FIRST_ARGUMENT + rule.argument * _SIZE_OF_ARGUMENT + (_HIGH_WORD if rule.high else 0)),
         _word(_MASK, rule.mask),
     ]
-    if rule.bit:
-        return [*load, _word(_HAS_BIT, rule.bit, yes=0, no=1)]
+    if rule.bits:
+        return [*load, _word(_HAS_BIT, rule.bits, yes=0, no=1)]
     values = rule.is_one_of or rule.is_none_of
     left = range(len(values) - 1, -1, -1)
     if rule.is_none_of:

@@ -103,10 +103,16 @@ def _close(settings: Settings) -> dict[str, object]:
         facts["landlock"] = landlock.restrict(settings.places, close_tcp=close_network)
     if "seccomp" not in without:
         keeps_user = settings.uid is None and "uid" not in without
-        facts["seccomp"] = seccomp.refuse(seccomp.BASE + (seccomp.NO_UNIX_SOCKETS if keeps_user else ()))
+        sockets = seccomp.NO_UNIX_SOCKETS if keeps_user else ()
+        facts["seccomp"] = seccomp.refuse((*seccomp.BASE, *seccomp.leave_alone(_ours()), *sockets))
     if close_network:
         facts["network"] = seccomp.refuse(seccomp.NO_NETWORK)
     return facts
+
+
+def _ours() -> set[int]:
+    """The supervisor, its parent and their process groups; 0 would be a group outside of the container."""
+    return {process for pid in (os.getpid(), os.getppid()) for process in (pid, os.getpgid(pid)) if process}
 
 
 def _change_user(settings: Settings) -> None:

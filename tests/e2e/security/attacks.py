@@ -204,6 +204,49 @@ _PROCESSES = (
         told="ended no sooner than the parent",
         stopped_by=("limits+landlock",),
     ),
+    *(
+        _attack(
+            f"demote the supervisor: {how}",
+            36,
+            f"demote.py {{supervisor}} '{how}'",
+            told="the process was demoted",
+            stopped_by=("seccomp",),
+        )
+        for how in (
+            *("scheduler", "parameters", "attributes", "affinity"),
+            *("niceness", "niceness of its group", "niceness of its user"),
+        )
+    ),
+    *(
+        _attack(
+            f"demote the supervisor: {how}",
+            36,
+            f"demote.py {{supervisor}} {how}",
+            told="the process was demoted",
+            stopped_by=("seccomp", "uid+memory"),
+        )
+        for how in ("disk", "limits")
+    ),
+    *(
+        _attack(
+            f"demote the parent: {how}",
+            36,
+            f"demote.py {{parent}} '{how}'",
+            told="the process was demoted",
+            stopped_by=("seccomp", "uid"),
+        )
+        for how in ("scheduler", "affinity", "niceness", "disk", "limits")
+    ),
+    *(
+        _attack(
+            f"leave memory behind that no process holds: {kind}",
+            36,
+            f"lasting_memory.py '{kind}'",
+            told="it was left behind",
+            stopped_by=("seccomp",),
+        )
+        for kind in ("segment", "huge segment", "semaphores", "queue")
+    ),
     _attack("write a file of ten gigabytes", 27, "large_file.sh", told="10737418240 bytes", stopped_by=("limits",)),
     _attack(
         "change a file of another run of the same user",
@@ -269,6 +312,45 @@ _SOCKETS = (
     ),
 )
 
-ATTACKS = (*_FILES, *_PROCESSES, *_SOCKETS)
+_ATTRIBUTES = (
+    *(
+        _attack(
+            f"leave an access control list on the checkout: {kind}",
+            35,
+            f"attributes.py {kind} . .git",
+            told="an attribute was set",
+            stopped_by=("seccomp",),
+        )
+        for kind in ("access", "default")
+    ),
+    *(
+        _attack(
+            f"leave an {kind} on a file of the runner",
+            35,
+            f"attributes.py '{kind}' /github/workflow/event.json",
+            told="an attribute was set",
+            stopped_by=("seccomp",),
+            with_root=("seccomp", "uid"),
+        )
+        for kind in ("attribute", "attribute of a link")
+    ),
+    _attack(
+        "leave an attribute on a file by its descriptor",
+        35,
+        "attributes.py 'attribute by descriptor' README.md",
+        told="an attribute was set",
+        stopped_by=("seccomp",),
+    ),
+    _attack(
+        "leave an attribute on a file by the call of newer kernels",
+        35,
+        "attributes.py 'new call' README.md",
+        told="an attribute was set",
+        stopped_by=("seccomp",),
+        everywhere=False,
+    ),
+)
+
+ATTACKS = (*_FILES, *_PROCESSES, *_SOCKETS, *_ATTRIBUTES)
 #: What no layer stops: the socket's own mode lets everybody in. A run that finds one is refused before it begins.
 OPEN_SOCKET = _attack("reach a socket that everybody may use", 8, "sockets.py /run/open.sock", told="{open_socket}")

@@ -35,6 +35,7 @@ FOR_ROOT = ("nothing", "uid", "gid", "limits", "landlock", "everything")
 FILTERS = {
     "nothing": Configuration(network="full"),
     "seccomp": Configuration(without=("seccomp",), network="full"),
+    "seccomp, uid": Configuration(without=("seccomp", "uid"), network="full"),
 }
 
 
@@ -93,10 +94,13 @@ def test_a_closed_parent_stops_what_user_and_landlock_would_have_stopped(matrix:
 
 
 def test_what_the_filter_on_system_calls_stops(filters: dict[str, Tried]) -> None:
-    ours = {attack.name for attack in ATTACKS if "seccomp" in attack.stopped_by}
-    sure = {attack.name for attack in ATTACKS if "seccomp" in attack.stopped_by and attack.everywhere}
-    assert sure
-    assert sure <= filters["seccomp"].came_through - filters["nothing"].came_through <= ours
+    ours = [attack for attack in ATTACKS if "seccomp" in attack.stopped_by]
+    for name in ("seccomp", "seccomp, uid"):
+        possible = [attack for attack in ours if attack.comes_through({*FILTERS[name].off, "network"})]
+        sure = {attack.name for attack in possible if attack.everywhere}
+        assert sure
+        came_through = filters[name].came_through - filters["nothing"].came_through
+        assert sure <= came_through & {attack.name for attack in ours} <= {attack.name for attack in possible}
 
 
 def test_every_attack_is_a_real_one_that_succeeds_where_nothing_stops_it(

@@ -37,8 +37,10 @@ COMPLETED = (0, "completed")
         "python3 /opt/exploits/memory_bomb.py 40",
         # Pages of files that stay in memory as long as somebody holds them.
         "python3 /opt/exploits/memory_file.py 512",
+        # What System V keeps when nobody is left.
+        "python3 /opt/exploits/lasting_memory.py fill 512",
     ],
-    ids=["many small processes", "files in memory"],
+    ids=["many small processes", "files in memory", "segments that nobody holds"],
 )
 def test_when_tools_use_up_the_memory_the_run_goes_on(new_world: Callable[[], World], command: str) -> None:
     world = new_world()
