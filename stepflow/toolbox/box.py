@@ -99,7 +99,11 @@ class Toolbox:
             open_places = reach(checkout=place, private=private, path=environment["PATH"], uid=uid)
             if choice.identity:
                 restore.lend_to(choice.identity)
-            connection = Connection(checkout=place, environment=environment)
+            connection = Connection(
+                checkout=place,
+                environment=environment,
+                group=choice.identity.gid if choice.identity and "gid" not in chosen.without else None,
+            )
             restore.expect_end_of(connection.pid)
             ending.callback(connection.close)
             first = settle_request(place, choice.identity, chosen, open_places)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.errors import IsolationError
 from stepflow.toolbox.inner import wire
-from stepflow.toolbox.inner.processes import kill_descendants
+from stepflow.toolbox.inner.processes import kill_descendants, kill_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -34,9 +34,18 @@ _LAST_WORDS = 2000
 
 
 class Connection:
-    """A running toolbox program."""
+    """A running toolbox program. `group` is one that nothing but the tools has, None where there is none."""
 
-    def __init__(self, *, checkout: Path, environment: Mapping[str, str], program: Path = _PROGRAM) -> None:
+    def __init__(
+        self,
+        *,
+        checkout: Path,
+        environment: Mapping[str, str],
+        group: int | None = None,
+        program: Path = _PROGRAM,
+    ) -> None:
+        self._group = group
+        self._killed_all = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program, by its absolute path
@@ -65,8 +74,8 @@ class Connection:
 
     @property
     def ended_all(self) -> bool:
-        """Whether the program has ended by itself and says that nothing of what it had started is alive."""
-        return self._process.returncode == 0
+        """Whether nothing of what the program has started is alive: it said so at its end, or we looked after it."""
+        return self._process.returncode == 0 or self._killed_all
 
     @property
     def usable(self) -> bool:
@@ -101,12 +110,14 @@ class Connection:
         return answer
 
     def close(self) -> None:
-        """End the program and everything below it, within two seconds. May be called again."""
+        """End the program and everything that it has started. May be called again."""
         self._broken = "The toolbox is closed."
         if self._process.stdin and not self._process.stdin.closed:
             self._process.stdin.close()
         try:
             self._wait_or_kill()
+            if self._process.returncode != 0 and self._group is not None:
+                self._killed_all = kill_group(self._group)
         finally:
             if self._process.stdout:
                 self._process.stdout.close()

@@ -266,6 +266,25 @@ def test_a_supervisor_that_is_killed_is_a_broken_toolbox_and_nothing_of_it_stays
     box.toolbox.close()
 
 
+#: A daemon of tools that hides from /proc: its files belong to root then.
+HIDDEN = (
+    "import ctypes, os, time; ctypes.CDLL(None).prctl(4, 0); "
+    "open('daemon.pid', 'w').write(str(os.getpid())); time.sleep(300)"
+)
+
+
+@root_only
+def test_nothing_of_the_tools_stays_when_their_supervisor_is_killed(box):
+    box.bash(f'setsid python3 -c "{HIDDEN}" & until [ -s daemon.pid ]; do sleep 0.05; done')
+    pid = daemon(box)
+    os.kill(box.supervisor, signal.SIGKILL)
+    with pytest.raises(IsolationError, match=r"ended during `tool`"):
+        box.bash("true")
+    box.toolbox.close()
+    assert not alive(pid)
+    assert box.toolbox.ended_all
+
+
 @pytest.mark.whole
 def test_a_supervisor_that_hangs_is_not_waited_for(start):
     box = start(**unguarded(), grace=0.5, file_timeout=0.1)

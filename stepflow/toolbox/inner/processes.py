@@ -62,6 +62,24 @@ def kill_descendants(root: int, *, reap: Callable[[], bool], patience: float = 5
         time.sleep(_PAUSE)
 
 
+def kill_group(gid: int, *, patience: float = 2.0) -> bool:
+    """Kill every process of a group that only they have, wherever it hangs in the tree; tells whether none is left.
+
+    For tools whose supervisor is gone: a process may hide its user from /proc, but not its group from its status.
+    """
+    deadline = time.monotonic() + patience
+    stopped: set[int] = set()
+    while time.monotonic() < deadline:
+        living, sure = _members(gid)
+        if not living and sure:
+            return True
+        fresh = living - stopped
+        _signal(fresh or living, signal.SIGSTOP if fresh else signal.SIGKILL)
+        stopped |= fresh
+        time.sleep(_PAUSE)
+    return False
+
+
 def descendants(root: int) -> tuple[Process, ...]:
     """Every process below `root`, which must be a subreaper for daemons to be among them."""
     children: dict[int, list[Process]] = {}
@@ -106,6 +124,25 @@ def _catch_children(root: int, reap: Callable[[], bool]) -> bool:
         if reap():
             return True
     return False
+
+
+def _members(gid: int) -> tuple[set[int], bool]:
+    """The living processes of a group, and whether no other may have been missed: one that ended while we looked may
+    have started the next.
+    """
+    found: set[int] = set()
+    sure = True
+    for name in filter(str.isdigit, os.listdir(_PROC)):
+        try:
+            with open(f"{_PROC}/{name}/status", encoding="utf-8", errors="replace") as file:
+                status = dict(line.partition(":")[::2] for line in file)
+        except OSError:
+            sure = False
+            continue
+        dead = status["State"].split()[0] in "ZX" and int(status["Threads"]) <= 1
+        if int(status["Gid"].split()[0]) == gid and not dead:
+            found.add(int(name))
+    return found, sure
 
 
 def _read(name: str, uid: int) -> Process:
