@@ -67,6 +67,7 @@ def report_failure(
     outcome: Outcome,
     text: str,
     writer: Writer,
+    lost: bool = False,
     pusher: Pusher | None = None,
     pushed_commit: str = "",
     redactor: Redactor | None = None,
@@ -76,12 +77,14 @@ def report_failure(
     """Update the run's one comment with `text`; None when there is nothing to do. Never raises for GitHub's sake.
 
     When the boundary was broken off, a comment that this run has already written is added to, not replaced: it may
-    say which setting to change. `pusher` is used with `on-failure: push-branch` alone. `pushed_commit` is
+    say which setting to change. `lost`: the flow could not go on, above all because the sandbox had ended; such a
+    refusal is told as well. `pusher` is used with `on-failure: push-branch` alone. `pushed_commit` is
     what this run had pushed before it failed: the marker must know our own tip. `cost` is what this run has cost.
     """
     keeps = settings.on_failure is OnFailure.PUSH_BRANCH and pusher is not None
     tells = settings.report_failures and facts.issue is not None and _may_comment(agent)
-    if outcome in SILENT_OUTCOMES or not agent.github.enabled or not (keeps or tells):
+    silent = outcome in SILENT_OUTCOMES and not (lost and outcome is Outcome.REFUSED)
+    if silent or not agent.github.enabled or not (keeps or tells):
         return None
     failure = _Failure(agent, facts, settings, writer=writer, patience=patience or Patience(), cost=cost or Spent())
     try:

@@ -54,7 +54,7 @@ ADVICE: dict[Outcome, str] = {
     ),
     Outcome.REFUSED: (
         "Nothing was written. The reason names the rule that stood against it: write access of whoever started the "
-        "run, a protected path in the change, or a sandbox layer that this machine lacks."
+        "run, a protected path in the change, a sandbox layer that this machine lacks, or a sandbox that has ended."
     ),
     Outcome.SKIPPED: "Nothing to do: this event concerns no agent. The reason says what it would take to start one.",
     Outcome.INVALID_DEFINITION: (

@@ -91,12 +91,13 @@ class Place:
     """Remembers where a run is, for the first words of its reason (flow.md §11)."""
 
     words = "Before the run"
+    begun = False
 
     def __call__(self, entry: Entry) -> None:
         """Follow one entry."""
         match entry.event:
             case IterationStarted() | RunResumed():
-                self.words = "Flow loop"
+                self.words, self.begun = "Flow loop", True
             case FlowEnded(outcome=Outcome.COMPLETED):
                 self.words = "Completion loop"
             case _:
@@ -110,7 +111,7 @@ def guarded(work: Callable[[], Ending], journal: Journal, place: Place) -> Endin
     except RunCancelled as cancelled:
         return Ending(outcome=Outcome.CANCELLED, reason=f"{place.words}: {cancelled}")
     except StepflowError as error:
-        return Ending(outcome=outcome_of(error), reason=f"{place.words}: {error}", untold=True)
+        return Ending(outcome=outcome_of(error), reason=f"{place.words}: {error}", untold=True, begun=place.begun)
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
         if isinstance(bug, OSError) and bug.errno in NO_ROOM:
             return Ending(outcome=Outcome.INTERNAL_ERROR, reason=f"{place.words}: {_no_room(bug)}", untold=True)

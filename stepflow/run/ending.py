@@ -16,11 +16,12 @@ from stepflow.errors import BoundaryError, DefinitionError, InputError, Isolatio
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """An outcome and its complete reason, which says where the run stopped (flow.md §11). `untold`: the run broke off
-    before it could tell the issue."""
+    before it could tell the issue. `begun`: the flow had begun, so that there is something to tell."""
 
     outcome: Outcome
     reason: str
     untold: bool = False
+    begun: bool = False
 
 
 def outcome_of(error: StepflowError) -> Outcome:

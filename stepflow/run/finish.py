@@ -88,6 +88,7 @@ def tell_failure(finish: Finish, ending: Ending) -> Ending:
             finish.facts,
             boundary_settings(finish.prepared.request),
             outcome=ending.outcome,
+            lost=ending.untold and ending.begun,
             text=comment_text(so_far, ending, job_url=finish.prepared.request.job_url),
             writer=writer,
             pusher=_pusher(finish, writer),

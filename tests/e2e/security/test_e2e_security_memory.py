@@ -1,10 +1,12 @@
-"""Tools that use up the machine's memory: the run goes on, and gives all back.
+"""Tools that use up the machine's memory, or that take the supervisor down: the parent lives, says so, gives all back.
 
 Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
 """
 
 from __future__ import annotations
 
+import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,9 +55,37 @@ def test_when_tools_use_up_the_memory_the_run_goes_on(new_world: Callable[[], Wo
     assert _given_back(runner)
 
 
+def test_when_the_supervisor_is_ended_the_run_says_so_and_gives_all_back(new_world: Callable[[], World]) -> None:
+    world = new_world()
+    wait = calls(("bash", {"command": "git config core.fsmonitor true; touch begun; sleep 300"}))
+    runner = world.hosted_runner([wait], EVENT)
+    with _started(world, runner) as process:
+        _wait_for(runner.root / "workspace/begun")
+        _end_supervisor(runner)
+        ended = runner.finish(process, timeout=60)
+    assert ended.exit_code == 1, ended.log
+    assert "toolbox ended" in ended.outputs["reason"]
+    assert set(ended.outputs) == world.declared_outputs()
+    assert ended.outputs["outcome"] in world.comments()[-1]["body"]
+    assert _given_back(runner)
+
+
 def _started(world: World, runner: HostedRunner):
     return runner.started(world.inputs(), event_name="issues", volumes=EXPLOITS, options=SMALL_MEMORY)
 
 
 def _given_back(runner: HostedRunner) -> bool:
     return runner.configuration() == runner.configuration_at_start and runner.owners() == {RUNNER}
+
+
+def _end_supervisor(runner: HostedRunner) -> None:
+    """As the kernel does when no memory is left: by a signal that nothing can be done about."""
+    command = "kill -9 $(grep -laz 'inner/__main__[.]py' /proc/[0-9]*/cmdline | cut -d/ -f3)"
+    subprocess.run(["docker", "exec", "--user=0", runner.name, "sh", "-c", command], check=True, capture_output=True)
+
+
+def _wait_for(path: Path) -> None:
+    until = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < until, f"{path} did not come into being"
+        time.sleep(0.05)
