@@ -104,14 +104,15 @@ class Loan:
         uid = self.owner[0] if self.identity.given else now.st_uid
         gid = before[1] if before else self.owner[1]
         moved = (now.st_uid, now.st_gid) != (uid, gid)
-        if moved:
-            os.chown(entry.name, uid, gid, dir_fd=entry.folder, follow_symlinks=False)
         mode = stat.S_IMODE(before[2]) if before else stat.S_IMODE(now.st_mode) & ~stat.S_IWOTH
         if not stat.S_ISDIR(now.st_mode):
             # The content may be the tools' by now, so no file gets its owner's rights back for whoever runs it.
             mode &= ~(stat.S_ISUID | stat.S_ISGID)
-        if not stat.S_ISLNK(now.st_mode) and (moved or mode != stat.S_IMODE(now.st_mode)):
+        # The owner comes last: it is what tells, after a kill, that there is still something to do.
+        if not stat.S_ISLNK(now.st_mode) and mode != stat.S_IMODE(now.st_mode):
             os.chmod(entry.name, mode, dir_fd=entry.folder)
+        if moved:
+            os.chown(entry.name, uid, gid, dir_fd=entry.folder, follow_symlinks=False)
 
 
 def _demand_nothing_left(left: list[str], what: str) -> None:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -122,6 +123,9 @@ def child(order: dict[str, Any], answers: int) -> None:
     """One sandbox, in a process of its own."""
     place = Path(order["place"])
     os.environ.update(TMPDIR=str(place / "tmp"), HOME=str(place / "home"))
+    # Python itself tries once whether it can write there.
+    tempfile.tempdir = None
+    tempfile.gettempdir()
     changes = Changes(order["die_before"])
     sys.addaudithook(changes)
     sandbox(place)

@@ -278,17 +278,13 @@ def _replacing(packed: bytes) -> frozenset[bytes]:
 
 def _remove_unknown(folder: int, name: str, path: Path, known: Set[Path], aside: Aside) -> None:
     """Remove the git folders below a name that were not there at the start, and whatever else is new there."""
-    if kind_of(folder, name) != stat.S_IFDIR:
+    if kind_of(folder, name) != stat.S_IFDIR or not any(each.is_relative_to(path) for each in known):
         clear(folder, name, aside)
         return
     with folder_below(folder, name) as inner:
         for child in names_in(inner):
-            if path / child in known:
-                continue
-            if any(each.is_relative_to(path / child) for each in known):
+            if path / child not in known:
                 _remove_unknown(inner, child, path / child, known, aside)
-            else:
-                clear(inner, child, aside)
 
 
 def _gitlinks(folder: int) -> frozenset[bytes] | None:

@@ -1,0 +1,164 @@
+"""What a later step of the job meets after a run whose tools planted all they could: git runs nothing of theirs.
+
+Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.hosted_runner import RUNNER
+from tests.e2e.repository import labeled
+from tests.e2e.script import CHECKOUT_CREDENTIAL, EVENT_CANARY, answer_the_question
+from tests.e2e.security.snapshot import look_at
+from tests.servers.messages_api import Failure, calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.e2e.hosted_runner import HostedRunner
+    from tests.e2e.security.snapshot import State
+    from tests.e2e.world import World
+    from tests.servers.messages_api import Reply
+
+pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300)]
+EXPLOITS = Path(__file__).parent / "exploits"
+PLANT = {"command": "bash /opt/exploits/later_steps.sh 2>&1"}
+#: More than the ten seconds of a cancelled job suffice to remove, for a machine that is not idle.
+MANY_FILES = {
+    "command": "python3 /opt/exploits/many_files.py 300",
+    "timeout_ms": 200_000,
+}
+WAIT = {"command": "touch waiting; sleep 300"}
+#: As GitHub's runner does it: a signal, and the seconds until the next.
+CANCEL = (("SIGINT", 7.5), ("SIGTERM", 2.5), ("SIGKILL", 0))
+#: Every command that a later step or the checkout action's own end could give, with a marker as what may not run.
+LATER = """
+export HOME=/nowhere GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
+cd /github/workspace
+git status; git diff; git submodule status; git submodule foreach --recursive 'git status'; git log -1
+for folder in sub behind-a-file behind-a-link one/more/sub; do [ -d $folder ] && git -C $folder status; done
+git config --local --unset-all no.such; git checkout -- . ; git fsck --no-dangling
+ls /marks
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What a run left, before any later step has touched it, and its log."""
+
+    runner: HostedRunner
+    before: State
+    after: State
+    log: str
+    owner: tuple[int, int]
+
+
+def completed() -> list[Reply]:
+    """Plants and closes."""
+    return [calls(("bash", PLANT)), *answer_the_question()]
+
+
+def failed() -> list[Reply]:
+    """Plants; then the model refuses."""
+    return [calls(("bash", PLANT)), Failure(status=401, message="no such key")]
+
+
+def waiting() -> list[Reply]:
+    """Plants and stays at work."""
+    return [calls(("bash", PLANT), ("bash", WAIT))]
+
+
+def waiting_with_many_files() -> list[Reply]:
+    """The same with a folder that takes long to remove."""
+    return [calls(("bash", MANY_FILES), ("bash", PLANT), ("bash", WAIT))]
+
+
+def end(runner: HostedRunner, name: str, process: subprocess.Popen[str]) -> None:
+    """End it from outside, as its name says."""
+    if name in ("completed", "failed"):
+        return
+    until = time.monotonic() + 120
+    while not (runner.root / "workspace/waiting").exists():
+        assert time.monotonic() < until, "the tools did not come so far"
+        time.sleep(0.1)
+    for number, seconds in CANCEL if name == "cancelled" else (("SIGKILL", 0),):
+        if process.poll() is None:
+            runner.signal(signal.Signals[number].name)
+        until = time.monotonic() + seconds
+        while process.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+
+
+SCRIPTS = {
+    "completed": completed,
+    "failed": failed,
+    "cancelled": waiting_with_many_files,
+    "killed": waiting,
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(script, owner) for script in SCRIPTS for owner in (RUNNER, (0, 0))],
+    ids=lambda given: f"{given[0]}, {'a user' if given[1] == RUNNER else 'root'}'s checkout",
+)
+def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Left:
+    name, owner = request.param
+    world = new_world()
+    event = labeled("agent:closer", secret=EVENT_CANARY)
+    runner = world.hosted_runner(SCRIPTS[name](), event, owner=owner)
+    (runner.root / "marks").mkdir()
+    (runner.root / "marks").chmod(0o777)
+    before = look_at(runner.root, image=runner.image)
+    volumes = {EXPLOITS: "/opt/exploits:ro"}
+    with runner.started(world.inputs(), event_name="issues", volumes=volumes) as process:
+        end(runner, name, process)
+        log = process.communicate(timeout=100)[0]
+    if name == "killed":
+        # The next run comes at once, as a step that tries again; it only has to begin.
+        again = {**world.inputs(), "mode": "validate"}
+        with runner.started(again, event_name="issues", volumes=volumes) as process:
+            log += process.communicate(timeout=100)[0]
+    after = look_at(runner.root, image=runner.image)
+    return Left(runner=runner, before=before, after=after, log=log, owner=owner)
+
+
+@pytest.mark.parametrize("user", [RUNNER, (0, 0)], ids=["as the runner's user", "as root"])
+def test_git_runs_nothing_that_tools_planted(left: Left, user: tuple[int, int]) -> None:
+    runner = left.runner
+    mounts = [f"--volume={runner.root}/workspace:/github/workspace", f"--volume={runner.root}/marks:/marks"]
+    mounts += [f"--volume={runner.root}/temp:/github/runner_temp"]
+    command = ["docker", "run", "--rm", "--network=none", "--user={}:{}".format(*user), *mounts, "--entrypoint=bash"]
+    done = subprocess.run([*command, runner.image, "-c", LATER], capture_output=True, text=True, check=False)
+    marks = [path.name for path in (runner.root / "marks").iterdir()]
+    for path in (runner.root / "marks").iterdir():
+        path.unlink()
+    assert marks == [], f"{done.stdout}\n{done.stderr}\n{left.log}"
+    if user in (left.owner, (0, 0)):
+        assert done.returncode == 0, done.stderr
+        assert "error" not in done.stderr, done.stderr
+
+
+def test_configuration_hooks_owners_and_credentials_are_those_of_the_start(left: Left) -> None:
+    after = left.after
+    kept = (
+        *("workspace/.git/config", "workspace/.git/hooks", "workspace/.git/info", "workspace/.git/modules"),
+        *("workspace/.git/worktrees", "workspace/.git/refs/replace", "workspace/.git/objects/info/alternates"),
+        *("temp/git-credentials-", "temp/_github_home", "temp/_runner_file_commands/env", "temp/stepflow-restore"),
+    )
+    paths = [path for path in left.before.keys() | after.keys() if path.startswith(kept)]
+    assert {path: after.get(path) for path in paths} == {path: left.before.get(path) for path in paths}, left.log
+    owners = {tuple(facts[:2]) for path, facts in after.items() if path.startswith("workspace")}
+    assert owners == {left.owner}, left.log
+    assert not [path for path in after if "stepflow-canary" in path or "/.stepflow-" in path]
+    texts = [path.read_text() for path in (left.runner.root / "temp").glob("git-credentials-*")]
+    assert [CHECKOUT_CREDENTIAL in text for text in texts] == [True], json.dumps(texts)
