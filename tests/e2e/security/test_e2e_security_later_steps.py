@@ -42,7 +42,7 @@ WAIT = {"command": "touch waiting; sleep 300"}
 CANCEL = (("SIGINT", 7.5), ("SIGTERM", 2.5), ("SIGKILL", 0))
 #: Every command that a later step or the checkout action's own end could give, with a marker as what may not run.
 LATER = """
-export HOME=/nowhere GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
+export HOME=/nowhere GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
 cd /github/workspace
 git status; git diff; git submodule status; git submodule foreach --recursive 'git status'; git log -1
 for folder in sub behind-a-file behind-a-link one/more/sub; do [ -d $folder ] && git -C $folder status; done
