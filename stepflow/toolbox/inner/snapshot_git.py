@@ -34,6 +34,8 @@ _LONGEST_PIECE = 64 * 1024
 _MANY_HEADS = 8
 #: Beside the index, what says that HEAD or a rule moved: lstat of these is compared.
 _MOVING = ("index", "packed-refs", "reftable/tables.list")
+#: What every git opens before it does anything.
+_READ_FIRST = ("HEAD", "config", "config.worktree", "commondir", "packed-refs", "index")
 _RULES = ("info/exclude", "config", "config.worktree")
 
 Mark = tuple[bytes, bytes, tuple[Key, ...]]
@@ -67,6 +69,10 @@ def has_repository(root: str) -> bool:
         return False
     if not stat.S_ISDIR(info.st_mode):
         raise Refusal("`.git` is no folder, so the repository lies outside the checkout")
+    for name in _READ_FIRST:
+        with contextlib.suppress(OSError):
+            if not stat.S_ISREG(os.stat(os.path.join(root, ".git", name)).st_mode):
+                raise Refusal(f"`.git/{name}` is no regular file, and git would wait for what comes out of it")
     return True
 
 
