@@ -81,6 +81,8 @@ class TreeWatch:
         start = read_start(self._family, self._repository.top)
         self._start = start
         found = self.look()
+        if not found.differences:
+            return found
         shown = frozenset(record[3:] for record in listing(git(self._family, *_STATUS)))
         excused = {one.path: one.trace for one in found.differences if not _is_shown(one, shown)}
         self._start = replace(start, excused=excused)
