@@ -63,7 +63,7 @@ def test_a_disk_that_stays_full_is_a_named_outcome_with_every_output_and_nothing
 ) -> None:
     world = new_world()
     ended = run(world, FULL_DISK)
-    assert (ended.exit_code, ended.outputs["outcome"]) == (1, "boundary_failed"), ended.log
+    assert (ended.exit_code, ended.outputs["outcome"]) == (1, "refused"), ended.log
     assert "space" in ended.outputs["reason"]
     assert set(ended.outputs) == world.declared_outputs()
     assert ended.summary
