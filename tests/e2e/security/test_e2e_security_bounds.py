@@ -35,12 +35,16 @@ GREEDY = (
 )
 
 
-def run(world: World, *commands: dict[str, object]) -> Ended:
-    """The closer, which begins with these calls of bash, on a machine with a small disk."""
+#: Every process starts two more, and none waits.
+FORK_BOMB = {"command": "bomb() { bomb | bomb & }; bomb", "timeout_ms": 3000}
+
+
+def run(world: World, *commands: dict[str, object], options: tuple[str, ...] = SMALL_DISK) -> Ended:
+    """The closer, which begins with these calls of bash, on a small machine."""
     greedy = [calls(("bash", command)) for command in commands]
     runner = world.hosted_runner([*greedy, *answer_the_question()], labeled("agent:closer", secret=EVENT_CANARY))
     volumes = {EXPLOITS: "/opt/exploits:ro"}
-    with runner.started(world.inputs(), event_name="issues", volumes=volumes, options=SMALL_DISK) as process:
+    with runner.started(world.inputs(), event_name="issues", volumes=volumes, options=options) as process:
         return runner.finish(process, timeout=200)
 
 
@@ -68,3 +72,19 @@ def test_a_disk_that_stays_full_is_a_named_outcome_with_every_output_and_nothing
     assert set(ended.outputs) == world.declared_outputs()
     assert ended.summary
     assert world.pulls() == []
+
+
+def test_a_fork_bomb_ends_with_its_step(new_world: Callable[[], World]) -> None:
+    world = new_world()
+    ended = run(world, FORK_BOMB)
+    assert (ended.exit_code, ended.outputs["outcome"]) == (0, "completed"), ended.log
+    assert "1024" in world.comments()[-1]["body"]
+
+
+def test_where_the_engine_lets_nobody_start_more_processes_the_run_ends_with_an_outcome_and_a_comment(
+    new_world: Callable[[], World],
+) -> None:
+    world = new_world()
+    ended = run(world, FORK_BOMB, options=("--pids-limit=200",))
+    assert set(ended.outputs) == world.declared_outputs(), ended.log
+    assert world.comments()
