@@ -1,6 +1,6 @@
 """What a test has to show to people is printed at the end of the run, also by workers.
 
-Takes: nothing. Gives: the fixture `show`. May touch: pytest's last words.
+Properties are tried on examples that are the same everywhere.
 """
 
 from __future__ import annotations
@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
+
+# The same examples on every machine, however busy it is.
+settings.register_profile("stepflow", derandomize=True, deadline=None)
+settings.load_profile("stepflow")
 
 SHOWN = "shown"
 

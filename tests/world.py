@@ -20,7 +20,7 @@ from tests.checkout import Invocation, Runner, git, labeled
 from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State
 from tests.servers.messages_api import Answer, Failure, MessagesApi, Reply, answers, calls
-from tests.servers.openapi import Contract, NotAvailable, load_contract
+from tests.servers.openapi import load_contract
 
 SOURCE = Path(__file__).parent / "action" / "checkout"
 BRANCH = "stepflow/fixer/issue-7"
@@ -138,7 +138,7 @@ def open_world(root: Path) -> Iterator[World]:
         state = State("o/r", git_dir=served)
         state.add_issue(**ISSUE, labels=["agent:fixer", "bug"])
         state.permissions["bob"] = "write"
-        github = stack.enter_context(GitHubServer(state, TOKEN, contract=_contract(), web_url=git_server.url))
+        github = stack.enter_context(GitHubServer(state, TOKEN, contract=load_contract(), web_url=git_server.url))
         inputs = {
             "anthropic-api-key": MODEL_KEY,
             "anthropic-base-url": model.url,
@@ -203,10 +203,3 @@ def _checkout(folder: Path, served: Path) -> Path:
     git("commit", "--quiet", "--message", "Begin", cwd=folder)
     git("push", "--quiet", str(served), "main", cwd=folder)
     return folder
-
-
-def _contract() -> Contract | None:
-    try:
-        return load_contract()
-    except NotAvailable:
-        return None

@@ -1,14 +1,11 @@
 """GitHub's published OpenAPI description, cut down to the operations that the loopback server speaks.
 
-Takes: the npm package `@octokit/openapi`, fetched once by `npm pack`. Gives: `Contract`, which names what breaks it.
-May touch: the cache folder (`STEPFLOW_TEST_CACHE`, else `~/.cache/stepflow-tests`), the npm registry once.
-`python -m tests.servers.openapi` fetches it ahead of time.
+`python -m tests.servers.openapi` cuts it down again, from the npm package `@octokit/openapi` (MIT, by GitHub).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tarfile
 import tempfile
@@ -27,6 +24,9 @@ PACKAGE = "@octokit/openapi"
 VERSION = "23.0.2"
 SERVER = "https://api.github.com"
 REPO = "/repos/{owner}/{repo}"
+DESCRIPTION = Path(__file__).parent / "github-openapi.json"
+#: Keys of the description whose text only tells people something; a property may have such a name too.
+TOLD = frozenset({"summary", "example", "operationId", "tags", "externalDocs"})
 OPERATIONS = {
     "/user": ["get"],
     REPO: ["get"],
@@ -44,21 +44,10 @@ OPERATIONS = {
 }
 
 
-class NotAvailable(Exception):
-    """The description is not in the cache and cannot be fetched."""
-
-
 @cache
 def load_contract() -> Contract:
-    """The contract; fetched on first use on a machine. Raises `NotAvailable`."""
-    folder = Path(os.environ.get("STEPFLOW_TEST_CACHE") or Path.home() / ".cache" / "stepflow-tests")
-    file = folder / f"github-openapi-{VERSION}-{len(OPERATIONS)}.json"
-    if not file.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(_cut(_fetch())))
-        partial.replace(file)
-    return Contract(api=OpenAPI.from_dict(json.loads(file.read_text())))
+    """What GitHub publishes about the operations that we use."""
+    return Contract(api=OpenAPI.from_dict(json.loads(DESCRIPTION.read_text(encoding="utf-8"))))
 
 
 @dataclass(frozen=True)
@@ -112,13 +101,8 @@ def _missing(exc: OpenAPIError) -> bool:
 
 def _fetch() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            subprocess.run(
-                ["npm", "pack", "--silent", f"{PACKAGE}@{VERSION}"],
-                cwd=folder, check=True, capture_output=True, timeout=300,
-            )  # fmt: skip
-        except (OSError, subprocess.SubprocessError) as exc:
-            raise NotAvailable(f"npm pack {PACKAGE}@{VERSION}: {exc}") from exc
+        pack = ["npm", "pack", "--silent", f"{PACKAGE}@{VERSION}"]
+        subprocess.run(pack, cwd=folder, check=True, capture_output=True, timeout=300)
         with tarfile.open(next(Path(folder).glob("*.tgz"))) as package:
             member = package.extractfile("package/generated/api.github.com.json")
             assert member is not None
@@ -126,7 +110,7 @@ def _fetch() -> dict[str, Any]:
 
 
 def _cut(description: dict[str, Any]) -> dict[str, Any]:
-    """The operations we use with all components that they reach, without examples."""
+    """The operations we use with all components that they reach, without what only tells people something."""
     paths = {
         path: {method: description["paths"][path][method] for method in methods} for path, methods in OPERATIONS.items()
     }
@@ -138,8 +122,12 @@ def _cut(description: dict[str, Any]) -> dict[str, Any]:
                 walk(item)
         if not isinstance(node, dict):
             return
-        for key in [key for key in node if key in {"example", "examples"} or key.startswith("x-")]:
+        for key in [key for key in node if key.startswith("x-") or (key in TOLD and isinstance(node[key], str))]:
             del node[key]
+        if isinstance(node.get("description"), str):
+            # A response must have one.
+            node["description"] = ""
+        node.pop("examples", None)
         reference = node.get("$ref")
         if isinstance(reference, str):
             _, _, kind, name = reference.split("/")
@@ -160,5 +148,5 @@ def _cut(description: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    load_contract()
-    print(f"{PACKAGE}@{VERSION}: {len(OPERATIONS)} paths ready")
+    DESCRIPTION.write_text(json.dumps(_cut(_fetch()), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    print(f"{PACKAGE}@{VERSION}: {len(OPERATIONS)} paths in {DESCRIPTION}")
