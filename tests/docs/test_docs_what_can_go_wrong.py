@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -18,15 +20,25 @@ MESSAGES = re.findall(r"^\| `([^`]+)` \|", TEXT, re.M)
 VALUE = "…"
 
 
-#: Where a text of the code goes on in the next line.
-_GOES_ON = re.compile(r"""["']\n\s*f?["']""")
-
-
 @cache
 def said() -> str:
-    """The code, its texts each in one line; a value within a text as `…`."""
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "stepflow").rglob("*.py"))
-    return re.sub(r"\{[^{}\n]*\}", VALUE, _GOES_ON.sub("", sources))
+    """The texts of the code, one a line and without its comments and docstrings; a value within a text as `…`."""
+    return "\n".join(text for path in (ROOT / "stepflow").rglob("*.py") for text in _texts(ast.parse(path.read_text())))
+
+
+def _texts(tree: ast.Module) -> Iterator[str]:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, documented) and _has_one(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value.replace("\n", " ")
+        elif isinstance(node, ast.JoinedStr):
+            parts = (str(part.value) if isinstance(part, ast.Constant) else VALUE for part in node.values)
+            yield "".join(parts).replace("\n", " ")
+
+
+def _has_one(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return ast.get_docstring(node, clean=False) is not None
 
 
 def is_said(message: str) -> bool:
@@ -44,6 +56,15 @@ def test_there_are_messages_for_each_part_of_a_run() -> None:
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_quoted_message_is_one_of_the_code(message: str) -> None:
     assert is_said(message), f"the code does not say {message!r} (any more)"
+
+
+def test_what_only_a_comment_or_a_docstring_says_is_not_said() -> None:
+    comment, docstring = "the moment to obey a signal", "Take the commits out of the checkout"
+    sources = "\n".join(path.read_text() for path in (ROOT / "stepflow" / "run").glob("*.py"))
+    assert comment in sources
+    assert docstring in sources
+    assert not is_said(comment)
+    assert not is_said(docstring)
 
 
 def test_a_message_that_nobody_says_is_seen() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -41,9 +42,17 @@ def test_a_hostile_text_gives_nothing_and_takes_little_time(text: str) -> None:
     assert time.perf_counter() - started < 5
 
 
-@given(st.text())
-def test_any_text_gives_an_object_or_none(text: str) -> None:
-    assert isinstance(find_object(text), dict | None)
+_PROSE = st.text(st.characters(exclude_characters="{`~", exclude_categories=("Cs",)))
+
+
+@given(_PROSE, st.dictionaries(st.text(), st.integers() | st.text() | st.none()), _PROSE)
+def test_an_object_is_found_in_whatever_prose(before: str, answer: dict[str, int | str | None], after: str) -> None:
+    assert find_object(f"{before}{json.dumps(answer)}{after}") == answer
+
+
+@given(_PROSE)
+def test_prose_without_a_brace_holds_none(text: str) -> None:
+    assert find_object(text) is None
 
 
 def test_a_wrong_step_id_is_corrected_and_told() -> None:

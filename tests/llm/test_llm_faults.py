@@ -267,10 +267,10 @@ def test_a_request_may_allow_less_time_than_the_model(serve):
 def test_a_look_up_is_bounded_too(serve, monkeypatch):
     monkeypatch.setattr("stepflow.llm.wire._LONGEST_LOOK_UP", 0.1)
     model, api = serve()
-    api.list_of_models = Drop(silent=0.5)
+    api.list_of_models = Drop(silent=5)
     started = time.monotonic()
     assert "had not finished" in model.probe("sonnet").reason
-    assert time.monotonic() - started < 0.45
+    assert time.monotonic() - started < 4
 
 
 def test_a_stream_without_end_is_cut_by_its_size(serve, monkeypatch):
