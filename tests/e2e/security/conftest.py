@@ -14,9 +14,12 @@ import pytest
 from tests.e2e.hosted_runner import HostedRunner
 from tests.e2e.repository import labeled, make_checkout
 from tests.e2e.script import EVENT_CANARY
+from tests.e2e.security.attacked import Attacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.e2e.world import World
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +38,9 @@ def new_runner(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     yield prepare
     for runner in runners:
         runner.give_to((os.getuid(), os.getgid()))
+
+
+@pytest.fixture
+def attacked(new_world: Callable[[], World]) -> Attacked:
+    """A repository of its own."""
+    return Attacked(new_world(), Path(__file__).parent / "exploits")

@@ -5,85 +5,22 @@ Each attack shows first, by a tool of its own, that it works where nobody stands
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.hosted_runner import RUNNER
-from tests.e2e.repository import git as run_git
-from tests.e2e.repository import labeled
-from tests.e2e.script import CLOSING, COMMIT, EVENT_CANARY, REPAIR, answer
-from tests.servers.messages_api import Answer, calls
+from tests.e2e.repository import git
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from tests.e2e.hosted_runner import Ended
-    from tests.e2e.world import World
+    from tests.e2e.security.attacked import Attacked
 
 pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300)]
 ROOT = (0, 0)
 TYPE_ERROR = "printf 'UNVALIDATED: int = \"never checked\"\\n' >> sizes.py"
 COMMIT_ALL = "git add --all; git commit --quiet --message 'Go on'"
 CHECK_TYPES = "mypy --strict --cache-dir=/dev/null sizes.py"
-
-
-class Attacked:
-    """A repository whose validators a test chooses, and runs of a model that does what the test says."""
-
-    def __init__(self, world: World, exploits: Path) -> None:
-        self.world, self._exploits = world, exploits
-
-    def checks(self, *validators: dict[str, Any], action: str = "abort") -> None:
-        """Let the fixer be checked by these, in this order."""
-        path = self.world.checkout / ".agent/fixer/steps_registry.json"
-        registry = json.loads(path.read_text())
-        names = [f"check-{number}" for number in range(len(validators))]
-        registry["validators"] = {
-            name: {"type": "command", "successWhen": "exitCode:0", "failurePattern": "git-dirty", **validator}
-            for name, validator in zip(names, validators, strict=True)
-        }
-        step = registry["validationSteps"]["closure.issue"]
-        step["validationConditions"] = [{"validator": name} for name in names]
-        step["onFailure"] = {"action": action, "maxAttempts": 3}
-        path.write_text(json.dumps(registry))
-        self.commit("Check otherwise")
-
-    def commit(self, message: str) -> None:
-        """Let the repository have what is in the checkout."""
-        run_git(self.world.checkout, "add", "--all")
-        run_git(self.world.checkout, "commit", "--quiet", "--message", message)
-        run_git(self.world.checkout, "push", "--quiet", str(self.world.server), "main")
-
-    def run(self, *commands: str, owner: tuple[int, int] = RUNNER, **inputs: str) -> Ended:
-        """The repair, then these commands, then the closing."""
-        replies: list[Answer] = [
-            answer("initial.issue", "next", understanding="the number is repeated"),
-            calls(("edit", REPAIR), ("bash", {"command": COMMIT}), *(("bash", {"command": one}) for one in commands)),
-            answer("continuation.issue", "handoff", summary="repaired"),
-            answer("closure.issue", "closing", **CLOSING),
-        ]
-        runner = self.world.hosted_runner(replies, labeled("agent:fixer", secret=EVENT_CANARY), owner=owner)
-        volumes = {self._exploits: "/opt/exploits:ro"}
-        given = {**self.world.inputs(), **inputs}
-        with runner.started(given, event_name="issues", volumes=volumes) as process:
-            return runner.finish(process, timeout=200)
-
-    def said(self) -> str:
-        """What the tools said in this run."""
-        return "\n".join(self.world.tool_results())
-
-    def pushed(self) -> list[str]:
-        """The branches that a run has made."""
-        return [branch for branch in self.world.branches() if branch != "main"]
-
-
-@pytest.fixture
-def attacked(new_world: Callable[[], World], request: pytest.FixtureRequest) -> Attacked:
-    """A world of its own."""
-    return Attacked(new_world(), request.path.parent / "exploits")
 
 
 def refused(attacked: Attacked, ended: Ended, *named: str) -> None:
@@ -141,7 +78,7 @@ def test_a_report_that_a_validator_writes_is_named_not_pushed_and_refuses_nothin
     ended = attacked.run()
     assert (ended.outputs["outcome"], ended.outputs["validated"]) == ("completed", "true"), ended.log
     (branch,) = attacked.pushed()
-    assert "reports" not in run_git(attacked.world.server, "ls-tree", "-r", "--name-only", branch)
+    assert "reports" not in git(attacked.world.server, "ls-tree", "-r", "--name-only", branch)
     (comment,) = attacked.world.comments()
     assert "Made by the checks, so not part of this result: `reports/`" in comment["body"]
 
