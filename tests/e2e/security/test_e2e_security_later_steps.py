@@ -19,7 +19,7 @@ from tests.e2e.hosted_runner import RUNNER
 from tests.e2e.repository import labeled
 from tests.e2e.script import CHECKOUT_CREDENTIAL, EVENT_CANARY, answer_the_question
 from tests.e2e.security.snapshot import look_at
-from tests.servers.messages_api import Failure, calls
+from tests.servers.messages_api import calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,8 +68,8 @@ def completed() -> list[Reply]:
 
 
 def failed() -> list[Reply]:
-    """Plants; then the model refuses."""
-    return [calls(("bash", PLANT)), Failure(status=401, message="no such key")]
+    """Plants, and has no turn left then."""
+    return [calls(("bash", PLANT))]
 
 
 def waiting() -> list[Reply]:
@@ -86,7 +86,7 @@ def end(runner: HostedRunner, name: str, process: subprocess.Popen[str]) -> None
     """End it from outside, as its name says."""
     if name in ("completed", "failed"):
         return
-    until = time.monotonic() + 120
+    until = time.monotonic() + 200
     while not (runner.root / "workspace/waiting").exists():
         assert time.monotonic() < until, "the tools did not come so far"
         time.sleep(0.1)
@@ -120,7 +120,8 @@ def left(request: pytest.FixtureRequest, new_world: Callable[[], World]) -> Left
     (runner.root / "marks").chmod(0o777)
     before = look_at(runner.root, image=runner.image)
     volumes = {EXPLOITS: "/opt/exploits:ro"}
-    with runner.started(world.inputs(), event_name="issues", volumes=volumes) as process:
+    inputs = {**world.inputs(), **({"max-turns-per-step": "1"} if name == "failed" else {})}
+    with runner.started(inputs, event_name="issues", volumes=volumes) as process:
         end(runner, name, process)
         log = process.communicate(timeout=100)[0]
     if name == "killed":
