@@ -22,7 +22,9 @@ from stepflow.report import (
     page_told,
 )
 from stepflow.run.gather import gather_results
+from stepflow.run.outbound import proxy_passwords
 from stepflow.run.plan_issues import matrix_entries, plan_issues
+from stepflow.run.request import outbound_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +49,8 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> Many:
         runner.inputs,
         runner.repository,
         clock=clock,
-        redactor=Redactor(runner.secrets),
+        outbound=outbound_of(runner.inputs, runner.environment, runner.workspace),
+        redactor=Redactor((*runner.secrets, *proxy_passwords(runner.environment))),
         note=lambda line: job.say(annotation("warning", line)),
     )
     told = page_told(page)

@@ -17,6 +17,7 @@ from stepflow.domain.json import compact
 from stepflow.domain.many import IssuePage, PlannedIssue
 from stepflow.domain.redact import Redactor
 from stepflow.errors import InputError
+from stepflow.run.addresses import check_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from stepflow.domain.run import Issue
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
+    from stepflow.run.outbound import Outbound
 
 #: "Outputs can be a maximum of 1 MB per job … Size is approximated based on UTF-16 encoding" (docs.github.com, Actions,
 #: "Passing information between jobs"). The rest is for the job's other outputs.
@@ -42,17 +44,22 @@ def plan_issues(
     repository: str,
     *,
     clock: Clock,
+    outbound: Outbound,
     redactor: Redactor | None = None,
     note: Callable[[str], None] = lambda _line: None,
 ) -> IssuePage:
     """Read all issues with the label and take a page of them; every wait for GitHub is told to `note`.
 
-    Raises `InputError` where label, repository or token are wrong, `BoundaryError` where GitHub fails for too long.
+    Raises `InputError` where label, repository, address or token are wrong, `BoundaryError` where GitHub fails for too
+    long.
     """
     if not inputs.plan_label:
         raise InputError("The input plan-label is empty.", hint="Name the label of the issues to take.")
     if not repository:
         raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
+    check_addresses(inputs)
+    for warning in outbound.notes:
+        note(warning)
     from stepflow.boundary.github_reader import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
 
     reader = GitHubReader(
@@ -61,6 +68,7 @@ def plan_issues(
         token=inputs.read_token.get_secret_value() if inputs.read_token else None,
         redactor=redactor,
         patience=Patience.of(clock, None, note),
+        way=outbound.way_to(inputs.github_api_url),
     )
     with closing(reader):
         return _page_of(_read_all(reader, inputs.plan_label, inputs.plan_after or 0, inputs.plan_limit))

@@ -76,15 +76,20 @@ class RunRequest:
     @cached_property
     def outbound(self) -> Outbound:
         """How this run's own calls leave the machine. Raises `InputError` for what cannot be used."""
-        folders = (self.environment.get(name) for name in _LENT_FOLDERS)
-        files = (self.environment.get(name) for name in _LENT_FILES)
-        lent = (*(Path(path) for path in (*folders, *_LENT) if path), *(Path(path).parent for path in files if path))
-        return read_outbound(self.environment, self.inputs.ca_certificates or "", lent=(self.root, *lent))
+        return outbound_of(self.inputs, self.environment, self.root)
 
     @cached_property
     def redactor(self) -> Redactor:
         """The one redactor of this run, for every sink."""
         return Redactor(self.secrets())
+
+
+def outbound_of(inputs: Inputs, environment: Mapping[str, str], root: Path) -> Outbound:
+    """How a job's own calls leave the machine. Raises `InputError` for what cannot be used."""
+    folders = (environment.get(name) for name in _LENT_FOLDERS)
+    files = (environment.get(name) for name in _LENT_FILES)
+    lent = (*(Path(path) for path in (*folders, *_LENT) if path), *(Path(path).parent for path in files if path))
+    return read_outbound(environment, inputs.ca_certificates or "", lent=(root, *lent))
 
 
 def restore_folder(root: Path, runner_temp: Path | None, environment: Mapping[str, str]) -> Path:

@@ -182,3 +182,43 @@ def test_addresses_of_two_servers_are_refused_before_anything_is_sent(corporate:
     assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
     assert "two servers" in done.outputs["reason"]
     assert corporate.proxy.asked == []
+
+
+READ_TOKEN = "github_pat_readonly0123456789"
+
+
+def plan(corporate: Corporate, environ: dict[str, str], **inputs: str) -> Invocation:
+    corporate.world.github.read_token = READ_TOKEN
+    return corporate.run(environ, replies=[], mode="plan", plan_label="bug", read_token=READ_TOKEN, **inputs)  # type: ignore[arg-type]
+
+
+def test_a_plan_reads_the_issues_through_the_proxy_and_with_the_certificates(corporate: Corporate) -> None:
+    done = plan(corporate, corporate.variables)
+    assert (done.exit_code, done.outputs["plan-issues"]) == (0, "[7]"), done.log
+    assert corporate.proxy.targets() == {f"{GHES}:443"}
+    assert READ_TOKEN not in "".join(asked.head for asked in corporate.proxy.asked)
+
+
+def test_a_plan_does_not_trust_a_certificate_file_of_the_checkout(corporate: Corporate) -> None:
+    file = corporate.world.checkout / "corp.pem"
+    file.write_text(pem_of(corporate.authority))
+    done = plan(corporate, corporate.variables | {"SSL_CERT_FILE": str(file)}, ca_certificates="")
+    assert done.exit_code != 0
+    assert "where earlier steps of the job can write, so it does not count" in done.log
+    assert corporate.world.github.requests == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"github_api_url": f"http://{GHES}/api/v3"}, "https://"),
+        ({"github_server_url": "https://github.com"}, "two servers"),
+    ],
+)
+def test_a_plan_sends_its_token_to_no_address_that_a_run_would_refuse(
+    corporate: Corporate, inputs: dict[str, str], words: str
+) -> None:
+    done = plan(corporate, corporate.variables, **inputs)
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition"), done.log
+    assert words in done.outputs["reason"]
+    assert corporate.proxy.asked == []
