@@ -72,7 +72,31 @@ def test_the_caller_gives_the_reusable_workflow_what_it_takes() -> None:
     taken = called["workflow_call"]
     assert set(job["with"]) <= set(taken["inputs"])
     assert {name for name, given in taken["inputs"].items() if given["required"]} <= set(job["with"])
-    assert set(job["secrets"]) == set(taken["secrets"])
+    assert set(job["secrets"]) <= set(taken["secrets"])
+
+
+def test_the_reusable_workflow_hands_every_input_and_secret_on() -> None:
+    text = (ROOT / ".github" / "workflows" / "many-issues.yml").read_text("utf-8")
+    taken = yaml.safe_load(text)[True]["workflow_call"]
+    wanted = {f"inputs.{name}" for name in taken["inputs"]} | {f"secrets.{name}" for name in taken["secrets"]}
+    assert wanted <= set(re.findall(r"\$\{\{ ((?:inputs|secrets)\.[a-z-]+) \}\}", text))
+
+
+@pytest.mark.parametrize("job", ["plan", "run"])
+def test_both_jobs_of_the_reusable_workflow_that_call_out_take_the_same_proxy_and_certificates(job: str) -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "many-issues.yml").read_text("utf-8"))
+    (step,) = (step for step in workflow["jobs"][job]["steps"] if step["uses"].startswith("org/"))
+    assert step["with"]["ca-certificates"] == "${{ inputs.ca-certificates }}"
+    assert step["env"]["HTTPS_PROXY"] == "${{ secrets.https-proxy }}"
+    assert step["env"]["NO_PROXY"] == "${{ inputs.no-proxy }}"
+
+
+def test_the_reusable_workflow_reaches_another_provider_with_its_key() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "many-issues.yml").read_text("utf-8"))
+    (step,) = (step for step in workflow["jobs"]["run"]["steps"] if step.get("id") == "stepflow")
+    assert step["with"]["provider"] == "${{ inputs.provider }}"
+    assert step["env"]["ANTHROPIC_FOUNDRY_RESOURCE"] == "${{ inputs.foundry-resource }}"
+    assert step["env"]["ANTHROPIC_FOUNDRY_API_KEY"] == "${{ secrets.foundry-api-key }}"
 
 
 def test_the_arithmetic_of_the_page_about_thousands_of_issues_is_right() -> None:
