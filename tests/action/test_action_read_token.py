@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from stepflow.boundary.comment import Marker, marked
+from tests.docs.readme import named_block
 from tests.world import MODEL_KEY, TOKEN, World, label_event, solve
 
 pytestmark = pytest.mark.whole
@@ -45,6 +47,48 @@ def test_somebody_without_write_access_is_refused_before_a_token_is_spent(readin
     assert (done.outputs["agent"], done.outputs["issue"]) == ("fixer", "7")
     assert reading.model.bodies == []
     assert reading.wrote_nothing()
+
+
+COMMENT = {
+    "action": "created",
+    "comment": {"body": "/stepflow run fixer", "user": {"login": "bob", "type": "User"}},
+}
+PERMISSIONS = {"none": False, "read": False, "triage": False, "write": True, "maintain": True, "admin": True}
+
+
+def asked_by_bob(trigger: str) -> tuple[str, dict[str, Any]]:
+    """An event of bob's, who is a MEMBER: by name and payload."""
+    by_bob = label_event(user={"login": "bob", "type": "User"}, author_association="MEMBER")
+    match trigger:
+        case "own label":
+            return "issues", by_bob
+        case "label":
+            return "issues", label_event()
+        case "comment":
+            comment = {**COMMENT, "comment": {**COMMENT["comment"], "author_association": "MEMBER"}}
+            return "issue_comment", {**label_event(), **comment}
+        case _:
+            return trigger, {**DISPATCH, "inputs": {"issue": "7"}}
+
+
+@pytest.mark.parametrize("permission", PERMISSIONS)
+@pytest.mark.parametrize("trigger", ["own label", "label", "comment", "workflow_dispatch"])
+def test_with_the_quick_starts_workflow_only_write_access_can_spend_money(
+    world: World, trigger: str, permission: str
+) -> None:
+    step = yaml.safe_load(named_block("workflow"))["jobs"]["stepflow"]["steps"][-1]
+    given = {name: TOKEN for name, value in step["with"].items() if value == "${{ github.token }}"}
+    world.github.state.permissions["bob"] = permission
+    name, event = asked_by_bob(trigger)
+    world.play(solve())
+    agent = {"agent": "fixer"} if trigger == "workflow_dispatch" else {}
+    done = world.runner.run(event, name=name, **given, **agent)
+    if PERMISSIONS[permission]:
+        assert done.outputs["outcome"] == "completed", done.log
+    else:
+        assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
+        assert world.model.bodies == []
+        assert world.wrote_nothing()
 
 
 def test_min_permission_decides_who_may_start_a_run(reading: World) -> None:

@@ -104,9 +104,11 @@ def test_a_closing_on_a_dirty_tree_is_sent_back_with_the_files_named(fixed: tupl
     assert job.summary.count("git-clean") >= 2
 
 
-def test_nothing_is_asked_of_github_before_the_last_turn_of_the_model(fixed: tuple[World, Job]) -> None:
+def test_github_is_only_read_before_the_first_turn_of_the_model_and_not_asked_again_before_the_last(
+    fixed: tuple[World, Job],
+) -> None:
     world, _ = fixed
-    assert world.requests_before_each_turn == [0] * len(fix_with_one_forgotten_commit())
+    assert world.only_read_before_the_first_turn(turns=len(fix_with_one_forgotten_commit()))
 
 
 def test_every_request_is_one_that_github_describes(fixed: tuple[World, Job]) -> None:
@@ -163,7 +165,7 @@ def test_an_agent_that_polls_the_state_closes_the_issue_itself(new_world: Callab
     assert (world.issue()["state"], len(world.comments()), world.pulls()) == ("closed", 1, [])
     assert git(world.server, "for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
     assert (job.outputs["branch"], job.outputs["pull-request"]) == ("", "")
-    assert world.requests_before_each_turn == [0] * len(answer_the_question())
+    assert world.only_read_before_the_first_turn(turns=len(answer_the_question()))
     assert world.github.violations == []
 
 

@@ -44,20 +44,18 @@ def test_a_comment_with_the_command_starts_the_agent_that_it_names(new_world: Ca
     job = world.run(fix_shortly(), event, event_name="issue_comment")
     assert (job.exit_code, job.outputs["outcome"], job.outputs["agent"]) == (0, "completed", "fixer"), job.everything
     assert (job.outputs["issue"], job.outputs["branch"]) == ("7", BRANCH)
-    assert world.requests_before_each_turn == [0] * len(fix_shortly())
+    assert world.only_read_before_the_first_turn(turns=len(fix_shortly()))
     assert world.github.violations == []
 
 
 def test_a_start_by_hand_takes_agent_and_issue_from_its_form(new_world: Callable[[], World]) -> None:
     world = new_world()
-    world.github.state.public = True
     event = dispatched({"agent": "closer", "issue": "7"}, secret=EVENT_CANARY)
     job = world.run(answer_the_question(), event, event_name="workflow_dispatch")
     assert (job.exit_code, job.outputs["outcome"], job.outputs["agent"]) == (0, "completed", "closer"), job.everything
     assert (job.outputs["issue"], world.issue()["state"]) == ("7", "closed")
     assert "parse_size ignores the unit" in world.prompts()[0]
-    # Of a public repository the issue is read, with no credential at all.
-    assert {request.credential for request in world.github.requests[: world.requests_before_each_turn[0]]} == {"none"}
+    assert world.only_read_before_the_first_turn(turns=len(answer_the_question()))
     assert world.github.violations == []
 
 

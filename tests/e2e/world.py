@@ -141,7 +141,8 @@ class World:
             runner.give_to((os.getuid(), os.getgid()))
 
     def inputs(self) -> dict[str, str]:
-        """The inputs of the README's workflow, and those that lead here."""
+        """The inputs of the README's workflow but `read-token`, and those that lead here: without it nothing is asked of
+        GitHub before the boundary."""
         return {"anthropic-api-key": MODEL_KEY, "github-token": WORKFLOW_TOKEN, **self.urls()}
 
     def urls(self) -> dict[str, str]:
@@ -151,6 +152,12 @@ class World:
             "github-api-url": self.github.plain_url,
             "github-server-url": self.git_server.url,
         }
+
+    def only_read_before_the_first_turn(self, *, turns: int) -> bool:
+        """True when GitHub was read before the first turn of the model and then not asked until after the last."""
+        first = self.requests_before_each_turn[0]
+        methods = {request.method for request in self.github.requests[:first]}
+        return self.requests_before_each_turn == [first] * turns and methods == {"GET"}
 
     def next_reply(self, body: dict[str, Any]) -> Reply:
         """What the model says next; the requests that GitHub has had until then are counted."""

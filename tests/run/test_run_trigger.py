@@ -109,6 +109,49 @@ def test_an_issues_author_without_a_role_cannot_start_a_run_by_labelling_it() ->
     assert isinstance(find("issues", labeled(sender=own, author_association="COLLABORATOR")), Trigger)
 
 
+#: Every word that GitHub knows (its GraphQL enum CommentAuthorAssociation), and whether it may start a run where the
+#: word is all that is known of whoever asks.
+ASSOCIATIONS = {
+    "COLLABORATOR": True,
+    "CONTRIBUTOR": False,
+    "FIRST_TIMER": False,
+    "FIRST_TIME_CONTRIBUTOR": False,
+    "MANNEQUIN": False,
+    "MEMBER": True,
+    "NONE": False,
+    "OWNER": True,
+}
+ANN = {"login": "ann", "type": "User"}
+
+
+@pytest.mark.parametrize("association", [*ASSOCIATIONS, "A_WORD_OF_TOMORROW"])
+def test_the_association_decides_who_may_label_an_own_issue_or_comment(association: str) -> None:
+    trusted = ASSOCIATIONS.get(association, False)
+    own = find("issues", labeled(sender=ANN, author_association=association))
+    comment = find("issue_comment", commented("/stepflow run fixer", association=association))
+    for found in (own, comment):
+        assert isinstance(found, Trigger if trusted else Skip)
+        if isinstance(found, Skip):
+            assert association in found.reason
+
+
+@pytest.mark.parametrize("association", ASSOCIATIONS)
+def test_whoever_labels_the_issue_of_somebody_else_or_dispatches_is_trusted_by_github_whatever_the_author_is(
+    association: str,
+) -> None:
+    """GitHub lets nobody below the role `triage` put a label on, and nobody without write access dispatch."""
+    assert isinstance(find("issues", labeled(author_association=association)), Trigger)
+    event = {"sender": BOB, "issue": {**ISSUE, "author_association": association}}
+    assert isinstance(find("workflow_dispatch", event, agent="fixer"), Trigger)
+
+
+@pytest.mark.parametrize("missing", ["issue", "comment"])
+def test_an_event_without_an_association_is_that_of_a_stranger(missing: str) -> None:
+    event = labeled(sender=ANN) if missing == "issue" else commented("/stepflow run fixer")
+    del event[missing]["author_association"]
+    assert isinstance(find("issues" if missing == "issue" else "issue_comment", event), Skip)
+
+
 def test_a_bot_is_skipped_unless_it_is_named() -> None:
     bot = {"login": "helper[bot]", "type": "Bot"}
     skipped = find("issues", labeled(sender=bot))
