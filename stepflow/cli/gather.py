@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.report import gathered_json, gathered_lines, gathered_summary
+from stepflow.cli.json_output import print_json
+from stepflow.report import gathered_document, gathered_lines, gathered_summary
 from stepflow.run.gather import gather_results
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def execute(arguments: argparse.Namespace) -> int:
     gathered = gather_results(map(Path, arguments.folders))
     match arguments.format:
         case "json":
-            print(gathered_json(gathered))
+            print_json(gathered_document(gathered))
         case "markdown":
             print(gathered_summary(gathered))
         case _:

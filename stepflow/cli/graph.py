@@ -6,10 +6,10 @@ May touch: the agent folder through `load/`; a run folder's journal.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.cli.json_output import print_json
 from stepflow.journal import iter_journal
 from stepflow.load import load_agent
 from stepflow.report import collect_report, cost_words, graph_json, mermaid_graph, walked_path
@@ -32,15 +32,16 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print the graph."""
     agent = load_agent(arguments.agent, root=Path.cwd())
     report = collect_report(iter_journal(Path(arguments.run) / "journal.jsonl"), agent) if arguments.run else None
-    print(_drawn(agent, report, arguments.format))
+    if arguments.format == "json":
+        print_json(graph_json(agent, walked_path(report) if report else None), indent=2)
+    else:
+        print(_drawn(agent, report, arguments.format))
     return 0
 
 
 def _drawn(agent: AgentDefinition, report: RunReport | None, form: str) -> str:
     path = walked_path(report) if report else None
     match form:
-        case "json":
-            return json.dumps(graph_json(agent, path), ensure_ascii=False, indent=2)
         case "svg":
             from stepflow.report.svg import graph_svg  # noqa: PLC0415 - templates and layout cost time
 

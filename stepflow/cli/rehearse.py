@@ -6,13 +6,13 @@ May touch: the terminal, the JUnit file; everything else through `run/`.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from stepflow.cli.json_output import print_json
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.run import request_of, root_of
 from stepflow.cli.terminal import make_console, styled
@@ -73,7 +73,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _write(rehearsal: Rehearsal, arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print(json.dumps(rehearsal_json(rehearsal), ensure_ascii=False))
+        print_json(rehearsal_json(rehearsal))
     if arguments.junit:
         try:
             Path(arguments.junit).write_text(junit_xml(rehearsal), encoding="utf-8")

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.cli.json_output import print_json
 from stepflow.cli.options import SECRETS, add_input_flags, read_flags
 from stepflow.cli.terminal import make_console, show_lines, watch_run
 from stepflow.domain.login import holds_login, login_of, logs_in
@@ -71,7 +72,7 @@ def carry_out(request: RunRequest, *, as_json: bool) -> int:
 
     show_lines(console, final_words(report))
     if as_json:
-        print(json.dumps(report_json(report), ensure_ascii=False))
+        print_json(report_json(report))
     return exit_code(report.outcome, neutral_on_limit=request.inputs.neutral_on_limit)
 
 

@@ -8,12 +8,12 @@ May touch: the folder's journal, to read it, the terminal, and the page's file.
 from __future__ import annotations
 
 import gc
-import json
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.cli.json_output import print_json
 from stepflow.cli.terminal import live_lines, make_console, show_lines, styled
 from stepflow.errors import InputError
 from stepflow.journal import JournalReader, is_being_written, iter_journal
@@ -59,7 +59,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
         write_page(path, _report(path), Path(arguments.html))
     elif arguments.json:
-        print(json.dumps(report_json(_report(path)), ensure_ascii=False))
+        print_json(report_json(_report(path)))
     else:
         _show(path, newest=None if arguments.all else arguments.last, follow=arguments.follow)
     return 0

@@ -6,12 +6,12 @@ May touch: the agent folders, through `run/`, which imports neither the model's 
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.ink import paper_for
+from stepflow.cli.json_output import print_json
 from stepflow.load import rules
 from stepflow.report import diagnostics, problem_annotations, problems_json, sarif_log
 from stepflow.run.validate import check_agents, from_above, repository_above
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from stepflow.domain.json import JsonObject
     from stepflow.domain.problem import Problem
     from stepflow.run.validate import Checked
 
@@ -55,12 +54,12 @@ def execute(arguments: argparse.Namespace) -> int:
 def _print(checked: Checked, form: str, root: Path) -> None:
     match form:
         case "json":
-            _print_json(problems_json(checked.found, rules()))
+            print_json(problems_json(checked.found, rules()), indent=2)
         case "github":
             for line in problem_annotations(_of_repository(checked, root)):
                 print(line)
         case "sarif":
-            _print_json(sarif_log(_of_repository(checked, root), rules(), version=_version()))
+            print_json(sarif_log(_of_repository(checked, root), rules(), version=_version()), indent=2)
         case _:
             print(*diagnostics(checked.found, rules(), paper_for(sys.stdout)), sep="\n")
 
@@ -68,11 +67,6 @@ def _print(checked: Checked, form: str, root: Path) -> None:
 def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:
     """GitHub knows files by their way from the root of the repository."""
     return from_above(checked.problems, root, repository_above(root))
-
-
-def _print_json(document: JsonObject) -> None:
-    # Read by programs; the escape keeps a job's runner from obeying a text of the definition.
-    print(json.dumps(document, indent=2).replace("##[", "##\\u005b"))
 
 
 def _version() -> str:

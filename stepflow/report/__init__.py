@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stepflow.report.junit import junit_xml
     from stepflow.report.log import LogEntry, log_entries, log_line
     from stepflow.report.many import (
+        gathered_document,
         gathered_json,
         gathered_lines,
         gathered_summary,
@@ -83,6 +84,7 @@ __all__ = [
     "final_words",
     "flow_graph",
     "folded_traceback",
+    "gathered_document",
     "gathered_json",
     "gathered_lines",
     "gathered_summary",
@@ -135,7 +137,8 @@ if not TYPE_CHECKING:
             "graph": "FlowGraph GraphEdge GraphNode PathEdge cost_words flow_graph graph_json walked_path",
             "junit": "junit_xml",
             "log": "LogEntry log_entries log_line",
-            "many": "gathered_json gathered_lines gathered_summary gathered_told page_summary page_told",
+            "many": "gathered_document gathered_json gathered_lines gathered_summary gathered_told "
+            "page_summary page_told",
             "mermaid": "mermaid_graph",
             "plain": "cut harmless",
             "preflight": "preflight_lines preflight_reason preflight_summary",

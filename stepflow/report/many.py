@@ -18,7 +18,7 @@ from stepflow.report.plain import cut, defuse, one_line, seconds_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.domain.json import JsonObject
     from stepflow.domain.many import Gathered, IssuePage, IssueResult
 
 HEADER = (">Issue", "Agent", "Outcome", ">Iterations", ">USD", ">Time", "Pull request", "Reason")
@@ -77,10 +77,14 @@ def gathered_summary(gathered: Gathered) -> str:
     return "\n\n".join(parts)
 
 
+def gathered_document(gathered: Gathered) -> JsonObject:
+    """The table for programs."""
+    return {"issues": [_json(result) for result in gathered.results], "totals": _totals(gathered)}
+
+
 def gathered_json(gathered: Gathered) -> str:
-    """The table for programs. The list of issues is empty when it would be too long for an output."""
-    rows: list[JsonValue] = [_json(result) for result in gathered.results]
-    whole = compact({"issues": rows, "totals": _totals(gathered)})
+    """The table as an output of the job. The list of issues is empty when it would be too long for one."""
+    whole = compact(gathered_document(gathered))
     if len(whole.encode("utf-16-le", errors="surrogatepass")) <= LARGEST_JSON:
         return whole
     return compact({"issues": [], "totals": _totals(gathered)})

@@ -1,0 +1,96 @@
+"""JSON on stdout: programs read it whole, and the runner of a job obeys nothing of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from stepflow.cli import main
+from tests.checkout import git
+
+ORDER = "\n::error::forged\n##[add-path]/evil"
+
+
+@pytest.fixture
+def told(checkout: Path) -> Path:
+    """The checkout, whose scenario and step names give orders to a runner."""
+    scenario = checkout.parent / "scenario.yaml"
+    text = scenario.read_text().replace("the world is greeted", json.dumps(f"the world is greeted {ORDER}"))
+    scenario.write_text(text)
+    played = checkout / ".agent/fixer/scenarios/greets.yaml"
+    played.parent.mkdir()
+    played.write_text(
+        f"issue: {{ number: 7, title: x }}{text}expect:\n  files: {{ greeting.txt: {json.dumps(ORDER)} }}\n"
+    )
+    registry = checkout / ".agent/fixer/steps_registry.json"
+    found = json.loads(registry.read_text())
+    found["steps"]["initial.issue"]["name"] = f"a name {ORDER}"
+    registry.write_text(json.dumps(found))
+    git("add", "--all", cwd=checkout)
+    git("commit", "--quiet", "--message", "Name the orders", cwd=checkout)
+    return checkout
+
+
+def run_words(checkout: Path, folder: Path) -> list[str]:
+    scenario = str(checkout.parent / "scenario.yaml")
+    return [
+        "run",
+        "fixer",
+        *("--provider", "scripted", "--scenario", scenario),
+        "--issue",
+        "7",
+        "--run-folder",
+        str(folder),
+    ]
+
+
+WORDS = {
+    "resume": lambda folder: ["resume", str(folder), "--json"],
+    "show": lambda folder: ["show", str(folder), "--json"],
+    "gather": lambda folder: ["gather", str(folder.parent), "--format", "json"],
+    "graph": lambda folder: ["graph", "fixer", "--format", "json", "--run", str(folder)],
+    "rehearse": lambda folder: ["rehearse", "--json"],
+}
+
+
+def check(out: str) -> None:
+    document = json.loads(out)
+    assert "##[add-path]/evil" in json.dumps(document)
+    assert "##[" not in out
+    assert [line for line in re.split(r"[\n\r]", out) if line.lstrip().startswith("::")] == []
+
+
+def test_the_json_of_a_run_is_no_order_to_a_runner(told: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*run_words(told, told.parent / "run"), "--json"]) == 0
+    check(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", WORDS)
+def test_the_json_of_every_command_is_no_order_to_a_runner(
+    told: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    folder = told.parent / "runs" / "run"
+    assert main(run_words(told, folder)) == 0
+    if command == "gather":
+        report = folder / "report.json"
+        document = json.loads(report.read_text())
+        report.write_text(json.dumps({**document, "reason": ORDER}))
+    capsys.readouterr()
+    main(WORDS[command](folder))
+    check(capsys.readouterr().out)
+
+
+def test_a_text_that_no_encoding_knows_is_printed_all_the_same(
+    checkout: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Half a character, as JSON can hold one."""
+    folder = checkout.parent / "run"
+    assert main(run_words(checkout, folder)) == 0
+    journal = folder / "journal.jsonl"
+    journal.write_text(journal.read_text().replace("the world is greeted", "the world is greeted \\ud800"))
+    capsysbinary.readouterr()
+    assert main(["show", str(folder), "--json"]) == 0
+    assert "greeted \ud800" in json.loads(capsysbinary.readouterr().out)["reason"]
