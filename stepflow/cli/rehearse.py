@@ -6,6 +6,7 @@ May touch: the terminal, the JUnit file; everything else through `run/`.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Play, show, and exit 1 on a difference."""
     inputs = read_flags(arguments)
+    if arguments.junit:
+        _check_junit(Path(arguments.junit))
     root = root_of(Path(arguments.repo).resolve(), inputs)
     request = request_of(inputs, root, trigger=Trigger(agent="", actor="", actor_is_bot=False))
     console = make_console(sys.stderr if arguments.json else sys.stdout)
@@ -78,7 +81,19 @@ def _write(rehearsal: Rehearsal, arguments: argparse.Namespace) -> None:
         try:
             Path(arguments.junit).write_text(junit_xml(rehearsal), encoding="utf-8")
         except OSError as exc:
-            raise InputError(
-                f"The JUnit file {arguments.junit} cannot be written: {exc.strerror}.",
-                hint="Name a file in a folder that is there and that you may write to.",
-            ) from exc
+            raise _unwritable(arguments.junit, exc.strerror) from exc
+
+
+def _check_junit(file: Path) -> None:
+    """Asked before anything is played, which may take long."""
+    if file.is_dir() or not file.parent.is_dir():
+        raise _unwritable(file, "it is a folder" if file.is_dir() else f"there is no folder {file.parent}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise _unwritable(file, "you may not write there")
+
+
+def _unwritable(file: object, why: object) -> InputError:
+    return InputError(
+        f"The JUnit file {file} cannot be written: {why}.",
+        hint="Name a file in a folder that is there and that you may write to.",
+    )

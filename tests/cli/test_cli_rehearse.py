@@ -233,10 +233,81 @@ def test_json_is_one_object_and_junit_a_file_that_can_be_read(checkout: Path, ca
 
 
 @pytest.mark.whole
-def test_a_junit_file_that_cannot_be_written_is_told(checkout: Path, capsys) -> None:
+@pytest.mark.parametrize("place", ["/no/such/folder/junit.xml", "/proc/self/mem/junit.xml", "."])
+def test_a_junit_file_that_cannot_be_written_is_told_before_anything_is_played(
+    checkout: Path, capsys, place: str
+) -> None:
     put(checkout)
-    code, told = rehearse(capsys, "--junit", "/no/such/folder/junit.xml")
-    assert (code, "/no/such/folder/junit.xml" in told) == (2, True)
+    code, told = rehearse(capsys, "--junit", place)
+    assert (code, place in told, "✓" in told) == (2, True, False), told
+
+
+@pytest.mark.whole
+def test_a_junit_file_that_was_there_keeps_its_text_until_all_is_played(checkout: Path, capsys) -> None:
+    put(checkout)
+    file = checkout.parent / "junit.xml"
+    file.write_text("<old/>")
+    code, _ = rehearse(capsys, "nobody", "--junit", str(file))
+    assert (code, file.read_text()) == (2, "<old/>")
+
+
+def _dangling(checkout: Path) -> None:
+    (checkout / ".agent/fixer/scenarios/broken.yaml").symlink_to("nowhere.yaml")
+
+
+def _unreadable(checkout: Path) -> None:
+    put(checkout, "broken", "turns: [").write_bytes(b"\xff\xfe")
+
+
+def _folder(checkout: Path) -> None:
+    (checkout / ".agent/fixer/scenarios/broken.yaml").mkdir()
+
+
+def _nested(checkout: Path) -> None:
+    put(checkout, "broken", "turns: " + "[" * 5000)
+
+
+def _removes_itself(checkout: Path) -> None:
+    put(checkout, "broken", TURNS.replace("echo 'hello, world'", "rm -rf .agent; echo 'hello, world'") + EXPECT)
+
+
+def _removes_the_checkout(checkout: Path) -> None:
+    removed = "find . -delete; cd ..; rm -rf checkout; git init -q"
+    put(checkout, "broken", TURNS.replace("echo 'hello, world' > greeting.txt", removed) + EXPECT)
+
+
+BROKEN = [_dangling, _unreadable, _folder, _nested, _removes_itself, _removes_the_checkout]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("update", [False, True])
+@pytest.mark.parametrize("break_one", BROKEN, ids=lambda each: each.__name__)
+def test_one_bad_scenario_does_not_keep_the_others_from_being_played(
+    checkout: Path, capsys, break_one, update: bool
+) -> None:
+    put(checkout, "absent")
+    put(checkout, "greets")
+    break_one(checkout)
+    main(["rehearse", "--json", *(["--update"] if update else [])])
+    out, err = capsys.readouterr()
+    found = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
+    assert list(found) == ["absent", "broken", "greets"], err
+    assert found["absent"]["passed"], err
+    assert found["greets"]["passed"], err
+    assert found["broken"]["passed"] == (break_one is _removes_itself), err
+    assert "Traceback" not in err
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["a" * 300, "greeting.txt/below", ".git"])
+def test_an_expected_file_that_cannot_be_read_is_a_difference(checkout: Path, capsys, name: str) -> None:
+    put(checkout, text=f"{TURNS}expect:\n  files: {{ {json.dumps(name)}: x }}\n")
+    put(checkout, "second")
+    main(["rehearse", "--json"])
+    out, err = capsys.readouterr()
+    found = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
+    assert found["second"]["passed"], err
+    assert [each["what"] for each in found["greets"]["differences"]] == [f"file {name}"]
 
 
 @pytest.mark.whole
@@ -266,3 +337,15 @@ def test_a_signal_ends_it_within_seconds_and_leaves_nothing(checkout: Path) -> N
     assert "SIGTERM" in told.decode()
     assert list(temp.glob("stepflow-rehearsal-*")) == []
     assert git("log", "--format=%s", cwd=checkout) == "Begin\n"
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["n" * 250, "a b", ".yaml", "line\nbreak", "half \udcff", "$(id)"])
+def test_a_scenario_may_have_any_name(checkout: Path, capsys, name: str) -> None:
+    put(checkout)
+    put(checkout, name)
+    main(["rehearse", "--json"])
+    out, err = capsys.readouterr()
+    found = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
+    assert found["greets"]["passed"], err
+    assert len(found) == 2
