@@ -118,8 +118,13 @@ def _status_fault(
 
 
 def _is_transient(error: anthropic.APIStatusError) -> bool:
-    # The second is no standard header; the SDK's own retries obey it too.
-    if error.error_code in _SPENDING_CODES or error.response.headers.get("x-should-retry") == "false":
+    # No standard header; like the SDK's own retries, it counts for more than the status.
+    match error.response.headers.get("x-should-retry"):
+        case "true":
+            return True
+        case "false":
+            return False
+    if error.error_code in _SPENDING_CODES:
         return False
     return is_transient_status(error.status_code) or error.type in _TRANSIENT_TYPES
 

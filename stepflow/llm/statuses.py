@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TIMED_OUT, _RATE_LIMITED, _SERVER_ERRORS = 408, 429, 500
+#: The second is a lock that somebody else holds; the SDK tries each of these again.
+_TIMED_OUT, _CONFLICT, _RATE_LIMITED, _SERVER_ERRORS = 408, 409, 429, 500
 _TOO_LARGE = 413
 
 _PAY = "Add credit, or raise the spend limit, of the account that the key belongs to."
@@ -43,8 +44,8 @@ _HINTS_OF_WORDS = (
 
 
 def is_transient_status(status: int) -> bool:
-    """Whether the call may be tried again: rate limit, overload, server error (flow.md §10)."""
-    return status in (_TIMED_OUT, _RATE_LIMITED) or status >= _SERVER_ERRORS
+    """Whether the call may be tried again: rate limit, conflict, overload, server error (flow.md §10)."""
+    return status in (_TIMED_OUT, _CONFLICT, _RATE_LIMITED) or status >= _SERVER_ERRORS
 
 
 def is_overflow(status: int, said: str) -> bool:

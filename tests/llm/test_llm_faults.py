@@ -49,6 +49,13 @@ TRANSIENT = {
     ),
     "overload in the middle": stream_error("overloaded_error"),
     "server error in the middle": stream_error("api_error"),
+    "rate limit in the middle": stream_error("rate_limit_error"),
+    "timeout in the middle": stream_error("timeout_error"),
+    "conflict": Failure(status=409, error="conflict_error"),
+    "conflict told by a proxy": Failure(status=409, page="<h1>Locked</h1>"),
+    "a server that says to try again": Failure(
+        status=400, error="invalid_request_error", headers={"x-should-retry": "true"}
+    ),
 }
 
 LASTING = {
@@ -93,6 +100,12 @@ LASTING = {
         "status page",
     ),
 }
+
+for _status in (408, 409, 429, 500):
+    LASTING[f"a server that says not to try {_status} again"] = (
+        Failure(status=_status, error="api_error", headers={"x-should-retry": "false"}),
+        "",
+    )
 
 OVERFLOWS = {
     "too long": (400, "prompt is too long: 210000 tokens > 200000 maximum"),
