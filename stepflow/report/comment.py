@@ -57,10 +57,14 @@ def _without_code_tags(text: str) -> str:
 
 
 def _validators(report: RunReport) -> str:
-    """Each validator once, as it stood at its last run."""
-    last = _last_runs(report)
-    shown = (f"{'✅' if run.passed else '❌'} {plain(run.name)}" for run in list(last.values())[:WAY_SHOWN])
-    return f"**Validators:** {' '.join(shown)}" if last else ""
+    """Each validator once, as it stood at its last run. Of many all red ones are shown."""
+    runs = _last_runs(report).values()
+    green = [run.name for run in runs if run.passed]
+    left = max(0, min(len(green), len(runs) - WAY_SHOWN))
+    hidden = set(green[len(green) - left :])
+    shown = [f"{'✅' if run.passed else '❌'} {plain(run.name)}" for run in runs if run.name not in hidden]
+    more = f" ✅ {left:,} more" if left else ""
+    return f"**Validators:** {' '.join(shown)}{more}" if runs else ""
 
 
 def _last_runs(report: RunReport) -> dict[str, ValidatorRun]:

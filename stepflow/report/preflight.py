@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
 from stepflow.domain.preflight import CheckState
+from stepflow.report.columns import aligned
 from stepflow.report.markdown import plain, table
 from stepflow.report.plain import defuse, one_line
 from stepflow.report.story_line import LineKind
 
 if TYPE_CHECKING:
-    from stepflow.domain.preflight import Check, Preflight
+    from stepflow.domain.preflight import Preflight
 
 MARKS = {CheckState.OK: "✓", CheckState.WARNING: "!", CheckState.FAILED: "✗", CheckState.UNKNOWN: "?"}
 SIGNS = {CheckState.OK: "✅", CheckState.WARNING: "⚠️", CheckState.FAILED: "❌", CheckState.UNKNOWN: "❔"}
@@ -43,9 +44,12 @@ def preflight_reason(preflight: Preflight) -> str:
 
 def preflight_lines(preflight: Preflight) -> list[tuple[LineKind, str]]:
     """One line per row, aligned, and one with the counts."""
-    width = max((len(check.name) for check in preflight.checks), default=0)
     state = max(len(state) for state in CheckState)
-    rows = [(KINDS[check.state], _line(check, width, state)) for check in preflight.checks]
+    lines = aligned(
+        (f"{MARKS[check.state]} {check.state:<{state}}", check.name, one_line(check.detail, LONGEST_DETAIL))
+        for check in preflight.checks
+    )
+    rows = [(KINDS[check.state], defuse(line)) for check, line in zip(preflight.checks, lines, strict=True)]
     return [*rows, (LineKind.RUN, defuse(one_line(f"{preflight.agent}: {preflight_told(preflight)}", LONGEST_DETAIL)))]
 
 
@@ -62,8 +66,3 @@ def preflight_summary(preflight: Preflight) -> str:
 
 def _counted(number: int, state: CheckState) -> str:
     return count(number, state) if state is CheckState.WARNING else f"{number} {state}"
-
-
-def _line(check: Check, width: int, state: int) -> str:
-    detail = one_line(check.detail, LONGEST_DETAIL)
-    return defuse(f"{MARKS[check.state]} {check.state:<{state}}  {check.name:<{width}}  {detail}".rstrip())

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
 from stepflow.report.advice import next_step
+from stepflow.report.columns import aligned
 from stepflow.report.ending import told_reason
 from stepflow.report.plain import defuse, one_line
 from stepflow.report.summary import figures
 from stepflow.report.tables import ends_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from stepflow.domain.report import RunReport, ValidatorRun
 
@@ -64,7 +65,7 @@ def _way(report: RunReport) -> str:
 
 def _validators(report: RunReport) -> tuple[str, ...]:
     shown, left_out = ends_of(report.validators, STEPS_SHOWN)
-    lines = _aligned(
+    lines = aligned(
         [
             (
                 f"{'✓' if run.passed else '✗'} {one_line(run.name, 40)}",
@@ -83,11 +84,4 @@ def _exited(run: ValidatorRun) -> str:
 
 
 def _effects(report: RunReport) -> tuple[str, ...]:
-    return _aligned([(e.kind, e.status, one_line(e.url or e.detail, 200)) for e in report.effects])
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return tuple(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return aligned([(e.kind, e.status, one_line(e.url or e.detail, 200)) for e in report.effects])

@@ -26,6 +26,7 @@ from stepflow.report import (
     job_summary,
     next_step,
 )
+from stepflow.report.columns import width
 from stepflow.report.markdown import code, fence, html_text, link, plain, reveal
 from stepflow.report.plain import one_line
 
@@ -204,6 +205,24 @@ def test_long_runs_keep_their_ends():
     words = "\n".join(final_words(report))
     assert "… 988 more …" in words
     assert "… 288 more …" in words
+
+
+@pytest.mark.parametrize(("red", "of"), [({13}, 14), ({0, 19}, 20), (set(range(20)), 20), ({11}, 12), (set(), 13)])
+def test_the_comment_shows_every_red_validator_however_many_there_are(red, of):
+    runs = tuple(replace(REPORT.validators[0], name=f"check-{n:02}", passed=n not in red) for n in range(of))
+    comment = comment_summary(replace(REPORT, validators=runs))
+    shown = re.search(r"^\*\*Validators:\*\* (.*)$", comment, re.MULTILINE)
+    assert set(re.findall(r"❌ check\\?-(\d\d)", shown[1])) == {f"{n:02}" for n in red}
+    left = max(0, of - max(12, len(red)))
+    assert (f"✅ {left} more" in shown[1]) == bool(left)
+
+
+def test_columns_of_names_in_any_script_begin_below_each_other():
+    names = ["tests", "型チェック", "e\u0301tat"]
+    runs = tuple(replace(REPORT.validators[0], name=name) for name in names)
+    lines = [line for line in final_words(replace(REPORT, validators=runs)) if "  iteration " in line]
+    assert len(lines) == 3
+    assert len({width(line.partition("iteration")[0]) for line in lines}) == 1
 
 
 def test_steps_that_repeat_themselves_are_counted_in_the_final_words():
