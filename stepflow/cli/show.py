@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,7 +124,6 @@ def _print(console: Console, lines: Iterable[str]) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is no number of iterations; give 1 or more")
+    return int(text)

@@ -264,3 +264,15 @@ def test_html_has_the_picture_where_the_definition_is_the_runs_own(
 def test_a_page_that_cannot_be_written_is_told_plainly(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(folder), "--html", str(folder / "no" / "page.html")]) == 2
     assert "cannot be written: No such file or directory." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0", "-3", "many"])
+def test_a_number_of_iterations_that_is_none_is_told_in_plain_words(
+    folder: Path, capsys: pytest.CaptureFixture[str], number: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["show", str(folder), "--last", number])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert f"argument --last: '{number}' is no number of iterations; give 1 or more" in told
+    assert "_positive" not in told
