@@ -70,6 +70,8 @@ def _texts(template: str) -> dict[str, str]:
 
 
 def _made(path: str, text: str, name: str, checks: Sequence[NewCheck]) -> str:
+    # At first: the checks are somebody's own words.
+    text = text.replace(STANDS_FOR, name)
     if path == "steps_registry.json":
         text = layout_json(_with_checks(cast("JsonObject", json.loads(text)), checks))
     if path.endswith(".md"):
@@ -77,7 +79,7 @@ def _made(path: str, text: str, name: str, checks: Sequence[NewCheck]) -> str:
     if path.endswith(".yaml"):
         more = "".join(f", {json.dumps(check.name)}: [pass]" for check in checks)
         text = text.replace(_EXPECTED, f"validators: {{ {OWN_CHECK}: [pass]{more} }}")
-    return text.replace(STANDS_FOR, name)
+    return text
 
 
 def _with_checks(registry: JsonObject, checks: Sequence[NewCheck]) -> JsonObject:

@@ -209,6 +209,19 @@ def test_given_checks_become_validators_in_registry_prompts_and_scenario(empty: 
     demand_sound_and_green(empty, "fixer", capsys)
 
 
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_check_that_holds_a_word_of_the_templates_stays_as_it_was_given(template: str) -> None:
+    command = f"make lint-{STANDS_FOR}"
+    made = template_files(template, "fixer", name_checks([command]))
+    registry = json.loads(made["steps_registry.json"])
+    assert command in [each.get("command") for each in registry["validators"].values()]
+    assert "make-lint-agent" in registry["validators"]
+    assert registry["agentId"] == "fixer"
+    told = "".join(made.values())
+    assert "lint-fixer" not in told
+    assert STANDS_FOR not in told.replace(command, "")
+
+
 def test_the_files_fit_the_schemas_that_they_name(empty: Path) -> None:
     assert main(["init", "fixer", "--template", "verify"]) == 0
     folder = empty / ".agent/fixer"
