@@ -22,6 +22,9 @@ def test_a_pull_request_rehearses_without_a_key_and_nothing_is_asked_or_written(
     done = world.runner.run(PULL, name="pull_request", mode="rehearse", **NO_KEY)
     assert (done.exit_code, done.outputs["outcome"], done.outputs["success"]) == (0, "completed", "true"), done.log
     assert done.annotations == []
+    # Each scenario has a report of its own.
+    assert done.outputs["report"] == ""
+    assert [path.name for path in Path(done.outputs["run-folder"]).glob("*/*/report.json")] == ["report.json"]
     assert done.summary.startswith("## ✅ Rehearsal: 1 scenario, as expected\n")
     assert "| <code>fixer</code> | greets | ✅ completed | 3 |" in done.summary
     assert world.model.bodies == []
