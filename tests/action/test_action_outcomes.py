@@ -308,3 +308,16 @@ def effects(done: Invocation) -> dict[str, str]:
     """Kind → status, as effects.json has them."""
     found = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())["effects"]
     return {effect["kind"]: effect["status"] for effect in found}
+
+
+def test_a_pull_request_that_somebody_else_has_opened_is_named_by_the_outputs(world: World) -> None:
+    """Its effect is skipped, since others' pull requests are left as they are; the work is there all the same."""
+    pull = {"title": "Mine", "body": "", "head": BRANCH, "base": "main", "number": 50, "state": "open", "login": "eve"}
+    world.pulls().append(pull)
+    done = world.run(solve())
+    assert done.outputs["outcome"] == "completed", done.log
+    effects = json.loads(Path(done.outputs["report"]).read_text())["effects"]
+    assert [each["status"] for each in effects if each["kind"] == "open_pull_request"] == ["skipped"]
+    assert done.outputs["pull-request"] == "50"
+    assert done.outputs["pull-request-url"].endswith("/pull/50")
+    assert world.pulls() == [pull]
