@@ -54,10 +54,11 @@ MANY = ("plan", "plan-issues", "plan-next", "gathered")
 #: An effect that was already as planned has its result too.
 DONE = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
 
-#: A job's outputs may hold 1 MiB in all: longer words of the model are cut, in characters; a longer structured output
-#: is left in the report.
+#: A job's outputs may hold 1 MiB in all: longer words of the model are cut, in characters, and a longer structured
+#: output in bytes; the report has all of it.
 TEXT_CAP = 4000
 STRUCTURED_OUTPUT_CAP = 64 * 1024
+_CUT = "…"
 
 
 def outputs_of(report: RunReport) -> dict[str, str]:
@@ -116,7 +117,10 @@ def _address(failure_report: str | None) -> str:
 
 def _structured(report: RunReport) -> str:
     text = "" if report.structured_output is None else compact(report.structured_output)
-    return text if len(text.encode(errors="backslashreplace")) <= STRUCTURED_OUTPUT_CAP else ""
+    data = text.encode(errors="backslashreplace")
+    if len(data) <= STRUCTURED_OUTPUT_CAP:
+        return text
+    return data[: STRUCTURED_OUTPUT_CAP - len(_CUT.encode())].decode(errors="ignore") + _CUT
 
 
 def _flag(value: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -177,6 +178,17 @@ def test_outputs_come_back_as_they_were_and_no_others_appear(text: str) -> None:
     outputs = outputs_of(report(text))
     assert outputs_in(output_file_text(outputs)) == outputs
     assert tuple(outputs) == OUTPUTS
+
+
+@pytest.mark.parametrize("letter", ["x", "字", "🐛"])
+def test_a_very_long_closing_answer_is_cut_and_not_left_out(letter: str) -> None:
+    long = replace(report("x"), structured_output={"comment": letter * 100_000})
+    given = outputs_of(long)["structured-output"]
+    assert given.startswith('{"comment":"' + letter * 1000)
+    assert given.endswith("…")
+    assert 63 * 1024 < len(given.encode()) <= 64 * 1024
+    fits = replace(report("x"), structured_output={"comment": letter * 1000})
+    assert json.loads(outputs_of(fits)["structured-output"]) == fits.structured_output
 
 
 @PROPERTY
