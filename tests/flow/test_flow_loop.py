@@ -444,6 +444,7 @@ def test_waiting_never_outlasts_the_deadline() -> None:
     result, ports = play(issue_agent(), [BUSY, *HAPPY], facts=facts)
     assert result.outcome is Outcome.TIMED_OUT
     assert ports.clock.slept == [3.0]
+    assert len(ports.model.requests) == 1, "a wait that used the time up is followed by no further call"
 
 
 @pytest.mark.parametrize(
