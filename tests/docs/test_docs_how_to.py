@@ -20,6 +20,7 @@ ELSEWHERE = ("validators", "pull-requests", "images")
 #: Words before a colon that belong to a job, not to the action.
 PERMISSIONS = {"id-token"}
 PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem not in ELSEWHERE)
+REGISTRY = "ghcr.io"
 MANY = DOCS / "how-to" / "thousands-of-issues.md"
 BLOCKS = [
     (page.stem, number, block)
@@ -154,6 +155,29 @@ def test_the_variables_that_the_page_about_providers_names_are_those_of_the_code
         *("ANTHROPIC_BEDROCK_BASE_URL", "AWS_ROLE", "GOOGLE_PROVIDER", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_PROJECT"),
         *("ANTHROPIC_FEDERATION_RULE_ID", "ANTHROPIC_ORGANIZATION_ID", "ANTHROPIC_SERVICE_ACCOUNT_ID"),
     }
+
+
+def test_a_provider_that_needs_packages_is_shown_with_an_image_that_has_them() -> None:
+    page = DOCS / "how-to/providers.md"
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", page.read_text("utf-8"), re.M)
+    default = (ROOT / "requirements.txt").read_text("utf-8")
+    assert ("boto3==" in default, dict(rows)["bedrock"].startswith("[yes]")) == (False, True)
+    steps = [yaml.safe_load(block.text)[-1] for block in page_blocks(page) if block.note == "login"]
+    used = {step["with"].get("provider", "anthropic"): step["uses"] for step in steps}
+    assert used["bedrock"].startswith("docker://")
+    assert all(used[name].startswith("org/") for name in used.keys() - {"bedrock"})
+
+
+def test_the_changelog_says_of_nothing_that_it_is_added_and_not_there_yet() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    added, _, missing = text.partition("### Added")[2].partition("### Not yet")
+    assert [word for word in re.findall(r"`[^`]+`", missing) if word.strip("`") in added] == []
+
+
+def test_the_page_about_ghes_speaks_of_the_image_as_a_release_has_it() -> None:
+    text = " ".join((DOCS / "how-to/ghes.md").read_text("utf-8").split())
+    assert "The image is built in the job" not in text
+    assert f"pull it from `{REGISTRY}`" in text
 
 
 @pytest.mark.parametrize(("extra", "package"), [("bedrock", "boto3"), ("vertex", "google-auth")])
