@@ -15,7 +15,7 @@ from stepflow.load.agent_check import check_version
 from stepflow.load.agent_layout import report_old_names
 from stepflow.load.compiled import Graph, check_agent_id, closure_action, format_retries, schema_desk
 from stepflow.load.edges import check_edges
-from stepflow.load.gates import check_gates, handoff_name
+from stepflow.load.gates import check_gates
 from stepflow.load.graph import Named, check_entries, check_graph, check_verdict_fits
 from stepflow.load.json_text import child
 from stepflow.load.prompt_files import prompt_files
@@ -27,6 +27,7 @@ from stepflow.load.steps import check_steps
 from stepflow.load.validator_entries import Declared
 from stepflow.load.validators import ValidationDesk, entry_of
 from stepflow.load.variables import check_variables, supply_of
+from stepflow.prompt import handoff_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +132,7 @@ class _Compiler:
         action = closure_action(self.agent)
         desk = PromptDesk(files=files, nodes=self.nodes, gates=gates, closure_action=action, found=self.found)
         prompts = desk.prompts()
-        handed = (handoff_name(step_id, path) for step_id, gate in gates.items() for path in gate.handoff_fields)
+        handed = (handoff_variable(step_id, path) for step_id, gate in gates.items() for path in gate.handoff_fields)
         supply = supply_of(self.agent.parameters, handed, self.verdict, known=self.agent.known)
         taken = {name: (self.nodes.sections[name], prompt) for name, prompt in desk.sections.items()}
         for step_id, prompt in prompts.items():

@@ -6,7 +6,6 @@ May touch: nothing.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from stepflow.domain.definition import Gate
@@ -16,6 +15,7 @@ from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
 from stepflow.load.registry_file import GateEntry
 from stepflow.load.suggest import meant, remove, rename, write, write_meant
+from stepflow.prompt import handoff_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,12 +79,6 @@ def check_intent(word: str, node: Node, at: str, found: FileFindings) -> Intent 
         found.add("SF321", at, message, f"Use only {listed(fitting_intents(node.kind))}, or change the step's kind.")
         return None
     return intent
-
-
-def handoff_name(step_id: str, path: str) -> str:
-    """The variable under which later steps see a handoff field (prompts.md §6.2)."""
-    key = re.sub(r"[^A-Za-z0-9_-]", "_", path.rpartition(".")[2])
-    return f"{step_id.replace('.', '_').replace('-', '_')}_{key}"
 
 
 def fitting_intents(kind: StepKind | None) -> list[Intent]:
@@ -194,7 +188,7 @@ def _check_handoff_names(gates: Mapping[str, Gate], nodes: Nodes, found: FileFin
     owners: dict[str, tuple[str, str]] = {}
     for step_id, gate in gates.items():
         for index, path in enumerate(gate.handoff_fields):
-            name = handoff_name(step_id, path)
+            name = handoff_variable(step_id, path)
             other = owners.setdefault(name, (step_id, path))
             if other == (step_id, path) or (
                 other[0] == step_id and other[1].rpartition(".")[2] == path.rpartition(".")[2]
