@@ -6,7 +6,6 @@ May touch: nothing.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,7 @@ from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
 from stepflow.load.findings import Findings, listed, nearest, shown
 from stepflow.load.json_text import JsonFault, child, parse_json
-from stepflow.load.parameters import type_fits
-from stepflow.patterns import PatternTooSlow, Search
+from stepflow.load.parameters import misfit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +64,7 @@ def _take(parameter: Parameter, value: JsonValue, arguments: JsonObject, found: 
             found.add("SF209", at, message, f'Give a value for "{parameter.name}".')
         return
     converted = _convert(value, parameter.type)
-    fault = _fault(parameter, converted)
+    fault = misfit(parameter, converted)
     if fault:
         message = f'the argument "{parameter.name}" is {shown(value)}, but it must be {fault}'
         found.add("SF209", at, message, f'Give "{parameter.name}" a value that fits.')
@@ -97,40 +95,6 @@ def _json_or(text: str, otherwise: JsonValue) -> JsonValue:
 
 def _parts(text: str) -> list[str]:
     return text.split(",") if text else []
-
-
-def _fault(parameter: Parameter, value: JsonValue) -> str | None:
-    """What the value must be and is not; None when it fits."""
-    if not type_fits(value, parameter.type):
-        return f"of the type {parameter.type}"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if parameter.minimum is not None and value < parameter.minimum:
-            return f"at least {_as_written(parameter.minimum)}"
-        if parameter.maximum is not None and value > parameter.maximum:
-            return f"at most {_as_written(parameter.maximum)}"
-    if isinstance(value, str) and (unlike := _unlike(parameter.pattern, value)):
-        return unlike
-    items = value if isinstance(value, list) else [value]
-    if parameter.enum is not None and any(not _in(item, parameter.enum) for item in items):
-        return f"one of {', '.join(shown(one) for one in parameter.enum)}"
-    return None
-
-
-def _unlike(pattern: str | None, value: str) -> str | None:
-    try:
-        return None if pattern is None or Search()(pattern, value) else f"like the pattern {pattern}"
-    except PatternTooSlow as exc:
-        return f"like its pattern, and whether it is cannot be told: {exc}"
-
-
-def _as_written(number: float) -> str:
-    """A bound as its author wrote it: 5, not 5.0."""
-    return json.dumps(int(number) if number == int(number) else number)
-
-
-def _in(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:
-    """Membership that keeps true apart from 1, as JSON does."""
-    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed)
 
 
 def _take_issue(

@@ -6,6 +6,8 @@ May touch: nothing.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ from stepflow.load.findings import shown
 from stepflow.load.json_text import child
 from stepflow.load.known_values import flag_of
 from stepflow.load.suggest import remove, write
-from stepflow.patterns import PatternFault, check_pattern
+from stepflow.patterns import PatternFault, PatternTooSlow, Search, check_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +53,46 @@ def type_fits(value: JsonValue, kind: str) -> bool:
             return isinstance(value, list)
 
 
+def misfit(parameter: Parameter, value: JsonValue) -> str | None:
+    """What the value must be and is not; None when it fits. Of a list every item must fit."""
+    if not type_fits(value, parameter.type):
+        return f"of the type {parameter.type}"
+    search = Search()
+    if not isinstance(value, list):
+        return _item_misfit(parameter, value, search)
+    faults = (_item_misfit(parameter, item, search) for item in value)
+    return next((f"a list of which each item is {fault}" for fault in faults if fault), None)
+
+
+def _item_misfit(parameter: Parameter, value: JsonValue, search: Search) -> str | None:
+    if parameter.type in ("number", "array"):
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        if parameter.minimum is not None and not number >= parameter.minimum:
+            return f"at least {_as_written(parameter.minimum)}"
+        if parameter.maximum is not None and not number <= parameter.maximum:
+            return f"at most {_as_written(parameter.maximum)}"
+    if parameter.type in ("string", "array") and parameter.pattern is not None:
+        try:
+            fits = isinstance(value, str) and search(parameter.pattern, value)
+        except PatternTooSlow as exc:
+            return f"like its pattern, and whether it is cannot be told: {exc}"
+        if not fits:
+            return f"like the pattern {parameter.pattern}"
+    if parameter.enum is not None and not _in(value, parameter.enum):
+        return f"one of {', '.join(shown(one) for one in parameter.enum)}"
+    return None
+
+
+def _as_written(number: float) -> str:
+    """A bound as its author wrote it: 5, not 5.0."""
+    return json.dumps(int(number) if number == int(number) else number)
+
+
+def _in(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:
+    """Membership that keeps true apart from 1, as JSON does."""
+    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed)
+
+
 def _check_style(name: str, entry: ParameterEntry, at: str, found: FileFindings, reserved: frozenset[str]) -> None:
     if not (entry.description or "").strip() and not found.at(child(at, "description")):
         message = f'parameter "{name}" has no description'
@@ -80,18 +122,23 @@ def _check_flag(
 
 
 def _check_rules(name: str, entry: ParameterEntry, at: str, found: FileFindings) -> None:
-    if "default" in entry.model_fields_set and entry.type and not type_fits(entry.default, entry.type):
+    pattern = entry.validation.pattern if entry.validation else None
+    try:
+        if pattern is not None:
+            check_pattern(pattern)
+    except PatternFault as exc:
+        message = f'parameter "{name}": the pattern {shown(pattern)} is no regular expression ({exc})'
+        found.add("SF207", f"{at}/validation/pattern", message, "Write a valid regular expression.")
+        return
+    if "default" not in entry.model_fields_set or not entry.type:
+        return
+    if not type_fits(entry.default, entry.type):
         message = f'parameter "{name}": the default {shown(entry.default)} is no {entry.type}'
         ideas = _converted(child(at, "default"), entry.default, entry.type)
         found.add("SF207", child(at, "default"), message, f"Give it a default of the type {entry.type}.", ideas=ideas)
-    rules = entry.validation
-    if rules is None or rules.pattern is None:
-        return
-    try:
-        check_pattern(rules.pattern)
-    except PatternFault as exc:
-        message = f'parameter "{name}": the pattern {shown(rules.pattern)} is no regular expression ({exc})'
-        found.add("SF207", f"{at}/validation/pattern", message, "Write a valid regular expression.")
+    elif fault := misfit(_parameter(name, entry), entry.default):
+        message = f'parameter "{name}": the default is {shown(entry.default)}, but "validation" wants it {fault}'
+        found.add("SF207", child(at, "default"), message, 'Change "default" or "validation".')
 
 
 def _converted(at: str, value: JsonValue, kind: str) -> Ideas:

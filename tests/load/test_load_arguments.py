@@ -102,6 +102,22 @@ def test_a_pattern_and_an_enum_of_texts_hold() -> None:
     assert codes(check_arguments(declared, {"x": "w1"}, issue=None)[1]) == ["SF209"]
 
 
+@pytest.mark.parametrize("given", ["v1,w1", "w1", '["v1", 1]', "v1,"])
+def test_every_item_of_a_list_must_be_like_the_pattern(given: str) -> None:
+    declared = agent(parameter("array", pattern="^v[0-9]"))
+    assert check_arguments(declared, {"x": "v1, v2"}, issue=None)[1] == ()
+    problems = check_arguments(declared, {"x": given}, issue=None)[1]
+    assert codes(problems) == ["SF209"]
+    assert "a list of which each item is like the pattern" in problems[0].message
+
+
+@pytest.mark.parametrize("given", ["[1, 9]", "[1, true]", "[0]", "1,2"])
+def test_every_item_of_a_list_must_be_within_the_bounds(given: str) -> None:
+    declared = agent(parameter("array", minimum=1, maximum=5))
+    assert check_arguments(declared, {"x": "[1, 5]"}, issue=None)[1] == ()
+    assert codes(check_arguments(declared, {"x": given}, issue=None)[1]) == ["SF209"]
+
+
 def test_an_enum_keeps_true_apart_from_one_and_looks_at_every_item() -> None:
     declared = agent(parameter("array", enum=(1, "a")))
     assert check_arguments(declared, {"x": [1, "a"]}, issue=None)[1] == ()
