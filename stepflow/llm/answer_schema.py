@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.json import compact
-from stepflow.domain.schema import CONDITIONS
+from stepflow.domain.schema import CONDITIONS, asks_for_more, close_schema
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
@@ -104,9 +104,9 @@ def _choice(schema: JsonObject, key: str) -> JsonObject:
     if key == "allOf" and len(variants) > 1:
         # Closed members would each forbid what the others ask for.
         raise _Inexpressible
-    if key == "allOf":
-        return _described(_simple(variants[0]), schema)
-    return _described({"anyOf": [_simple(variant) for variant in variants]}, schema)
+    # Nothing else is said of the value, so each of them may be closed.
+    closed = [_simple(close_schema(variant) if isinstance(variant, dict) else variant) for variant in variants]
+    return _described(closed[0] if key == "allOf" else {"anyOf": [*closed]}, schema)
 
 
 def _typed(schema: JsonObject) -> JsonObject:
@@ -114,6 +114,8 @@ def _typed(schema: JsonObject) -> JsonObject:
     if name not in _TYPES:
         raise _Inexpressible
     plain: JsonObject = {**schema, "type": name}
+    if name == "object" and asks_for_more(schema):
+        raise _Inexpressible
     extra = {key: plain.pop(key) for key in (*_CHOICES, *CONDITIONS) if key in plain}
     match name:
         case "object":
@@ -127,6 +129,9 @@ def _object(schema: JsonObject) -> JsonObject:
     properties = schema.get("properties", {})
     required = schema.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list):
+        raise _Inexpressible
+    if {"additionalProperties", "unevaluatedProperties"}.isdisjoint(schema):
+        # It was left open because what stands around it may ask for more.
         raise _Inexpressible
     rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
     is_map = (rest is not False and not properties) or "patternProperties" in schema

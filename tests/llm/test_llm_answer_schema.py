@@ -10,6 +10,7 @@ import copy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from stepflow.domain.schema import close_schema
 from stepflow.llm.answer_schema import native_schema, schema_in_words
@@ -26,8 +27,6 @@ def test_every_object_at_every_depth_is_closed():
     schema = of(
         a=of(b=of()),
         c={"type": "array", "items": of()},
-        d={"anyOf": [of(), {"properties": {"x": STRING}}]},
-        e={"if": of(), "then": of()},
     )
     closed = close_schema(schema)
     found = closed["properties"]
@@ -36,11 +35,64 @@ def test_every_object_at_every_depth_is_closed():
         found["a"],
         found["a"]["properties"]["b"],
         found["c"]["items"],
-        *found["d"]["anyOf"],
-        found["e"]["if"],
-        found["e"]["then"],
     ):
         assert place["additionalProperties"] is False
+
+
+ASKS_FOR_B = {"properties": {"b": STRING}, "required": ["b"]}
+FITS = {
+    "a member of allOf": ({"allOf": [{**of(a=STRING), "minProperties": 1}, ASKS_FOR_B]}, {"a": "", "b": ""}),
+    "beside allOf": ({**of(a=STRING), "allOf": [ASKS_FOR_B, {"minProperties": 2}]}, {"a": "", "b": ""}),
+    "what if asks for": (
+        {**of(a=STRING, b=STRING), "if": {"properties": {"a": {"const": "x"}}}, "then": {"required": ["b"]}},
+        {"a": "x", "b": ""},
+    ),
+    "what else brings": ({**of(a=STRING), "if": {"required": ["a"]}, "else": ASKS_FOR_B}, {"b": ""}),
+    "a choice beside properties": ({**of(a=STRING), "anyOf": [ASKS_FOR_B, of(c=STRING)]}, {"a": "", "b": ""}),
+    "one of two": ({"oneOf": [ASKS_FOR_B, of(b={"type": "integer"})]}, {"b": ""}),
+    "a not": ({"type": "object", "not": of(a=STRING)}, {"a": 1}),
+    "deep inside": (
+        {**of(x=of(a=STRING)), "allOf": [of(x=ASKS_FOR_B), {"minProperties": 1}]},
+        {"x": {"a": "", "b": ""}},
+    ),
+    "deep inside a condition": (
+        {**of(x=of(a=STRING, b=STRING)), "if": of(x=of(a={"const": "x"})), "then": of(x={"required": ["b"]})},
+        {"x": {"a": "x", "b": ""}},
+    ),
+    "a pattern beside": (
+        {**of(xa=of(a=STRING)), "patternProperties": {"^x": ASKS_FOR_B}},
+        {"xa": {"a": "", "b": ""}},
+    ),
+    "items that are contained": (
+        {"type": "array", "items": of(a=STRING), "contains": ASKS_FOR_B},
+        [{"a": "", "b": ""}],
+    ),
+    "a dependency": ({**of(a=STRING), "dependentSchemas": {"a": ASKS_FOR_B}}, {"a": "", "b": ""}),
+    "an undeclared key that is required": ({**of(a=STRING), "required": ["b"]}, {"b": 1}),
+    "a least number of keys": ({"type": "object", "minProperties": 1}, {"b": 1}),
+}
+
+
+@pytest.mark.parametrize(("schema", "answer"), FITS.values(), ids=FITS)
+def test_closing_a_schema_shuts_out_no_answer_that_needs_its_keys(schema, answer):
+    closed = close_schema(schema)
+    assert Draft202012Validator(schema).is_valid(answer)
+    assert Draft202012Validator(closed).is_valid(answer)
+    native = native_schema(closed)
+    assert native is None or Draft202012Validator(native).is_valid(answer)
+
+
+def test_what_conditions_only_speak_of_is_closed_and_asked_for_natively():
+    schema, _ = FITS["deep inside a condition"]
+    closed = close_schema(schema)
+    assert closed["additionalProperties"] is False
+    assert closed["properties"]["x"]["additionalProperties"] is False
+    assert native_schema(closed)["properties"]["x"]["additionalProperties"] is False
+
+
+def test_choices_that_stand_alone_are_closed_for_the_service():
+    native = native_schema(close_schema(of(x={"anyOf": [of(a=STRING), of(b=STRING)]})))
+    assert [one["additionalProperties"] for one in native["properties"]["x"]["anyOf"]] == [False, False]
 
 
 @pytest.mark.parametrize("word", ["additionalProperties", "unevaluatedProperties"])
