@@ -1,15 +1,13 @@
-"""An independent reader of GitHub's pages: Markdown by markdown-it, its HTML by Python's own parser.
-
-Takes: Markdown. Gives: the words that a person sees, and the addresses of links and images.
-"""
+"""An independent reader of GitHub's pages: Markdown by GitHub's own renderer, its HTML by Python's own parser."""
 
 from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from markdown_it import MarkdownIt
+from cmarkgfm.cmark import Options, github_flavored_markdown_to_html
 
-RENDERER = MarkdownIt("commonmark", {"html": True}).enable("table")
+#: GitHub's sanitizer comes after the renderer: raw HTML is there until then.
+OPTIONS = Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_FOOTNOTES
 UNSHOWN = {"script", "style", "template", "title", "textarea", "iframe", "svg", "noscript", "select", "object"}
 
 
@@ -22,7 +20,7 @@ class Page(HTMLParser):
         self.addresses: list[str] = []
         self.unseen: list[str] = []
         self._hidden: list[str] = []
-        self.feed(RENDERER.render(markdown))
+        self.feed(github_flavored_markdown_to_html(markdown, OPTIONS))
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

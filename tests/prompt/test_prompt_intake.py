@@ -24,7 +24,6 @@ HIDDEN = {
     "a comment that is put together from two": ("<<!-- -->!-- x -->", "", ["<!-- -->", "<!-- x -->"]),
     "a comment in a link": ("[a<!-- x -->](b.md)", "[a](b.md)", ["<!-- x -->"]),
     "a comment between quote marks": ("> a <!-- x\n> y --> b", "> a  b", ["<!-- x\ny -->"]),
-    "a comment that an entity begins": ("a &lt;!-- x --&gt; b", "a  b", ["<!-- x -->"]),
     "an instruction": ("a <?x y?> b", "a  b", ["<?x y?>"]),
     "a declaration": ("a <!X y> b", "a  b", ["<!X y>"]),
     "a definition that is a comment": ("[//]: # (x)\n\na", "a", ["[//]: # (x)"]),
@@ -55,7 +54,9 @@ HIDDEN = {
     "a measure that is a sentence": ('<img src="b" width="x y">', '<img src="b">', ['width="x y"']),
     "an attribute between quote marks": ('> <div\n> title="x">\n> a', "> <div>\n> a", ['title="x"']),
     "a tag that nobody knows": ("a <x-y>b</x-y>", "a b", ["<x-y>", "</x-y>"]),
-    "a script": ("a\n<script>x</script>\nb", "a\nb", ["<script>x</script>"]),
+    "a drawing": ("a\n<svg>x</svg>\nb", "a\nb", ["<svg>x</svg>"]),
+    "a comment in a tag that is text": ('a\n\n<title b="<!-- ">x\n\ny', None, None),
+    "a tag that the filter of tags leaves": ("<div>\n<title/x>y\n\nz", "<div>", None),
     "a template over blocks": (
         "<template>\n\nx\n\n```\ny\n```\n\n</template>\n\na",
         "a",
@@ -94,7 +95,15 @@ HIDDEN = {
     "code that only a hidden character unmakes": ("\u200b```\n<!-- x -->\n\u200b```", "```\n```", None),
 }
 
+#: GFM 0.29 §6.11 "Disallowed Raw HTML": their `<` is shown as it is written.
+FILTERED = ("title", "textarea", "style", "xmp", "iframe", "noembed", "noframes", "script", "plaintext")
+
 SEEN = {
+    **{f"<{name}>": f"The <{name}> is wrong.\n\nAnd `<{name}>` too.\n\n</{name}>\n\nmore" for name in FILTERED},
+    **{f"<{name}> as a block": f"Before\n\n<{name}>\n\nThe end of {name}" for name in FILTERED},
+    **{f"<{name}> in a fold": f"<details>\n<{name}>\nThe {name}\n\n</details>\n\nmore" for name in FILTERED},
+    "a player of videos": 'a\n\n<iframe width="560" src="https://example.org/?a=1&b=2"></iframe>\n\nb',
+    "a page's head": "<title>a</title>\n<script src=b>\n  c()\n</script>\n\nd",
     "plain words": "The parser fails on empty lines, see #3 and a < b && c > d & so on.",
     "comments and entities in code": "`<!-- a -->` and ``&lt;` ``\n\n```html\n<!-- b --> &lt;\n```\n\n    <!-- c -->",
     "code in a list and a quote": "- ```\n  <!-- a -->\n  ```\n\n> ~~~py\n> <!-- b -->\n> ~~~",
@@ -135,6 +144,25 @@ def test_entities_that_spell_visible_words_become_those_words() -> None:
     assert take_in("Vec&lt;T&gt; &amp; caf&eacute; &#105;gnore", "body").text == "Vec\\<T> & café ignore"
 
 
+@pytest.mark.parametrize("text", [*SEEN.values(), "a &lt;!-- toc --&gt; b", "<div>\n&lt;!-- toc --&gt; b\n</div>"])
+def test_what_the_page_shows_is_what_the_model_reads(text: str) -> None:
+    words = set(re.findall(r"[a-z]{2,}", Page(text).seen))
+    assert words <= set(re.findall(r"[a-z]{2,}", take_in(text, "body").text))
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("a &lt;!-- toc --&gt; b", "a \\<!-- toc --> b"),
+        ("a &#60;!-- toc --> b", "a \\<!-- toc --> b"),
+        ("<div>\n&lt;!-- toc --&gt; b\n</div>", "<div>\n&lt;!-- toc --> b\n</div>"),
+    ],
+)
+def test_a_comment_that_an_entity_begins_is_text_that_people_see(text: str, left: str) -> None:
+    taken = take_in(text, "body")
+    assert (taken.text, taken.removed) == (left, ())
+
+
 def test_links_by_label_keep_their_addresses() -> None:
     text = "See [the docs][d], [d][] and [d].\n\n[d]: https://example.org/a_(b)"
     taken = take_in(text, "body")
@@ -164,6 +192,13 @@ def test_a_long_text_is_cut_where_a_paragraph_ends_and_says_so() -> None:
     assert len(taken.text) <= 1200
     assert taken.removed[-1].kind is RemovalKind.CUT
     assert "THE END" in taken.removed[-1].text
+
+
+def test_a_text_of_exactly_the_limit_is_whole() -> None:
+    text = "word\n\n" * 50
+    whole, cut = take_in(text + "x", "body", limit=301), take_in(text + "xy", "body", limit=301)
+    assert (whole.text, whole.removed) == (text + "x", ())
+    assert cut.removed[-1].kind is RemovalKind.CUT
 
 
 def test_a_cut_leaves_nothing_half_open() -> None:
@@ -209,7 +244,26 @@ MARKS = [
     *("`", "``", "```\n", "\n```\n", "~~~\n", "```py ", "    ", "\t", "> ", "- ", "1. ", "# ", "\n---\n", "\n===\n"),
     *("[", "]", "](", ")", "![", "]: ", "[w]: ", "[w]", "[//]: # (", "(", '"', "'", ' "', "[^1]", "<b ", "</b>", "<i>"),
     *("<details>", "</details>", "<div>\n", "</div>", '<img alt="', '" title="', '" src="a">', "<a href=b ", "<x>"),
-    *("<template>", "</template>", "<script>", "</script>", "|", "\n|-|-|\n", " | ", "\n", "\n\n", "\n", " ", " "),
+    *(
+        "<template>",
+        "</template>",
+        "<script>",
+        "</script>",
+        "<title>",
+        "<textarea>",
+        "<xmp ",
+        "</style>",
+        "<!x ",
+        "|",
+        "\n|-|-|\n",
+        " | ",
+        "\n",
+        "\n\n",
+        "\n",
+        " ",
+        " ",
+    ),
+    *("<title>", "<textarea>", "\n<textarea>\n", "<xmp ", "</style>", "<iframe/x>", "<!x ", "<title a='<!-- "),
     *("\u200b", "\U000e0041", "\u202e", "\ufe0f", "\x1b[1m", "\x00", "\r\n"),
 ]
 SHAPES = [

@@ -6,22 +6,24 @@ May touch: nothing. The parser is markdown-it, which keeps to CommonMark; it is 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import html_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
     from markdown_it.utils import EnvType
 
 #: Blocks deeper than this are not parsed; what is in them is read line by line.
 DEEPEST = 100
-_PARSER = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable("table")
-_PARSER.core.ruler.enableOnly(["normalize", "block"])
+_SMALL_DECLARATION = re.compile(r"<![a-z]")
 
 
 class BlockKind(StrEnum):
@@ -56,6 +58,17 @@ class Parsed:
 
     blocks: tuple[Block, ...]
     links: Mapping[str, str]
+
+
+def _html_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A block of raw HTML; to GitHub's parser a declaration in small letters begins none."""
+    begins = state.bMarks[start] + state.tShift[start]
+    return not _SMALL_DECLARATION.match(state.src, begins) and html_block(state, start, end, silent)
+
+
+_PARSER = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable("table")
+_PARSER.core.ruler.enableOnly(["normalize", "block"])
+_PARSER.block.ruler.at("html_block", _html_block, {"alt": ["paragraph", "reference", "blockquote"]})
 
 
 def parse_blocks(text: str) -> Parsed:

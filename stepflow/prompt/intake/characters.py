@@ -22,18 +22,19 @@ ENTITY = re.compile(
     r"&(?:(?:amp|AMP|#0{0,5}38|#[xX]0{0,4}26);)*(?P<name>#[0-9]{1,7}+;?|#[xX][0-9a-fA-F]{1,6}+;?"
     r"|[A-Za-z][A-Za-z0-9]{1,30}+;|(?:lt|gt|amp|quot|nbsp|shy|LT|GT|AMP|QUOT)(?![A-Za-z0-9=]))"
 )
+#: How Markdown writes a `<` that begins nothing.
+PLAIN_ANGLE = "\\<"
 #: Joiners, with which several scripts and pictures are spelled.
 _JOINERS = frozenset("\u200c\u200d")
 _SEEN = re.compile(r"[ -~\n\t]+")
 
 
-def spell_entity(name: str, after: str) -> str:
-    """The character that an entity stands for: never a line break, and `<` stays a plain sign unless what comes `after`
-    it could make it a comment."""
+def spell_entity(name: str) -> str:
+    """The character that an entity stands for: never a line break, and `<` stays a plain sign."""
     character = html.unescape(f"&{name.removesuffix(';')};")
     if character.isspace() and character != "\u00a0":
         return " "
-    return "\\<" if character == "<" and after not in ("!", "?", "&") else character
+    return PLAIN_ANGLE if character == "<" else character
 
 
 def seen_characters(text: str, findings: Findings) -> str:

@@ -18,7 +18,7 @@ from markdown_it.helpers import parseLinkDestination, parseLinkTitle
 
 from stepflow.domain.removal import RemovalKind
 from stepflow.prompt.intake.scan import Scan
-from stepflow.prompt.intake.tags import MARKDOWN_TAG, TAG
+from stepflow.prompt.intake.tags import FILTERED_TAG, MARKDOWN_TAG, TAG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from stepflow.prompt.intake.scan import Mark
 
 _SIGN = re.compile(r"[\\`<&\[\]!]")
+_HTML_SIGN = re.compile(r"[<&]")
 _ESCAPE = re.compile(r"\\[!-/:-@\[-`{-~]")
 _TICKS = re.compile(r"`+")
 _AUTOLINK = re.compile(r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*+|[\w.!#$%&'*+/=?^`{|}~-]++@[\w.-]++)>", re.ASCII)
 _SHORT_COMMENT = re.compile(r"<!---?>")
-#: How what nobody sees begins, and how it ends (CommonMark 0.31 §6.6).
-_UNSEEN = (("<!--", "-->"), ("<?", "?>"), ("<![CDATA[", "]]>"), ("<!", ">"))
+#: How what nobody sees begins, and how it ends (GFM 0.29 §6.10); a declaration has the end of its kind.
+_UNSEEN = (("<!--", "-->"), ("<?", "?>"), ("<![CDATA[", "]]>"))
+_DECLARATION = re.compile(r"<![A-Z]++[ \t\n\v\f\r]")
 _LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999}+)\]", re.DOTALL)
 _FOOTNOTE = re.compile(r"\[\^([^\]\s\[]++)\]")
 #: CommonMark 0.31 §6.3: a link label has at most 999 characters.
@@ -105,15 +107,28 @@ class InlineScan(Scan):
         if end > at:
             self.remove(RemovalKind.COMMENT, at, end)
             return end
-        if MARKDOWN_TAG.match(self.text, at) and (tag := TAG.match(self.text, at)):
-            return self.tag(tag)
+        if markup := MARKDOWN_TAG.match(self.text, at):
+            if FILTERED_TAG.match(self.text, at):
+                return self._shown_tag(at, markup.end())
+            if tag := TAG.match(self.text, at):
+                return self.tag(tag)
         return at + 1
+
+    def _shown_tag(self, at: int, end: int) -> int:
+        """A tag that the page shows as text: a browser reads on behind its `<`."""
+        while sign := _HTML_SIGN.search(self.text, at + 1, end):
+            if sign[0] == "<":
+                return self.hide_rest(sign.start())
+            at = self.entity(sign.start(), in_html=True) - 1
+        return end
 
     def _comment_end(self, at: int) -> int:
         """Where a comment, instruction or declaration that begins here ends; `at` itself when none does."""
         if short := _SHORT_COMMENT.match(self.text, at):
             return short.end()
-        begins, ends = next((each for each in _UNSEEN if self.text.startswith(each[0], at)), ("", ""))
+        declared = _DECLARATION.match(self.text, at)
+        other = (declared[0], ">") if declared else ("", "")
+        begins, ends = next((each for each in _UNSEEN if self.text.startswith(each[0], at)), other)
         # What was not found once is not looked for again: a thousand beginnings must not take a thousand searches.
         if not begins or at >= self._none_from.get(ends, len(self.text)):
             return at

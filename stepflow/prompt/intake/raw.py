@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.removal import RemovalKind
 from stepflow.prompt.intake.scan import Scan
-from stepflow.prompt.intake.tags import TAG
+from stepflow.prompt.intake.tags import FILTERED_TAG, TAG
 
 if TYPE_CHECKING:
     from stepflow.prompt.intake.findings import Edit
@@ -30,7 +30,7 @@ class RawScan(Scan):
         """The block's edits."""
         at = 0
         while sign := _SIGN.search(self.text, at):
-            at = self.entity(sign.start()) if sign[0] == "&" else self._angle(sign.start())
+            at = self.entity(sign.start(), in_html=True) if sign[0] == "&" else self._angle(sign.start())
         return self.finish()
 
     def _angle(self, at: int) -> int:
@@ -42,6 +42,8 @@ class RawScan(Scan):
         if _BOGUS.match(self.text, at):
             end = self.text.find(">", at)
             return self._comment(at, end + 1) if end >= 0 else self.hide_rest(at)
+        if filtered := FILTERED_TAG.match(self.text, at):
+            return filtered.end()
         if found := TAG.match(self.text, at):
             return self.tag(found)
         return self.hide_rest(at) if _LETTER.match(self.text, at) else at + 1

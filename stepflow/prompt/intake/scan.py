@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.domain.removal import RemovalKind
-from stepflow.prompt.intake.characters import ENTITY, spell_entity
+from stepflow.prompt.intake.characters import ENTITY, PLAIN_ANGLE, spell_entity
 from stepflow.prompt.intake.findings import Edit
 from stepflow.prompt.intake.hiding import Hiding
 from stepflow.prompt.intake.tags import see_tag
@@ -59,13 +59,13 @@ class Scan:
         self.replace(start, end)
         self.findings.note(kind, self.text[start:end] if told is None else told)
 
-    def entity(self, at: int) -> int:
-        """Spell the entity that may begin here; where to go on."""
+    def entity(self, at: int, *, in_html: bool = False) -> int:
+        """Spell the entity that may begin here; where to go on. In raw HTML nothing else can say a `<` that is text."""
         found = ENTITY.match(self.text, at)
         if not found:
             return at + 1
-        spelled = spell_entity(found["name"], self.text[found.end() : found.end() + 1])
-        if spelled != found[0]:
+        spelled = spell_entity(found["name"])
+        if spelled != found[0] and not (in_html and spelled == PLAIN_ANGLE):
             self.replace(at, found.end(), spelled)
         return found.end()
 

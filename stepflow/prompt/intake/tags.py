@@ -17,13 +17,13 @@ SHOWN = frozenset(
         tfoot blockquote dl dt dd kbd q samp var hr ruby rt rp li tr td th s strike summary details picture source""",
     )
 )
+#: GitHub's renderer shows the `<` of these as it is written (GFM 0.29 §6.11, as cmark-gfm's `tagfilter` reads it).
+FILTERED = ("title", "textarea", "style", "xmp", "iframe", "noembed", "noframes", "script", "plaintext")
+FILTERED_TAG = re.compile(rf"</?(?:{'|'.join(FILTERED)})(?=[ \t\n\v\f\r>]|/>)", re.IGNORECASE | re.ASCII)
 #: Elements of which browsers or GitHub show no content, or show something else in its place.
 UNSHOWN = frozenset(
-    re.findall(
-        r"\w+",
-        """script style template title head textarea xmp iframe noembed noframes noscript plaintext object svg math
-        select datalist audio video canvas""",
-    )
+    re.findall(r"\w+", "template head noscript object svg math select datalist audio video canvas")
+    + list(FILTERED)  # in a spelling that the renderer does not know
 )
 #: Attributes that lead somewhere or shape what is seen, and the values that can carry nothing else.
 _ADDRESS = re.compile(r"[^\s\"'<>]{1,2000}")
