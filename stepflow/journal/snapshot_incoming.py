@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from typing import TYPE_CHECKING
 
+from stepflow.domain.pack_search import UnsearchablePack, pack_holds_secret
 from stepflow.errors import StepflowError
 
 if TYPE_CHECKING:
@@ -61,13 +63,31 @@ class Incoming:
         """What came, by digest and size, in the order of the file. Raises `StepflowError` when it could not be kept."""
         self._end_blob()
         if self._has_secret:
-            raise StepflowError(
-                "A file of the working tree holds a secret of this run, so no snapshot of it is kept.",
-                hint="Keep such files out of the checkout, or name them in .gitignore; else the run cannot be resumed.",
-            )
+            raise _holds_secret("A file of the working tree")
         if self._problem:
             raise unwritable(self._path.parent, self._problem) from self._problem
         return tuple(self._blobs.items())
+
+    def check_packs(self, packs: Container[str]) -> None:
+        """Look into those blobs that are packs. Raises `StepflowError` for a secret in one, and for an odd pack."""
+        offset = 0
+        for digest, size in self._blobs.items():
+            if digest in packs and self._secrets:
+                try:
+                    with self._path.open("rb") as file:
+                        file.seek(offset)
+                        if pack_holds_secret(file, self._secrets):
+                            raise _holds_secret("A commit, or what is staged for one,")
+                except UnsearchablePack as exc:
+                    raise StepflowError(f"The toolbox sent a pack that cannot be searched for secrets: {exc}.") from exc
+                except OSError as exc:
+                    raise unwritable(self._path.parent, exc) from exc
+            offset += size
+
+    def check_names(self, manifest: bytes) -> None:
+        """Look at the names in what is to be stored beside the blobs. Raises `StepflowError` for a secret in one."""
+        if any(json.dumps(secret.decode("latin-1"))[1:-1].encode() in manifest for secret in self._secrets):
+            raise _holds_secret("A name in the working tree")
 
     def keep(self, path: Path) -> None:
         """Give it the name that it stays under, for good. Raises OSError."""
@@ -127,6 +147,13 @@ def write_whole(path: Path, data: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _holds_secret(what: str) -> StepflowError:
+    return StepflowError(
+        f"{what} holds a secret of this run, so no snapshot of it is kept.",
+        hint="Keep secrets out of the checkout, or name such files in .gitignore; else the run cannot be resumed.",
+    )
 
 
 def unwritable(folder: Path, exc: OSError) -> StepflowError:

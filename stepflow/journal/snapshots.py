@@ -80,8 +80,10 @@ class SnapshotStore:
         if now and not files and "git" not in taken.model_fields_set:
             return Stored(name=self.last, files=0, bytes=0, left_out=left_out(now))
         blobs = coming.finish()
+        coming.check_packs(taken.packs)
         taken = without_missing(taken, (dict(blobs), now.places if now else {}))
         content = write_manifest(taken, parent=self.last or None, blobs=blobs)
+        coming.check_names(content)
         name = name_of(content)
         whole = now or Resolved(base=taken.base, modes=taken.modes)
         whole.add(name, read_manifest(content, name=name, place="The new snapshot"))

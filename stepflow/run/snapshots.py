@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.redact import SHORTEST_SECRET
+from stepflow.domain.pack_search import secrets_to_find
 from stepflow.domain.snapshot import RestoredInfo, SnapshotInfo
 from stepflow.errors import StepflowError
 from stepflow.journal import SnapshotStore
@@ -33,8 +33,7 @@ class Snapshots:
 
     def __init__(self, toolbox: Toolbox, run_folder: Path, *, base: str = "", secrets: Iterable[str] = ()) -> None:
         self._port = toolbox.snapshots
-        sought = frozenset(secret.strip().encode() for secret in secrets if len(secret.strip()) >= SHORTEST_SECRET)
-        self._store = SnapshotStore(run_folder / FOLDER, secrets=sought)
+        self._store = SnapshotStore(run_folder / FOLDER, secrets=secrets_to_find(secrets))
         self._base = base
         self._leave = _inside(toolbox.checkout, run_folder)
 

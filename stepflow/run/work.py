@@ -6,11 +6,15 @@ May touch: the bundle in the run folder; the checkout through the toolbox.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from stepflow.domain.event import WorkCollected
+from stepflow.boundary.bundle import read_bundle
+from stepflow.domain.event import Noted, WorkCollected
 from stepflow.domain.guard import Closing
+from stepflow.domain.pack_search import UnsearchablePack, pack_holds_secret, secrets_to_find
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -56,15 +60,26 @@ def collect_work(
     problem = ""
     if facts.base_commit and closing.commit != facts.base_commit:
         try:
-            with path.open("wb") as file:
+            # Not in the run folder, which may be uploaded whatever happens, before it is known what the commits hold.
+            with tempfile.TemporaryFile(buffering=0) as file:
                 bundle = toolbox.stream_bundle(
                     facts.base_commit, file.write, max_bytes=MAX_BUNDLE, commit=closing.commit
                 )
+                file.seek(0)
+                problem = _unkeepable(file, prepared) if bundle else ""
+                if bundle and not problem:
+                    file.seek(0)
+                    with path.open("wb") as kept:
+                        shutil.copyfileobj(file, kept)
         except BoundaryError as error:
             # How the flow ended stands; whether that matters is for the boundary to say.
             problem = str(error)
         except OSError as error:
             problem = f"The commits cannot be kept in {path}: {error.strerror}."
+        if problem:
+            bundle = None
+            path.unlink(missing_ok=True)
+            journal.append(Noted(level="warning", message=f"[Work] {problem}"))
     work = Work(
         problem=problem,
         commits=bundle.commits if bundle else 0,
@@ -83,3 +98,17 @@ def collect_work(
         )
     )
     return work
+
+
+def _unkeepable(file: IO[bytes], prepared: Prepared) -> str:
+    """Why the commits of a bundle may be neither kept nor pushed; empty when they may."""
+    try:
+        read_bundle(file)
+        if not pack_holds_secret(file, secrets_to_find(prepared.request.secrets())):
+            return ""
+    except (UnsearchablePack, BoundaryError) as exc:
+        return f"The commits cannot be searched for secrets: {exc}."
+    return (
+        "A commit holds a secret of this run, in a file, a name or a message, so the commits are neither kept nor "
+        "pushed. What a later commit removes counts too."
+    )

@@ -47,7 +47,9 @@ def bundle(
             return {"commits": 0, "commit": commit, "tree": tree, "bytes": 0}
         counted = _Counted(hand_on, limit)
         try:
-            own.stream("bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=counted)
+            # Without deltas: what it holds is searched for secrets.
+            plain = ("-c", "pack.window=0", "-c", "pack.depth=0")
+            own.stream(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=counted)
         except TooLarge:
             family.end()
             return {"too_large": True}

@@ -175,7 +175,9 @@ def pack_new(git: Git, base: str, now: Standing, objects: set[str], *, limit: in
     without = "".join(f"^{commit}\n" for commit in (base, *now.heads) if commit in there)
     lines = (f"{now.commit}\n" if fresh else "") + without + "".join(f"{oid}\n" for oid in sorted(wanted & there))
     pack = bytearray()
-    git.stream("pack-objects", "--revs", "--stdout", "-q", given=lines.encode(), limit=limit, feed=pack.extend)
+    # Without deltas: what it holds is searched for secrets.
+    plain = ("--window=0", "--depth=0", "--no-reuse-delta")
+    git.stream("pack-objects", "--revs", "--stdout", "-q", *plain, given=lines.encode(), limit=limit, feed=pack.extend)
     heads = _tips(git, [*now.heads, now.commit], there) if fresh else now.heads
     return Standing(**{**vars(now), "heads": heads, "packed": now.packed | wanted}), b"" if _is_empty(pack) else bytes(
         pack
