@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.checkout import git
 from tests.servers.github_api import Fault
-from tests.world import BRANCH, TOKEN, World, answer, bash, label_event, solve, understood
+from tests.servers.messages_api import Reply
+from tests.world import BRANCH, CLOSING, COMMIT, TOKEN, World, answer, bash, label_event, solve, understood
 
 pytestmark = pytest.mark.whole
 
@@ -60,6 +62,46 @@ def test_after_a_failed_boundary_only_what_is_missing_is_written(world: World, f
     assert "The run is resumed after" in done.log
     assert int(done.outputs["iterations"]) == 3
     assert float(done.outputs["cost-usd"]) > 0
+
+
+MEND = bash(f"echo 'hello, whole world' > greeting.txt && {COMMIT}")
+SUMMARY, CLOSE = answer("continuation.issue", "handoff", summary="again"), answer("closure.issue", "closing", **CLOSING)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[[MEND, SUMMARY, CLOSE]], [[MEND, SUMMARY], [CLOSE]], [[MEND], [SUMMARY, CLOSE]]],
+    ids=["at once", "stopped before it closes", "stopped after its commit"],
+)
+def test_a_resumed_run_whose_validator_turns_red_pushes_what_it_does_then(
+    world: World, folder: Path, parts: list[list[Reply]]
+) -> None:
+    """The branch was pushed before the first job stopped; the commit that mends the fault belongs on it, too."""
+    command = 'grep "$(cat ~/wanted 2>/dev/null || echo hello)" greeting.txt'
+    world.edit("steps_registry.json", lambda it: it["validators"]["greeting"].update(command=command))
+    fail_boundary(world, folder)
+    before = world.branches()[BRANCH]
+    for replies in parts:
+        inputs = {"run_folder": str(folder), "setup": "echo whole > ~/wanted", "report_failures": "false"}
+        done = world.run(replies, **inputs)
+    assert done.outputs["outcome"] == "completed", done.log
+    tip = world.branches()[BRANCH]
+    assert tip != before
+    assert git("show", f"{tip}:greeting.txt", cwd=world.served) == "hello, whole world\n"
+    assert (len(world.pulls()), len(world.comments())) == (1, 1)
+
+
+def test_a_resumed_run_that_fails_its_validators_for_good_writes_nothing_more(world: World, folder: Path) -> None:
+    command = "test ! -e ~/red && grep hello greeting.txt"
+    world.edit("steps_registry.json", lambda it: it["validators"]["greeting"].update(command=command))
+    world.edit(
+        "steps_registry.json", lambda it: it["validationSteps"]["closure.issue"]["onFailure"].update(action="abort")
+    )
+    fail_boundary(world, folder)
+    before = written(world)
+    done = world.run([], run_folder=str(folder), setup="touch ~/red", report_failures="false")
+    assert (done.outputs["outcome"], done.outputs["validated"]) == ("validation_failed", "false")
+    assert (written(world), world.pulls(), world.comments()) == (before, [], [])
 
 
 def test_no_snapshot_holds_a_secret_of_the_run(world: World, folder: Path) -> None:
