@@ -174,6 +174,21 @@ def test_attempts_are_bounded_and_the_last_failure_ends_the_run() -> None:
     assert len(ports.journal.of(ValidatorRan)) == 2
 
 
+def test_attempts_belong_to_the_validation_entry_whatever_its_step_is_called() -> None:
+    agent = checked_agent(max_attempts=2)
+    closure = agent.steps["closure.issue"]
+    assert closure.validation is not None
+    shared = replace(closure, validation=replace(closure.validation, id="closure.polling"))
+    agent = replace(agent, steps={**agent.steps, closure.id: shared})
+    commands = TableCommands({"git status --porcelain": [DIRTY]})
+    result, ports = play(agent, [*HAPPY, *HAPPY[1:]], commands=commands)
+    assert "attempt 2 of 2" in result.reason
+    assert [(run.entry, run.attempt) for run in ports.journal.of(ValidatorRan)] == [
+        ("closure.polling", 1),
+        ("closure.polling", 2),
+    ]
+
+
 def test_green_validators_set_the_attempts_back_to_zero() -> None:
     entry_id = "closure.issue"
     commands = TableCommands({"git status --porcelain": [DIRTY, CLEAN]})
@@ -195,6 +210,14 @@ def test_a_validator_that_trying_again_cannot_help_ends_the_run_at_once(result) 
     assert ended.outcome is Outcome.VALIDATION_FAILED
     assert "trying again cannot help" in ended.reason
     assert ports.journal.of(ValidatorRan)[-1].recoverable is False
+
+
+def test_words_about_permissions_on_stdout_are_a_validators_own_and_it_may_be_tried_again() -> None:
+    failed = CommandResult(exit_code=1, stdout="FAILED test_login: expected 'Permission denied', got EACCES")
+    commands = TableCommands({"mypy .": [failed, CLEAN]})
+    result, ports = play(checked_agent(), [*HAPPY, answers("handoff"), answers("closing")], commands=commands)
+    assert result.outcome is Outcome.COMPLETED
+    assert [run.recoverable for run in ports.journal.of(ValidatorRan) if not run.passed] == [True]
 
 
 def test_a_timeout_fails_the_validator_but_may_be_tried_again() -> None:
