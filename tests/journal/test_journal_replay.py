@@ -213,6 +213,7 @@ def test_a_limit_that_was_lowered_ends_the_flow_in_its_past() -> None:
         (BEGIN, PROMPT),
         (BEGIN, IterationStarted(iteration=2, step_id="a", kind=StepKind.WORK, model="opus")),
         (CALL, ToolCalled(**{**vars(CALL), "tool_use_id": "t2"})),
+        (CALL, ToolCalled(**{**vars(CALL), "denied": True})),
         (UserSpoke(text="", format_retry=True), UserSpoke(text="", format_retry=False)),
         (ANSWER, StepAnswered(**{**vars(ANSWER), "intent": Intent.REPEAT})),
         (ANSWER, StepAnswered(**{**vars(ANSWER), "handoff": {}})),
