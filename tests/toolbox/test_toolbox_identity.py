@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -366,3 +367,23 @@ class TestRootParent:
             Toolbox.start(checkout, options=ToolboxOptions(private_root=private))
         assert states(checkout) == before
         assert list(private.iterdir()) == []
+
+
+ALONE = ("unshare", "--user", "--map-root-user")
+
+
+@root_only
+@pytest.mark.skipif(
+    subprocess.run([*ALONE, "true"], check=False, capture_output=True).returncode != 0,
+    reason="this machine opens no user namespaces",
+)
+def test_a_machine_on_which_no_user_id_is_left_is_told_so() -> None:
+    """In a user namespace with one id, root's own, there is none that the tools could have."""
+    code = "import sys; from pathlib import Path; from stepflow.toolbox import Toolbox; "
+    code += "Toolbox.start(Path(sys.argv[1]))"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        done = subprocess.run([*ALONE, sys.executable, "-c", code, folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "No user or group id between 61184 and 65519 is free on this machine." in done.stderr
+    assert "IsolationError" in done.stderr
