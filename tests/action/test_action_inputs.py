@@ -365,3 +365,18 @@ def test_files_of_the_runner_that_cannot_be_written_are_only_a_warning(world: Wo
     assert done.exit_code == 0
     warnings = [line for line in done.annotations if line.startswith("::warning")]
     assert len([line for line in warnings if "/nowhere/" in line]) == 2
+
+
+@pytest.mark.parametrize(("allowed", "outcome"), [("true", "completed"), ("false", "invalid_definition")])
+def test_an_agents_own_verdict_is_loaded_only_where_the_workflow_allows_it(
+    world: World, allowed: str, outcome: str
+) -> None:
+    own = "class Never:\n    criteria = 'Never.'\n    def feed(self, *given): ...\n"
+    own += "    def is_finished(self): return False\ndef build(definition, args): return Never()\n"
+    (world.checkout / ".agent" / "fixer" / "own.py").write_text(own)
+    git("add", "--all", cwd=world.checkout)
+    verdict = {"type": "meta:custom", "config": {"handlerPath": "own.py"}}
+    world.edit("agent.json", lambda it: it["runner"].update(verdict=verdict))
+    done = world.run(solve(), allow_custom_verdict=allowed)
+    assert done.outputs["outcome"] == outcome, done.log
+    assert (allowed == "true") or "allow-custom-verdict" in done.log
