@@ -194,7 +194,7 @@ def test_a_run_begins_with_what_it_needs_before_its_first_request() -> None:
     loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     ours = [name for name in loaded if name.partition(".")[0] == "stepflow"]
     print(f"{len(ours)} of {len(loaded)} modules are ours")
-    assert len(ours) <= 235
+    assert len(ours) <= 240
     assert len(loaded) <= 600
     late = {
         "anthropic",

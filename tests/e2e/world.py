@@ -141,8 +141,8 @@ class World:
             runner.give_to((os.getuid(), os.getgid()))
 
     def inputs(self) -> dict[str, str]:
-        """The inputs of the README's workflow but `read-token`, and those that lead here: without it nothing is asked of
-        GitHub before the boundary."""
+        """The inputs of the README's workflow but `read-token`, and those that lead here: without it, nothing is asked
+        of GitHub before the boundary."""
         return {"anthropic-api-key": MODEL_KEY, "github-token": WORKFLOW_TOKEN, **self.urls()}
 
     def urls(self) -> dict[str, str]:
