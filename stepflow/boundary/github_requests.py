@@ -75,6 +75,11 @@ class GitHubRequests(Requester):
         """The repository, not asked for yet."""
         return Repository(self, url=self._old)
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether an answer has told that the repository has another name, or another owner, now."""
+        return self._new != self._old
+
     def requestJson(  # noqa: PLR0917 - PyGithub's own method
         self,
         verb: str,

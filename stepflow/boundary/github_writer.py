@@ -124,8 +124,12 @@ class GitHubWriter:
     @reading
     def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
         """The open pull requests from a branch of this repository."""
-        owner = self._repository_name.partition("/")[0]
-        found = self._repository.get_pulls(state="open", head=f"{owner}:{branch}")
+        found = self._open_from(self._repository_name, branch)
+        # GitHub looks for the branch of this owner, which a transfer has changed.
+        return found if found or not self._api.has_moved else self._open_from(self.full_name(), branch)
+
+    def _open_from(self, repository: str, branch: str) -> tuple[PullRequest, ...]:
+        found = self._repository.get_pulls(state="open", head=f"{repository.partition('/')[0]}:{branch}")
         return tuple(
             PullRequest(number=pull.number, author_id=_author(pull.user), base=pull.base.ref, url=pull.html_url)
             for pull in found

@@ -80,6 +80,15 @@ def test_pull_requests_are_opened_found_and_updated(writer: GitHubWriter, github
     assert (github.state.pulls[0]["title"], github.state.pulls[0]["draft"]) == ("T2", True)
 
 
+@pytest.mark.parametrize("new", ["o/new", "other/r"])
+def test_a_pull_request_is_found_again_when_the_repository_was_renamed_or_transferred(
+    writer: GitHubWriter, github: GitHubServer, new: str
+) -> None:
+    opened = writer.create_pull_request(branch="stepflow/x/issue-7", base="main", title="T", body="B", draft=True)
+    github.state.renamed_to = new
+    assert [pull.number for pull in writer.open_pull_requests("stepflow/x/issue-7")] == [opened.number]
+
+
 def test_releases_are_made_and_found_again(writer: GitHubWriter) -> None:
     made = writer.create_release(tag="v1", target="main", name="One", body="B", draft=True)
     assert writer.releases() == (made,)
