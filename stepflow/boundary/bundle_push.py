@@ -19,6 +19,7 @@ from stepflow.boundary.git import Git, Remote, TooMuch
 from stepflow.boundary.git_errors import GitFailed
 from stepflow.boundary.outlet import Outlet
 from stepflow.boundary.remote_branch import OwnSigns, push_commit
+from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.tree_diff import REMOVED, changed_entries
 from stepflow.boundary.writer import Pushed, Refused
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from stepflow.boundary.writer import Account
 
 MOST_COMMITS = 300
-#: Packed; what it unpacks to is limited by the policy.
-MOST_BUNDLE_BYTES = 32 * 1024 * 1024
 LONGEST_TARGET = 4_096
 
 

@@ -11,6 +11,10 @@ from urllib.parse import urlsplit
 
 from stepflow.domain.words import OnFailure, Permission
 
+#: Packed commits that are larger are not pushed, and so not collected either; what they unpack to is limited by the
+#: policy.
+MOST_BUNDLE_BYTES = 32 * 1024 * 1024
+
 
 @dataclass(frozen=True, kw_only=True)
 class BoundarySettings:

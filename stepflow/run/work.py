@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from stepflow.boundary.bundle import read_bundle
+from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.event import Noted, WorkCollected
 from stepflow.domain.guard import Closing
 from stepflow.domain.pack_search import UnsearchablePack, pack_holds_secret, secrets_to_find
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from stepflow.ports import Journal
     from stepflow.run.prepare import Prepared
     from stepflow.toolbox import Toolbox
-
-#: A larger bundle is cut off; the boundary refuses changes above 8 MiB anyway (boundary.md "Commits").
-MAX_BUNDLE = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +61,7 @@ def collect_work(
             # Not in the run folder, which may be uploaded whatever happens, before it is known what the commits hold.
             with tempfile.TemporaryFile(buffering=0) as file:
                 bundle = toolbox.stream_bundle(
-                    facts.base_commit, file.write, max_bytes=MAX_BUNDLE, commit=closing.commit
+                    facts.base_commit, file.write, max_bytes=MOST_BUNDLE_BYTES, commit=closing.commit
                 )
                 file.seek(0)
                 problem = _unkeepable(file, prepared) if bundle else ""

@@ -321,3 +321,13 @@ def test_a_pull_request_that_somebody_else_has_opened_is_named_by_the_outputs(wo
     assert done.outputs["pull-request"] == "50"
     assert done.outputs["pull-request-url"].endswith("/pull/50")
     assert world.pulls() == [pull]
+
+
+def test_commits_that_are_too_large_to_be_pushed_are_not_collected_either(world: World) -> None:
+    big = "head -c 36000000 /dev/urandom > big.bin && git add big.bin && "
+    done = world.run([understood(), bash(f"{big}echo 'hello, world' > greeting.txt && {COMMIT}"), *solve()[2:]])
+    assert (done.exit_code, done.outputs["outcome"]) == (1, "refused"), done.log
+    assert "Let the agent commit less" in done.outputs["reason"]
+    assert world.branches().keys() == {"main"}
+    folder = Path(done.outputs["run-folder"])
+    assert sum(path.stat().st_size for path in folder.glob("work.bundle*")) <= 32 * 1024 * 1024
