@@ -338,6 +338,14 @@ def test_a_run_of_ten_thousand_events_is_there_within_two_seconds(open_page: Ope
     assert large < small + 1500
 
 
+def test_one_letter_that_stands_everywhere_does_not_hold_the_page_up(open_page: Open, long_page) -> None:
+    opened = open_page(long_page)
+    searched = min(timed(opened, f"search('{letter}')") for letter in "eta")
+    print(f"search for one letter {searched:.2f} s ({opened.page.inner_text('#hits')})")
+    assert opened.page.inner_text("#hits") == "1 of 10,000+"
+    assert searched < 2
+
+
 def test_in_a_run_of_ten_thousand_events_nothing_holds_the_page_up(open_page: Open, long_page) -> None:
     opened = open_page(long_page)
     last = opened.page.locator(".group").count() - 1

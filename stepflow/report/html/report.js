@@ -239,27 +239,38 @@
   let current = -1;
   let asked = "";
 
-  const positions = (text, wanted) => {
+  const positions = (text, wanted, most) => {
     const at = [];
-    for (const match of text.matchAll(wanted)) at.push([match.index, match[0].length]);
+    if (most <= 0) return at;
+    for (const match of text.matchAll(wanted)) {
+      at.push([match.index, match[0].length]);
+      if (at.length >= most) break;
+    }
     return at;
   };
 
   const search = (words) => {
     const wanted = new RegExp(words.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "giu");
-    const inTexts = texts.map((text) => positions(text, wanted));
     const all = [];
-    const add = (hit, at) => at.forEach(([start, length]) => all.push({ ...hit, start, length }));
-    fixed.forEach((element) => add({ element }, positions(element.textContent, wanted)));
-    for (let at = 0; at < groups.length && all.length < MOST_HITS; at++) {
+    const left = () => MOST_HITS - all.length;
+    // A text stands in many places. What is left only gets less, so what was found of it at first is enough later.
+    const known = new Map();
+    const inText = (index) => {
+      if (!known.has(index)) known.set(index, positions(texts[index], wanted, left()));
+      return known.get(index);
+    };
+    const add = (hit, at) => at.slice(0, left()).forEach(([start, length]) => all.push({ ...hit, start, length }));
+    fixed.forEach((element) => add({ element }, positions(element.textContent, wanted, left())));
+    for (let at = 0; at < groups.length && left() > 0; at++) {
       const group = groups[at];
-      add({ at, nth: -1 }, positions(headText(group), wanted));
-      group.cards.forEach((each, nth) => {
-        add({ at, nth, part: -1 }, positions(headOf(each), wanted));
-        each[5].forEach((part, which) => add({ at, nth, part: which }, inTexts[part[1]]));
-      });
+      add({ at, nth: -1 }, positions(headText(group), wanted, left()));
+      for (let nth = 0; nth < group.cards.length && left() > 0; nth++) {
+        const each = group.cards[nth];
+        add({ at, nth, part: -1 }, positions(headOf(each), wanted, left()));
+        each[5].forEach((part, which) => left() > 0 && add({ at, nth, part: which }, inText(part[1])));
+      }
     }
-    return all.slice(0, MOST_HITS);
+    return all;
   };
 
   // The range of a hit in the page, made visible on the way.
