@@ -367,9 +367,11 @@ def test_files_of_the_runner_that_cannot_be_written_are_only_a_warning(world: Wo
     assert len([line for line in warnings if "/nowhere/" in line]) == 2
 
 
-@pytest.mark.parametrize(("allowed", "outcome"), [("true", "completed"), ("false", "invalid_definition")])
+@pytest.mark.parametrize(
+    ("inputs", "outcome"), [({"allow_custom_verdict": "true"}, "completed"), ({}, "invalid_definition")]
+)
 def test_an_agents_own_verdict_is_loaded_only_where_the_workflow_allows_it(
-    world: World, allowed: str, outcome: str
+    world: World, inputs: dict[str, str], outcome: str
 ) -> None:
     own = "class Never:\n    criteria = 'Never.'\n    def feed(self, *given): ...\n"
     own += "    def is_finished(self): return False\ndef build(definition, args): return Never()\n"
@@ -377,6 +379,6 @@ def test_an_agents_own_verdict_is_loaded_only_where_the_workflow_allows_it(
     git("add", "--all", cwd=world.checkout)
     verdict = {"type": "meta:custom", "config": {"handlerPath": "own.py"}}
     world.edit("agent.json", lambda it: it["runner"].update(verdict=verdict))
-    done = world.run(solve(), allow_custom_verdict=allowed)
+    done = world.run(solve(), **inputs)
     assert done.outputs["outcome"] == outcome, done.log
-    assert (allowed == "true") or "allow-custom-verdict" in done.log
+    assert inputs or "allow-custom-verdict" in done.log

@@ -177,12 +177,13 @@ def test_the_retry_prompt_names_the_file_that_was_left_uncommitted(solved: Solve
 
 @pytest.mark.whole
 def test_a_secret_that_the_model_knows_is_in_nothing_that_anybody_sees(world: World) -> None:
-    leak = f"{MODEL_KEY} {TOKEN} {base64.b64encode(TOKEN.encode()).decode()} {TOKEN.encode().hex()}"
+    encoded = f"{base64.b64encode(TOKEN.encode()).decode()} {TOKEN.encode().hex()}"
+    leak = f"{MODEL_KEY} {TOKEN} {encoded}"
     event = label_event(body=f"My keys are {leak}")
     script = [
         bash(f"echo {leak}; echo '{TOKEN}' >&2; exit 3"),
         answer("initial.issue", "next", understanding=leak),
-        bash(f"echo 'hello, world' > greeting.txt && {COMMIT} --message '{leak}'"),
+        bash(f"echo 'hello, world' > greeting.txt && {COMMIT} --message '{encoded}'"),
         answer("continuation.issue", "handoff", summary=leak),
         answer("closure.issue", "closing", comment=leak, verdict=leak, pull_request={"title": leak, "body": leak}),
     ]
