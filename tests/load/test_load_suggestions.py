@@ -15,7 +15,8 @@ from stepflow.domain.problem import Problem, Severity
 from stepflow.load import validate_agent
 from stepflow.load.json_mend import looks_like_yaml, mend
 from stepflow.load.json_text import JsonFault, parse_json
-from stepflow.load.suggest import meant
+from stepflow.load.placing import Source, place
+from stepflow.load.suggest import meant, rename, write
 from tests.tried import tried
 
 #: Mending these shows what stood behind them, or moves another error to another item.
@@ -43,6 +44,17 @@ def test_every_suggestion_of_the_corpus_mends_its_problem_and_brings_no_error(ca
         assert same(problem) not in {same(each) for each in after}, problem.suggestion
         if (case.name, problem.code) not in SHOWS_ANOTHER:
             assert [each for each in after if each.severity is Severity.ERROR and same(each) not in known] == []
+
+
+@pytest.mark.parametrize("missing", ["/a/stepId", "/b"])
+def test_half_a_suggestion_is_none(missing: str) -> None:
+    """A key that is renamed and a value that is to follow it: one without the other would bring the next error."""
+    problem = Problem(code="SF606", severity=Severity.ERROR, file="r.json", path="/a", line=None, message="m", fix="f.")
+    sources = {"r.json": Source.of('{"a": {"id": "a"}}', is_json=True)}
+    whole = (*rename("/a", "b"), *write("/a/id", "b"))
+    assert place(problem, "", whole, ".agent/demo", sources).suggestion is not None
+    half = (*rename("/a", "b"), *write(missing, "b"))
+    assert place(problem, "", half, ".agent/demo", sources).suggestion is None
 
 
 @pytest.mark.parametrize(
