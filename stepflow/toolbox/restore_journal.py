@@ -61,6 +61,8 @@ class RestoreJournal:
     def left_in(cls, folder: Path, checkout: Path) -> Iterator[Self]:
         """The journals that killed runs have left. Raises `InputError` when a run works in this checkout now."""
         own = _path_of(folder, checkout)
+        if not folder.parent.is_dir():
+            return
         for path in sorted({own, *folder.glob(f"*{_SUFFIX}")}):
             try:
                 journal = cls._opened(path)
