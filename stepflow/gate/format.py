@@ -18,7 +18,7 @@ from stepflow.domain.schema import CONDITIONS, change_schemas
 from stepflow.patterns import PatternTooSlow, Search
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from jsonschema.protocols import Validator
 
@@ -68,8 +68,9 @@ def _errors(answer: JsonObject, schema: JsonObject, search: Search) -> Iterator[
     names = tuple(dict.fromkeys(_names(answer)))
     written = change_schemas(schema, lambda part: _written_out(part, names, search))
     plain = validator_for(schema, default=Draft202012Validator)
-    bounded = cast("type[Validator]", extend(plain, {"pattern": pattern}))  # type: ignore[no-untyped-call]
-    return bounded(written).iter_errors(answer)
+    extended: Callable[..., type[Validator]] = extend
+    found: Iterator[ValidationError] = extended(plain, {"pattern": pattern})(written).iter_errors(answer)
+    return found
 
 
 def _written_out(schema: JsonObject, names: Iterable[str], search: Search) -> JsonObject:
