@@ -67,7 +67,7 @@ e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow
 	$(BIN)/python -m pytest -m e2e tests/e2e
 
 e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with each layer of the sandbox off in turn
-	$(BIN)/python -m pytest -m e2e_security tests/e2e/security
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m e2e_security tests/e2e/security
 
 .venv-bench/.done: requirements-bench.txt
 	$(PYTHON) -m venv .venv-bench

@@ -26,13 +26,14 @@ BUILT_IMAGE = os.environ.get("STEPFLOW_IMAGE", "")
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[None]:
+def engine(request: pytest.FixtureRequest) -> Iterator[None]:
     """A Docker engine that answers. Without one these tests fail: they were asked for, and a skip looks like a pass.
 
     One session at a time has it: act names its containers and images after the workflow and the action, so that two at
-    once would remove each other's.
+    once would remove each other's. The attacks use act in one place only, so they may share it among their workers.
     """
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    if is_worker and request.config.option.markexpr != "e2e_security":
         pytest.fail("the end-to-end tests share one engine; run them without -n")
     if shutil.which("docker") is None:
         pytest.fail("no docker command on this machine; the end-to-end tests need a Docker engine")
@@ -40,7 +41,7 @@ def engine() -> Iterator[None]:
     if asked.returncode:
         pytest.fail(f"no Docker engine answers; start one or set DOCKER_HOST:\n{asked.stderr}")
     with (Path(tempfile.gettempdir()) / f"stepflow-e2e-{os.getuid()}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_SH if is_worker else fcntl.LOCK_EX)
         yield
 
 
@@ -72,7 +73,10 @@ def image(engine: None, release: Path) -> str:
     if BUILT_IMAGE:
         return BUILT_IMAGE
     tag = "stepflow-action:e2e"
-    built = subprocess.run(["docker", "build", "-t", tag, release], capture_output=True, text=True, check=False)
+    with (Path(tempfile.gettempdir()) / f"stepflow-e2e-{os.getuid()}.image").open("a") as lock:
+        # Of two workers the second finds every layer made.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        built = subprocess.run(["docker", "build", "-t", tag, release], capture_output=True, text=True, check=False)
     assert built.returncode == 0, f"{built.stdout[-4000:]}\n{built.stderr[-4000:]}"
     # What this build replaced has no name any more.
     unnamed = [

@@ -232,10 +232,14 @@ def test_a_megabyte_of_signs_takes_no_more_than_its_share_of_time(unit: str) -> 
 
 
 def _seconds_for(text: str) -> float:
-    began = time.process_time()
-    taken = take_in(text, "body")
-    assert len(taken.text) <= LONGEST_TEXT
-    return time.process_time() - began
+    """The least of three times: a machine that slows down in between says nothing about the text."""
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        taken = take_in(text, "body")
+        times.append(time.process_time() - began)
+        assert len(taken.text) <= LONGEST_TEXT
+    return min(times)
 
 
 WORD = "{}"
