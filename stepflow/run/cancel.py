@@ -1,12 +1,9 @@
-"""Termination signals, as one exception at a safe moment.
-
-Takes: SIGINT and SIGTERM. Gives: `RunCancelled` in the main thread, at once or when a held section ends.
-May touch: the process's signal handlers, while the context is open (flow.md §10).
-"""
+"""Termination signals, as one exception where the run waits for something (flow.md §10)."""
 
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,9 +11,11 @@ from stepflow.errors import RunCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from sys import UnraisableHookArgs
     from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+RETRY_SECONDS = 0.02
 
 
 class Cancellation:
@@ -34,12 +33,16 @@ class Cancellation:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Listen until the block ends, then give the signals back to whoever had them."""
-        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        before = {number: signal.signal(number, self._on_signal) for number in (*SIGNALS, signal.SIGALRM)}
+        unraisable = sys.unraisablehook
+        sys.unraisablehook = lambda lost: None if self._strikes_again(lost) else unraisable(lost)
         try:
             for number in self._early:
                 self._on_signal(number, None)
             yield
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.unraisablehook = unraisable
             for number, handler in before.items():
                 # While the interpreter ends it gives handlers of Python up, but not this one.
                 signal.signal(number, signal.SIG_IGN if self._for_good else handler)
@@ -65,7 +68,16 @@ class Cancellation:
             raise RunCancelled(self._asked)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._asked = f"the run received {signal.Signals(number).name}"
-        if not self._held:
+        if number != signal.SIGALRM:
+            self._asked = f"the run received {signal.Signals(number).name}"
+        if self._asked is not None and not self._held:
             self._held = True
             raise RunCancelled(self._asked)
+
+    def _strikes_again(self, lost: UnraisableHookArgs) -> bool:
+        """Python drops what is raised inside a finalizer, where a signal may strike too: soon after, raise it again."""
+        if not isinstance(lost.exc_value, RunCancelled):
+            return False
+        self._held = False
+        signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
+        return True

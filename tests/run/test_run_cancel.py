@@ -31,6 +31,28 @@ def test_a_signal_interrupts_whatever_is_going_on(number) -> None:
     assert time.monotonic() - started < 5
 
 
+class DyingSlowly:
+    """Its finalizer is where the signal strikes."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), self._number)
+        sum(range(10))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_strikes_inside_a_finalizer_is_not_lost(number, capfd) -> None:
+    started = time.monotonic()
+    with pytest.raises(RunCancelled, match=number.name), Cancellation().listening():
+        dying = DyingSlowly(number)
+        del dying
+        time.sleep(10)
+    assert time.monotonic() - started < 5
+    assert capfd.readouterr().err == ""
+
+
 def test_a_second_signal_does_not_disturb_the_ending() -> None:
     cancellation = Cancellation()
     with cancellation.listening():
