@@ -18,7 +18,6 @@ from stepflow.errors import DefinitionError, InputError
 from stepflow.load import check_arguments, load_agent
 from stepflow.prompt.intake import Taken
 from stepflow.run.access import open_anthropic
-from stepflow.run.ahead import load_ahead
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.context import issue_text
@@ -28,7 +27,6 @@ from stepflow.run.subject import issue_number, read_again, read_subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from threading import Thread
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject, JsonValue
@@ -46,7 +44,7 @@ class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
     the `limits` counts from now; `told` is what the model is told of the issue; `notes` are warnings for the log;
     `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost;
-    `found` is the run that goes on, or why none does; `loading` is done once the model can be asked."""
+    `found` is the run that goes on, or why none does."""
 
     request: RunRequest
     agent: AgentDefinition
@@ -61,7 +59,6 @@ class Prepared:
     verdict: CustomVerdict | None = None
     spent: Spent | None = None
     found: Past | Fresh = field(default_factory=Fresh)
-    loading: Thread | None = None
 
     @property
     def past(self) -> Past | None:
@@ -74,7 +71,6 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     this."""
     inputs = request.inputs
     check_request(request)
-    loading = load_ahead() if inputs.provider is not Provider.SCRIPTED else None
     agent = load_agent(
         request.trigger.agent,
         root=request.root,
@@ -106,7 +102,6 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             spent=subject.spent,
             resources=opened.pop_all(),
             found=found,
-            loading=loading,
         )
 
 

@@ -17,7 +17,6 @@ from stepflow.flow import run_flow
 from stepflow.journal import Replay
 from stepflow.ports import Ports
 from stepflow.run.addresses import told_ways
-from stepflow.run.ahead import settle
 from stepflow.run.context import removal_event
 from stepflow.run.deadline import Deadline, TimelyCommands, TimelyTools
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
@@ -62,7 +61,6 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         if not past:
             _tell_uncommitted("Before the run", tree, journal)
         ports = _ports(prepared, facts, toolbox, journal, clock)
-        settle(prepared.loading)
         result = run_flow(prepared.agent, facts, ports, state)
         work = collect_work(prepared, facts, toolbox, journal, closing=result.closing)
     cancellation.check()
