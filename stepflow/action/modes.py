@@ -30,8 +30,9 @@ from stepflow.report import (
     rehearsal_told,
     rehearsed_lines,
 )
-from stepflow.run.clock import InterruptibleClock, SystemClock
+from stepflow.run.clock import SystemClock
 from stepflow.run.input_types import Mode
+from stepflow.run.interruptible import clock_of_services
 from stepflow.run.preflight import run_preflight
 from stepflow.run.rehearse import rehearse_agents
 from stepflow.run.trigger import Skip, Trigger
@@ -60,7 +61,7 @@ def perform_other(
         case Mode.PREFLIGHT:
             return preflight_mode(runner, job, cancellation, asked)
         case Mode.PLAN:
-            return _many(plan_mode(runner, job, InterruptibleClock(clock or SystemClock(), cancellation)))
+            return _many(plan_mode(runner, job, clock_of_services(clock or SystemClock(), cancellation)))
         case Mode.GATHER:
             return _many(gather_mode(runner, job))
         case never:

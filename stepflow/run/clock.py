@@ -7,11 +7,6 @@ May touch: the system clock.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from stepflow.ports import Clock
-    from stepflow.run.cancel import Cancellation
 
 
 class SystemClock:
@@ -35,21 +30,3 @@ class RehearsalClock(SystemClock):
 
     def sleep(self, seconds: float) -> None:
         """Return at once."""
-
-
-class InterruptibleClock:
-    """A run's clock for what is outside of it: a signal ends its waits even where signals are held, and GitHub is
-    waited for also where a scripted model is not."""
-
-    def __init__(self, clock: Clock, cancellation: Cancellation) -> None:
-        self._clock = SystemClock() if isinstance(clock, RehearsalClock) else clock
-        self._cancellation = cancellation
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return self._clock.now()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait; raises `RunCancelled` when a signal came."""
-        with self._cancellation.obeyed():
-            self._clock.sleep(seconds)

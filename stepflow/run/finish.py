@@ -20,10 +20,10 @@ from stepflow.domain.figures import count
 from stepflow.domain.guard import named
 from stepflow.domain.words import Outcome
 from stepflow.report import removed_part
-from stepflow.run.clock import InterruptibleClock
 from stepflow.run.collect import collect_run, comment_text, guard_warnings, pushed_commit
 from stepflow.run.ending import Ending
 from stepflow.run.input_types import BoundaryMode
+from stepflow.run.interruptible import clock_of_services
 from stepflow.run.issue_cost import run_cost, tell_issue_cost
 from stepflow.run.parts import boundary_settings
 
@@ -56,7 +56,7 @@ class Finish:
     @cached_property
     def patience(self) -> Patience:
         """How long this end of a run waits for GitHub in all, counted from the first use."""
-        clock = InterruptibleClock(self.clock, self.cancellation)
+        clock = clock_of_services(self.clock, self.cancellation)
         return Patience.of(clock, self.prepared.limits.deadline, lambda message: _note(self, "warning", message))
 
     @cached_property

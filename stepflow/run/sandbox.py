@@ -38,7 +38,8 @@ class Sandbox:
 def open_sandbox(
     request: RunRequest, options: ToolboxOptions, cancellation: Cancellation, *, warn: Callable[[str], None]
 ) -> Iterator[Sandbox]:
-    """Open it for the block, in which signals are obeyed; what does not come back afterwards is told to `warn`.
+    """Open it for the block, in which a signal interrupts every wait for the tools; what does not come back afterwards
+    is told to `warn`.
 
     Signals stay held at the end: no signal may strike while something is given back. Raises `IsolationError` when a
     process may have survived.
@@ -47,7 +48,7 @@ def open_sandbox(
     with (
         _lent(request, warn) as restore,
         Toolbox.start(request.root, options=options, restore=restore) as toolbox,
-        cancellation.obeyed(),
+        toolbox.interruptible(cancellation.obeyed),
     ):
         yield Sandbox(toolbox=toolbox, credentials=restore.state)
     if not toolbox.ended_all:

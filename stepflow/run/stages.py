@@ -19,6 +19,7 @@ from stepflow.ports import Ports
 from stepflow.run.addresses import told_ways
 from stepflow.run.context import removal_event
 from stepflow.run.deadline import Deadline, TimelyCommands, TimelyTools
+from stepflow.run.interruptible import InterruptibleClock, InterruptibleModel
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
 from stepflow.run.parts import LoadedSchemas, structured_output_of, toolbox_options
 from stepflow.run.recorded import Kept
@@ -60,7 +61,8 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         _begin(prepared, facts, sandbox, journal)
         if not past:
             _tell_uncommitted("Before the run", tree, journal)
-        ports = _ports(prepared, facts, toolbox, journal, clock)
+        ports = _ports(prepared, facts, toolbox, journal, InterruptibleClock(clock, cancellation))
+        ports = replace(ports, model=InterruptibleModel(ports.model, cancellation))
         result = run_flow(prepared.agent, facts, ports, state)
         work = collect_work(prepared, facts, toolbox, journal, closing=result.closing)
     cancellation.check()

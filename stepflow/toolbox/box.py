@@ -35,7 +35,7 @@ from stepflow.toolbox.surroundings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
     from stepflow.domain.command import CommandRequest
@@ -124,6 +124,15 @@ class Toolbox:
             box.expect = restore.expect
             box._ending = ending.pop_all()
         return box
+
+    @contextlib.contextmanager
+    def interruptible(self, waiting: Callable[[], contextlib.AbstractContextManager[object]]) -> Iterator[None]:
+        """Inside the block every answer of the program is waited for in such a context."""
+        self._connection.waiting = waiting
+        try:
+            yield
+        finally:
+            self._connection.waiting = contextlib.nullcontext
 
     def run_tool(self, use: ToolUse) -> ToolResult:
         """Run one tool call (port `Tools`). Raises `IsolationError` when the toolbox itself is broken."""

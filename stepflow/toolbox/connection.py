@@ -23,6 +23,7 @@ from stepflow.toolbox.inner.processes import kill_descendants, kill_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from stepflow.domain.json import JsonObject
 
@@ -66,6 +67,8 @@ class Connection:
         self._requests, self._answers = self._pipes()
         self._frames = wire.Frames()
         self._broken = ""
+        #: What an answer is waited for in: a signal may interrupt it.
+        self.waiting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 
     @property
     def pid(self) -> int:
@@ -100,10 +103,11 @@ class Connection:
         deadline = time.monotonic() + timeout
         op = str(request["op"])
         try:
-            self._send(wire.pack(wire.JSON, json.dumps(request).encode()), deadline, op)
-            for piece in payload:
-                self._send(wire.pack(wire.RAW, piece), deadline, op)
-            answer = self._receive(deadline, op, sink)
+            with self.waiting():
+                self._send(wire.pack(wire.JSON, json.dumps(request).encode()), deadline, op)
+                for piece in payload:
+                    self._send(wire.pack(wire.RAW, piece), deadline, op)
+                answer = self._receive(deadline, op, sink)
         except wire.WireError as exc:
             raise self._failed(f"The pipe to the toolbox cannot carry `{op}`: {exc}.") from exc
         self._broken = ""
