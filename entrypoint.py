@@ -3,7 +3,6 @@
 Takes: the environment, argv. Gives: the exit code. May touch: nothing itself.
 """
 
-import gc
 import signal
 import sys
 
@@ -18,9 +17,6 @@ if arguments := sys.argv[1:]:
 early: list[int] = []
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, _frame: early.append(number))
-
-# Most of what is loaded stays; the run looks for rings again once it has begun.
-gc.disable()
 
 from stepflow.action import main  # noqa: E402
 

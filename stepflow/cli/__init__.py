@@ -7,7 +7,6 @@ May touch: the terminal. A command's module is imported only when it is called: 
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import os
 import sys
@@ -43,9 +42,6 @@ READER_GONE = 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what the user can act on is one message and an exit code."""
-    if argv is None:
-        # Most of what is loaded stays: looking for rings among it takes a third of the time. A run looks again.
-        gc.disable()
     arguments = _parse(sys.argv[1:] if argv is None else list(argv))
     try:
         if argv is None and arguments.command in HOLD_SECRETS:

@@ -7,7 +7,6 @@ May touch: the folder's journal, to read it, the terminal, and the page's file.
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from argparse import ArgumentTypeError
@@ -101,15 +100,7 @@ def _end(report: RunReport, log: TerminalLog, *, finished: bool, goes_on: bool) 
 
 def _report(path: Path, entries: Iterable[Entry] | None = None) -> RunReport:
     facts = ReportFacts(run_folder=str(path.parent.resolve()))
-    # A long journal is a hundred thousand small objects without a cycle among them; looking for some takes a third of
-    # the time.
-    gc.disable()
-    try:
-        return collect_report(iter_journal(path) if entries is None else entries, facts=facts)
-    finally:
-        # What was read stays until the end: looking through it again and again takes a tenth more.
-        gc.freeze()
-        gc.enable()
+    return collect_report(iter_journal(path) if entries is None else entries, facts=facts)
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:

@@ -6,7 +6,6 @@ May touch: processes; bounds memory and time of the child.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import resource
@@ -147,8 +146,6 @@ class _Stream:
 def _live(family: Family, work: Work, asked: int, said: int, holds: tuple[int, ...]) -> None:
     """The child's whole life."""
     _hold_only((asked, said, *holds))
-    # It makes many small objects and no rings of them: looking for rings would take most of its time.
-    gc.disable()
     # Only the soft limit, so that git need not live within it.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     frames = wire.Frames()
