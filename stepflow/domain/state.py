@@ -6,7 +6,7 @@ May touch: nothing. The size of a state does not grow with the number of iterati
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,6 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.json import JsonValue
-from stepflow.domain.replacing import replace
 from stepflow.domain.words import FailureAction, Intent, Outcome, Strategy
 
 if TYPE_CHECKING:

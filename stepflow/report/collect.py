@@ -6,6 +6,7 @@ May touch: nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
@@ -38,7 +39,6 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.json import JsonObject
 from stepflow.domain.removal import RemovedText
-from stepflow.domain.replacing import replace
 from stepflow.domain.report import RunReport, ValidatorRun
 from stepflow.domain.state import fold
 from stepflow.report.ending import ReportFacts, code_of, ending_of, last_of

@@ -7,6 +7,7 @@ May touch: nothing.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,6 @@ from stepflow.domain.attempt_event import (
     UserSpoke,
 )
 from stepflow.domain.event import Entry, Event, FlowEnded, Noted, RunFinished, RunResumed, RunStarted
-from stepflow.domain.replacing import replace
 from stepflow.domain.report import CheckResult, HistoryEntry
 from stepflow.domain.words import Intent
 
