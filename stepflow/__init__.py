@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from stepflow.domain.run import Limits
     from stepflow.domain.words import Outcome
     from stepflow.errors import DefinitionError, StepflowError
-    from stepflow.llm import AnthropicModel, ScriptedModel, load_scenario
-    from stepflow.load import load_agent, validate_agent
-    from stepflow.report import LogEntry
+    from stepflow.llm.anthropic_model import AnthropicModel
+    from stepflow.llm.scenario_file import load_scenario
+    from stepflow.llm.scripted import ScriptedModel
+    from stepflow.load.loading import load_agent, validate_agent
+    from stepflow.report.log import LogEntry
     from stepflow.run.outside import Boundary
     from stepflow.run.runner import StepFlowRunner
-    from stepflow.toolbox import Toolbox, ToolboxOptions
+    from stepflow.toolbox.box import Toolbox
+    from stepflow.toolbox.options import ToolboxOptions
 
 __all__ = [
     "AgentDefinition",
@@ -52,12 +55,15 @@ _ROOMS = {
     "stepflow.domain.run": ("Limits",),
     "stepflow.domain.words": ("Outcome",),
     "stepflow.errors": ("DefinitionError", "StepflowError"),
-    "stepflow.llm": ("AnthropicModel", "ScriptedModel", "load_scenario"),
-    "stepflow.load": ("load_agent", "validate_agent"),
-    "stepflow.report": ("LogEntry",),
+    "stepflow.llm.anthropic_model": ("AnthropicModel",),
+    "stepflow.llm.scenario_file": ("load_scenario",),
+    "stepflow.llm.scripted": ("ScriptedModel",),
+    "stepflow.load.loading": ("load_agent", "validate_agent"),
+    "stepflow.report.log": ("LogEntry",),
     "stepflow.run.outside": ("Boundary",),
     "stepflow.run.runner": ("StepFlowRunner",),
-    "stepflow.toolbox": ("Toolbox", "ToolboxOptions"),
+    "stepflow.toolbox.box": ("Toolbox",),
+    "stepflow.toolbox.options": ("ToolboxOptions",),
 }
 
 

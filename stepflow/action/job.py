@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from stepflow.action.outputs import output_file_text
 from stepflow.domain.redact import Redactor
-from stepflow.report import annotation
+from stepflow.report.annotations import annotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

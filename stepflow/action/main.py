@@ -21,7 +21,7 @@ from stepflow.errors import DefinitionError, RunCancelled, StepflowError
 from stepflow.run.cancel import Cancellation
 from stepflow.run.ending import outcome_of
 from stepflow.run.outbound import proxy_passwords, proxy_secrets_in
-from stepflow.toolbox import close_process, wipe_variables
+from stepflow.toolbox.own_process import close_process, wipe_variables
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -56,11 +56,8 @@ def act(
     with cancellation.listening():
         job.mask((*secrets_in(environ), *proxy_passwords(environ)))
         performed = _performed(environ, job, cancellation, clock)
-        from stepflow.report import (  # noqa: PLC0415 - a run need not wait for what tells of its end
-            job_summary,
-            outcome_annotation,
-            problem_annotations,
-        )
+        from stepflow.report.annotations import outcome_annotation, problem_annotations  # noqa: PLC0415 - a run need not wait for what tells of its end
+        from stepflow.report.summary import job_summary  # noqa: PLC0415 - a run need not wait for what tells of its end
 
         report = performed.report
         told = outcome_annotation(report) if performed.annotations is None else performed.annotations
@@ -88,14 +85,15 @@ def _performed(
     except StepflowError as error:
         return _not_begun(asked, outcome_of(error), str(error))
     except Exception as bug:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome (house.md)
-        from stepflow.report import folded_traceback  # noqa: PLC0415 - only a bug needs it
+        from stepflow.report.watch import folded_traceback  # noqa: PLC0415 - only a bug needs it
 
         job.say(*folded_traceback(traceback.format_exc()))
         return _not_begun(asked, Outcome.INTERNAL_ERROR, f"an error of stepflow itself: {type(bug).__name__}: {bug}")
 
 
 def _not_begun(asked: Asked, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = ()) -> Performed:
-    from stepflow.report import ReportFacts, collect_report  # noqa: PLC0415 - a run need not wait for them
+    from stepflow.report.collect import collect_report  # noqa: PLC0415 - a run need not wait for them
+    from stepflow.report.ending import ReportFacts  # noqa: PLC0415 - a run need not wait for them
 
     facts = ReportFacts(
         agent=asked.agent, issue=asked.issue, outcome=outcome, reason=f"Before the run: {reason}", problems=problems

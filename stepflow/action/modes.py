@@ -14,16 +14,13 @@ from stepflow.action.performed import Asked, Performed, skipped
 from stepflow.action.request import request_of, root_of, trigger_of
 from stepflow.domain.problem import count_problems
 from stepflow.domain.words import Outcome
-from stepflow.load import rules
-from stepflow.report import (
-    Paper,
-    ReportFacts,
-    collect_report,
-    diagnostics,
-    harmless,
-    preflight_lines,
-    preflight_reason,
-    preflight_summary,
+from stepflow.load.rules import rules
+from stepflow.report.collect import collect_report
+from stepflow.report.diagnostic import Paper, diagnostics
+from stepflow.report.ending import ReportFacts
+from stepflow.report.plain import harmless
+from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
+from stepflow.report.rehearsal import (
     rehearsal_annotations,
     rehearsal_lines,
     rehearsal_summary,

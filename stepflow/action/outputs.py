@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact
-from stepflow.report import cut
+from stepflow.report.plain import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

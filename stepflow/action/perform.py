@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from stepflow.action.performed import Asked, Performed, skipped
 from stepflow.action.request import request_of, root_of, trigger_of
 from stepflow.errors import InputError, RunCancelled
-from stepflow.report import ActionLog, annotation
+from stepflow.report.annotations import annotation
+from stepflow.report.watch import ActionLog
 from stepflow.run.drive import drive_run
 from stepflow.run.input_types import Mode
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import restore_folder
 from stepflow.run.resume import Fresh, completed_report
 from stepflow.run.trigger import Skip
-from stepflow.toolbox import mend_checkouts
+from stepflow.toolbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
     from stepflow.action.job import Job
@@ -83,7 +84,7 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
         cancellation=cancellation,
         listeners=(lambda entry: job.say(*log.render(entry)),),
     )
-    from stepflow.report import final_words  # noqa: PLC0415
+    from stepflow.report.words import final_words  # noqa: PLC0415
 
     # The log has just said how the run ended, and why.
     job.say(*log.close(), *final_words(result.report)[1:])

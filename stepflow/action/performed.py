@@ -45,7 +45,8 @@ class Asked:
 
 def skipped(skip: Skip) -> Performed:
     """The event asks for no run."""
-    from stepflow.report import ReportFacts, collect_report  # noqa: PLC0415 - a run need not wait for them
+    from stepflow.report.collect import collect_report  # noqa: PLC0415 - a run need not wait for them
+    from stepflow.report.ending import ReportFacts  # noqa: PLC0415 - a run need not wait for them
 
     facts = ReportFacts(outcome=Outcome.SKIPPED, reason=f"Before the run: {skip.reason}")
     return Performed(report=collect_report((), facts=facts))

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.errors import InputError
-from stepflow.load import find_agents
+from stepflow.load.locate import find_agents
 from stepflow.run.request import RunRequest, login_files_in
 from stepflow.run.resume import chosen_folder
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
-from stepflow.toolbox import find_credentials
+from stepflow.toolbox.credentials.away import find_credentials
 
 if TYPE_CHECKING:
     from stepflow.action.job import Job

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.login import holds_login, login_of, logs_in
 from stepflow.domain.redact import SHORTEST_SECRET
 from stepflow.errors import InputError
-from stepflow.run import Inputs, read_inputs
-from stepflow.run.inputs import SECRET_INPUTS
+from stepflow.run.inputs import SECRET_INPUTS, Inputs, read_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping

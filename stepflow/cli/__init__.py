@@ -69,7 +69,7 @@ def _bug_told() -> str:
     import traceback  # noqa: PLC0415 - these cost time that only a bug may take
 
     from stepflow.domain.words import Outcome  # noqa: PLC0415
-    from stepflow.report import advice  # noqa: PLC0415
+    from stepflow.report.advice import advice  # noqa: PLC0415
 
     return f"{_told(traceback.format_exc())}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
 
@@ -79,7 +79,7 @@ def _told(text: str) -> str:
     of the command line stand by now too."""
     from stepflow.cli.options import SECRETS  # noqa: PLC0415 - these cost time that only an error may take
     from stepflow.domain.redact import Redactor  # noqa: PLC0415
-    from stepflow.report import harmless  # noqa: PLC0415
+    from stepflow.report.plain import harmless  # noqa: PLC0415
 
     return harmless(Redactor(os.environ.get(name, "") for name in SECRETS.values())(text))
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.ink import paper_for
 from stepflow.errors import InputError
-from stepflow.load import meant, rules
-from stepflow.report import explanation, rule_list
+from stepflow.load.rules import rules
+from stepflow.load.suggest import meant
+from stepflow.report.explain import explanation, rule_list
 
 if TYPE_CHECKING:
     import argparse

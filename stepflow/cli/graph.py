@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.json_output import print_json
-from stepflow.journal import iter_journal
-from stepflow.load import load_agent
-from stepflow.report import collect_report, cost_words, graph_json, mermaid_graph, walked_path
+from stepflow.journal.reader import iter_journal
+from stepflow.load.loading import load_agent
+from stepflow.report.collect import collect_report
+from stepflow.report.graph import cost_words, graph_json, walked_path
+from stepflow.report.mermaid import mermaid_graph
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +45,7 @@ def _drawn(agent: AgentDefinition, report: RunReport | None, form: str) -> str:
     path = walked_path(report) if report else None
     match form:
         case "svg":
-            from stepflow.report.svg import graph_svg  # noqa: PLC0415 - templates and layout cost time
+            from stepflow.report.svg.draw import graph_svg  # noqa: PLC0415 - templates and layout cost time
 
             return graph_svg(agent, path, costs=cost_words(report) if report else None)
         case _:

@@ -10,7 +10,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from stepflow.report import Ink, Paper
+from stepflow.report.diagnostic import Ink, Paper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

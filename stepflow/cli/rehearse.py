@@ -19,7 +19,9 @@ from stepflow.cli.run import request_of, root_of
 from stepflow.cli.terminal import make_console, styled
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
-from stepflow.report import junit_xml, rehearsal_json, rehearsal_lines, rehearsed_lines
+from stepflow.report.junit import junit_xml
+from stepflow.report.rehearsal import rehearsal_lines, rehearsed_lines
+from stepflow.report.rehearsal_document import rehearsal_json
 from stepflow.run.cancel import Cancellation
 from stepflow.run.rehearse import rehearse_agents
 from stepflow.run.trigger import Trigger
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stepflow.domain.rehearsal import Rehearsal, Rehearsed
-    from stepflow.report import LineKind
+    from stepflow.report.story_line import LineKind
 
 #: What a rehearsal takes from the person who starts it; everything else stands in the scenario.
 INPUTS = (

@@ -27,7 +27,8 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest, login_files_in, restore_folder
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.run.trigger import Trigger, issue_of, read_event
-from stepflow.toolbox import find_credentials, mend_checkouts
+from stepflow.toolbox.credentials.away import find_credentials
+from stepflow.toolbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
     import argparse
@@ -68,7 +69,8 @@ def carry_out(request: RunRequest, *, as_json: bool) -> int:
         console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
     else:
         report = run_request(request, console)[0].report
-    from stepflow.report import final_words, report_json  # noqa: PLC0415 - costs time that the first request can do without
+    from stepflow.report.document import report_json  # noqa: PLC0415 - costs time that the first request can do without
+    from stepflow.report.words import final_words  # noqa: PLC0415 - costs time that the first request can do without
 
     show_lines(console, final_words(report))
     if as_json:

@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING
 from stepflow.cli.json_output import print_json
 from stepflow.cli.terminal import live_lines, make_console, show_lines, styled
 from stepflow.errors import InputError
-from stepflow.journal import JournalReader, is_being_written, iter_journal
-from stepflow.report import ReportFacts, TerminalLog, Timeline, collect_report, final_words, report_json
+from stepflow.journal.file import is_being_written
+from stepflow.journal.reader import JournalReader, iter_journal
+from stepflow.report.collect import collect_report
+from stepflow.report.document import report_json
+from stepflow.report.ending import ReportFacts
+from stepflow.report.timeline import Timeline
+from stepflow.report.watch import TerminalLog
+from stepflow.report.words import final_words
 
 if TYPE_CHECKING:
     import argparse

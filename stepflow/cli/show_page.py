@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.errors import InputError, StepflowError
-from stepflow.load import load_agent
-from stepflow.report import harmless
+from stepflow.load.loading import load_agent
+from stepflow.report.plain import harmless
 from stepflow.run.page import page_of_journal
 
 if TYPE_CHECKING:

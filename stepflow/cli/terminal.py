@@ -16,7 +16,8 @@ from rich.style import Style
 from rich.text import Text
 
 from stepflow.domain.event import RunFinished
-from stepflow.report import LineKind, TerminalLog
+from stepflow.report.story_line import LineKind
+from stepflow.report.watch import TerminalLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.ink import paper_for
 from stepflow.cli.json_output import print_json
-from stepflow.load import rules
-from stepflow.report import diagnostics, problem_annotations, problems_json, sarif_log
+from stepflow.load.rules import rules
+from stepflow.report.annotations import problem_annotations
+from stepflow.report.diagnostic import diagnostics
+from stepflow.report.problem_document import problems_json
+from stepflow.report.sarif import sarif_log
 from stepflow.run.validate import check_agents, from_above, repository_above
 
 if TYPE_CHECKING:

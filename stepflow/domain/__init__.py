@@ -1,1 +1,1 @@
-"""The nouns of the method (house.md "Rooms"): frozen data, no behaviour that touches anything."""
+"""The nouns of the method: frozen data, no behaviour that touches anything."""

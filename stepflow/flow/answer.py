@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.decision import FormatError
 from stepflow.domain.words import Strategy
-from stepflow.gate import correct_step_id, find_object, find_objects
-from stepflow.prompt import correction_message
+from stepflow.gate.answer import correct_step_id, find_object, find_objects
+from stepflow.prompt.correction import correction_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

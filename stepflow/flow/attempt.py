@@ -27,22 +27,17 @@ from stepflow.flow.conversation import Conversation
 from stepflow.flow.reading import read_answer
 from stepflow.flow.strategy import strategy_for
 from stepflow.ports import SchemaFailure
-from stepflow.prompt import (
-    PromptFailure,
-    RenderedPrompt,
-    answer_form,
-    first_message_blocks,
-    render_prompt,
-    render_system,
-    steady_part,
-)
+from stepflow.prompt.answer_form import answer_form
+from stepflow.prompt.message import first_message_blocks
+from stepflow.prompt.render import PromptFailure, RenderedPrompt, render_prompt
+from stepflow.prompt.system import render_system, steady_part
 
 if TYPE_CHECKING:
     from stepflow.domain.decision import Unanswered
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
     from stepflow.flow.track import Track
-    from stepflow.prompt import Variables
+    from stepflow.prompt.variables import Variables
 
 BEGUN_AGAIN = (
     "the conversation outgrew the model's context window, so the step begins again; what it did so far is in the "

@@ -13,16 +13,9 @@ from stepflow.domain.decision import Decided, FormatError, Stop, Unanswered
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Intent, Outcome
 from stepflow.flow.answer import Heard, Reading, Settled, give_up, hear_answer, misfit, note_missing, settle_format
-from stepflow.gate import (
-    Judged,
-    check_format,
-    decide_outcome,
-    read_check_answer,
-    read_handoff,
-    read_own_result,
-    read_result,
-)
-from stepflow.prompt import PromptFailure, render_prompt
+from stepflow.gate.format import check_format
+from stepflow.gate.outcome import Judged, decide_outcome, read_check_answer, read_handoff, read_own_result, read_result
+from stepflow.prompt.render import PromptFailure, render_prompt
 
 if TYPE_CHECKING:
     from stepflow.domain.check import Check

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from stepflow.domain.decision import Decided, FormatError, Stop, Undecided
 from stepflow.domain.words import Intent, Outcome, Strategy
 from stepflow.flow.answer import Heard, Reading, Settled, hear_answer, misfit, note_missing, settle_format
-from stepflow.gate import canonical_answer, check_format, read_gate
+from stepflow.gate.format import check_format
+from stepflow.gate.read import canonical_answer, read_gate
 
 if TYPE_CHECKING:
     from stepflow.domain.decision import Decision, Unanswered

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.complete import Fed, why_finished
+from stepflow.complete.finished import Fed, why_finished
 from stepflow.domain.decision import Decided
 from stepflow.domain.words import Intent, StepKind
 from stepflow.flow.answer import Heard, Reading, Settled, hear_answer, settle_format
-from stepflow.gate import check_format, stated_reason
+from stepflow.gate.format import check_format
+from stepflow.gate.read import stated_reason
 from stepflow.route import continuation_of
 
 if TYPE_CHECKING:

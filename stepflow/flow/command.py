@@ -18,7 +18,7 @@ from stepflow.domain.words import Outcome
 from stepflow.flow.answer import Reading, Settled, correct, give_up
 from stepflow.flow.by_gate import decide, format_errors
 from stepflow.flow.by_verdict import judge
-from stepflow.gate import check_format
+from stepflow.gate.format import check_format
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import Step, StepCommand

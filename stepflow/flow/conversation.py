@@ -26,7 +26,7 @@ from stepflow.domain.words import Strategy
 from stepflow.flow.asking import ask_patiently, model_failed
 from stepflow.flow.compaction import compact_messages
 from stepflow.flow.strategy import may_move, move_on, unheeded
-from stepflow.prompt import answer_form
+from stepflow.prompt.answer_form import answer_form
 
 if TYPE_CHECKING:
     from stepflow.domain.decision import Unanswered

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.complete import judge_completion
+from stepflow.complete.judge import judge_completion
 from stepflow.domain.attempt_event import Routed
 from stepflow.domain.decision import Close, Done, Failed, FlowResult, GoTo, NotDone, Stop, Unproven
 from stepflow.domain.event import CompletionJudged, FlowEnded
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.flow.attempt import Answered, attempt_step
 from stepflow.flow.track import Track
-from stepflow.prompt import render_retry
+from stepflow.prompt.retry import render_retry
 from stepflow.route import choose_move, repeat_move
 
 if TYPE_CHECKING:

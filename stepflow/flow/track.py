@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.event import Event, Noted
 from stepflow.domain.state import RunState, advance
 from stepflow.flow.limits import check_limits
-from stepflow.prompt import step_variables
+from stepflow.prompt.variables import step_variables
 
 if TYPE_CHECKING:
     from stepflow.domain.decision import Stop
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import RunFacts
     from stepflow.ports import Ports
-    from stepflow.prompt import Variables
+    from stepflow.prompt.variables import Variables
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from stepflow.load.json_text import child
-from stepflow.prompt import handoff_variable
+from stepflow.prompt.variables import handoff_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -26,7 +26,7 @@ from stepflow.load.shapes import read_shape
 from stepflow.load.validator_entries import Declared
 from stepflow.load.validators import ValidationDesk, entry_of
 from stepflow.load.variables import supply_of
-from stepflow.prompt import handoff_variable
+from stepflow.prompt.variables import handoff_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from stepflow.load.findings import listed, nearest
 from stepflow.load.json_text import child
 from stepflow.load.registry_file import GateEntry
 from stepflow.load.suggest import meant, remove, rename, write, write_meant
-from stepflow.prompt import handoff_variable
+from stepflow.prompt.variables import handoff_variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

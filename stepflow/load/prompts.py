@@ -18,7 +18,7 @@ from stepflow.load.json_text import child
 from stepflow.load.placeholders import sections_in
 from stepflow.load.prompt_files import DEFAULT_EDITION, Address, Prompt
 from stepflow.load.suggest import meant, remove, reword, write, write_meant
-from stepflow.prompt import TEMPLATE_KEYS
+from stepflow.prompt.shipped import TEMPLATE_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

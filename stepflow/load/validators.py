@@ -19,7 +19,7 @@ from stepflow.load.prompt_files import Address
 from stepflow.load.steps import check_c3_style, check_key, check_part
 from stepflow.load.suggest import meant, rename, write, write_meant
 from stepflow.load.validator_entries import Declared, ValidatorDesk
-from stepflow.prompt import parse_retry_template
+from stepflow.prompt.template import parse_retry_template
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.llm import AnthropicModel, ModelAccess
+from stepflow.llm.access import ModelAccess
+from stepflow.llm.anthropic_model import AnthropicModel
 
 if TYPE_CHECKING:
     from stepflow.run.request import RunRequest

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.errors import StepflowError
-from stepflow.journal import iter_journal
-from stepflow.report import ReportFacts, collect_report, comment_summary
+from stepflow.journal.reader import iter_journal
+from stepflow.report.collect import collect_report
+from stepflow.report.comment import comment_summary
+from stepflow.report.ending import ReportFacts
 from stepflow.run.earlier import JOURNAL
 
 if TYPE_CHECKING:

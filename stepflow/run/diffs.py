@@ -15,8 +15,8 @@ from stepflow.domain.attempt_event import IterationStarted
 from stepflow.domain.change import FileChange
 from stepflow.domain.event import RunResumed, SnapshotFailed, SnapshotTaken
 from stepflow.errors import StepflowError
-from stepflow.journal import SnapshotHistory
-from stepflow.report import TOO_MUCH, Diffs, Room, StepDiff, step_diff
+from stepflow.journal.snapshot_history import SnapshotHistory
+from stepflow.report.diff import TOO_MUCH, Diffs, Room, StepDiff, step_diff
 from stepflow.run.snapshots import FOLDER
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from stepflow.domain.attempt_event import IterationStarted
 from stepflow.domain.event import Entry, FlowEnded, Noted, RunFinished, RunResumed
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError, RunCancelled, StepflowError
-from stepflow.journal import Fanout, JournalFile
-from stepflow.report import BUG
+from stepflow.journal.file import JournalFile
+from stepflow.journal.memory import Fanout
+from stepflow.report.advice import BUG
 from stepflow.run.earlier import JOURNAL, move_aside
 from stepflow.run.ending import Ending, outcome_of
 from stepflow.run.folder import make_folder

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from stepflow.domain.event import RunFinished, RunResumed, RunStarted
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
-from stepflow.journal import hold_alone, read_journal
+from stepflow.journal.file import hold_alone
+from stepflow.journal.reader import read_journal
 from stepflow.run.checks import OWN_FILES
 from stepflow.run.recorded import implausible
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepflow.boundary import Refused
+from stepflow.boundary.writer import Refused
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError, DefinitionError, InputError, IsolationError, ModelError, StepflowError
 

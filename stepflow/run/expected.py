@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.rehearsal import Difference, Row
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.files import FileRefused, Why, read_below
-from stepflow.llm import Expect
+from stepflow.llm.scenario import Expect
 from stepflow.run.inputs import Inputs
 
 if TYPE_CHECKING:

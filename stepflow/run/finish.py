@@ -12,14 +12,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from stepflow.boundary import CommitsInfo, Patience, apply_effects, plan_effects, report_failure
+from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.bundle_push import BundlePush
+from stepflow.boundary.failure import report_failure
+from stepflow.boundary.patience import Patience
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.planner import CommitsInfo
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
 from stepflow.domain.figures import count
 from stepflow.domain.guard import named
 from stepflow.domain.words import Outcome
-from stepflow.report import removed_part
+from stepflow.report.comment import removed_part
 from stepflow.run.collect import collect_run, comment_text, guard_warnings, pushed_commit
 from stepflow.run.ending import Ending
 from stepflow.run.input_types import BoundaryMode
@@ -28,8 +32,8 @@ from stepflow.run.issue_cost import run_cost, tell_issue_cost
 from stepflow.run.parts import boundary_settings
 
 if TYPE_CHECKING:
-    from stepflow.boundary import Plan
     from stepflow.boundary.github_writer import GitHubWriter
+    from stepflow.boundary.plan import Plan
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.effect import Receipt
     from stepflow.domain.redact import Redactor

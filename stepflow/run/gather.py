@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.many import Gathered, IssueResult
 from stepflow.errors import InputError
-from stepflow.report import ReportDocument
+from stepflow.report.document import ReportDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

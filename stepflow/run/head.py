@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepflow.files import FileRefused, read_below, read_end_below
-from stepflow.toolbox import git_entry
+from stepflow.toolbox.credentials.places import entry_of
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 REF = re.compile(r"refs/[\w./+@-]{1,250}")
@@ -53,7 +53,7 @@ class GitFolders:
 
 def find_git_folders(root: Path) -> GitFolders:
     """The folder that `.git` is, or that a `.git` file names, and the one that a linked work tree shares."""
-    entry = git_entry(root)
+    entry = entry_of(root)
     own = entry.parent.resolve() / entry.name
     named = _text(own).rstrip("\r\n")
     if named.startswith("gitdir: "):

@@ -12,7 +12,7 @@ from stepflow.domain.event import IssueCostSummed, Noted
 from stepflow.domain.figures import usd
 from stepflow.domain.spent import Spent
 from stepflow.domain.state import fold
-from stepflow.journal import iter_journal
+from stepflow.journal.reader import iter_journal
 from stepflow.run.collect import journal_path
 
 if TYPE_CHECKING:

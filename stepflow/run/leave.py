@@ -15,8 +15,11 @@ from stepflow.domain.event import Entry, Noted, RunFinished, ValidatorRan
 from stepflow.domain.report import AgentResult
 from stepflow.domain.words import Outcome
 from stepflow.errors import StepflowError
-from stepflow.journal import JournalFile, iter_journal
-from stepflow.report import ReportFacts, collect_report, report_json
+from stepflow.journal.file import JournalFile
+from stepflow.journal.reader import iter_journal
+from stepflow.report.collect import collect_report
+from stepflow.report.document import report_json
+from stepflow.report.ending import ReportFacts
 from stepflow.run.collect import collect_run, journal_path
 from stepflow.run.expected import expect_of_recording
 from stepflow.run.folder import make_folder

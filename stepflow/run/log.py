@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Self
 
 from stepflow.errors import InputError
-from stepflow.report import log_entries, log_line
+from stepflow.report.log import log_entries, log_line
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Outcome
-from stepflow.journal import iter_journal
+from stepflow.journal.reader import iter_journal
 from stepflow.run.collect import journal_path
 from stepflow.run.diffs import Stretches, diffs_of
 
@@ -49,7 +49,7 @@ def page_of_journal(
 ) -> None:
     """The page of a journal at this place, instead of what was there. `redact` is for what the snapshots beside the
     journal hold: that was written down as it was."""
-    from stepflow.report.html import report_html  # noqa: PLC0415 - templates cost time that a start need not pay
+    from stepflow.report.html.page import report_html  # noqa: PLC0415 - templates cost time that a start need not pay
 
     stretches = Stretches()
     page = report_html(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.boundary import BoundarySettings
+from stepflow.boundary.settings import BoundarySettings
 from stepflow.domain.words import Provider, StructuredOutput
-from stepflow.toolbox import ToolboxOptions
+from stepflow.toolbox.options import ToolboxOptions
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import Step

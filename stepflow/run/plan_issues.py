@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.boundary import Patience
+from stepflow.boundary.patience import Patience
 from stepflow.domain.json import compact
 from stepflow.domain.many import IssuePage, PlannedIssue
 from stepflow.domain.redact import Redactor

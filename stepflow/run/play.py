@@ -13,8 +13,10 @@ from stepflow.domain.event import ValidatorRan
 from stepflow.domain.figures import count
 from stepflow.domain.rehearsal import Rehearsed
 from stepflow.errors import DefinitionError, InputError
-from stepflow.llm import Expect, ScriptedModel, parse_scenario, place_of, read_scenario
-from stepflow.report import TerminalLog
+from stepflow.llm.scenario import Expect
+from stepflow.llm.scenario_file import parse_scenario, place_of, read_scenario
+from stepflow.llm.scripted import ScriptedModel
+from stepflow.report.watch import TerminalLog
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.drive import drive_run
 from stepflow.run.ending import outcome_of

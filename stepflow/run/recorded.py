@@ -40,14 +40,14 @@ from stepflow.domain.event import (
     WorkCollected,
 )
 from stepflow.domain.words import Outcome, StructuredOutput
-from stepflow.journal import turn_of
+from stepflow.journal.replay import turn_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from stepflow.domain.event import Event
     from stepflow.domain.json import JsonObject
-    from stepflow.llm import Turn
+    from stepflow.llm.scenario import Turn
 
 #: What a run names itself and the delimiter of its data; both go into names and texts of ours.
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

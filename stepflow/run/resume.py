@@ -16,7 +16,9 @@ from stepflow.domain.event import RunResumed
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.errors import InputError
-from stepflow.journal import SnapshotStore, iter_journal, safe_point
+from stepflow.journal.reader import iter_journal
+from stepflow.journal.replay import safe_point
+from stepflow.journal.snapshots import SnapshotStore
 from stepflow.run.earlier import JOURNAL, Earlier, look_into
 from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import (
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.domain.report import RunReport
     from stepflow.domain.state import RunState
-    from stepflow.llm import Scenario
+    from stepflow.llm.scenario import Scenario
     from stepflow.ports import CustomVerdict
     from stepflow.run.inputs import Inputs
     from stepflow.run.recorded import Kept
@@ -116,7 +118,7 @@ class Past:
 
     def position(self, scenario: Scenario) -> dict[str, int]:
         """Where a scripted model goes on."""
-        from stepflow.llm import played_out  # noqa: PLC0415 - only a scripted run that goes on needs it
+        from stepflow.llm.scripted import played_out  # noqa: PLC0415 - only a scripted run that goes on needs it
 
         queues = {place: played_out(turns) for place, turns in scenario.queues().items()}
         return scenario_position(self.events, queues)
@@ -195,7 +197,8 @@ def completed_report(request: RunRequest) -> RunReport | None:
     if earlier is None or earlier.ended is None or earlier.ended.outcome is not Outcome.COMPLETED:
         return None
     # Loaded here: no other run needs a report before it has ended.
-    from stepflow.report import ReportFacts, collect_report  # noqa: PLC0415
+    from stepflow.report.collect import collect_report  # noqa: PLC0415
+    from stepflow.report.ending import ReportFacts  # noqa: PLC0415
 
     facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)
     return collect_report(iter_journal(request.folder / JOURNAL), facts=facts)

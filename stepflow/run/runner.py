@@ -18,13 +18,15 @@ from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.state import fold
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Outcome
 from stepflow.errors import DefinitionError
-from stepflow.flow import run_flow
-from stepflow.journal import Fanout, MemoryJournal
-from stepflow.llm import ScriptedModel
-from stepflow.load import check_arguments
+from stepflow.flow.loop import run_flow
+from stepflow.journal.memory import Fanout, MemoryJournal
+from stepflow.llm.scripted import ScriptedModel
+from stepflow.load.arguments import check_arguments
 from stepflow.ports import Ports
 from stepflow.prompt.intake import take_in
-from stepflow.report import ReportFacts, collect_report, log_entries
+from stepflow.report.collect import collect_report
+from stepflow.report.ending import ReportFacts
+from stepflow.report.log import log_entries
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.context import removal_event
 from stepflow.run.drive import Place, guarded
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Entry, TextRemoved
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
-    from stepflow.report import LogEntry
+    from stepflow.report.log import LogEntry
     from stepflow.run.outside import Boundary
     from stepflow.run.workers import Workers
 

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.errors import IsolationError
-from stepflow.toolbox import Toolbox, credentials_away
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.restore import credentials_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from stepflow.run.cancel import Cancellation
     from stepflow.run.request import RunRequest
-    from stepflow.toolbox import CheckoutRestore, ToolboxOptions
+    from stepflow.toolbox.options import ToolboxOptions
+    from stepflow.toolbox.restore import CheckoutRestore
 
 
 @dataclass(frozen=True, kw_only=True)

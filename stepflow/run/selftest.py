@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.event import CanariesTried, Noted
-from stepflow.toolbox import Outside, try_canaries
+from stepflow.toolbox.selftest.outside import Outside
+from stepflow.toolbox.selftest.trial import try_canaries
 
 if TYPE_CHECKING:
     from stepflow.ports import Journal
     from stepflow.run.request import RunRequest
-    from stepflow.toolbox import Toolbox
+    from stepflow.toolbox.box import Toolbox
 
 
 def outside_of(request: RunRequest) -> Outside:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from stepflow.domain.pack_search import secrets_to_find
 from stepflow.domain.snapshot import RestoredInfo, SnapshotInfo
 from stepflow.errors import StepflowError
-from stepflow.journal import SnapshotStore
+from stepflow.journal.snapshots import SnapshotStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stepflow.toolbox import Toolbox
+    from stepflow.toolbox.box import Toolbox
 
 #: Where in the run folder they are (action.md "Run folder").
 FOLDER = "snapshots"

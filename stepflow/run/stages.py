@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from stepflow.domain.event import LayerTold, Noted, RunStarted
 from stepflow.domain.run import RunFacts, StartedBy
 from stepflow.domain.state import fold
-from stepflow.flow import run_flow
-from stepflow.journal import Replay
+from stepflow.flow.loop import run_flow
+from stepflow.journal.replay import Replay
 from stepflow.ports import Ports
 from stepflow.run.addresses import told_ways
 from stepflow.run.context import removal_event
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from stepflow.run.ending import Ending
     from stepflow.run.prepare import Prepared
     from stepflow.run.sandbox import Sandbox
-    from stepflow.toolbox import Toolbox
+    from stepflow.toolbox.box import Toolbox
 
 #: Paths that a message names, and their length in characters.
 MOST_NAMED = 5

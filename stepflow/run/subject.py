@@ -12,7 +12,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.boundary import Refused, check_actor
+from stepflow.boundary.actor import check_actor
+from stepflow.boundary.writer import Refused
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Permission, Provider
 from stepflow.errors import BoundaryError, InputError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from stepflow.boundary.github_reader import GitHubReader, Remark
     from stepflow.domain.spent import Spent
-    from stepflow.llm import Scenario
+    from stepflow.llm.scenario import Scenario
     from stepflow.run.request import RunRequest
 
 #: Of a long discussion the newest part counts: so many comments, by so many people, of so many characters in all.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
 from stepflow.errors import InputError
-from stepflow.load import find_folders, inspect_agent
+from stepflow.load.loading import inspect_agent
+from stepflow.load.locate import find_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

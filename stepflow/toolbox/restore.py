@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from stepflow.errors import InputError
-from stepflow.toolbox.credentials import Away
+from stepflow.toolbox.credentials.away import Away
 from stepflow.toolbox.lending import Loan
 from stepflow.toolbox.removal import remove_path
 from stepflow.toolbox.restore_journal import RestoreJournal

@@ -54,7 +54,7 @@ class Nursery:
 
 def die_after(number: int) -> None:
     """Let this process die as soon as the journal has so many lines."""
-    from stepflow.journal import JournalFile
+    from stepflow.journal.file import JournalFile
 
     record = JournalFile.record
 

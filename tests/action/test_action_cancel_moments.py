@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.action.outputs import OUTPUTS
-from stepflow.journal import read_journal
+from stepflow.journal.reader import read_journal
 from tests.checkout import Invocation
 from tests.servers.messages_api import Drop, Failure, Reply
 from tests.world import COMMIT, World, answer, bash, crowd, label_event, open_world, understood

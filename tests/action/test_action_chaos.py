@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.llm import AnthropicModel
+from stepflow.llm.anthropic_model import AnthropicModel
 from tests.checkout import git
 from tests.servers.llmock_server import open_llmock
 from tests.world import BRANCH, CLOSING, COMMIT, World, answer

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from stepflow.report import report_schema
+from stepflow.report.document import report_schema
 from tests.checkout import Invocation, git
 from tests.world import (
     BRANCH,

@@ -19,18 +19,13 @@ from stepflow.domain.event import Entry, Noted
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.report import RunReport
 from stepflow.domain.words import Outcome
-from stepflow.load import rules
-from stepflow.report import (
-    ActionLog,
-    Paper,
-    annotation,
-    collect_report,
-    diagnostics,
-    final_words,
-    folded_traceback,
-    harmless,
-    problem_annotations,
-)
+from stepflow.load.rules import rules
+from stepflow.report.annotations import annotation, problem_annotations
+from stepflow.report.collect import collect_report
+from stepflow.report.diagnostic import Paper, diagnostics
+from stepflow.report.plain import harmless
+from stepflow.report.watch import ActionLog, folded_traceback
+from stepflow.report.words import final_words
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=150)
 COMMANDS = (

@@ -13,10 +13,10 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.domain.words import Intent
-from stepflow.gate import check_format
-from stepflow.llm import load_scenario
-from stepflow.load import load_agent
-from stepflow.prompt import parse_retry_template
+from stepflow.gate.format import check_format
+from stepflow.llm.scenario_file import load_scenario
+from stepflow.load.loading import load_agent
+from stepflow.prompt.template import parse_retry_template
 from tests.checkout import git
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
-    from stepflow.llm import Scenario
+    from stepflow.llm.scenario import Scenario
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "stepflow/cli/demo"

@@ -20,7 +20,8 @@ from pathlib import Path
 from stepflow.domain.command import CommandRequest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation
-from stepflow.toolbox import LAYERS, Toolbox, ToolboxOptions
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.options import LAYERS, ToolboxOptions
 
 CALLS = 200
 STARTS = 20

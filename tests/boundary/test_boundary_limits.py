@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.boundary import ApplyResult, CommitsInfo, apply_effects, plan_effects, report_failure
+from stepflow.boundary.apply import ApplyResult, apply_effects
+from stepflow.boundary.failure import report_failure
 from stepflow.boundary.github_writer import GitHubWriter
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.planner import CommitsInfo
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import OnFailure, Outcome
 from tests.boundary.agents import agent, facts, result, settings

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.boundary import Account, CommitsInfo, Patience, Pusher, WriteFailed, apply_effects, plan_effects
-from stepflow.boundary.apply import ApplyResult
-from stepflow.boundary.writer import Comment, PullRequest
+from stepflow.boundary.apply import ApplyResult, apply_effects
+from stepflow.boundary.patience import Patience
+from stepflow.boundary.plan import plan_effects
+from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.writer import Account, Comment, PullRequest, Pusher, WriteFailed
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.spent import Spent
 from stepflow.domain.words import Outcome

@@ -24,8 +24,8 @@ from stepflow.cli.agent_template import OWN_CHECK, STANDS_FOR, TEMPLATES, name_c
 from stepflow.cli.find_checks import find_checks
 from stepflow.cli.json_layout import WIDTH, layout_json
 from stepflow.domain.words import StepKind
-from stepflow.load import load_agent, validate_agent
-from stepflow.prompt import parse_retry_template
+from stepflow.load.loading import load_agent, validate_agent
+from stepflow.prompt.template import parse_retry_template
 from tests.checkout import git
 from tests.tried import tried
 

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from stepflow.cli import main
-from stepflow.report import report_schema
+from stepflow.report.document import report_schema
 from tests.checkout import git
 from tests.servers.messages_api import MessagesApi
 from tests.world import ISSUE, MODEL_KEY, label_event, solve

@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
 from stepflow.cli.schema import FORMATS
-from stepflow.journal import journal_schema
-from stepflow.report import report_schema
+from stepflow.journal.line import journal_schema
+from stepflow.report.document import report_schema
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted([*ROOT.glob(".agent/*/scenarios/*.yaml"), *ROOT.glob("tests/runs/*/scenario.yaml")])

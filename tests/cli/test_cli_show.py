@@ -15,7 +15,7 @@ from stepflow.cli import main
 from stepflow.domain.attempt_event import IterationStarted, ToolCalled
 from stepflow.domain.event import Event, Noted
 from stepflow.domain.words import StepKind
-from stepflow.journal import JournalFile
+from stepflow.journal.file import JournalFile
 from stepflow.run.clock import SystemClock
 from tests.report.hostile import PIECES, obeyed
 from tests.report.plausible_run import BEGAN, TIMED

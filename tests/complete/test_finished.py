@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.complete import Fed, why_finished
+from stepflow.complete.finished import Fed, why_finished
 from stepflow.domain.definition import AgentVerdict
 from stepflow.domain.words import VerdictType
 

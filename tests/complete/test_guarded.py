@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.complete import judge_completion
+from stepflow.complete.judge import judge_completion
 from stepflow.domain.command import CommandResult
 from stepflow.domain.decision import Done, Failed, NotDone, Unproven, Verdict
 from stepflow.domain.definition import ValidationEntry, Validator

@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from stepflow.complete import judge_completion
-from stepflow.complete.judge import has_passed
+from stepflow.complete.judge import has_passed, judge_completion
 from stepflow.domain.command import CommandResult
 from stepflow.domain.decision import Done, Failed, NotDone, Verdict
 from stepflow.domain.definition import Condition, ExitCode, OutputContains, OutputEmpty, OutputMatches, ValidationEntry

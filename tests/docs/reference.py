@@ -17,13 +17,15 @@ from stepflow.domain.problem import Problem
 from stepflow.domain.rule import Example, Rule
 from stepflow.domain.words import INTENTS_OF_KIND, VerdictType
 from stepflow.gate.read import ALIASES
-from stepflow.load import check_arguments, load_agent, rules, validate_agent
 from stepflow.load.agent_layout import _MOVES, OLD_VERDICT_TYPES
+from stepflow.load.arguments import check_arguments
 from stepflow.load.codes import CODES
+from stepflow.load.loading import load_agent, validate_agent
 from stepflow.load.published import agent_schema, check_schema, field_notes, gate_schema
 from stepflow.load.registry_names import _CONDITIONS, _TOP
+from stepflow.load.rules import rules
 from stepflow.load.verdict import _OPTIONAL, _REQUIRED
-from stepflow.prompt import TEMPLATE_KEYS
+from stepflow.prompt.shipped import TEMPLATE_KEYS
 from tests.docs.readme import ROOT
 from tests.docs.reference_words import (
     EXTRACTED,

@@ -10,7 +10,7 @@ import yaml
 
 from stepflow.cli import COMMANDS
 from stepflow.run.inputs import Inputs, read_inputs
-from stepflow.toolbox import check_pass_env
+from stepflow.toolbox.environment import check_pass_env
 from tests.docs.page import DOCS, PageBlock, page_blocks
 from tests.docs.readme import ROOT, named_block
 from tests.docs.workflows import INPUTS, check_workflow, with_lines

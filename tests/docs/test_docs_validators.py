@@ -13,7 +13,7 @@ import yaml
 from stepflow.cli.agent_template import template_files
 from stepflow.complete.extract import extract
 from stepflow.domain.command import CommandResult
-from stepflow.load import load_agent
+from stepflow.load.loading import load_agent
 from stepflow.prompt.template import render_template
 from stepflow.prompt.template_parser import parse_template
 from tests.docs.page import DOCS, PageBlock, page_blocks

@@ -18,8 +18,8 @@ from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.errors import DefinitionError
-from stepflow.flow import run_flow
-from stepflow.load import load_agent
+from stepflow.flow.loop import run_flow
+from stepflow.load.loading import load_agent
 from tests.build import make_agent, make_check_step, make_entry, make_facts, make_validator
 from tests.fakes import Reply, TableCommands, fake_ports, says
 

@@ -16,7 +16,7 @@ from stepflow.domain.event import Event, IterationStarted, Noted, Routed, RunSta
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind, VerdictType
-from stepflow.flow import run_flow
+from stepflow.flow.loop import run_flow
 from tests.build import make_agent, make_check_step, make_facts, make_step
 from tests.fakes import ListJournal, fake_ports, says
 

@@ -28,9 +28,9 @@ from stepflow.domain.conversation import (
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome
-from stepflow.flow import run_flow
 from stepflow.flow.compaction import compact_messages
-from stepflow.journal import Replay, safe_point
+from stepflow.flow.loop import run_flow
+from stepflow.journal.replay import Replay, safe_point
 from tests.build import issue_agent, make_agent, make_check_step, make_facts, make_step
 from tests.fakes import ListJournal, RecordingTools, TableCommands, answers, calls, fake_ports, says
 from tests.flow.test_flow_loop import CLEAN, DIRTY, HAPPY, checked_agent, play, steps_of

@@ -22,7 +22,7 @@ from stepflow.domain.event import CompletionJudged, FlowEnded, RunStarted, Valid
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
-from stepflow.flow import run_flow
+from stepflow.flow.loop import run_flow
 from tests.build import issue_agent, make_agent, make_entry, make_facts, make_step, make_validator
 from tests.fakes import (
     LoadedSchemas,

@@ -26,10 +26,9 @@ from stepflow.domain.event import Event, FlowEnded, RunResumed, RunStarted, Vali
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
-from stepflow.flow import run_flow
+from stepflow.flow.loop import run_flow
 from stepflow.gate.read import ALIASES
-from stepflow.journal import Replay, safe_point
-from stepflow.journal.replay import PLAYED
+from stepflow.journal.replay import PLAYED, Replay, safe_point
 from stepflow.ports import Ports, SchemaFailure
 from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
 from tests.fakes import ListJournal, RecordingTools, StillClock, TableGuards, answers

@@ -11,8 +11,8 @@ from stepflow.domain.attempt_event import ModelTurned, ModelWaited, PromptRender
 from stepflow.domain.conversation import ModelFault, StopReason
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
-from stepflow.flow import run_flow
-from stepflow.journal import Replay, safe_point
+from stepflow.flow.loop import run_flow
+from stepflow.journal.replay import Replay, safe_point
 from tests.build import issue_agent, make_facts
 from tests.fakes import ListJournal, answers, calls, fake_ports, says
 from tests.flow.test_flow_loop import HAPPY, play, steps_of

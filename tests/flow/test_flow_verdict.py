@@ -10,7 +10,7 @@ from stepflow.domain.event import IterationStarted, Routed, RunStarted, UserSpok
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, StepKind, VerdictType
-from stepflow.flow import run_flow
+from stepflow.flow.loop import run_flow
 from tests.build import make_agent, make_entry, make_facts, make_step, make_validator
 from tests.fakes import Reply, TableCommands, fake_ports, says
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.gate import correct_step_id, find_object
+from stepflow.gate.answer import correct_step_id, find_object
 
 
 @pytest.mark.parametrize(

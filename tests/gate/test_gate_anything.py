@@ -11,8 +11,8 @@ from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.definition import Gate
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent
-from stepflow.gate import canonical_answer, correct_step_id, find_object, read_gate
-from stepflow.gate.read import ALIASES
+from stepflow.gate.answer import correct_step_id, find_object
+from stepflow.gate.read import ALIASES, canonical_answer, read_gate
 from tests.tried import tried
 
 KEYS = ("next_action", "action", "reason", "stepId", "0", "1", "", "a.b", "message", "plan")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from stepflow.gate import check_format
+from stepflow.gate.format import check_format
 
 SCHEMA = {
     "type": "object",

@@ -32,15 +32,10 @@ from stepflow.domain.redact import Redactor
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.errors import InputError, RunCancelled, StepflowError
-from stepflow.journal import (
-    Fanout,
-    JournalFile,
-    JournalReader,
-    MemoryJournal,
-    iter_journal,
-    journal_schema,
-    read_journal,
-)
+from stepflow.journal.file import JournalFile
+from stepflow.journal.line import journal_schema
+from stepflow.journal.memory import Fanout, MemoryJournal
+from stepflow.journal.reader import JournalReader, iter_journal, read_journal
 
 START = RunStarted(
     run_id="r1",

@@ -23,8 +23,7 @@ from stepflow.domain.conversation import ModelRequest, StopReason, ToolUse, Usag
 from stepflow.domain.event import CompletionJudged, FlowEnded, Noted, RunFinished, RunResumed, RunStarted, ValidatorRan
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
 from stepflow.errors import InputError
-from stepflow.journal import Replay, safe_point
-from stepflow.journal.replay import INTERRUPTED
+from stepflow.journal.replay import INTERRUPTED, Replay, safe_point
 from tests.fakes import ListJournal, answers, fake_ports
 
 START = RunStarted(

@@ -11,7 +11,8 @@ import pytest
 
 from stepflow.domain.change import LINK, PLAIN, PROGRAM, FileSide
 from stepflow.errors import InputError
-from stepflow.journal import SnapshotHistory, SnapshotStore
+from stepflow.journal.snapshot_history import SnapshotHistory
+from stepflow.journal.snapshots import SnapshotStore
 
 SECRET = b"ghs_0123456789"
 

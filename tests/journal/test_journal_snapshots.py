@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.errors import InputError, StepflowError
-from stepflow.journal import SnapshotStore
+from stepflow.journal.snapshots import SnapshotStore
 
 
 def digest(data: bytes) -> str:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from stepflow.llm import AnthropicModel
+from stepflow.llm.anthropic_model import AnthropicModel
 from tests.llm.asking import KEY
 from tests.servers.messages_api import MessagesApi, Reply
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from stepflow.errors import InputError
-from stepflow.llm import check_base_url
+from stepflow.llm.address import check_base_url
 
 
 @pytest.mark.parametrize(

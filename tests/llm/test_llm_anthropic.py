@@ -22,7 +22,7 @@ from stepflow.domain.conversation import (
     tool_result_block,
 )
 from stepflow.errors import InputError
-from stepflow.llm import AnthropicModel
+from stepflow.llm.anthropic_model import AnthropicModel
 from tests.llm.asking import KEY, ask
 from tests.servers.messages_api import Answer, Failure, MessagesApi, answers, calls, says
 

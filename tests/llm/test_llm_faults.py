@@ -11,7 +11,7 @@ from email.utils import formatdate
 import pytest
 
 from stepflow.domain.conversation import ModelFault, ModelTurn
-from stepflow.llm import AnthropicModel
+from stepflow.llm.anthropic_model import AnthropicModel
 from tests.llm.asking import KEY, ask
 from tests.servers.messages_api import Answer, Drop, Failure, calls, says
 

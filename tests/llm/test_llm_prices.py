@@ -13,7 +13,8 @@ import pytest
 
 from stepflow.domain.conversation import Usage
 from stepflow.domain.words import Provider
-from stepflow.llm import MODEL_ALIASES, is_priced, price_of, resolve_model
+from stepflow.llm.models import MODEL_ALIASES, resolve_model
+from stepflow.llm.prices import is_priced, price_of
 
 MILLION = 1_000_000
 
@@ -75,6 +76,6 @@ def test_output_costs_more_than_input_and_nothing_costs_nothing():
 
 def test_importing_the_room_loads_neither_the_sdk_nor_the_prices():
     heavy = "{'anthropic', 'genai_prices', 'httpx2'} & sys.modules.keys()"
-    code = f"import stepflow.llm, sys; print({heavy})"
+    code = f"import stepflow.llm.prices, sys; print({heavy})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

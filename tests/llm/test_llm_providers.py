@@ -13,9 +13,10 @@ import pytest
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.llm import AnthropicModel, ModelAccess, UnlistedModel
+from stepflow.llm.access import ModelAccess
 from stepflow.llm.address import vertex_url
-from stepflow.llm.models import resolve_model
+from stepflow.llm.anthropic_model import AnthropicModel
+from stepflow.llm.models import UnlistedModel, resolve_model
 from tests.llm.asking import ask
 from tests.servers.dialects import FederatedDialect
 from tests.servers.messages_api import Answer, Drop, Failure, MessagesApi, Reply, calls, says

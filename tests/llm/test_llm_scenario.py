@@ -18,7 +18,8 @@ from stepflow.domain.effect import EffectKind
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
-from stepflow.llm import Scenario, load_scenario, parse_scenario, scenario_text
+from stepflow.llm.scenario import Scenario
+from stepflow.llm.scenario_file import load_scenario, parse_scenario, scenario_text
 
 FULL = """\
 params: { issue: 7 }

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
-from stepflow.llm import Expect, parse_scenario, place_of, update_expect
+from stepflow.llm.scenario import Expect
+from stepflow.llm.scenario_file import parse_scenario, place_of
+from stepflow.llm.scenario_update import update_expect
 from tests.tried import tried
 
 CAME = Expect(

@@ -23,7 +23,10 @@ from stepflow.domain.conversation import (
 )
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Outcome
-from stepflow.llm import Expect, RecordingModel, ScriptedModel, parse_scenario
+from stepflow.llm.recording import RecordingModel
+from stepflow.llm.scenario import Expect
+from stepflow.llm.scenario_file import parse_scenario
+from stepflow.llm.scripted import ScriptedModel
 from tests.llm.asking import ask
 from tests.servers.messages_api import Answer, Failure, calls, says
 

@@ -8,7 +8,7 @@ import pytest
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolSpec, text_block
 from stepflow.domain.words import Strategy
-from stepflow.llm import RecordingModel
+from stepflow.llm.recording import RecordingModel
 from stepflow.llm.strategy import ANSWER_TOOL, answer_tool
 from tests.llm.asking import ask
 from tests.servers.messages_api import Answer, Failure, calls, says

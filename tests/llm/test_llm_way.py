@@ -11,7 +11,7 @@ import trustme
 
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.way import Way
-from stepflow.llm import AnthropicModel
+from stepflow.llm.anthropic_model import AnthropicModel
 from tests.llm.asking import ask
 from tests.servers.messages_api import MessagesApi, says
 from tests.servers.private_network import Proxy, TlsFront, address_of, closed_port, pem_of

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from stepflow.prompt import TEMPLATE_KEYS
+from stepflow.prompt.shipped import TEMPLATE_KEYS
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.json import JsonValue
 from stepflow.domain.problem import Problem, Severity
 from stepflow.errors import DefinitionError
-from stepflow.load import load_agent, validate_agent
+from stepflow.load.loading import load_agent, validate_agent
 from tests.tried import tried
 
 BASE = DEFINITIONS / "valid/issue-flow/.agent/demo"

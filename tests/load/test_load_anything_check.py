@@ -16,7 +16,7 @@ from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.json import JsonValue
 from stepflow.domain.problem import Severity
 from stepflow.errors import DefinitionError
-from stepflow.load import load_agent, validate_agent
+from stepflow.load.loading import load_agent, validate_agent
 
 BASE = DEFINITIONS / "valid/check-flow/.agent/demo"
 FILES = ("agent.json", "steps_registry.json")

@@ -8,7 +8,7 @@ from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText
 from stepflow.domain.parameter import Parameter
 from stepflow.domain.problem import Problem
 from stepflow.domain.words import Dialect, VerdictType
-from stepflow.load import check_arguments
+from stepflow.load.arguments import check_arguments
 
 
 def agent(*parameters: Parameter, verdict: VerdictType = VerdictType.COUNT_ITERATION) -> AgentDefinition:

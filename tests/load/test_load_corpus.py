@@ -11,8 +11,9 @@ from load_cases import Case, cases
 
 from stepflow.domain.problem import Problem, Severity
 from stepflow.errors import DefinitionError
-from stepflow.load import check_arguments, load_agent, validate_agent
+from stepflow.load.arguments import check_arguments
 from stepflow.load.codes import CODES
+from stepflow.load.loading import load_agent, validate_agent
 
 #: Where the codes are specified; not part of the repository.
 SPEC = Path(__file__).parents[2].parent / "shared" / "spec" / "registry.md"

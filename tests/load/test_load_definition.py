@@ -40,7 +40,7 @@ from stepflow.domain.words import (
     StepKind,
     VerdictType,
 )
-from stepflow.load import load_agent
+from stepflow.load.loading import load_agent
 
 REGISTRY = "steps_registry.json"
 SHARED = Path(os.environ.get("STEPFLOW_SHARED", Path(__file__).parents[2].parent / "shared"))

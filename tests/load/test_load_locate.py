@@ -12,7 +12,8 @@ import pytest
 from load_cases import DEFINITIONS
 
 from stepflow.errors import DefinitionError
-from stepflow.load import find_agents, load_agent, validate_agent
+from stepflow.load.loading import load_agent, validate_agent
+from stepflow.load.locate import find_agents
 
 REGISTRY = "steps_registry.json"
 

@@ -12,7 +12,7 @@ from load_cases import DEFINITIONS
 from mending import apply_suggestion
 
 from stepflow.domain.problem import Problem, Severity
-from stepflow.load import validate_agent
+from stepflow.load.loading import validate_agent
 
 ROOT = Path(__file__).parents[2]
 AGENTS = {

@@ -10,8 +10,9 @@ import pytest
 from load_cases import DEFINITIONS, edit_json
 
 from stepflow.domain.rule import Example, Rule
-from stepflow.load import rules, validate_agent
 from stepflow.load.codes import CODES
+from stepflow.load.loading import validate_agent
+from stepflow.load.rules import rules
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = {"SF329": {"allow_spec_violations": True}}

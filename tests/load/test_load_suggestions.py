@@ -12,9 +12,9 @@ from load_cases import Case, cases
 from mending import apply_suggestion, offset
 
 from stepflow.domain.problem import Problem, Severity
-from stepflow.load import validate_agent
 from stepflow.load.json_mend import looks_like_yaml, mend
 from stepflow.load.json_text import JsonFault, parse_json
+from stepflow.load.loading import validate_agent
 from stepflow.load.placing import Source, place
 from stepflow.load.suggest import meant, rename, write
 from tests.tried import tried

@@ -9,8 +9,8 @@ import pytest
 from load_cases import DEFINITIONS, Case, edit_json
 
 from stepflow.domain.json import JsonObject
-from stepflow.load import load_agent, validate_agent
 from stepflow.load.agent_layout import OLD_VERDICT_TYPES
+from stepflow.load.loading import load_agent, validate_agent
 
 GOOD: dict[str, JsonObject] = {
     "poll:state": {},

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stepflow.domain.conversation import ModelTurn
-from stepflow.llm import AnthropicModel
+from stepflow.llm.anthropic_model import AnthropicModel
 from tests.checkout import Invocation, Runner, labeled
 from tests.llm.asking import ask
 from tests.local_model.conftest import Serve

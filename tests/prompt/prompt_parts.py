@@ -14,7 +14,7 @@ from stepflow.domain.definition import AgentDefinition, AgentVerdict, Gate, Sour
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.state import RunState
 from stepflow.domain.words import Dialect, Intent, StepKind, VerdictType
-from stepflow.prompt import Variables, step_variables
+from stepflow.prompt.variables import Variables, step_variables
 
 #: Properties are tried on the same examples every time, however busy the machine is.
 PROPERTY = settings(derandomize=True, deadline=None)

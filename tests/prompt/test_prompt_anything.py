@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from prompt_parts import make_agent, make_step
 
 from stepflow.domain.definition import SourceText
-from stepflow.prompt import Variables, render_prompt
+from stepflow.prompt.render import render_prompt
 from stepflow.prompt.template import render_template
 from stepflow.prompt.template_parser import parse_template
+from stepflow.prompt.variables import Variables
 from tests.tried import tried
 
 NAMES = ("x", "y", "issue", "a-b", "_")

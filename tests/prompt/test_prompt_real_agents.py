@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.prompt import parse_retry_template
-from stepflow.prompt.template import render_template
+from stepflow.prompt.template import parse_retry_template, render_template
 from stepflow.prompt.template_parser import parse_template
 
 RETRY = Path(__file__).parents[2].parent / "shared" / "real-agents" / "iterator" / "prompts" / "steps" / "retry"

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from prompt_parts import PROPERTY, make_agent, make_step, texts
 
 from stepflow.domain.definition import SourceText
-from stepflow.prompt import PromptFailure, RenderedPrompt, Variables, render_prompt, used_sections, used_variables
-from stepflow.prompt.placeholder import asks_for_input, substitute
+from stepflow.prompt.placeholder import asks_for_input, substitute, used_sections, used_variables
+from stepflow.prompt.render import PromptFailure, RenderedPrompt, render_prompt
+from stepflow.prompt.variables import Variables
 
 TEMPLATE = SourceText(text="Issue: {uv-issue}.", file="templates/initial_issue.md", template="initial_issue")
 

@@ -11,7 +11,8 @@ from prompt_parts import PROPERTY, texts
 
 from stepflow.domain.decision import FormatError, ValidatorFailure
 from stepflow.domain.definition import SourceText, ValidationEntry
-from stepflow.prompt import RetryText, correction_message, render_retry
+from stepflow.prompt.correction import correction_message
+from stepflow.prompt.retry import RetryText, render_retry
 
 FAILURE = ValidatorFailure(
     validator="git-clean",

@@ -9,8 +9,11 @@ import pytest
 from prompt_parts import make_agent, make_step, texts, variables_of
 
 from stepflow.domain.definition import SourceText
-from stepflow.prompt import TEMPLATE_KEYS, Variables, render_prompt, render_system, used_sections, used_variables
-from stepflow.prompt.render import fill_template
+from stepflow.prompt.placeholder import used_sections, used_variables
+from stepflow.prompt.render import fill_template, render_prompt
+from stepflow.prompt.shipped import TEMPLATE_KEYS
+from stepflow.prompt.system import render_system
+from stepflow.prompt.variables import Variables
 
 EVERYWHERE = {"step_id", "iteration", "allowed_intents"}
 LATER = "completed_iterations repeat_reason"

@@ -7,7 +7,8 @@ from prompt_parts import make_agent, make_gate, make_step, variables_of
 
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import Intent
-from stepflow.prompt import Variables, render_system, steady_part
+from stepflow.prompt.system import render_system, steady_part
+from stepflow.prompt.variables import Variables
 
 SCHEMA = {"type": "object", "properties": {"stepId": {"type": "string"}}}
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_parts import PROPERTY
 
-from stepflow.prompt import parse_retry_template
-from stepflow.prompt.template import render_template
+from stepflow.prompt.template import parse_retry_template, render_template
 from stepflow.prompt.template_parser import TemplateFault, parse_template
 
 

@@ -9,7 +9,7 @@ from prompt_parts import LIMIT, make_agent, make_facts, make_gate, make_state, m
 
 from stepflow.domain.definition import GitHubSettings, StepInput
 from stepflow.domain.words import ClosureAction, Intent, VerdictType
-from stepflow.prompt import handoff_variable, value_text
+from stepflow.prompt.variables import handoff_variable, value_text
 
 
 def test_the_run_variables_of_a_gated_step_are_all_supplied():

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from stepflow.domain.attempt_event import ToolCalled
-from stepflow.journal import read_journal
-from stepflow.llm import load_scenario
+from stepflow.journal.reader import read_journal
+from stepflow.llm.scenario_file import load_scenario
 from tests.checkout import ISSUE, Invocation, Runner, git
 from tests.servers.github_api import GitHubServer, State
 from tests.servers.openapi import load_contract

@@ -8,8 +8,9 @@ from dataclasses import replace
 from stepflow.domain.attempt_event import IterationStarted, PromptRendered, ToolCalled
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import Entry, Event
-from stepflow.report import Diffs, collect_report
-from stepflow.report.html import report_html
+from stepflow.report.collect import collect_report
+from stepflow.report.diff import Diffs
+from stepflow.report.html.page import report_html
 from tests.report.plausible_run import STARTED, TIMED, entries_of
 
 #: One iteration of the plausible run: a prompt, two turns, two tool calls, an answer, a way.

@@ -7,7 +7,11 @@ from dataclasses import replace
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED
 
 from stepflow.domain.event import CanariesTried, Entry
-from stepflow.report import ActionLog, collect_report, job_summary, log_entries, report_json
+from stepflow.report.collect import collect_report
+from stepflow.report.document import report_json
+from stepflow.report.log import log_entries
+from stepflow.report.summary import job_summary
+from stepflow.report.watch import ActionLog
 
 KEPT = {"a tool's environment": "kept", "RUNNER_TEMP": "kept", "the docker socket": "not here"}
 REACHED = {**KEPT, "RUNNER_TEMP": "reached by shell: /tmp/runner | x (read)"}

@@ -18,7 +18,7 @@ from stepflow.domain.attempt_event import (
 from stepflow.domain.conversation import Usage
 from stepflow.domain.event import Entry, Event, Noted
 from stepflow.domain.words import StepKind
-from stepflow.report import ActionLog, TerminalLog, folded_traceback
+from stepflow.report.watch import ActionLog, TerminalLog, folded_traceback
 
 LONG = "word " * 300
 

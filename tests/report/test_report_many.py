@@ -6,7 +6,7 @@ import json
 
 from stepflow.domain.many import Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.words import Outcome
-from stepflow.report import gathered_json, gathered_lines, gathered_summary, gathered_told, page_summary, page_told
+from stepflow.report.many import gathered_json, gathered_lines, gathered_summary, gathered_told, page_summary, page_told
 
 #: What GitHub documents: bytes of a job's outputs, by UTF-16.
 OUTPUTS = 1_000_000

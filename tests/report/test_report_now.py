@@ -17,7 +17,8 @@ from stepflow.domain.attempt_event import (
 from stepflow.domain.conversation import Usage
 from stepflow.domain.event import CompletionJudged, Entry, Event
 from stepflow.domain.words import Intent, StepKind
-from stepflow.report import LineKind, TerminalLog
+from stepflow.report.story_line import LineKind
+from stepflow.report.watch import TerminalLog
 
 STEP = IterationStarted(iteration=1, step_id="initial.issue", kind=StepKind.WORK, model="m")
 CALL = {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "make\ntest"}}

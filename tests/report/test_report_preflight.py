@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepflow.domain.preflight import Check, CheckState, Preflight
-from stepflow.report import preflight_lines, preflight_summary
 from stepflow.report.columns import width
+from stepflow.report.preflight import preflight_lines, preflight_summary
 
 
 def test_rows_in_any_script_begin_below_each_other() -> None:

@@ -11,15 +11,10 @@ import pytest
 
 from stepflow.domain.rehearsal import Difference, Rehearsal, Rehearsed, Row
 from stepflow.domain.words import Outcome
-from stepflow.report import (
-    junit_xml,
-    rehearsal_annotations,
-    rehearsal_json,
-    rehearsal_lines,
-    rehearsal_summary,
-    rehearsed_lines,
-)
 from stepflow.report.columns import aligned, width
+from stepflow.report.junit import junit_xml
+from stepflow.report.rehearsal import rehearsal_annotations, rehearsal_lines, rehearsal_summary, rehearsed_lines
+from stepflow.report.rehearsal_document import rehearsal_json
 from tests.action.runner_model import obeyed_in
 
 GREEN = Rehearsed(

@@ -15,9 +15,10 @@ import jsonschema
 import pytest
 
 from stepflow.domain.problem import Severity
-from stepflow.load import inspect_agent, rules
 from stepflow.load.codes import CODES
-from stepflow.report import sarif_log
+from stepflow.load.loading import inspect_agent
+from stepflow.load.rules import rules
+from stepflow.report.sarif import sarif_log
 from tests.load.load_cases import cases
 
 #: Ships the schema of the OASIS standard, as schemastore.org publishes it.

@@ -17,18 +17,15 @@ from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.removal import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.report import CheckResult, RunReport
 from stepflow.domain.words import Intent, Outcome
-from stepflow.report import (
-    ReportFacts,
-    advice,
-    collect_report,
-    comment_summary,
-    final_words,
-    job_summary,
-    next_step,
-)
+from stepflow.report.advice import advice, next_step
+from stepflow.report.collect import collect_report
 from stepflow.report.columns import width
+from stepflow.report.comment import comment_summary
+from stepflow.report.ending import ReportFacts
 from stepflow.report.markdown import code, fence, html_text, link, plain, reveal
 from stepflow.report.plain import one_line
+from stepflow.report.summary import job_summary
+from stepflow.report.words import final_words
 
 GOLDEN = Path(__file__).parent / "golden"
 REPORT = collect_report(ENTRIES, AGENT, facts=ReportFacts(run_folder="/runs/7"))

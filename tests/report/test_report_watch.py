@@ -50,20 +50,13 @@ from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Limits
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
-from stepflow.report import (
-    ActionLog,
-    LineKind,
-    LogEntry,
-    ReportFacts,
-    TerminalLog,
-    annotation,
-    collect_report,
-    log_entries,
-    log_line,
-    outcome_annotation,
-    problem_annotations,
-)
+from stepflow.report.annotations import annotation, outcome_annotation, problem_annotations
+from stepflow.report.collect import collect_report
+from stepflow.report.ending import ReportFacts
+from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.plain import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
+from stepflow.report.story_line import LineKind
+from stepflow.report.watch import ActionLog, TerminalLog
 
 GOLDEN = Path(__file__).parent / "golden"
 LIMITS = Limits(iterations=10, usd=5.0, deadline=BEGAN + 3000)

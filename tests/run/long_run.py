@@ -16,7 +16,8 @@ from pathlib import Path
 
 from stepflow.domain.attempt_event import IterationStarted
 from stepflow.domain.event import Entry
-from stepflow.report import ActionLog, job_summary
+from stepflow.report.summary import job_summary
+from stepflow.report.watch import ActionLog
 from stepflow.run.cancel import Cancellation
 from stepflow.run.drive import drive_run
 from stepflow.run.inputs import read_inputs

@@ -10,7 +10,7 @@ from pathlib import Path
 from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
 from stepflow.ports import Clock
-from stepflow.report import ActionLog
+from stepflow.report.watch import ActionLog
 from stepflow.run.cancel import Cancellation
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.drive import drive_run

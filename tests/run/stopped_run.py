@@ -17,12 +17,13 @@ import yaml
 from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue
-from stepflow.llm import Scenario, parse_scenario
-from stepflow.report import log_entries
-from stepflow.run import read_inputs
+from stepflow.llm.scenario import Scenario
+from stepflow.llm.scenario_file import parse_scenario
+from stepflow.report.log import log_entries
 from stepflow.run.cancel import Cancellation
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.drive import drive_run
+from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import Prepared, prepare_run
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger

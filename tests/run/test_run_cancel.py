@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.errors import RunCancelled
-from stepflow.journal import read_journal
+from stepflow.journal.reader import read_journal
 from stepflow.run.cancel import Cancellation
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.inputs import read_inputs

@@ -15,9 +15,8 @@ from stepflow.cli import main
 from stepflow.domain.attempt_event import IterationStarted
 from stepflow.domain.event import Entry, SnapshotTaken
 from stepflow.domain.words import StepKind
-from stepflow.journal import SnapshotStore
-from stepflow.report import StepDiff
-from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT
+from stepflow.journal.snapshots import SnapshotStore
+from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, StepDiff
 from stepflow.run.diffs import Stretches, diffs_of
 from tests.run.place import SECRET
 from tests.run.stopped_run import Run

@@ -12,7 +12,7 @@ from statistics import median
 
 import pytest
 
-from stepflow.journal import iter_journal
+from stepflow.journal.reader import iter_journal
 from tests.world import crowd
 
 pytestmark = [pytest.mark.whole, pytest.mark.alone, pytest.mark.timeout(900)]

@@ -20,7 +20,7 @@ from stepflow.domain.attempt_event import (
 from stepflow.domain.conversation import Usage
 from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, SnapshotFailed, SnapshotTaken
 from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.llm import ScriptedError, Turn
+from stepflow.llm.scenario import ScriptedError, Turn
 from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import (
     Kept,

@@ -15,10 +15,11 @@ from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue
-from stepflow.llm import Expect, Scenario, load_scenario
-from stepflow.run import read_inputs
+from stepflow.llm.scenario import Expect, Scenario
+from stepflow.llm.scenario_file import load_scenario
 from stepflow.run.cancel import Cancellation
 from stepflow.run.drive import drive_run
+from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import Prepared, prepare_run
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger

@@ -11,8 +11,10 @@ import jsonschema
 import pytest
 
 from stepflow.domain.state import fold
-from stepflow.journal import journal_schema, read_journal
-from stepflow.report import collect_report, report_json, report_schema
+from stepflow.journal.line import journal_schema
+from stepflow.journal.reader import read_journal
+from stepflow.report.collect import collect_report
+from stepflow.report.document import report_json, report_schema
 from tests.runs.masked_journal import masked_lines
 from tests.runs.played_run import Played, play_case, run_cases
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from stepflow.domain.definition import Target
-from stepflow.load import load_agent
+from stepflow.load.loading import load_agent
 from tests.load.load_cases import cases
 
 RUNS = ("project-the-long-way", "project-the-short-way")

@@ -7,7 +7,8 @@ import shutil
 import pytest
 from toolbox_world import Box, copy_packages, git, reachable_folder
 
-from stepflow.toolbox import Toolbox, ToolboxOptions
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.options import ToolboxOptions
 
 
 @pytest.fixture

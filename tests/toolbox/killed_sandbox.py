@@ -106,7 +106,8 @@ def sandbox(place: Path) -> None:
     from stepflow.run.parts import toolbox_options
     from stepflow.run.sandbox import open_sandbox
     from stepflow.run.selftest import outside_of
-    from stepflow.toolbox import mend_checkouts, try_canaries
+    from stepflow.toolbox.restore import mend_checkouts
+    from stepflow.toolbox.selftest.trial import try_canaries
 
     request = request_in(place)
     notes: list[str] = []

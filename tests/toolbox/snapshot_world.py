@@ -13,7 +13,7 @@ from pathlib import Path
 from toolbox_world import Box
 
 from stepflow.run.snapshots import Snapshots
-from stepflow.toolbox import Toolbox
+from stepflow.toolbox.box import Toolbox
 
 
 def asked(folder: Path, *words: str, given: bytes = b"") -> bytes:

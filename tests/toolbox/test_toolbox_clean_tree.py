@@ -6,7 +6,7 @@ import pytest
 from toolbox_world import Box, git
 
 from stepflow.domain.guard import GuardFindings
-from stepflow.toolbox import Toolbox
+from stepflow.toolbox.box import Toolbox
 from tests.build import make_validator
 
 pytestmark = pytest.mark.whole

@@ -9,7 +9,8 @@ import pytest
 from toolbox_world import git
 
 from stepflow.errors import InputError
-from stepflow.toolbox import Toolbox, commit_everything, copy_checkout, rehearsal_folder
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.copies import commit_everything, copy_checkout, rehearsal_folder
 
 
 def committed(source: Path) -> tuple[Path, str]:

@@ -15,7 +15,9 @@ from toolbox_world import Box, git, root_only, run_as_other_user
 from stepflow.domain.redact import Redactor
 from stepflow.errors import IsolationError, RunCancelled
 from stepflow.run.cancel import Cancellation
-from stepflow.toolbox import Toolbox, credentials_away, find_credentials
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.credentials.away import find_credentials
+from stepflow.toolbox.restore import credentials_away
 
 PASSWORD = "pass%2Fword-of-a-test"
 
@@ -360,7 +362,8 @@ def test_owners_come_back_too(checkout, temp):
 NOT_ROOT = """
 import os, subprocess, sys
 from pathlib import Path
-from stepflow.toolbox import Toolbox, credentials_away
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.restore import credentials_away
 from stepflow.domain.command import CommandRequest
 checkout, temp = Path(sys.argv[1]), Path(sys.argv[2])
 with credentials_away(checkout, temp) as away, Toolbox.start(checkout) as box:

@@ -17,7 +17,9 @@ from stepflow.run.inputs import read_inputs
 from stepflow.run.request import RunRequest
 from stepflow.run.sandbox import open_sandbox
 from stepflow.run.trigger import Trigger
-from stepflow.toolbox import Toolbox, ToolboxOptions, UserPolicy, credentials_away
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.options import ToolboxOptions, UserPolicy
+from stepflow.toolbox.restore import credentials_away
 
 pytestmark = pytest.mark.whole
 

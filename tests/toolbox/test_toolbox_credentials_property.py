@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from toolbox_world import git
 
 from stepflow.domain.redact import Redactor
-from stepflow.toolbox import credentials_away, find_credentials
+from stepflow.toolbox.credentials.away import find_credentials
 from stepflow.toolbox.credentials.config import Setting, read_settings, write_settings
+from stepflow.toolbox.restore import credentials_away
 
 #: A secret that nobody writes by chance. What real tokens consist of, and what a quoted value can hold besides.
 pytestmark = pytest.mark.whole

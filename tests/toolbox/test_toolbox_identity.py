@@ -18,10 +18,11 @@ from toolbox_world import AS_ROOT, Box, root_only, run_as_other_user
 from stepflow.domain.command import CommandRequest
 from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
-from stepflow.toolbox import Toolbox, ToolboxOptions, UserPolicy
+from stepflow.toolbox.box import Toolbox
 from stepflow.toolbox.environment import SYSTEM_PATH, build_environment
 from stepflow.toolbox.identity import Choice
 from stepflow.toolbox.isolation import Found, judge_layers
+from stepflow.toolbox.options import ToolboxOptions, UserPolicy
 from stepflow.toolbox.surroundings import interpreter_programs
 
 ENVIRONMENT = {
@@ -183,7 +184,7 @@ NOT_ROOT = """
 import os, sys
 from pathlib import Path
 from stepflow.domain.command import CommandRequest
-from stepflow.toolbox import Toolbox
+from stepflow.toolbox.box import Toolbox
 with Toolbox.start(Path(sys.argv[1])) as box:
     connect = "import socket; socket.socket(1).connect('../agent.sock')"
     argv = ("sh", "-c", f'id -u; git commit -q --allow-empty -m x && echo ok; python3 -c "{connect}" 2>&1 | tail -n 1')
@@ -206,7 +207,8 @@ import sys
 from pathlib import Path
 from stepflow.errors import IsolationError
 from stepflow.domain.words import Isolation
-from stepflow.toolbox import Toolbox, ToolboxOptions
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.options import ToolboxOptions
 try:
     Toolbox.start(Path(sys.argv[1]))
 except IsolationError as exc:
@@ -379,7 +381,7 @@ ALONE = ("unshare", "--user", "--map-root-user")
 )
 def test_a_machine_on_which_no_user_id_is_left_is_told_so() -> None:
     """In a user namespace with one id, root's own, there is none that the tools could have."""
-    code = "import sys; from pathlib import Path; from stepflow.toolbox import Toolbox; "
+    code = "import sys; from pathlib import Path; from stepflow.toolbox.box import Toolbox; "
     code += "Toolbox.start(Path(sys.argv[1]))"
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)

@@ -78,7 +78,7 @@ def test_killed_at_many_moments(nursery, template, owner):
 
 def test_a_second_run_in_the_same_checkout_is_refused(checkout, open_folder):
     from stepflow.errors import InputError
-    from stepflow.toolbox import credentials_away, mend_checkouts
+    from stepflow.toolbox.restore import credentials_away, mend_checkouts
 
     journals = open_folder / "journals"
     with credentials_away(checkout, journals=journals):
@@ -94,7 +94,7 @@ def test_a_second_run_in_the_same_checkout_is_refused(checkout, open_folder):
 @pytest.mark.parametrize("plant", ["a link", "a folder of others"])
 def test_what_others_may_have_written_is_no_journal(checkout, open_folder, plant):
     from stepflow.errors import InputError
-    from stepflow.toolbox import credentials_away
+    from stepflow.toolbox.restore import credentials_away
 
     journals = open_folder / "journals"
     if plant == "a link":

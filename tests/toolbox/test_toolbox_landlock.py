@@ -15,8 +15,9 @@ from toolbox_world import AS_ROOT, Box, git, root_only
 import stepflow.toolbox.inner
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.toolbox import Toolbox, ToolboxOptions, UserPolicy
+from stepflow.toolbox.box import Toolbox
 from stepflow.toolbox.inner import landlock
+from stepflow.toolbox.options import ToolboxOptions, UserPolicy
 from stepflow.toolbox.reach import reach
 
 ROOM = Path(stepflow.toolbox.inner.__file__).parent.parent

@@ -10,7 +10,8 @@ import pytest
 from credentials_world import files_holding, persist_as_v5, persist_as_v6
 from toolbox_world import Box, git
 
-from stepflow.toolbox import Toolbox, credentials_away
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.restore import credentials_away
 
 EVIL = "git -C {0} config core.fsmonitor 'sh -c \"echo $0 >> /tmp/MARK\"'"
 COMMIT = "git -c user.name=m -c user.email=m@e"

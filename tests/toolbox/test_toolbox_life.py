@@ -15,7 +15,7 @@ from toolbox_world import AS_ROOT, alive, gone_within, root_only
 
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.toolbox import ProcessLimits, UserPolicy
+from stepflow.toolbox.options import ProcessLimits, UserPolicy
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds on to daemons")
 pytestmark = [linux_only, pytest.mark.whole]
@@ -178,7 +178,8 @@ import sys, time
 from pathlib import Path
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation
-from stepflow.toolbox import Toolbox, ToolboxOptions
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.options import ToolboxOptions
 checkout, how = Path(sys.argv[1]), sys.argv[2]
 with Toolbox.start(checkout, options=ToolboxOptions(private_root=checkout.parent)) as box:
     def bash(command):

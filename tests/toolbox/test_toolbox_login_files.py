@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from toolbox_world import Box
 
-from stepflow.toolbox import Toolbox, credentials_away, find_credentials
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.credentials.away import find_credentials
 from stepflow.toolbox.credentials.login_files import secrets_of_login
+from stepflow.toolbox.restore import credentials_away
 
 #: As google-github-actions/auth writes it, with the job's own request token in it.
 GOOGLE = {

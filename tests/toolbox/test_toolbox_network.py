@@ -14,7 +14,9 @@ from toolbox_world import Box, reachable_folder, root_only
 
 from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
-from stepflow.toolbox import SYSTEM_PATH, Toolbox, ToolboxOptions
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.environment import SYSTEM_PATH
+from stepflow.toolbox.options import ToolboxOptions
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux's own ways to the network")
 

@@ -9,7 +9,7 @@ from toolbox_world import git
 
 from stepflow.domain.checkout import BundleInfo
 from stepflow.errors import BoundaryError
-from stepflow.toolbox import Toolbox
+from stepflow.toolbox.box import Toolbox
 
 
 def bundle(box, base: str, max_bytes: int = 10**7) -> tuple[BundleInfo | None, bytes]:

@@ -16,8 +16,9 @@ from toolbox_world import root_only
 import stepflow.toolbox.inner
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.toolbox import Toolbox, ToolboxOptions, UserPolicy
+from stepflow.toolbox.box import Toolbox
 from stepflow.toolbox.inner import seccomp
+from stepflow.toolbox.options import ToolboxOptions, UserPolicy
 
 ROOM = Path(stepflow.toolbox.inner.__file__).parent.parent
 MACHINE = platform.machine()

@@ -19,10 +19,12 @@ from toolbox_world import AS_ROOT, git, readable_interpreter, root_only, run_as_
 
 from stepflow.domain.words import CanaryState, Isolation, Network
 from stepflow.errors import IsolationError
-from stepflow.toolbox import Outside, UserPolicy, try_canaries
+from stepflow.toolbox.options import UserPolicy
 from stepflow.toolbox.selftest.canaries import ALWAYS, LAYERS, CanaryReport, Place
+from stepflow.toolbox.selftest.outside import Outside
 from stepflow.toolbox.selftest.planting import Planting
 from stepflow.toolbox.selftest.sockets import sockets_under
+from stepflow.toolbox.selftest.trial import try_canaries
 
 SECRET = "ghs_secretofthistest0123456789"
 COMMAND_FILES = ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
@@ -237,7 +239,10 @@ import json, sys
 from pathlib import Path
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.toolbox import Outside, Toolbox, ToolboxOptions, try_canaries
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.options import ToolboxOptions
+from stepflow.toolbox.selftest.outside import Outside
+from stepflow.toolbox.selftest.trial import try_canaries
 options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, without=frozenset({"landlock"}))
 with Toolbox.start(Path(sys.argv[1]), options=options) as box:
     report = try_canaries(box, Outside(environment={"HOME": "/nowhere"}, socket_folders=()))

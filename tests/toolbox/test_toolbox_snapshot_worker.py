@@ -15,7 +15,7 @@ from toolbox_world import Box, alive, gone_within, root_only
 
 from stepflow.domain.words import Isolation
 from stepflow.run.snapshots import Snapshots
-from stepflow.toolbox import UserPolicy
+from stepflow.toolbox.options import UserPolicy
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process has started")
 

@@ -10,7 +10,7 @@ from snapshot_world import copy_of, listing, worked
 from toolbox_world import git
 
 from stepflow.domain.change import PLAIN, PROGRAM, FileSide
-from stepflow.journal import SnapshotHistory
+from stepflow.journal.snapshot_history import SnapshotHistory
 
 EVERYTHING = """
 mkdir -p empty/inner deep/a/b build

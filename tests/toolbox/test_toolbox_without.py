@@ -15,7 +15,7 @@ import pytest
 from toolbox_world import Box, alive, root_only
 
 from stepflow.domain.words import Isolation
-from stepflow.toolbox import LAYERS, ProcessLimits
+from stepflow.toolbox.options import LAYERS, ProcessLimits
 
 pytestmark = pytest.mark.parametrize("left_out", [False, True], ids=["with all layers", "without it"])
 

@@ -15,7 +15,7 @@ import pytest
 
 from stepflow.domain.command import CommandRequest
 from stepflow.domain.conversation import ToolResult, ToolUse
-from stepflow.toolbox import Toolbox
+from stepflow.toolbox.box import Toolbox
 from stepflow.toolbox.identity import closed_folder
 
 AS_ROOT = os.getuid() == 0

@@ -24,7 +24,7 @@ from stepflow.report.html.timeline import Timeline
 from stepflow.report.plain import one_line
 from stepflow.report.rendered import read_text, render
 from stepflow.report.summary import EDGE_LIMIT, figures
-from stepflow.report.svg import graph_svg
+from stepflow.report.svg.draw import graph_svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
