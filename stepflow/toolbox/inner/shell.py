@@ -59,11 +59,10 @@ class _Status:
 
 
 class Shell:
-    """A running bash and the three pipes to it. `used` tells whether it was given a command."""
+    """A running bash and the three pipes to it."""
 
     def __init__(self, family: Family) -> None:
         self._family = family
-        self.used = False
         script, self._script = os.pipe()
         self._output, output = os.pipe()
         self._report, report = os.pipe()
@@ -82,7 +81,6 @@ class Shell:
 
     def run(self, command: str, timeout: float) -> Said:
         """Run one command; the shell is of no use any more when `alive` is false afterwards."""
-        self.used = True
         nonce = secrets.token_hex(16)
         self._write(self._wrap(command, nonce))
         status, output = _Status(nonce), HeadTail(OUTPUT_LIMIT)

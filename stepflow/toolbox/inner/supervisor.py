@@ -7,12 +7,9 @@ May touch: everything below it; at the end, however it comes, it kills all that 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -44,8 +41,6 @@ _PIECE = 65536
 _DIGEST_SECONDS = 120.0
 #: So many paths of one kind are told.
 _FILES_LIMIT = 1000
-#: Seconds without a request after which there is time for the next step's shell.
-_IDLE = 0.001
 _FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
     "read": files.read,
     "write": files.write,
@@ -83,10 +78,8 @@ class _Requests:
     def __init__(self) -> None:
         self._frames = wire.Frames()
 
-    def wait(self, meanwhile: Callable[[], None] | None = None) -> Mapping[str, object]:
-        """The next request; `meanwhile` is called once when it lets us wait. Raises `ParentGone` at the pipe's end."""
-        if meanwhile and not select.select([_REQUESTS], [], [], _IDLE)[0]:
-            meanwhile()
+    def wait(self) -> Mapping[str, object]:
+        """The next request. Raises `ParentGone` at the pipe's end."""
         return wire.unpack(self.wait_raw())
 
     def wait_raw(self) -> bytes:
@@ -110,7 +103,6 @@ class _Supervisor:
             scoped=scoped,
         )
         self._shell: Shell | None = None
-        self._wants_shell = False
         self._repository = Repository.locate(settings.checkout)
         self._footing = footing(settings.checkout)
         self._watch = TreeWatch(self._family, self._repository, self._footing) if self._repository else None
@@ -123,7 +115,7 @@ class _Supervisor:
         left: tuple[int, ...] = ()
         try:
             while True:
-                wire.send(_ANSWERS, self._answer(self._requests.wait(self._start_ahead if self._wants_shell else None)))
+                wire.send(_ANSWERS, self._answer(self._requests.wait()))
         except (ParentGone, BrokenPipeError):
             pass
         finally:
@@ -257,29 +249,13 @@ class _Supervisor:
                 return {"text": "the shell was restarted in the repository root"}
             raise Refusal("command is missing")
         timeout = number(inputs, "timeout_ms") / 1000 or self._settings.bash_timeout
-        self._shell = self._living_shell() or Shell(self._family)
+        self._shell = self._shell or Shell(self._family)
         said = self._shell.run(command, min(timeout, self._settings.bash_max_timeout))
         if not self._shell.alive:
             self._drop_shell()
         return {"text": said.text, "is_error": said.failed, "exit_code": said.exit_code}
 
-    def _living_shell(self) -> Shell | None:
-        """The step's shell. One that nobody has used yet may have died unseen, and is not worth a word then."""
-        if self._shell and not self._shell.used:
-            self._family.reap()
-            if not self._shell.alive:
-                self._drop_shell()
-        return self._shell
-
-    def _start_ahead(self) -> None:
-        """Start the next step's shell while the parent asks for nothing; the call that needs it tells what fails."""
-        self._wants_shell = False
-        with contextlib.suppress(ShellRefusal, OSError, subprocess.SubprocessError):
-            self._shell = Shell(self._family)
-
     def _end_step(self) -> tuple[int, ...]:
-        # Only a step that follows one with a shell is likely to want one: after the last, nothing is started any more.
-        self._wants_shell = bool(self._shell and self._shell.used)
         self._drop_shell()
         return self._family.end()
 
