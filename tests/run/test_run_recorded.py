@@ -18,7 +18,8 @@ from stepflow.domain.attempt_event import (
     ToolStarted,
 )
 from stepflow.domain.conversation import Usage
-from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, SnapshotFailed, SnapshotTaken
+from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.event import EffectApplied, FlowEnded, RunResumed, RunStarted, SnapshotFailed, SnapshotTaken
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.llm.scenario import ScriptedError, Turn
 from stepflow.run.head import find_git_folders
@@ -49,8 +50,8 @@ def resumed(snapshot: str) -> RunResumed:
     return RunResumed(events=1, from_seq=1, iteration=1, step_id="a", snapshot=snapshot)
 
 
-def begins(step_id: str) -> IterationStarted:
-    return IterationStarted(iteration=1, step_id=step_id, kind=StepKind.WORK, model="")
+def begins(step_id: str, iteration: int = 1) -> IterationStarted:
+    return IterationStarted(iteration=iteration, step_id=step_id, kind=StepKind.WORK, model="")
 
 
 def turned(text: str = "x") -> ModelTurned:
@@ -197,12 +198,14 @@ def test_what_a_git_file_says_counts_as_it_was_at_the_start(tmp_path: Path) -> N
     assert own == folders.head() == git("rev-parse", "HEAD", cwd=tmp_path / "main").strip()
 
 
+STARTED = RunStarted(
+    run_id="r", agent="a", dialect="gate", definition_digest="", verdict_type="", entry_step="a", max_iterations=3
+)
+
+
 def test_a_run_that_goes_on_knows_of_answers_that_were_lost() -> None:
-    started = RunStarted(
-        run_id="r", agent="a", dialect="gate", definition_digest="", verdict_type="", entry_step="a", max_iterations=3
-    )
-    events = (started, LOST, begins("a"), turned(), LOST)
-    state = Past(events=events, started=started).state
+    events = (STARTED, LOST, begins("a"), turned(), LOST)
+    state = Past(events=events, started=STARTED).state
     assert (state.usage.input_tokens, state.cost_usd) == (14, 0.5)
 
 
@@ -214,3 +217,32 @@ def test_a_lost_answer_that_gives_money_back_is_forged(event: AnswerLost) -> Non
     )  # fmt: skip
     assert implausible((started, LOST)) == ""
     assert "answer_lost" in implausible((started, event))
+
+
+PUSHED = EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED, detail="b", commit="c" * 40)
+OPENED = EffectApplied(kind=EffectKind.OPEN_PULL_REQUEST, status=EffectStatus.APPLIED, number=3)
+
+
+@pytest.mark.parametrize(
+    ("events", "iterations", "done"),
+    [
+        ([begins("a"), PUSHED], 1, [PUSHED]),
+        ([begins("a"), PUSHED, resumed("")], 1, [PUSHED]),
+        ([begins("a"), PUSHED, resumed("")], 2, []),
+        ([begins("a"), PUSHED, resumed(""), begins("a", 2)], 2, []),
+        ([begins("a"), PUSHED, resumed(""), begins("a", 2)], 3, []),
+        ([begins("a"), PUSHED, resumed(""), begins("a", 2), OPENED], 2, [OPENED]),
+    ],
+    ids=[
+        "an end that stands",
+        "an end that stands in a run that was resumed",
+        "the flow goes on from it now",
+        "the flow went on from it before",
+        "the flow went on before, and does again",
+        "a later end",
+    ],
+)
+def test_what_was_written_counts_for_the_end_that_it_was_written_for_and_no_later_one(events, iterations, done) -> None:
+    """Else the commits that a run makes after it was resumed would count as pushed."""
+    past = Past(events=(STARTED, *events), started=STARTED)
+    assert past.receipts(iterations) == tuple(event.receipt for event in done)
