@@ -185,16 +185,26 @@ def test_a_branch_whose_run_was_cut_off_before_its_comment_is_known_by_its_commi
     assert branches(origin) == {"main": checkout.base, BRANCH: second.commit}
 
 
-@pytest.mark.parametrize("other", ["committer", "agent", "issue", "no trailers"])
+OURS = f"{BOT.id}+{BOT.login}@users.noreply.127.0.0.1"
+TRAILERS = "Stepflow-Agent: {agent}\nStepflow-Run: x\nStepflow-Issue: {issue}"
+NOT_OURS = {
+    "another committer": ("human@x.org", TRAILERS.format(agent="fixer", issue=7)),
+    "another agent": (OURS, TRAILERS.format(agent="another", issue=7)),
+    "an agent of a longer name": (OURS, TRAILERS.format(agent="fixer-docs", issue=7)),
+    "an agent of a shorter name": (OURS, TRAILERS.format(agent="fix", issue=7)),
+    "another issue": (OURS, TRAILERS.format(agent="fixer", issue=8)),
+    "an issue of a longer number": (OURS, TRAILERS.format(agent="fixer", issue=70)),
+    "no trailers": (OURS, ""),
+}
+
+
+@pytest.mark.parametrize(("address", "trailers"), NOT_OURS.values(), ids=NOT_OURS)
 def test_without_a_comment_of_ours_a_commit_that_is_not_all_ours_is_never_overwritten(
-    push: Pushing, checkout: Checkout, origin: Path, other: str
+    push: Pushing, checkout: Checkout, origin: Path, address: str, trailers: str
 ) -> None:
     """Whoever amends or rebases our commit becomes its committer, also where the message stays."""
-    agent, issue = ("another" if other == "agent" else "fixer"), (8 if other == "issue" else 7)
-    trailers = f"Stepflow-Agent: {agent}\nStepflow-Run: x\nStepflow-Issue: {issue}"
-    address = "human@x.org" if other == "committer" else f"{BOT.id}+{BOT.login}@users.noreply.127.0.0.1"
     checkout.write("a.txt", "human\n")
-    human = checkout.commit("Work" if other == "no trailers" else f"Work\n\n{trailers}", committer=address)
+    human = checkout.commit(f"Work\n\n{trailers}".strip(), committer=address)
     assert checkout.git("log", "-1", "--format=%ce", human) == address
     checkout.git("push", "--quiet", str(origin), f"HEAD:{BRANCH}")
     checkout.write("a.txt", "ours\n")
