@@ -15,6 +15,7 @@ from runner_model import lines_of, obeyed_in, outputs_in, unescaped
 
 from stepflow.action.job import Job
 from stepflow.action.outputs import OUTPUTS, output_file_text, outputs_of
+from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import Entry, Noted
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.report import RunReport
@@ -184,6 +185,18 @@ def test_a_very_long_closing_answer_is_cut_and_not_left_out(letter: str) -> None
     assert 63 * 1024 < len(given.encode()) <= 64 * 1024
     fits = replace(report("x"), structured_output={"comment": letter * 1000})
     assert json.loads(outputs_of(fits)["structured-output"]) == fits.structured_output
+
+
+@pytest.mark.parametrize("status", EffectStatus)
+def test_what_stands_on_github_is_named_by_the_outputs_whoever_wrote_it(status: EffectStatus) -> None:
+    """Skipped means that all is as planned already; what is forbidden, failed or only planned is not there."""
+    done = {"status": status, "number": 50, "url": "https://github.com/o/r/50", "detail": "work", "commit": "c" * 40}
+    kinds = (EffectKind.PUSH_BRANCH, EffectKind.OPEN_PULL_REQUEST, EffectKind.POST_COMMENT)
+    given = outputs_of(replace(report("x"), effects=tuple(Receipt(kind=kind, **done) for kind in kinds)))
+    named = {"branch": "work", "commit": "c" * 40, "pull-request": "50", "pull-request-url": done["url"]}
+    named["comment-url"] = done["url"]
+    is_there = status in (EffectStatus.APPLIED, EffectStatus.SKIPPED)
+    assert {name: given[name] for name in named} == (named if is_there else dict.fromkeys(named, ""))
 
 
 @PROPERTY
