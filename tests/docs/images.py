@@ -42,6 +42,12 @@ def told_variants() -> dict[str, tuple[float, float]]:
     return {file: (float(unpacked), float(packed)) for file, unpacked, packed in rows}
 
 
+def promised_megabytes() -> float:
+    """What the whole image stays below."""
+    (most,) = re.findall(r"^Below (\d+) MB in all", PAGE.read_text(encoding="utf-8"), re.M)
+    return float(most)
+
+
 def made_layers() -> list[str]:
     """The instructions of the Dockerfile's last stage that make layers, each on one line."""
     text = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text(encoding="utf-8"))

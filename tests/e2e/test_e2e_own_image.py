@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from release.image_size import layers
-from tests.docs.images import block, made_layers, told_layers
+from tests.docs.images import block, made_layers, promised_megabytes, told_layers, told_variants
 from tests.e2e.languages import SHELL
 from tests.e2e.repository import labeled
 from tests.e2e.script import EVENT_CANARY
@@ -74,3 +74,6 @@ def test_the_sizes_of_the_page_are_those_of_the_image(image: str) -> None:
     ours = [layer for layer in layers(image) if layer.instruction in {"RUN", "COPY"}][1 - len(made_layers()) :]
     for row, layer in zip(told_layers()[1:], ours, strict=True):
         assert abs(layer.unpacked / 1e6 - row.megabytes) < 1 + row.megabytes / 20, (row, layer)
+    whole = told_layers()[0].megabytes + sum(layer.unpacked for layer in ours) / 1e6
+    assert abs(whole - told_variants()["requirements.txt"][0]) < whole / 50
+    assert whole < promised_megabytes()
