@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from stepflow.action.runner import read_runner, secret_variables, secrets_in
+from tests.servers.dialects import FederatedDialect
+from tests.servers.messages_api import MessagesApi
+from tests.servers.providers import IDS, open_way
 from tests.world import World, answer, bash, label_event
 
 #: As the runner, aws-actions/configure-aws-credentials, google-github-actions/auth and a step's `env:` set them.
@@ -83,3 +86,24 @@ def test_a_login_in_pass_env_is_refused_before_a_token_is_spent(world: World) ->
     done = world.run([], pass_env="AWS_SESSION_TOKEN")
     assert (done.exit_code, world.model.requests) == (2, [])
     assert "AWS_SESSION_TOKEN" in done.outputs["reason"]
+
+
+@pytest.mark.parametrize("account", [IDS["service_account_id"], ""], ids=["named", "none"])
+def test_the_service_account_of_the_workload_identity_is_the_one_that_the_workflow_names(
+    account: str, world: World, tmp_path: Path
+) -> None:
+    """The server takes an exchange with exactly these ids."""
+    ids = {name: value for name, value in IDS.items() if name != "service_account_id" or account}
+    with open_way("identity", tmp_path) as way:
+        dialect = FederatedDialect(ids=ids, knows=lambda token: token in way.logins.identities)
+        with MessagesApi(lambda body: world.next_reply(body), dialect=dialect) as api:
+            world.runner.environ = dict(way.login)
+            del world.runner.inputs["anthropic-api-key"]
+            world.runner.inputs |= {
+                **way.inputs,
+                "anthropic-base-url": api.url,
+                "anthropic-service-account-id": account,
+            }
+            done = world.run([answer("initial.issue", "abort")], report_failures="false")
+    assert done.outputs["outcome"] == "aborted", done.log
+    assert [exchange.get("service_account_id", "") for exchange in dialect.exchanges] == [account]
