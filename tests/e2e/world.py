@@ -23,7 +23,6 @@ from tests.e2e.script import MODEL_KEY, WORKFLOW_TOKEN
 from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State
 from tests.servers.messages_api import Failure, MessagesApi, Reply
-from tests.servers.openapi import load_contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,7 +39,7 @@ def open_world(root: Path, *, release: Path, image: str, stack: ExitStack) -> Wo
     state = State(NAME, git_dir=world.git_server.create(NAME))
     state.add_issue(**ISSUE, labels=["bug"])
     state.permissions["bob"] = "write"
-    github = GitHubServer(state, WORKFLOW_TOKEN, contract=load_contract(), web_url=world.git_server.url)
+    github = GitHubServer(state, WORKFLOW_TOKEN, web_url=world.git_server.url)
     world.github = stack.enter_context(github)
     make_checkout(checkout, urls=world.urls())
     git(checkout, "push", "--quiet", str(server), "main")

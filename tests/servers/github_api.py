@@ -18,13 +18,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from tests.servers import github_json
-
-if TYPE_CHECKING:
-    from tests.servers.openapi import Contract
+from tests.servers.openapi import Contract, load_contract
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -116,7 +114,7 @@ class State:
 class GitHubServer:
     """Serves on a free port of 127.0.0.1 as a context manager. `api_url` and `plain_url` lead to the same state.
 
-    With a `contract` every exchange is held against GitHub's description; `violations` names what differs.
+    Every exchange is held against GitHub's description; `violations` names what differs, and the block ends with none.
     `web_url` is where people would see the repository: give the git server's URL to have one server URL for both.
     `read_token` may only read.
     """
@@ -126,12 +124,12 @@ class GitHubServer:
         state: State,
         token: str,
         *,
-        contract: Contract | None = None,
         web_url: str | None = None,
         port: int = 0,
         read_token: str = "",
     ) -> None:
-        self.state, self.token, self.contract, self.read_token = state, token, contract, read_token
+        self.state, self.token, self.read_token = state, token, read_token
+        self.contract: Contract | None = load_contract()
         self.requests: list[Request] = []
         self.violations: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
@@ -154,10 +152,11 @@ class GitHubServer:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        assert kind is not None or self.violations == []
 
     def serve_forever(self) -> None:
         self._server.serve_forever()
