@@ -345,6 +345,17 @@ def test_the_tools_of_a_real_toolbox_find_none_and_can_work(checkout, temp):
     assert git(checkout, "log", "--format=%s").splitlines() == ["x", "one"]
 
 
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda file: file.chmod(0)], ids=["removed", "closed"])
+def test_a_file_that_cannot_be_read_at_the_end_comes_back(checkout, temp, spoil):
+    persist_as_v5(checkout)
+    files = (checkout / ".git/config", persist_as_v6(checkout, temp))
+    before = snapshot(*files)
+    with credentials_away(checkout, temp) as away:
+        for file in files:
+            spoil(file)
+    assert (away.notes, snapshot(*files)) == ((), before)
+
+
 @root_only
 def test_owners_come_back_too(checkout, temp):
     file = persist_as_v6(checkout, temp)
