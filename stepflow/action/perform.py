@@ -66,7 +66,10 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
     asked.agent, asked.issue = trigger.agent, trigger.issue_number
     request = request_of(runner, trigger, job)
     if complete := completed_report(request):
+        from stepflow.run.leave import leave_missing  # noqa: PLC0415
+
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
+        job.say(*(annotation("warning", problem) for problem in leave_missing(request, complete)))
         return Performed(report=complete)
     try:
         prepared = prepare_run(request, now=clock.now())

@@ -66,7 +66,10 @@ def carry_out(request: RunRequest, *, as_json: bool) -> int:
     console = make_console(sys.stderr if as_json else sys.stdout)
     report = completed_report(request)
     if report:
+        from stepflow.run.leave import leave_missing  # noqa: PLC0415 - only here is a report left without a run
+
         console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
+        show_lines(console, leave_missing(request, report))
     else:
         report = run_request(request, console)[0].report
     from stepflow.report.document import report_json  # noqa: PLC0415 - costs time that the first request can do without

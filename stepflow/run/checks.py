@@ -32,10 +32,9 @@ OWN_FILES = frozenset(
     {
         "journal.jsonl",
         "log.jsonl",
-        "report.json",
-        "report.html",
-        "report.html.part",
-        "effects.json",
+        *("report.json", "report.json.part"),
+        *("report.html", "report.html.part"),
+        *("effects.json", "effects.json.part"),
         "work.bundle",
         "snapshots",
     }

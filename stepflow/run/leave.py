@@ -22,8 +22,8 @@ from stepflow.report.document import report_json
 from stepflow.report.ending import ReportFacts
 from stepflow.run.collect import collect_run, journal_path
 from stepflow.run.expected import expect_of_recording
-from stepflow.run.folder import make_folder
-from stepflow.run.page import write_page
+from stepflow.run.folder import make_folder, write_whole
+from stepflow.run.page import PAGE, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
 
+REPORT, EFFECTS = "report.json", "effects.json"
+
 
 def leave_reports(
     prepared: Prepared, ending: Ending, *, unwritten: Iterable[str], say: Callable[[Event], None]
@@ -46,9 +48,18 @@ def leave_reports(
     report = collect_run(prepared, ending)
     for problem in (*unwritten, *write_reports(request.folder, report, _recorded(prepared, report))):
         say(Noted(level="error", message=request.redactor(problem)))
-    for problem in write_page(prepared, report):
+    for problem in write_page(request, report, prepared.agent):
         say(Noted(level="warning", message=request.redactor(problem)))
     return AgentResult.of(report)
+
+
+def leave_missing(request: RunRequest, report: RunReport) -> Iterator[str]:
+    """Write what a process that was killed after the journal's last line has not: reports, and the page without the
+    agent's graph. What is there stays as it is. Gives in words what could not be written."""
+    if not all((request.folder / name).exists() for name in (REPORT, EFFECTS)):
+        yield from write_reports(request.folder, report, {})
+    if not (request.folder / PAGE).exists():
+        yield from write_page(request, report, None)
 
 
 def leave_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) -> RunReport:
@@ -79,13 +90,12 @@ def write_reports(folder: Path, report: RunReport, texts: dict[str, str]) -> Ite
     """Write `report.json`, `effects.json` and the given texts by their relative path; each whatever became of the
     others. What could not be written is told."""
     document = report_json(report)
-    files = {"report.json": _text(document), "effects.json": _text({"effects": document["effects"]}), **texts}
+    files = {REPORT: _text(document), EFFECTS: _text({"effects": document["effects"]}), **texts}
     for name, text in files.items():
         path = folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # A lone surrogate, which only JSON can spell, stays spelled as JSON does.
-            path.write_text(text, encoding="utf-8", errors="backslashreplace")
+            write_whole(path, text)
         except OSError as exc:
             yield f"[Run] {path} could not be written: {exc.strerror}"
 

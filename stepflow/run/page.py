@@ -1,6 +1,6 @@
 """The page of a run, `report.html` in its folder.
 
-Takes: a prepared run and its report, or a journal. Gives: what went wrong with the page, if anything.
+Takes: a run request and the report, or a journal. Gives: what went wrong with the page, if anything.
 May touch: the run folder, and the file that is asked for.
 A page is for people; whatever is wrong with it must not change how the run ended.
 """
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Outcome
 from stepflow.journal.reader import iter_journal
-from stepflow.run.collect import journal_path
 from stepflow.run.diffs import Stretches, diffs_of
+from stepflow.run.earlier import JOURNAL
+from stepflow.run.folder import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,21 +21,21 @@ if TYPE_CHECKING:
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.report import RunReport
-    from stepflow.run.prepare import Prepared
+    from stepflow.run.request import RunRequest
 
+PAGE = "report.html"
 #: A cancelled run has seconds until it is killed, and its outputs come after the page.
 EVENTS_WHEN_CANCELLED = 5_000
 
 
-def write_page(prepared: Prepared, report: RunReport) -> Iterator[str]:
-    """Write the page of a run that just ended, as a whole or not at all."""
-    journal = journal_path(prepared)
+def write_page(request: RunRequest, report: RunReport, agent: AgentDefinition | None) -> Iterator[str]:
+    """Write the page of a run that has ended, as a whole or not at all."""
+    journal = request.folder / JOURNAL
     try:
         if report.outcome is Outcome.CANCELLED and _lines_of(journal) > EVENTS_WHEN_CANCELLED:
             yield "[Report] report.html was left out, because the run was cancelled and its journal is long."
             return
-        place = prepared.request.folder / "report.html"
-        page_of_journal(journal, report, prepared.agent, place, redact=prepared.request.redactor)
+        page_of_journal(journal, report, agent, request.folder / PAGE, redact=request.redactor)
     except Exception as bug:  # noqa: BLE001 - see above: the run is over, its outcome is written down
         yield f"[Report] report.html could not be written: {type(bug).__name__}: {bug}"
 
@@ -59,9 +60,7 @@ def page_of_journal(
         count=_lines_of(journal),
         diffs=lambda: diffs_of(stretches, journal.parent, redact),
     )
-    partial = place.with_name(f"{place.name}.part")
-    partial.write_text(page, encoding="utf-8", errors="backslashreplace")
-    partial.replace(place)
+    write_whole(place, page)
 
 
 def _lines_of(journal: Path) -> int:

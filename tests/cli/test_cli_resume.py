@@ -25,8 +25,11 @@ def test_a_run_goes_on_with_its_own_options_and_a_complete_one_is_only_told_of(
     assert (report["run_id"], report["outcome"], report["iterations"]) == ("run-1", "completed", 5)
     assert "The run is resumed after 30 events" in said.err
     before = run.journal.read_bytes()
+    left = run.folder / "report.json"
+    left.unlink()
     assert main(["resume", str(run.folder)]) == 0
     assert "nothing to resume" in capsys.readouterr().out
+    assert json.loads(left.read_text())["outcome"] == "completed"
     assert run.journal.read_bytes() == before
 
 
