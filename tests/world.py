@@ -6,9 +6,11 @@ May touch: the folder, loopback ports.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -150,6 +152,15 @@ def open_world(root: Path) -> Iterator[World]:
         world = World(runner=runner, served=served, model=model, github=github, git_server=git_server, clock=clock)
         worlds.append(world)
         yield world
+
+
+@contextmanager
+def sockets_held() -> Iterator[None]:
+    """Every run on this machine sees which sockets under /run are open to all: until the block ends, no test beside
+    this one opens one, or demands that there is none."""
+    with (Path(tempfile.gettempdir()) / "stepflow-test-sockets").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def crowd() -> float:

@@ -73,7 +73,7 @@ class Scene:
         """One process of the run."""
         environ = self.world.runner.prepare(label_event(), run_folder=str(self.folder))
         self.outputs = Path(environ["GITHUB_OUTPUT"])
-        return self.nursery.run(environ, self.folder.parent / "log", die_after=die_after)
+        return self.nursery.run(environ, self.folder.parent / "log", die_after=die_after).code
 
     def move(self) -> None:
         """To another machine: a fresh clone of the base commit, and the run folder from a cache."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.world import open_world, solve, understood
+from tests.world import open_world, sockets_held, solve, understood
 
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="only a root process may put a socket into /run")
 
@@ -28,7 +28,7 @@ def reachable_world():
 @root_only
 def test_a_socket_that_every_user_may_use_refuses_the_run_before_a_token_is_spent(reachable_world):
     path = Path(f"/run/stepflow-test-{os.getpid()}.sock")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+    with sockets_held(), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(str(path))
         try:
             path.chmod(0o666)

@@ -14,7 +14,9 @@ from toolbox_world import Box, git
 
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.toolbox import Toolbox, ToolboxOptions, UserPolicy, credentials_away
+from stepflow.toolbox.box import Toolbox
+from stepflow.toolbox.options import ToolboxOptions, UserPolicy
+from stepflow.toolbox.restore import credentials_away
 
 FATE = "the credentials that the checkout had are not given back"
 

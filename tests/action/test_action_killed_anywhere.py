@@ -1,0 +1,245 @@
+"""A run is killed before any change that it makes, and the next one ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.action.killed import KILLED, Came, Nursery
+from tests.checkout import Runner, git, read_outputs
+from tests.toolbox.credentials_world import append, persist_as_v5, persist_as_v6, snapshot
+from tests.toolbox.toolbox_world import AS_ROOT, reachable_folder
+from tests.world import CLOSING, SOURCE, label_event, sockets_held
+
+#: Moments of one run; all of them with STEPFLOW_KILLS=0.
+FEW, MANY = 2, int(os.environ.get("STEPFLOW_KILLS", "20"))
+OWNERS = ((0, 0), (1001, 118)) if AS_ROOT else ((os.getuid(), os.getgid()),)
+#: The folders of a runner in which nothing may be left; with the checkout all that is looked at.
+FOLDERS = ("home", "tmpdir", "runner/temp")
+#: What the commit of the run changes in the checkout.
+COMMITTED = {"greeting.txt", ".git/refs/heads/main", ".git/COMMIT_EDITMSG"}
+#: The lines of the journal after which the flow may make changes.
+FLOW = frozenset({"iteration_started", "model_turn", "tool_started", "routed"})
+#: Where a run that puts the tree back leaves packs, reflogs and times.
+STORE = ("objects", "logs", "index")
+EVIL = """
+git config core.fsmonitor 'touch /tmp/evil; false'; mkdir .git/hooks
+printf '#!/bin/sh\\ntouch /tmp/evil\\n' > .git/hooks/post-checkout
+chmod 777 . own.txt .git/hooks/post-checkout; echo x > .git/info/attributes; ln -s /x .git/modules
+mkdir -p .git/refs/replace; git rev-parse HEAD > .git/refs/replace/$(printf %040d 1)
+"""
+DATE = "2001-01-01T00:00:00Z"
+COMMIT = (
+    f"git add --all && GIT_AUTHOR_DATE={DATE} GIT_COMMITTER_DATE={DATE} "
+    "git -c user.name=Model -c user.email=model@example.invalid commit --quiet --message 'Greet the world'"
+)
+
+
+#: When `Nursery` shall kill.
+Moment = dict[str, Any]
+
+
+def says(step: str, intent: str, **more: object) -> dict[str, object]:
+    """A step's structured answer."""
+    return {"output": {"stepId": step, "next_action": {"action": intent, "reason": f"{step} is through"}, **more}}
+
+
+SCENARIO = {
+    "turns": [
+        says("initial.issue", "next", understanding="the greeting leaves the world out"),
+        {"tools": [{"bash": {"command": f"echo 'hello, world' > greeting.txt; {EVIL}"}}]},
+        {"tools": [{"bash": {"command": COMMIT}}]},
+        says("continuation.issue", "handoff", summary="the world is greeted"),
+        says("closure.issue", "closing", **CLOSING),
+    ]
+}
+
+
+@dataclass(kw_only=True)
+class Scene:
+    """A runner's folders and a checkout at `at`, and a copy of how they were before any run."""
+
+    place: Path
+    nursery: Nursery
+    owner: tuple[int, int]
+    resumes: bool
+
+    @property
+    def at(self) -> Path:
+        return self.place / "at"
+
+    @property
+    def checkout(self) -> Path:
+        return self.at / "checkout"
+
+    @property
+    def folder(self) -> Path:
+        return self.at / "runner/run"
+
+    def lay_out(self) -> None:
+        """A checkout with credentials in both forms, files that git ignores, and owners and modes of its own."""
+        for name in FOLDERS:
+            (self.at / name).mkdir(parents=True)
+        (self.at / "scenario.yaml").write_text(yaml.safe_dump(SCENARIO))
+        shutil.copytree(SOURCE, self.checkout)
+        git("init", "--quiet", "--template=", cwd=self.checkout)
+        git("add", "--all", cwd=self.checkout)
+        git("commit", "--quiet", "--message", "Begin", cwd=self.checkout)
+        git("repack", "-a", "-d", "--quiet", cwd=self.checkout)
+        persist_as_v5(self.checkout)
+        persist_as_v6(self.checkout, self.at / "runner/temp")
+        append(self.checkout, "; the end\n")
+        (self.checkout / ".git/info").mkdir(exist_ok=True)
+        (self.checkout / ".git/info/exclude").write_text("own.txt\ngone\n")
+        (self.checkout / "gone").symlink_to("nowhere")
+        own = self.checkout / "own.txt"
+        own.write_text("mine\n")
+        if AS_ROOT:
+            for path in (self.checkout, *self.checkout.rglob("*")):
+                os.chown(path, *self.owner, follow_symlinks=False)
+            os.chown(own, self.owner[0], 4711)
+        own.chmod(0o640)
+        subprocess.run(["cp", "-a", self.at, self.place / "kept"], check=True)
+
+    def begin(self) -> None:
+        """As it was; where the run is to resume another one, that one has been killed after its first tool call."""
+        subprocess.run(["rm", "-rf", self.at], check=True)
+        subprocess.run(["cp", "-a", self.place / "kept", self.at], check=True)
+        if self.resumes:
+            assert self.run(die_after_first="tool_call").code == KILLED
+
+    def run(self, **die: Any) -> Came:
+        """One process of the run; one that has ended is named, as nothing goes on without that."""
+        kinds = self.kinds()
+        named = "run_finished" in kinds or (self.resumes and kinds)
+        inputs = {
+            "provider": "scripted",
+            "scenario": str(self.at / "scenario.yaml"),
+            "boundary": "dry-run",
+            "isolation": "required",
+            "resume" if named else "run-folder": str(self.folder),
+        }
+        own = {name: str(self.at / name.lower()) for name in ("HOME", "TMPDIR")}
+        environ = {"PATH": os.environ["PATH"], **own}
+        runner = Runner(checkout=self.checkout, folder=self.at / "runner", inputs=inputs, environ=environ)
+        prepared = runner.prepare(label_event())
+        self.outputs = Path(prepared["GITHUB_OUTPUT"])
+        return self.nursery.run(prepared, self.at / "log", **die)
+
+    def kinds(self) -> list[str]:
+        """The journal's lines."""
+        path = self.folder / "journal.jsonl"
+        return [json.loads(line)["event"] for line in path.read_text().splitlines()] if path.exists() else []
+
+    def look(self) -> dict[str, object]:
+        """All that is there but the run folder; of git's own store only owners and modes."""
+        found = snapshot(self.checkout, *(self.at / name for name in FOLDERS))
+        store = tuple(str(self.checkout / ".git" / name) for name in STORE)
+        seen: dict[str, object] = {path: facts for path, facts in found.items() if not path.startswith(store)}
+        seen["git's store"] = {facts[:3] for path, facts in found.items() if path.startswith(store)}
+        safe = ("--no-optional-locks", "-c", f"safe.directory={self.checkout}")
+        return {**seen, "git status": git(*safe, "status", "--ignored", "--porcelain", cwd=self.checkout)}
+
+    def log(self) -> str:
+        """The job log of all processes."""
+        return (self.at / "log").read_text()
+
+    def told(self) -> object:
+        """The outputs, but for the time that the run took, and the files for people."""
+        outputs = {name: value for name, value in read_outputs(self.outputs).items() if name != "duration-seconds"}
+        return outputs, sorted(path.name for path in self.folder.iterdir())
+
+
+@contextmanager
+def open_scene(nursery: Nursery, owner: tuple[int, int], *, resumes: bool) -> Iterator[Scene]:
+    """Nothing has run yet."""
+    with reachable_folder() as place:
+        scene = Scene(place=place, nursery=nursery, owner=owner, resumes=resumes)
+        scene.lay_out()
+        yield scene
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def differences(before: dict[str, object], after: dict[str, object]) -> dict[str, object]:
+    """What is no longer what it was."""
+    return {
+        path: (before.get(path), after.get(path))
+        for path in before.keys() | after.keys()
+        if before.get(path) != after.get(path)
+    }
+
+
+def try_moments(scene: Scene, moments: int) -> str:
+    """Kill before so many changes, spread over start and end of the run; how many there were."""
+    before = scene.look()
+    scene.begin()
+    whole = scene.run()
+    assert whole.code == 0, scene.log()
+    told, after = scene.told(), scene.look()
+    expect_nothing_but_the_commit(scene, before, after)
+    start, end = start_and_end(whole.changes)
+    chosen = spread([*start, *end], moments)
+    wrong: dict[str, object] = {}
+    for moment in chosen:
+        scene.begin()
+        codes = scene.run(**moment).code, scene.run().code
+        if (codes, scene.told(), now := scene.look()) != ((KILLED, 0), told, after):
+            wrong[str(moment)] = (codes, scene.told(), differences(after, now), scene.log())
+    assert wrong == {}
+    return f"killed before {len(chosen)} of {len(start)} changes of its start and {len(end)} of its end"
+
+
+def start_and_end(changes: tuple[str, ...]) -> tuple[list[Moment], list[Moment]]:
+    """The changes before the flow and after it. A call that is killed at work is one that a model sends again, which a
+    scenario does not; and how often the flow takes a snapshot depends on the clock."""
+    start = next(number for number, line in enumerate(changes) if line in FLOW)
+    end = len(changes) - changes.index("flow_ended")
+    return moments_since("", start), moments_since("flow_ended", end)
+
+
+def moments_since(line: str, count: int) -> list[Moment]:
+    return [{"since": line, "die_before": number} for number in range(1, count + 1)]
+
+
+def spread(moments: list[Moment], many: int) -> list[Moment]:
+    """So many of them, or all for none."""
+    step = max(len(moments) // many, 1) if many else 1
+    return moments[step // 2 :: step]
+
+
+def expect_nothing_but_the_commit(scene: Scene, before: dict[str, Any], after: dict[str, Any]) -> None:
+    changed = differences(before, after)
+    assert changed.keys() == {str(scene.checkout / path) for path in COMMITTED}
+    assert {after[path][1:3] for path in changed} == {scene.owner}
+
+
+def test_killed_at_a_few_moments(nursery: Nursery) -> None:
+    with sockets_held(), open_scene(nursery, OWNERS[0], resumes=False) as scene:
+        try_moments(scene, FEW)
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("resumes", [False, True], ids=["fresh clone", "resumed run"])
+@pytest.mark.parametrize("owner", OWNERS, ids=str)
+def test_killed_at_many_moments(
+    nursery: Nursery, owner: tuple[int, int], resumes: bool, show: Callable[[str], None]
+) -> None:
+    with open_scene(nursery, owner, resumes=resumes) as scene:
+        told = try_moments(scene, MANY)
+    show(f"{'a run that resumes another' if resumes else 'a run in a fresh clone'}, owner {owner}: {told}")
