@@ -10,21 +10,21 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from stepflow.definition.loading import load_agent, validate_agent
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.problem import Problem
     from stepflow.domain.report import AgentResult, HistoryEntry, RunReport
     from stepflow.domain.run import Limits
     from stepflow.domain.words import Outcome
     from stepflow.errors import DefinitionError, StepflowError
-    from stepflow.llm.anthropic_model import AnthropicModel
-    from stepflow.llm.scenario_file import load_scenario
-    from stepflow.llm.scripted import ScriptedModel
-    from stepflow.load.loading import load_agent, validate_agent
+    from stepflow.model.anthropic_model import AnthropicModel
+    from stepflow.model.scenario_file import load_scenario
+    from stepflow.model.scripted import ScriptedModel
     from stepflow.report.log import LogEntry
     from stepflow.run.outside import Boundary
     from stepflow.run.runner import StepFlowRunner
-    from stepflow.toolbox.box import Toolbox
-    from stepflow.toolbox.options import ToolboxOptions
+    from stepflow.sandbox.box import Toolbox
+    from stepflow.sandbox.options import ToolboxOptions
 
 __all__ = [
     "AgentDefinition",
@@ -55,15 +55,15 @@ _ROOMS = {
     "stepflow.domain.run": ("Limits",),
     "stepflow.domain.words": ("Outcome",),
     "stepflow.errors": ("DefinitionError", "StepflowError"),
-    "stepflow.llm.anthropic_model": ("AnthropicModel",),
-    "stepflow.llm.scenario_file": ("load_scenario",),
-    "stepflow.llm.scripted": ("ScriptedModel",),
-    "stepflow.load.loading": ("load_agent", "validate_agent"),
+    "stepflow.model.anthropic_model": ("AnthropicModel",),
+    "stepflow.model.scenario_file": ("load_scenario",),
+    "stepflow.model.scripted": ("ScriptedModel",),
+    "stepflow.definition.loading": ("load_agent", "validate_agent"),
     "stepflow.report.log": ("LogEntry",),
     "stepflow.run.outside": ("Boundary",),
     "stepflow.run.runner": ("StepFlowRunner",),
-    "stepflow.toolbox.box": ("Toolbox",),
-    "stepflow.toolbox.options": ("ToolboxOptions",),
+    "stepflow.sandbox.box": ("Toolbox",),
+    "stepflow.sandbox.options": ("ToolboxOptions",),
 }
 
 

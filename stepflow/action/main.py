@@ -21,7 +21,7 @@ from stepflow.errors import DefinitionError, RunCancelled, StepflowError
 from stepflow.run.cancel import Cancellation
 from stepflow.run.ending import outcome_of
 from stepflow.run.outbound import proxy_passwords, proxy_secrets_in
-from stepflow.toolbox.own_process import close_process, wipe_variables
+from stepflow.sandbox.own_process import close_process, wipe_variables
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from stepflow.action.many import gather_mode, plan_mode
 from stepflow.action.performed import Asked, Performed, skipped
 from stepflow.action.request import request_of, root_of, trigger_of
+from stepflow.definition.rules import rules
 from stepflow.domain.problem import count_problems
 from stepflow.domain.words import Outcome
-from stepflow.load.rules import rules
 from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import Paper, diagnostics
 from stepflow.report.ending import ReportFacts

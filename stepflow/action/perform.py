@@ -20,7 +20,7 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import restore_folder
 from stepflow.run.resume import Fresh, completed_report
 from stepflow.run.trigger import Skip
-from stepflow.toolbox.restore import mend_checkouts
+from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
     from stepflow.action.job import Job

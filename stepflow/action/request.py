@@ -10,12 +10,12 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.definition.locate import find_agents
 from stepflow.errors import InputError
-from stepflow.load.locate import find_agents
 from stepflow.run.request import RunRequest, login_files_in
 from stepflow.run.resume import chosen_folder
 from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
-from stepflow.toolbox.credentials.away import find_credentials
+from stepflow.sandbox.credentials.away import find_credentials
 
 if TYPE_CHECKING:
     from stepflow.action.job import Job

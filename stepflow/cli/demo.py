@@ -20,14 +20,14 @@ from stepflow.cli.terminal import make_console, show_lines
 from stepflow.domain.command import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
-from stepflow.llm.scenario_file import load_scenario
+from stepflow.model.scenario_file import load_scenario
 from stepflow.report.graph import walked_path
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.words import final_words
 from stepflow.run.inputs import read_inputs
 from stepflow.run.trigger import Trigger
-from stepflow.toolbox.box import Toolbox
-from stepflow.toolbox.options import ToolboxOptions
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.options import ToolboxOptions
 
 if TYPE_CHECKING:
     import argparse

@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from stepflow.cli.ink import paper_for
+from stepflow.definition.rules import rules
+from stepflow.definition.suggest import meant
 from stepflow.errors import InputError
-from stepflow.load.rules import rules
-from stepflow.load.suggest import meant
 from stepflow.report.explain import explanation, rule_list
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.toolbox.environment import SYSTEM_PATH
+from stepflow.sandbox.environment import SYSTEM_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.json_output import print_json
+from stepflow.definition.loading import load_agent
 from stepflow.journal.reader import iter_journal
-from stepflow.load.loading import load_agent
 from stepflow.report.collect import collect_report
 from stepflow.report.graph import cost_words, graph_json, walked_path
 from stepflow.report.mermaid import mermaid_graph

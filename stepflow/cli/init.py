@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.agent_template import TEMPLATES, name_checks, template_files, workflow_text
 from stepflow.cli.find_checks import find_checks
+from stepflow.definition.published import agent_schema, registry_schema
 from stepflow.errors import InputError
-from stepflow.llm.scenario import scenario_schema
-from stepflow.load.published import agent_schema, registry_schema
+from stepflow.model.scenario import scenario_schema
 
 if TYPE_CHECKING:
     import argparse

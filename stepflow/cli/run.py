@@ -27,8 +27,8 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest, login_files_in, restore_folder
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.run.trigger import Trigger, issue_of, read_event
-from stepflow.toolbox.credentials.away import find_credentials
-from stepflow.toolbox.restore import mend_checkouts
+from stepflow.sandbox.credentials.away import find_credentials
+from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
     import argparse

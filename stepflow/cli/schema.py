@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 #: Format → the function that gives its schema; its room is imported only when it is asked for.
 FORMATS = {
-    "registry": "stepflow.load.published:registry_schema",
-    "agent": "stepflow.load.published:agent_schema",
-    "scenario": "stepflow.llm.scenario:scenario_schema",
+    "registry": "stepflow.definition.published:registry_schema",
+    "agent": "stepflow.definition.published:agent_schema",
+    "scenario": "stepflow.model.scenario:scenario_schema",
     "journal": "stepflow.journal.line:journal_schema",
     "report": "stepflow.report.document:report_schema",
     "problems": "stepflow.report.problem_document:problems_schema",

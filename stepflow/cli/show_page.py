@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.definition.loading import load_agent
 from stepflow.errors import InputError, StepflowError
-from stepflow.load.loading import load_agent
 from stepflow.report.plain import harmless
 from stepflow.run.page import page_of_journal
 

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from stepflow.cli.options import SECRETS
-from stepflow.toolbox.own_process import close_process
+from stepflow.sandbox.own_process import close_process
 
 if TYPE_CHECKING:
     import argparse

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.errors import InputError
-from stepflow.llm.scenario_update import update_expect
+from stepflow.model.scenario_update import update_expect
 from stepflow.run.expected import NOT_PLAYED
 
 if TYPE_CHECKING:

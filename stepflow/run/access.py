@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.llm.access import ModelAccess
-from stepflow.llm.anthropic_model import AnthropicModel
+from stepflow.model.access import ModelAccess
+from stepflow.model.anthropic_model import AnthropicModel
 
 if TYPE_CHECKING:
     from stepflow.run.request import RunRequest

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from stepflow.domain.address import address_problem, is_loopback
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.llm.logins import address_of
+from stepflow.model.logins import address_of
 from stepflow.run.access import model_access
 from stepflow.run.input_types import BoundaryMode
 

@@ -10,15 +10,15 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from stepflow.definition.locate import find_agents
 from stepflow.domain.redact import SHORTEST_SECRET
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.llm.prices import is_priced
-from stepflow.load.locate import find_agents
+from stepflow.model.prices import is_priced
 from stepflow.run.addresses import check_addresses
 from stepflow.run.input_types import BoundaryMode
-from stepflow.toolbox.environment import check_pass_env
-from stepflow.toolbox.packages import check_packages
+from stepflow.sandbox.environment import check_pass_env
+from stepflow.sandbox.packages import check_packages
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition

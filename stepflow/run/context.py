@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.event import TextRemoved
 from stepflow.domain.removal import RemovedPiece
-from stepflow.prompt.intake import Taken, take_in, take_line
+from stepflow.engine.prompt.intake.visible import Taken, take_in, take_line
 
 if TYPE_CHECKING:
     from stepflow.domain.run import Issue

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.rehearsal import Difference, Row
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.files import FileRefused, Why, read_below
-from stepflow.llm.scenario import Expect
+from stepflow.model.scenario import Expect
 from stepflow.run.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.event import ValidatorRan
     from stepflow.domain.report import RunReport
-    from stepflow.llm.scenario import ValidatorWord
+    from stepflow.model.scenario import ValidatorWord
 
 #: Stands where one side has nothing.
 NOTHING = "–"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.settings import BoundarySettings
 from stepflow.domain.words import Provider, StructuredOutput
-from stepflow.toolbox.options import ToolboxOptions
+from stepflow.sandbox.options import ToolboxOptions
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import Step

@@ -13,9 +13,9 @@ from stepflow.domain.event import ValidatorRan
 from stepflow.domain.figures import count
 from stepflow.domain.rehearsal import Rehearsed
 from stepflow.errors import DefinitionError, InputError
-from stepflow.llm.scenario import Expect
-from stepflow.llm.scenario_file import parse_scenario, place_of, read_scenario
-from stepflow.llm.scripted import ScriptedModel
+from stepflow.model.scenario import Expect
+from stepflow.model.scenario_file import parse_scenario, place_of, read_scenario
+from stepflow.model.scripted import ScriptedModel
 from stepflow.report.watch import TerminalLog
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.drive import drive_run

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stepflow.definition.arguments import check_arguments
+from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.domain.preflight import Preflight
 from stepflow.domain.problem import Severity, count_problems
 from stepflow.domain.words import Outcome
-from stepflow.load.arguments import check_arguments
-from stepflow.load.loading import load_agent, validate_agent
 from stepflow.run.addresses import told_ways
 from stepflow.run.checks import check_boundary, check_request, unset_variables
 from stepflow.run.input_types import BoundaryMode

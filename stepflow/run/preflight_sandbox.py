@@ -15,7 +15,7 @@ from stepflow.run.parts import toolbox_options
 from stepflow.run.rows import failed, ok, warning
 from stepflow.run.sandbox import open_sandbox
 from stepflow.run.selftest import outside_of
-from stepflow.toolbox.selftest.trial import try_canaries
+from stepflow.sandbox.selftest.trial import try_canaries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from stepflow.domain.preflight import Check
     from stepflow.run.cancel import Cancellation
     from stepflow.run.request import RunRequest
-    from stepflow.toolbox.isolation import Layer
-    from stepflow.toolbox.options import ToolboxOptions
-    from stepflow.toolbox.selftest.canaries import Canary
+    from stepflow.sandbox.isolation import Layer
+    from stepflow.sandbox.options import ToolboxOptions
+    from stepflow.sandbox.selftest.canaries import Canary
 
 
 def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Check, ...]:

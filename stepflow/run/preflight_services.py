@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.actor import check_actor
 from stepflow.domain.figures import usd
 from stepflow.domain.words import Outcome, Provider
-from stepflow.llm.models import UnlistedModel, resolve_model
-from stepflow.llm.prices import is_priced
+from stepflow.model.models import UnlistedModel, resolve_model
+from stepflow.model.prices import is_priced
 from stepflow.run.access import open_anthropic
 from stepflow.run.checks import check_budget
 from stepflow.run.input_types import BoundaryMode

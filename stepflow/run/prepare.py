@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from stepflow.definition.arguments import check_arguments
+from stepflow.definition.loading import load_agent
 from stepflow.domain.problem import Severity
 from stepflow.domain.run import Limits
 from stepflow.domain.spent import Spent
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
+from stepflow.engine.prompt.intake.visible import Taken
 from stepflow.errors import DefinitionError, InputError
-from stepflow.load.arguments import check_arguments
-from stepflow.load.loading import load_agent
-from stepflow.prompt.intake import Taken
 from stepflow.run.access import open_anthropic
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.domain.problem import Problem
     from stepflow.domain.run import Issue
-    from stepflow.llm.recording import RecordingModel
-    from stepflow.llm.scenario import Scenario
+    from stepflow.model.recording import RecordingModel
+    from stepflow.model.scenario import Scenario
     from stepflow.ports import Clock, CustomVerdict, Model
     from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
@@ -149,7 +149,7 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
 
 def _model(request: RunRequest, scenario: Scenario | None, past: Past | None, resources: ExitStack) -> Model:
     if scenario:
-        from stepflow.llm.scripted import ScriptedModel  # noqa: PLC0415 - most runs have a real one
+        from stepflow.model.scripted import ScriptedModel  # noqa: PLC0415 - most runs have a real one
 
         return ScriptedModel(scenario, position=past.position(scenario) if past else None)
     return resources.enter_context(open_anthropic(request))
@@ -158,7 +158,7 @@ def _model(request: RunRequest, scenario: Scenario | None, past: Past | None, re
 def _recording(
     model: Model, request: RunRequest, past: Past | None, args: JsonObject, subject: Subject
 ) -> RecordingModel:
-    from stepflow.llm.recording import RecordingModel  # noqa: PLC0415 - few runs are recorded
+    from stepflow.model.recording import RecordingModel  # noqa: PLC0415 - few runs are recorded
 
     before = past.turns() if past else ()
     return RecordingModel(model, params=args, issue=subject.issue, root=str(request.root), before=before)
@@ -192,6 +192,6 @@ def scenario_of(request: RunRequest) -> Scenario | None:
             "The provider `scripted` needs a scenario.",
             hint="Set `scenario` to a YAML file of the repository, such as .agent/<agent>/scenarios/<name>.yaml.",
         )
-    from stepflow.llm.scenario_file import load_scenario  # noqa: PLC0415 - reads YAML, which other runs need not load
+    from stepflow.model.scenario_file import load_scenario  # noqa: PLC0415 - reads YAML, which other runs need not load
 
     return load_scenario(request.inputs.scenario, root=request.root)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.event import Event
     from stepflow.domain.json import JsonObject
-    from stepflow.llm.scenario import Turn
+    from stepflow.model.scenario import Turn
 
 #: What a run names itself and the delimiter of its data; both go into names and texts of ours.
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

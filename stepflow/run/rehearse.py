@@ -10,21 +10,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stepflow.definition.loading import validate_agent
+from stepflow.definition.locate import find_agents
 from stepflow.domain.problem import Severity
 from stepflow.domain.rehearsal import Rehearsal
 from stepflow.domain.words import Provider
 from stepflow.errors import DefinitionError, InputError
-from stepflow.load.loading import validate_agent
-from stepflow.load.locate import find_agents
 from stepflow.run.accept import accept
 from stepflow.run.checks import check_request
 from stepflow.run.input_types import BoundaryMode
 from stepflow.run.parts import toolbox_options
 from stepflow.run.play import Listed, Played, play_scenario
 from stepflow.run.trigger import Trigger
-from stepflow.toolbox.box import Toolbox
-from stepflow.toolbox.copies import commit_everything, copy_checkout, rehearsal_folder
-from stepflow.toolbox.restore import credentials_away
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.copies import commit_everything, copy_checkout, rehearsal_folder
+from stepflow.sandbox.restore import credentials_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

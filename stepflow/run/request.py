@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.login import login_files
 from stepflow.domain.redact import Redactor
 from stepflow.run.outbound import Outbound, proxy_passwords, read_outbound
-from stepflow.toolbox.environment import SYSTEM_PATH
+from stepflow.sandbox.environment import SYSTEM_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.domain.report import RunReport
     from stepflow.domain.state import RunState
-    from stepflow.llm.scenario import Scenario
+    from stepflow.model.scenario import Scenario
     from stepflow.ports import CustomVerdict
     from stepflow.run.inputs import Inputs
     from stepflow.run.recorded import Kept
@@ -118,7 +118,7 @@ class Past:
 
     def position(self, scenario: Scenario) -> dict[str, int]:
         """Where a scripted model goes on."""
-        from stepflow.llm.scripted import played_out  # noqa: PLC0415 - only a scripted run that goes on needs it
+        from stepflow.model.scripted import played_out  # noqa: PLC0415 - only a scripted run that goes on needs it
 
         queues = {place: played_out(turns) for place, turns in scenario.queues().items()}
         return scenario_position(self.events, queues)

@@ -11,19 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.definition.arguments import check_arguments
 from stepflow.domain.event import Noted, RunFinished, RunStarted
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.state import fold
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Outcome
+from stepflow.engine.loop import run_flow
+from stepflow.engine.prompt.intake.visible import take_in
 from stepflow.errors import DefinitionError
-from stepflow.flow.loop import run_flow
 from stepflow.journal.memory import Fanout, MemoryJournal
-from stepflow.llm.scripted import ScriptedModel
-from stepflow.load.arguments import check_arguments
+from stepflow.model.scripted import ScriptedModel
 from stepflow.ports import Ports
-from stepflow.prompt.intake import take_in
 from stepflow.report.collect import collect_report
 from stepflow.report.ending import ReportFacts
 from stepflow.report.log import log_entries

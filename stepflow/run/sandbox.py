@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.errors import IsolationError
-from stepflow.toolbox.box import Toolbox
-from stepflow.toolbox.restore import credentials_away
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.restore import credentials_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from stepflow.run.cancel import Cancellation
     from stepflow.run.request import RunRequest
-    from stepflow.toolbox.options import ToolboxOptions
-    from stepflow.toolbox.restore import CheckoutRestore
+    from stepflow.sandbox.options import ToolboxOptions
+    from stepflow.sandbox.restore import CheckoutRestore
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.event import CanariesTried, Noted
-from stepflow.toolbox.selftest.outside import Outside
-from stepflow.toolbox.selftest.trial import try_canaries
+from stepflow.sandbox.selftest.outside import Outside
+from stepflow.sandbox.selftest.trial import try_canaries
 
 if TYPE_CHECKING:
     from stepflow.ports import Journal
     from stepflow.run.request import RunRequest
-    from stepflow.toolbox.box import Toolbox
+    from stepflow.sandbox.box import Toolbox
 
 
 def outside_of(request: RunRequest) -> Outside:

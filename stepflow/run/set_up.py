@@ -13,7 +13,7 @@ from stepflow.domain.event import Noted
 from stepflow.errors import InputError
 from stepflow.run.deadline import COMPLETION_GRACE, Deadline
 from stepflow.run.outbound import proxy_variables
-from stepflow.toolbox.packages import install_packages
+from stepflow.sandbox.packages import install_packages
 
 if TYPE_CHECKING:
     from stepflow.domain.command import CommandResult

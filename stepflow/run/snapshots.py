@@ -19,7 +19,7 @@ from stepflow.journal.snapshots import SnapshotStore
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stepflow.toolbox.box import Toolbox
+    from stepflow.sandbox.box import Toolbox
 
 #: Where in the run folder they are (action.md "Run folder").
 FOLDER = "snapshots"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.event import LayerTold, Noted, RunStarted
 from stepflow.domain.run import RunFacts, StartedBy
 from stepflow.domain.state import fold
-from stepflow.flow.loop import run_flow
+from stepflow.engine.loop import run_flow
 from stepflow.journal.replay import Replay
 from stepflow.ports import Ports
 from stepflow.run.addresses import told_ways
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from stepflow.run.ending import Ending
     from stepflow.run.prepare import Prepared
     from stepflow.run.sandbox import Sandbox
-    from stepflow.toolbox.box import Toolbox
+    from stepflow.sandbox.box import Toolbox
 
 #: Paths that a message names, and their length in characters.
 MOST_NAMED = 5

@@ -16,8 +16,8 @@ from stepflow.boundary.actor import check_actor
 from stepflow.boundary.writer import Refused
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Permission, Provider
+from stepflow.engine.prompt.intake.visible import Taken, take_in, take_line
 from stepflow.errors import BoundaryError, InputError
-from stepflow.prompt.intake import Taken, take_in, take_line
 from stepflow.run.parts import boundary_settings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from stepflow.boundary.github_reader import GitHubReader, Remark
     from stepflow.domain.spent import Spent
-    from stepflow.llm.scenario import Scenario
+    from stepflow.model.scenario import Scenario
     from stepflow.run.request import RunRequest
 
 #: Of a long discussion the newest part counts: so many comments, by so many people, of so many characters in all.

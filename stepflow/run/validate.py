@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from stepflow.definition.loading import inspect_agent
+from stepflow.definition.locate import find_folders
 from stepflow.domain.problem import Severity
 from stepflow.errors import InputError
-from stepflow.load.loading import inspect_agent
-from stepflow.load.locate import find_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stepflow.domain.run import RunFacts
     from stepflow.ports import Journal
     from stepflow.run.prepare import Prepared
-    from stepflow.toolbox.box import Toolbox
+    from stepflow.sandbox.box import Toolbox
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from stepflow.domain.guard import Closing, GuardFindings
 from stepflow.domain.words import Isolation
 from stepflow.run.stages import validators_of
-from stepflow.toolbox.box import Toolbox
-from stepflow.toolbox.options import ToolboxOptions
-from stepflow.toolbox.restore import credentials_away
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.restore import credentials_away
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

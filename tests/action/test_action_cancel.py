@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.flow import asking
+from stepflow.engine import asking
 from stepflow.run import deadline
 from tests.checkout import Invocation
 from tests.servers.messages_api import Drop, Reply

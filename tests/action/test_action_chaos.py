@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.llm.anthropic_model import AnthropicModel
+from stepflow.model.anthropic_model import AnthropicModel
 from tests.checkout import git
 from tests.servers.llmock_server import open_llmock
 from tests.world import BRANCH, CLOSING, COMMIT, World, answer
@@ -150,7 +150,7 @@ def test_a_run_through_every_fault_completes_and_llmock_finds_no_misbehaviour(
 
 def test_the_verdict_is_no_formality() -> None:
     """LLMock does see a client that misbehaves: this one tries a refused call again at once."""
-    from tests.llm.asking import ask
+    from tests.model.asking import ask
 
     with open_llmock() as server, AnthropicModel("sk-ant-key-of-a-test", server.messages_url) as model:
         server.queue({"type": "fail", "status": 429, "retry_after": 1}, {"type": "fail", "status": 401})

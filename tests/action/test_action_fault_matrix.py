@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.llm.anthropic_model import AnthropicModel
+from stepflow.model.anthropic_model import AnthropicModel
 from tests.checkout import Invocation, git
 from tests.servers.messages_api import Answer, Drop, Failure, Reply, says
 from tests.world import BRANCH, World, answer, bash, solve, understood

@@ -17,8 +17,8 @@ import yaml
 
 from tests.action.killed import KILLED, Came, Nursery
 from tests.checkout import Runner, git, read_outputs
-from tests.toolbox.credentials_world import append, persist_as_v5, persist_as_v6, snapshot
-from tests.toolbox.toolbox_world import AS_ROOT, reachable_folder
+from tests.sandbox.credentials_world import append, persist_as_v5, persist_as_v6, snapshot
+from tests.sandbox.toolbox_world import AS_ROOT, reachable_folder
 from tests.world import CLOSING, SOURCE, label_event, sockets_held
 
 #: Moments of one run; all of them with STEPFLOW_KILLS=0.

@@ -15,12 +15,12 @@ from runner_model import lines_of, obeyed_in, outputs_in, unescaped
 
 from stepflow.action.job import Job
 from stepflow.action.outputs import OUTPUTS, output_file_text, outputs_of
+from stepflow.definition.rules import rules
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import Entry, Noted
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.report import RunReport
 from stepflow.domain.words import Outcome
-from stepflow.load.rules import rules
 from stepflow.report.annotations import annotation, problem_annotations
 from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import Paper, diagnostics

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stepflow.cli import main
+from stepflow.definition.loading import load_agent
 from stepflow.domain.words import Intent
-from stepflow.gate.format import check_format
-from stepflow.llm.scenario_file import load_scenario
-from stepflow.load.loading import load_agent
-from stepflow.prompt.template import parse_retry_template
+from stepflow.engine.gate.format import check_format
+from stepflow.engine.prompt.template import parse_retry_template
+from stepflow.model.scenario_file import load_scenario
 from tests.checkout import git
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
-    from stepflow.llm.scenario import Scenario
+    from stepflow.model.scenario import Scenario
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "stepflow/cli/demo"

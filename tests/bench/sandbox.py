@@ -20,8 +20,8 @@ from pathlib import Path
 from stepflow.domain.command import CommandRequest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation
-from stepflow.toolbox.box import Toolbox
-from stepflow.toolbox.options import LAYERS, ToolboxOptions
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.options import LAYERS, ToolboxOptions
 
 CALLS = 200
 STARTS = 20

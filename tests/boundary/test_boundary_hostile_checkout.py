@@ -15,7 +15,7 @@ from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.writer import Account, Pushed, Refused
 from stepflow.domain.command import CommandRequest
 from stepflow.errors import BoundaryError
-from stepflow.toolbox.box import Toolbox
+from stepflow.sandbox.box import Toolbox
 from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN
 from tests.servers.git_http import GitServer

@@ -12,13 +12,13 @@ from accessible import violations
 from conftest import PACKAGES, Open, Opened
 from github_page import github_page, pictures_page
 
+from stepflow.definition.loading import load_agent
 from stepflow.domain.definition import AgentDefinition
-from stepflow.load.loading import load_agent
 from stepflow.report.collect import collect_report
 from stepflow.report.graph import flow_graph, walked_path
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.summary import job_summary
-from tests.load.load_cases import cases
+from tests.definition.load_cases import cases
 from tests.report.hostile import PIECES
 from tests.report.hostile_agent import hostile_agent
 from tests.report.plausible_run import AGENT, ENTRIES

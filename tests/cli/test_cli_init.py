@@ -23,9 +23,9 @@ from stepflow.cli import main
 from stepflow.cli.agent_template import OWN_CHECK, STANDS_FOR, TEMPLATES, name_checks, template_files, workflow_text
 from stepflow.cli.find_checks import find_checks
 from stepflow.cli.json_layout import WIDTH, layout_json
+from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.domain.words import StepKind
-from stepflow.load.loading import load_agent, validate_agent
-from stepflow.prompt.template import parse_retry_template
+from stepflow.engine.prompt.template import parse_retry_template
 from tests.checkout import git
 from tests.tried import tried
 

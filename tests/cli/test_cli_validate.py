@@ -15,7 +15,7 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.cli.ink import coloured, paper_for
-from stepflow.load.codes import CODES
+from stepflow.definition.codes import CODES
 from stepflow.report.problem_document import problems_schema
 from tests.checkout import git
 

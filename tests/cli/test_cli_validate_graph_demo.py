@@ -12,7 +12,7 @@ import pytest
 
 from stepflow.cli import main
 from tests.checkout import git
-from tests.load.load_cases import cases
+from tests.definition.load_cases import cases
 
 
 @pytest.fixture

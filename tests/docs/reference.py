@@ -12,20 +12,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from stepflow.complete.extract import EXTRACTORS
+from stepflow.definition.agent_layout import _MOVES, OLD_VERDICT_TYPES
+from stepflow.definition.arguments import check_arguments
+from stepflow.definition.codes import CODES
+from stepflow.definition.loading import load_agent, validate_agent
+from stepflow.definition.published import agent_schema, check_schema, field_notes, gate_schema
+from stepflow.definition.registry_names import _CONDITIONS, _TOP
+from stepflow.definition.rules import rules
+from stepflow.definition.verdict import _OPTIONAL, _REQUIRED
 from stepflow.domain.problem import Problem
 from stepflow.domain.rule import Example, Rule
 from stepflow.domain.words import INTENTS_OF_KIND, VerdictType
-from stepflow.gate.read import ALIASES
-from stepflow.load.agent_layout import _MOVES, OLD_VERDICT_TYPES
-from stepflow.load.arguments import check_arguments
-from stepflow.load.codes import CODES
-from stepflow.load.loading import load_agent, validate_agent
-from stepflow.load.published import agent_schema, check_schema, field_notes, gate_schema
-from stepflow.load.registry_names import _CONDITIONS, _TOP
-from stepflow.load.rules import rules
-from stepflow.load.verdict import _OPTIONAL, _REQUIRED
-from stepflow.prompt.shipped import TEMPLATE_KEYS
+from stepflow.engine.completion.extract import EXTRACTORS
+from stepflow.engine.gate.read import ALIASES
+from stepflow.engine.prompt.shipped import TEMPLATE_KEYS
+from tests.definition.load_cases import Case, cases
 from tests.docs.readme import ROOT
 from tests.docs.reference_words import (
     EXTRACTED,
@@ -38,7 +39,6 @@ from tests.docs.reference_words import (
     ON_VERDICTS,
     VERDICTS,
 )
-from tests.load.load_cases import Case, cases
 
 PAGE = ROOT / "docs" / "registry.md"
 

@@ -10,7 +10,7 @@ import yaml
 
 from stepflow.cli import COMMANDS
 from stepflow.run.inputs import Inputs, read_inputs
-from stepflow.toolbox.environment import check_pass_env
+from stepflow.sandbox.environment import check_pass_env
 from tests.docs.page import DOCS, PageBlock, page_blocks
 from tests.docs.readme import ROOT, named_block
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
@@ -147,7 +147,7 @@ def test_commands_and_inputs_in_the_text_of_a_page_exist(page: Path) -> None:
 
 def test_the_variables_that_the_page_about_providers_names_are_those_of_the_code() -> None:
     text = (DOCS / "how-to/providers.md").read_text(encoding="utf-8")
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "stepflow" / "llm").glob("*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "stepflow" / "model").glob("*.py")]
     code = "\n".join(sources)
     named = set(re.findall(r"\b(?:AWS|GOOGLE|CLOUDSDK|CLOUD|ANTHROPIC)_[A-Z_]*[A-Z]\b", text))
     # Ignored on purpose, and names of the reader's own variables.

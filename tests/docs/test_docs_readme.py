@@ -17,7 +17,7 @@ import yaml
 
 from stepflow.action.outputs import OUTPUTS
 from stepflow.cli import COMMANDS
-from stepflow.load.loading import load_agent
+from stepflow.definition.loading import load_agent
 from stepflow.run.inputs import Inputs, read_inputs
 from tests.checkout import Runner, git, labeled, make_checkout
 from tests.docs.picture import PICTURE, draw, run_demo, shown

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from stepflow.complete.extract import EXTRACTORS
+from stepflow.definition.codes import CODES
+from stepflow.definition.published import field_notes
 from stepflow.domain.words import VerdictType
-from stepflow.load.codes import CODES
-from stepflow.load.published import field_notes
+from stepflow.engine.completion.extract import EXTRACTORS
 from tests.docs.reference import PAGE, page
 from tests.docs.reference_words import EXTRACTED, GROUPS, VERDICTS
 

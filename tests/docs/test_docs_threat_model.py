@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.toolbox.options import LAYERS
+from stepflow.sandbox.options import LAYERS
 from tests.bench.sandbox import CALLS, STARTS, TOOLS
 from tests.docs.readme import ROOT
 from tests.docs.threats import THREAT_MODEL

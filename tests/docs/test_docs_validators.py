@@ -11,19 +11,19 @@ import pytest
 import yaml
 
 from stepflow.cli.agent_template import template_files
-from stepflow.complete.extract import extract
+from stepflow.definition.loading import load_agent
 from stepflow.domain.command import CommandResult
-from stepflow.load.loading import load_agent
-from stepflow.prompt.template import render_template
-from stepflow.prompt.template_parser import parse_template
+from stepflow.engine.completion.extract import extract
+from stepflow.engine.prompt.template import render_template
+from stepflow.engine.prompt.template_parser import parse_template
 from tests.docs.page import DOCS, PageBlock, page_blocks
 from tests.docs.workflows import check_workflow, with_lines
 
 PAGE = DOCS / "how-to" / "validators.md"
-OUTPUTS = Path(__file__).parents[1] / "complete" / "outputs"
+OUTPUTS = Path(__file__).parents[1] / "engine" / "outputs"
 LANGUAGES = re.findall(r"^## (Python|Node|Go|Rust|Deno)$", PAGE.read_text(encoding="utf-8"), re.M)
 BLOCKS = page_blocks(PAGE)
-#: A validator of the page → what its tool really printed, in tests/complete/outputs.
+#: A validator of the page → what its tool really printed, in tests/engine/outputs.
 PRINTED = {
     ("Python", "tests"): "pytest",
     ("Python", "types"): "mypy",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.toolbox.options import LAYERS
+from stepflow.sandbox.options import LAYERS
 from tests.docs.readme import ROOT
 from tests.e2e.security.attacks import ATTACKS, NEEDS_NO_NEW_PRIVS
 

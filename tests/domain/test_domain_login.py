@@ -6,7 +6,7 @@ import pytest
 
 from stepflow.domain.login import holds_login, login_files, login_of, logs_in
 from stepflow.errors import InputError
-from stepflow.toolbox.environment import check_pass_env
+from stepflow.sandbox.environment import check_pass_env
 
 SECRETS = (
     *("ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"),

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from stepflow.domain.conversation import ModelTurn
-from stepflow.llm.anthropic_model import AnthropicModel
+from stepflow.model.anthropic_model import AnthropicModel
 from tests.checkout import Invocation, Runner, labeled
-from tests.llm.asking import ask
 from tests.local_model.conftest import Serve
+from tests.model.asking import ask
 
 pytestmark = [pytest.mark.local_model, pytest.mark.timeout(900)]
 

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "stepflow"
 DOORS = ("action", "cli")
 #: Answers its parent on stdout, in JSON: nobody reads it.
-NOT_FOR_PEOPLE = ("toolbox/inner/probe.py",)
+NOT_FOR_PEOPLE = ("sandbox/child/probe.py",)
 
 
 def spoken(source: str) -> list[str]:

@@ -14,12 +14,12 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
+from stepflow.definition.codes import CODES
+from stepflow.definition.loading import inspect_agent
+from stepflow.definition.rules import rules
 from stepflow.domain.problem import Severity
-from stepflow.load.codes import CODES
-from stepflow.load.loading import inspect_agent
-from stepflow.load.rules import rules
 from stepflow.report.sarif import sarif_log
-from tests.load.load_cases import cases
+from tests.definition.load_cases import cases
 
 #: Ships the schema of the OASIS standard, as schemastore.org publishes it.
 PACKAGE = "@microsoft/jest-sarif@1.0.0-beta.0"

@@ -24,7 +24,7 @@ from stepflow.report.graph import cost_words, flow_graph, walked_path
 from stepflow.report.svg.draw import graph_svg
 from stepflow.report.svg.layout import Layout, backward, lay_out
 from stepflow.report.svg.shape import shapes, text_width
-from tests.load.load_cases import cases
+from tests.definition.load_cases import cases
 
 GOLDEN = Path(__file__).parent / "golden"
 REPORT = collect_report(ENTRIES, AGENT)
@@ -122,7 +122,7 @@ def test_no_box_and_no_text_of_an_arrow_covers_another(agent):
 
 @pytest.mark.parametrize("name", VALID)
 def test_every_arrow_begins_and_ends_at_its_boxes_and_stays_in_the_picture(name, tmp_path):
-    from stepflow.load.loading import load_agent
+    from stepflow.definition.loading import load_agent
 
     case = next(case for case in cases("valid") if case.name == name)
     agent = load_agent("demo", root=case.build(tmp_path))

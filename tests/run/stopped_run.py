@@ -17,8 +17,8 @@ import yaml
 from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue
-from stepflow.llm.scenario import Scenario
-from stepflow.llm.scenario_file import parse_scenario
+from stepflow.model.scenario import Scenario
+from stepflow.model.scenario_file import parse_scenario
 from stepflow.report.log import log_entries
 from stepflow.run.cancel import Cancellation
 from stepflow.run.clock import RehearsalClock

@@ -21,7 +21,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import EffectApplied, FlowEnded, RunResumed, RunStarted, SnapshotFailed, SnapshotTaken
 from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.llm.scenario import ScriptedError, Turn
+from stepflow.model.scenario import ScriptedError, Turn
 from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import (
     Kept,

@@ -15,8 +15,8 @@ from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue
-from stepflow.llm.scenario import Expect, Scenario
-from stepflow.llm.scenario_file import load_scenario
+from stepflow.model.scenario import Expect, Scenario
+from stepflow.model.scenario_file import load_scenario
 from stepflow.run.cancel import Cancellation
 from stepflow.run.drive import drive_run
 from stepflow.run.inputs import read_inputs
@@ -24,8 +24,8 @@ from stepflow.run.prepare import Prepared, prepare_run
 from stepflow.run.request import RunRequest
 from stepflow.run.trigger import Trigger
 from tests.checkout import git
+from tests.definition.load_cases import Case, cases
 from tests.fakes import StillClock
-from tests.load.load_cases import Case, cases
 
 RUNS = Path(__file__).parent
 GOLDEN = "journal.golden.jsonl"

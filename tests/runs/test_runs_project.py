@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from stepflow.definition.loading import load_agent
 from stepflow.domain.definition import Target
-from stepflow.load.loading import load_agent
-from tests.load.load_cases import cases
+from tests.definition.load_cases import cases
 
 RUNS = ("project-the-long-way", "project-the-short-way")
 

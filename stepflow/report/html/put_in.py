@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.prompt.placeholder import CHECK_FORMS, GATE_FORMS, insert_sections
+from stepflow.engine.prompt.placeholder import CHECK_FORMS, GATE_FORMS, insert_sections
 from stepflow.report.visible import visible
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from stepflow.domain.command import CommandRequest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
-from stepflow.toolbox.box import Toolbox
-from stepflow.toolbox.options import ProcessLimits, ToolboxOptions
-from stepflow.toolbox.own_process import close_process
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.options import ProcessLimits, ToolboxOptions
+from stepflow.sandbox.own_process import close_process
 
 WORKSPACE = Path("/github/workspace")
 OTHER_RUN = Path("/tmp/other-run")

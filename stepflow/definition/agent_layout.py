@@ -1,0 +1,186 @@
+"""Old layouts and names of `agent.json`, read as the new ones (registry.md §2.2).
+
+Takes: the parsed file. Gives: the same in the runner layout, and where each moved value stood in the file.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stepflow.definition.json_text import child
+from stepflow.definition.shapes import note_unknown
+
+if TYPE_CHECKING:
+    from stepflow.definition.findings import FileFindings
+    from stepflow.domain.json import JsonObject, JsonValue
+
+Place = tuple[str, ...]
+
+_FLOW: Place = ("runner", "flow")
+_VERDICT: Place = ("runner", "verdict")
+
+#: Old place → new place. Both layouts may use them.
+_MOVES: tuple[tuple[Place, Place], ...] = (
+    (("behavior", "systemPromptPath"), (*_FLOW, "systemPromptPath")),
+    (("behavior", "allowedTools"), ("runner", "boundaries", "allowedTools")),
+    (("behavior", "permissionMode"), ("runner", "boundaries", "permissionMode")),
+    (("behavior", "completionType"), (*_VERDICT, "type")),
+    (("behavior", "completionConfig"), (*_VERDICT, "config")),
+    (("runner", "completion", "type"), (*_VERDICT, "type")),
+    (("runner", "completion", "config"), (*_VERDICT, "config")),
+    (("prompts", "registry"), (*_FLOW, "prompts", "registry")),
+    (("prompts", "fallbackDir"), (*_FLOW, "prompts", "fallbackDir")),
+    (("github",), ("runner", "integrations", "github")),
+    (("logging",), ("runner", "logging")),
+    ((*_VERDICT, "config", "completionKeyword"), (*_VERDICT, "config", "verdictKeyword")),
+)
+
+#: Old places that do nothing today.
+_DEAD: tuple[Place, ...] = (
+    ("actions",),
+    ("worktree",),
+    ("finalize",),
+    ("behavior", "sandboxConfig"),
+    ("behavior", "disableSandbox"),
+    ("behavior", "preCloseValidation"),
+)
+
+OLD_VERDICT_TYPES = {
+    "issue": "poll:state",
+    "externalState": "poll:state",
+    "iterate": "count:iteration",
+    "iterationBudget": "count:iteration",
+    "checkBudget": "count:check",
+    "manual": "detect:keyword",
+    "keywordSignal": "detect:keyword",
+    "structuredSignal": "detect:structured",
+    "stepFlow": "detect:graph",
+    "stepMachine": "detect:graph",
+    "composite": "meta:composite",
+    "custom": "meta:custom",
+}
+
+
+@dataclass(kw_only=True)
+class Renamed:
+    """A file with new names only. `origins` maps a pointer of `document` to the one in the file."""
+
+    document: JsonObject
+    origins: dict[str, str] = field(default_factory=dict)
+    old_names: list[str] = field(default_factory=list)
+
+    def origin(self, pointer: str) -> str:
+        """Where in the file the thing at a pointer of `document` stands."""
+        for new, old in reversed(self.origins.items()):
+            if pointer == new or pointer.startswith(new + "/"):
+                return self.origin(old + pointer[len(new) :])
+        return pointer
+
+
+@dataclass(kw_only=True)
+class RunnerLayout(Renamed):
+    """`agent.json` in the runner layout; `flat` tells that it was written in the old one."""
+
+    flat: bool = False
+
+
+def to_runner_layout(document: JsonObject, found: FileFindings) -> RunnerLayout:
+    """Move everything old to its new place; problems with the layout itself are reported here."""
+    layout = RunnerLayout(document=copy.deepcopy(document), flat="behavior" in document and "runner" not in document)
+    if "behavior" in document and "runner" in document:
+        message = 'the file has both "runner" (the layout of today) and "behavior" (the old one)'
+        found.add("SF205", "/behavior", message, 'Move what is in "behavior" into "runner" and remove it.')
+        del layout.document["behavior"]
+    for place in _DEAD:
+        _drop_dead(layout, place, found)
+    for old, new in _MOVES:
+        _move(layout, old, new)
+    _drop_rest(layout, found)
+    _rename_verdict_types(layout)
+    if layout.flat:
+        layout.document.setdefault("runner", {})
+    return layout
+
+
+def report_old_names(old_names: list[str], found: FileFindings) -> None:
+    """The one warning of a file that uses old names (SF110)."""
+    if old_names:
+        message = f"old layout or old names, read as the new ones: {', '.join(old_names)}"
+        found.add("SF110", "", message, "Use the names of today; until then the old ones keep working.")
+
+
+def _drop_dead(layout: RunnerLayout, place: Place, found: FileFindings) -> None:
+    if _take(layout.document, place) is not None:
+        layout.old_names.append(".".join(place))
+        pointer = _pointer(place)
+        found.add("SF111", pointer, f'"{".".join(place)}" has no effect here', "Remove the key, or leave it.")
+
+
+def _move(layout: RunnerLayout, old: Place, new: Place) -> None:
+    taken = _take(layout.document, old)
+    if taken is None:
+        return
+    layout.old_names.append(".".join(old))
+    node = layout.document
+    for key in new[:-1]:
+        inner = node.setdefault(key, {})
+        if not isinstance(inner, dict):
+            return  # the new place has a wrong type, which is reported there
+        node = inner
+    if new[-1] not in node:
+        node[new[-1]] = taken.value
+        layout.origins[_pointer(new)] = _pointer(old)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    value: JsonValue
+
+
+def _take(document: JsonObject, place: Place) -> _Taken | None:
+    node: JsonValue = document
+    for key in place[:-1]:
+        node = node.get(key) if isinstance(node, dict) else None
+    return _Taken(node.pop(place[-1])) if isinstance(node, dict) and place[-1] in node else None
+
+
+def _drop_rest(layout: RunnerLayout, found: FileFindings) -> None:
+    """What is left of the old containers are keys that nobody knows, or containers of a wrong type."""
+    for place in (("behavior",), ("prompts",), ("runner", "completion")):
+        taken = _take(layout.document, place)
+        if taken is None:
+            continue
+        if not isinstance(taken.value, dict):
+            message = f'"{".".join(place)}" must be an object'
+            found.add("SF106", _pointer(place), message, "Write it as an object.")
+            continue
+        known = [old[-1] for old, _ in _MOVES if old[:-1] == place]
+        for key in taken.value:
+            note_unknown(child(_pointer(place), key), key, known, found)
+
+
+def _rename_verdict_types(layout: RunnerLayout) -> None:
+    runner = layout.document.get("runner")
+    verdict = runner.get("verdict") if isinstance(runner, dict) else None
+    if not isinstance(verdict, dict):
+        return
+    _rename_type(verdict, layout)
+    config = verdict.get("config")
+    conditions = config.get("conditions") if isinstance(config, dict) else None
+    for condition in conditions if isinstance(conditions, list) else ():
+        if isinstance(condition, dict):
+            _rename_type(condition, layout)
+
+
+def _rename_type(verdict: JsonObject, layout: RunnerLayout) -> None:
+    old = verdict.get("type")
+    if isinstance(old, str) and old in OLD_VERDICT_TYPES:
+        verdict["type"] = OLD_VERDICT_TYPES[old]
+        layout.old_names.append(f'verdict type "{old}"')
+
+
+def _pointer(place: Place) -> str:
+    return "".join(f"/{key}" for key in place)

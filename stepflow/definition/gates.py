@@ -1,0 +1,200 @@
+"""The gates of a registry (registry.md §5.2 and §5.3).
+
+Takes: flow steps and their answer schemas. Gives: `Gate` objects, or problems SF321 to SF331.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepflow.definition.enums import brought_together, enum_of, pointer_meant
+from stepflow.definition.findings import listed, nearest
+from stepflow.definition.json_text import child
+from stepflow.definition.registry_file import GateEntry
+from stepflow.definition.suggest import meant, remove, rename, write, write_meant
+from stepflow.domain.definition import Gate
+from stepflow.domain.words import INTENTS_OF_KIND, Intent
+from stepflow.engine.prompt.variables import handoff_variable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.definition.findings import FileFindings
+    from stepflow.definition.schemas import SchemaDesk
+    from stepflow.definition.steps import Node, Nodes
+    from stepflow.domain.json import JsonObject
+    from stepflow.domain.words import StepKind
+
+#: flow.md §5: what an answer may say instead of an intent; no definition may.
+_ALIASES = {
+    "continue": "next",
+    "pass": "next",
+    "retry": "repeat",
+    "wait": "repeat",
+    "fail": "repeat",
+    "done": "closing",
+    "finished": "closing",
+}
+
+
+def check_gates(
+    nodes: Nodes,
+    schemas: Mapping[str, JsonObject],
+    desk: SchemaDesk | None,
+    found: FileFindings,
+    *,
+    allow_spec_violations: bool,
+) -> dict[str, Gate]:
+    """The gate of each flow step that has one."""
+    gates: dict[str, Gate] = {}
+    for node in nodes.flow.values():
+        entry = node.entry.structured_gate
+        if entry is not None:
+            at = child(node.at, "structuredGate")
+            schema = schemas.get(node.id)
+            words = enum_of(entry, schema)
+            _check_gate(node, entry, at, found)
+            _check_pointer(node, at, schema, desk, found)
+            _check_fail_fast(node, entry, at, found, allowed=allow_spec_violations)
+            gates[node.id] = _gate(entry, lists_abort=Intent.ABORT in (words or ()))
+    _check_handoff_names(gates, nodes, found)
+    return gates
+
+
+def check_intent(word: str, node: Node, at: str, found: FileFindings) -> Intent | None:
+    """The intent a word names, when it exists and fits the step's kind (SF321)."""
+    if word not in list(Intent):
+        alias = _ALIASES.get(word)
+        hint = f' (did you mean "{alias}"?)' if alias else nearest(word, Intent)
+        message = f'step "{node.id}": the intent "{word}" does not exist{hint}'
+        better = alias or meant(word, Intent)
+        is_key = not at.rpartition("/")[2].isdigit() and at.rpartition("/")[0].endswith("/transitions")
+        ideas = (rename(at, better) if is_key else write(at, better)) if better else ()
+        found.add("SF321", at, message, f"Use only {listed(fitting_intents(node.kind))}.", ideas=ideas)
+        return None
+    intent = Intent(word)
+    if intent not in fitting_intents(node.kind):
+        message = f'step "{node.id}": a {node.kind} step may not answer "{word}"'
+        found.add("SF321", at, message, f"Use only {listed(fitting_intents(node.kind))}, or change the step's kind.")
+        return None
+    return intent
+
+
+def fitting_intents(kind: StepKind | None) -> list[Intent]:
+    """The intents of a kind in the order of the enum; all of them while the kind is not known."""
+    return [one for one in Intent if kind is None or one is Intent.ABORT or one in INTENTS_OF_KIND[kind]]
+
+
+def _check_gate(node: Node, entry: GateEntry, at: str, found: FileFindings) -> None:
+    allowed = entry.allowed_intents or []
+    for index, word in enumerate(allowed):
+        check_intent(word, node, f"{at}/allowedIntents/{index}", found)
+    _check_paths(node, entry, at, found)
+    rules = node.entry.transitions
+    if Intent.JUMP in allowed and not entry.target_field and rules is not None and Intent.JUMP not in rules:
+        message = f'step "{node.id}": "jump" is allowed, but neither "targetField" nor a rule says where to'
+        found.add("SF330", at, message, 'Set "targetField", or add a rule for "jump".')
+    if entry.target_field and Intent.JUMP not in allowed:
+        message = f'step "{node.id}": "targetField" is only read for "jump", which is not allowed here'
+        place = child(at, "targetField")
+        found.add("SF331", place, message, 'Remove "targetField", or allow "jump".', ideas=remove(place))
+
+
+def _check_paths(node: Node, entry: GateEntry, at: str, found: FileFindings) -> None:
+    if entry.intent_field and entry.intent_field.strip() and not _dotted(entry.intent_field):
+        message = f'step "{node.id}": "intentField" is "{entry.intent_field}", which is no dotted path'
+        found.add("SF324", child(at, "intentField"), message, 'Write names with dots, as in "next_action.action".')
+    if entry.target_field is not None and not _dotted(entry.target_field):
+        message = f'step "{node.id}": "targetField" is "{entry.target_field}", which is no dotted path'
+        found.add("SF106", child(at, "targetField"), message, "Write names with dots between them.")
+    seen: dict[str, str] = {}
+    for index, path in enumerate(entry.handoff_fields):
+        place = f"{at}/handoffFields/{index}"
+        if not _dotted(path):
+            message = f'step "{node.id}": the handoff field "{path}" is no dotted path'
+            found.add("SF106", place, message, "Write names with dots between them.")
+        key = path.rpartition(".")[2]
+        if key in seen:
+            message = f'step "{node.id}": the handoff fields "{seen[key]}" and "{path}" both hand over "{key}"'
+            found.add("SF327", place, message, "Hand over fields whose last names differ.")
+        seen.setdefault(key, path)
+
+
+def _dotted(path: str) -> bool:
+    return all(part and part == part.strip() for part in path.split("."))
+
+
+def _check_pointer(
+    node: Node, at: str, schema: JsonObject | None, desk: SchemaDesk | None, found: FileFindings
+) -> None:
+    entry = node.entry.structured_gate or GateEntry()
+    pointer, allowed, place = entry.intent_schema_ref or "", entry.allowed_intents or [], f"{at}/intentSchemaRef"
+    words = enum_of(entry, schema)
+    if not pointer.strip():
+        return  # SF325 was reported with the shape
+    if not pointer.startswith("#/"):
+        message = f'step "{node.id}": "intentSchemaRef" is "{pointer}", which does not begin with "#/"'
+        fix = 'Write a pointer such as "#/properties/next_action/properties/action".'
+        found.add("SF325", place, message, fix, ideas=pointer_meant(entry, schema, place))
+    elif words is None and schema is not None:
+        message = f'step "{node.id}": "intentSchemaRef" "{pointer}" leads to no enum of texts in the answer schema'
+        fix = "Point it at the schema node whose enum lists the intents."
+        found.add("SF325", place, message, fix, ideas=pointer_meant(entry, schema, place))
+    elif words is not None and allowed and (set(words) ^ set(allowed)) - {Intent.ABORT}:
+        extra = sorted(set(words) - set(allowed) - {Intent.ABORT})
+        missing = sorted(set(allowed) - set(words) - {Intent.ABORT})
+        message = f'step "{node.id}": the enum at "{pointer}" differs from "allowedIntents": '
+        message += f"extra in the enum {listed(extra)}, missing in the enum {listed(missing)}"
+        fix = f'Give the enum and "allowedIntents" the same words: {listed(words)}, or {listed(allowed)}.'
+        found.add("SF326", place, message, fix, ideas=brought_together(node, entry, words, desk, at))
+
+
+def _check_fail_fast(node: Node, entry: GateEntry, at: str, found: FileFindings, *, allowed: bool) -> None:
+    if not entry.fail_fast:
+        message = f'step "{node.id}": "failFast" is false, so an answer without an intent would not stop the run'
+        code, fix = ("SF329", "Remove it before real use.") if allowed else ("SF328", 'Remove "failFast": false.')
+        found.add(code, child(at, "failFast"), message, fix, ideas=remove(child(at, "failFast")))
+    word = entry.fallback_intent
+    if word is None:
+        return
+    place = child(at, "fallbackIntent")
+    intent = check_intent(word, node, place, found)
+    if intent and word not in (entry.allowed_intents or []) and intent is not Intent.ABORT:
+        message = f'step "{node.id}": "fallbackIntent" is "{word}", which is not among "allowedIntents"'
+        ideas = write_meant(place, word, entry.allowed_intents or [])
+        found.add("SF321", place, message, f"Use one of {listed(entry.allowed_intents or [])}.", ideas=ideas)
+    elif intent and entry.fail_fast:
+        message = f'step "{node.id}": "fallbackIntent" is only used with "failFast": false'
+        found.add("SF331", place, message, "Remove the key, or leave it.", ideas=remove(place))
+
+
+def _gate(entry: GateEntry, *, lists_abort: bool) -> Gate:
+    words = [word for word in entry.allowed_intents or [] if word in list(Intent)]
+    allowed = tuple(dict.fromkeys(Intent(word) for word in words))
+    given = Intent(entry.fallback_intent) if entry.fallback_intent in list(Intent) else None
+    return Gate(
+        allowed=tuple(intent for intent in allowed if intent is not Intent.ABORT),
+        intent_field=entry.intent_field or "",
+        target_field=entry.target_field,
+        handoff_fields=tuple(entry.handoff_fields),
+        fail_fast=entry.fail_fast,
+        fallback_intent=None if entry.fail_fast else given or (allowed[0] if allowed else None),
+        lists_abort=lists_abort,
+    )
+
+
+def _check_handoff_names(gates: Mapping[str, Gate], nodes: Nodes, found: FileFindings) -> None:
+    owners: dict[str, tuple[str, str]] = {}
+    for step_id, gate in gates.items():
+        for index, path in enumerate(gate.handoff_fields):
+            name = handoff_variable(step_id, path)
+            other = owners.setdefault(name, (step_id, path))
+            if other == (step_id, path) or (
+                other[0] == step_id and other[1].rpartition(".")[2] == path.rpartition(".")[2]
+            ):
+                continue  # one field, or two of one step with one key, which is reported already
+            message = f'step "{step_id}": the handoff field "{path}" would be the variable "{name}", '
+            message += f'as "{other[1]}" of step "{other[0]}" already is'
+            at = f"{nodes.flow[step_id].at}/structuredGate/handoffFields/{index}"
+            found.add("SF327", at, message, "Rename one of the fields or steps.")

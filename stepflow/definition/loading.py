@@ -1,0 +1,257 @@
+"""An agent folder loaded, or everything that is wrong with it (registry.md §9).
+
+Takes: a folder or a name. Gives: `AgentDefinition`, or all problems at once.
+May touch: reads the agent folder, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import TYPE_CHECKING, assert_never
+
+from stepflow.definition.agent_check import read_agent
+from stepflow.definition.compiled import LoadOptions
+from stepflow.definition.dialect import tell_dialect
+from stepflow.definition.documents import read_object
+from stepflow.definition.findings import Findings
+from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, unsafe_reason
+from stepflow.definition.locate import Located, locate
+from stepflow.definition.prompt_files import shipped_prompt
+from stepflow.definition.prompt_text import read_prompt
+from stepflow.definition.suggest import meant, write
+from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
+from stepflow.domain.figures import count
+from stepflow.domain.problem import Inspection, Problem, Severity
+from stepflow.domain.tools import KNOWN_TOOL_NAMES
+from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
+from stepflow.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+    from pathlib import Path
+
+    from stepflow.definition.agent_check import Agent
+    from stepflow.definition.agent_file import GitHub, PullRequest
+    from stepflow.definition.compiled import Graph
+    from stepflow.domain.definition import AgentVerdict
+
+DEFAULT_REGISTRY = "steps_registry.json"
+DEFAULT_MODEL = "opus"
+
+_SYSTEM_PATH = "/runner/flow/systemPromptPath"
+_REGISTRY_PATH = "/runner/flow/prompts/registry"
+
+
+def load_agent(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    allow_spec_violations: bool = False,
+    allow_custom_verdict: bool = False,
+    templates: Traversable | None = None,
+) -> AgentDefinition:
+    """Load the agent in a folder, or the one of a bare name below `<root>/.agent` (default: the current folder).
+
+    `templates` replaces the folder of the shipped templates.
+    Raises `DefinitionError` with every problem when there is any error; warnings and notes are in `.problems`.
+    """
+    options = _options(allow_spec_violations, allow_custom_verdict, templates)
+    definition, inspection = _load(path, root, options, bare_registry=False)
+    if definition is None:
+        raise DefinitionError(_summary(inspection.problems), problems=inspection.problems)
+    return definition
+
+
+def validate_agent(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    bare_registry: bool = False,
+    allow_spec_violations: bool = False,
+    allow_custom_verdict: bool = False,
+    templates: Traversable | None = None,
+) -> tuple[Problem, ...]:
+    """Every problem of an agent, sorted; never raises for them. With `bare_registry` there may be no `agent.json`."""
+    options = _options(allow_spec_violations, allow_custom_verdict, templates)
+    return _load(path, root, options, bare_registry=bare_registry)[1].problems
+
+
+def inspect_agent(
+    path: str | Path,
+    *,
+    root: Path | None = None,
+    allow_spec_violations: bool = False,
+    allow_custom_verdict: bool = False,
+) -> Inspection:
+    """As `validate_agent`, with the texts that the problems are in: as they were read, and nothing else."""
+    options = _options(allow_spec_violations, allow_custom_verdict, None)
+    return _load(path, root, options, bare_registry=False)[1]
+
+
+def _options(violations: bool, custom: bool, templates: Traversable | None) -> LoadOptions:
+    return LoadOptions(
+        allow_spec_violations=violations,
+        allow_custom_verdict=custom,
+        templates=templates or files("stepflow.engine.prompt") / "templates",
+    )
+
+
+def _summary(problems: tuple[Problem, ...]) -> str:
+    errors = sum(problem.severity is Severity.ERROR for problem in problems)
+    return f"The agent definition has {count(errors, 'error')}."
+
+
+def _load(
+    path: str | Path, root: Path | None, options: LoadOptions, *, bare_registry: bool
+) -> tuple[AgentDefinition | None, Inspection]:
+    located = locate(path, root=root, bare_registry=bare_registry)
+    if isinstance(located, Problem):
+        return None, Inspection(problems=(located,))
+    folder = AgentFolder(located.folder, root=located.root)
+    loading = _Loading(folder=folder, findings=Findings(agent=folder.name), options=options)
+    made = loading.load(located, bare_registry=bare_registry)
+    inspection = loading.findings.inspection(prefix=folder.prefix, texts=folder.texts)
+    if made is None or loading.findings.failed:
+        return None, inspection
+    return _define(made, folder, inspection.problems), inspection
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Made:
+    """The parts of a sound agent."""
+
+    agent: Agent
+    verdict: AgentVerdict
+    graph: Graph
+    system_prompt: SourceText
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loading:
+    """One load."""
+
+    folder: AgentFolder
+    findings: Findings
+    options: LoadOptions
+
+    def load(self, located: Located, *, bare_registry: bool) -> _Made | None:
+        custom = self.options.allow_custom_verdict
+        agent = read_agent(self.folder, self.findings, allow_custom=custom, may_lack=bare_registry)
+        system_prompt = self.system_prompt(agent)
+        graph = self.graph(agent, located.registry)
+        if graph is None or system_prompt is None or agent.verdict is None:
+            return None
+        return _Made(agent=agent, verdict=agent.verdict, graph=graph, system_prompt=system_prompt)
+
+    def system_prompt(self, agent: Agent) -> SourceText | None:
+        path = agent.runner.flow.system_prompt_path
+        if path is None:
+            return shipped_prompt(self.options.templates, "system").source
+        try:
+            text = read_prompt(self.folder.read(path))
+        except FileFault as fault:
+            code = {FaultKind.UNSAFE: "SF109", FaultKind.CONTENT: "SF104"}.get(fault.kind, "SF102")
+            missing = fault.kind is FaultKind.MISSING
+            other = meant(path, [one for one in self.folder.files() if one.endswith(".md")]) if missing else None
+            self._report_system(agent, code, f'"{path}" {fault.message}', other)
+            return None
+        if not text.text:
+            self._report_system(agent, "SF102", f'the file "{path}" is empty')
+        return SourceText(text=text.text, file=path)
+
+    def _report_system(self, agent: Agent, code: str, state: str, other: str | None = None) -> None:
+        fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
+        hint = f' (did you mean "{other}"?)' if other else ""
+        ideas = write(_SYSTEM_PATH, other) if other else ()
+        agent.found.add(code, _SYSTEM_PATH, f"the system prompt: {state}{hint}", fix, ideas=ideas)
+
+    def graph(self, agent: Agent, named: str | None) -> Graph | None:
+        file = named or agent.runner.flow.prompts.registry
+        if file is not None and (reason := unsafe_reason(file)):
+            fix = "Name a file inside the agent folder."
+            agent.found.add("SF109", _REGISTRY_PATH, f'the registry path "{file}" {reason}', fix)
+            return None
+        found = self.findings.of(file or DEFAULT_REGISTRY)
+        document = read_object(self.folder, found, what="registry")
+        dialect = tell_dialect(document, found) if document is not None else None
+        if document is None or dialect is None:
+            return None
+        match dialect:
+            # Each with the modules that it alone needs.
+            case Dialect.GATE:
+                from stepflow.definition.compile_gate import compile_gate_registry  # noqa: PLC0415
+
+                return compile_gate_registry(document, found, agent=agent, folder=self.folder, options=self.options)
+            case Dialect.CHECK:
+                from stepflow.definition.compile_check import compile_check_registry  # noqa: PLC0415
+
+                return compile_check_registry(document, found, agent=agent, folder=self.folder, options=self.options)
+            case _:
+                assert_never(dialect)
+
+
+def _define(made: _Made, folder: AgentFolder, problems: tuple[Problem, ...]) -> AgentDefinition:
+    file, runner = made.agent.file, made.agent.runner
+    tools = runner.boundaries.allowed_tools
+    everything = tools is None or "*" in tools
+    return AgentDefinition(
+        name=file.name or folder.name,
+        version=file.version or "",
+        display_name=file.display_name or file.name or folder.name,
+        description=file.description or "",
+        folder=folder.prefix,
+        dialect=made.graph.dialect,
+        digest=folder.digest(_templates(made)),
+        steps=made.graph.steps,
+        entry_step=made.graph.entry_step,
+        verdict=_limited(made),
+        system_prompt=made.system_prompt,
+        sections=made.graph.sections,
+        parameters=made.agent.parameters,
+        default_model=runner.flow.default_model or DEFAULT_MODEL,
+        allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
+        permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
+        github=_github(runner.integrations.github),
+        log_format=runner.logging.format,
+        problems=problems,
+    )
+
+
+def _limited(made: _Made) -> AgentVerdict:
+    """The verdict with the dialect's own iteration limit, which a written one can only lower (registry.md §6.3)."""
+    if made.graph.dialect is not Dialect.CHECK:
+        return made.verdict
+    written = made.agent.runner.verdict.config.max_iterations
+    return replace(made.verdict, max_iterations=min(written or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT))
+
+
+def _templates(made: _Made) -> dict[str, str]:
+    """The shipped templates that this agent uses: another version of them is another definition."""
+    prompts = [step.prompt for step in made.graph.steps.values() if step.prompt]
+    texts = [made.system_prompt, *made.graph.sections.values()]
+    texts += [text for prompt in prompts for text in (prompt.source, prompt.fallback) if text]
+    return {f"template:{text.template}": text.text for text in texts if text.template}
+
+
+def _github(file: GitHub) -> GitHubSettings:
+    plain = GitHubSettings()
+    return GitHubSettings(
+        enabled=file.enabled,
+        closure_action=file.default_closure_action,
+        labels_add=tuple(file.labels.completion.add),
+        labels_remove=tuple(file.labels.completion.remove),
+        allowed_effects=plain.allowed_effects if file.allowed_effects is None else tuple(file.allowed_effects),
+        allowed_labels=None if file.allowed_labels is None else tuple(file.allowed_labels),
+        pull_request=_pull_request(file.pull_request),
+        comment=file.comment.enabled,
+        protected_paths=plain.protected_paths if file.protected_paths is None else tuple(file.protected_paths),
+        close_by=file.close_by,
+    )
+
+
+def _pull_request(file: PullRequest) -> PullRequestSettings:
+    prefix = PullRequestSettings().branch_prefix if file.branch_prefix is None else file.branch_prefix
+    return PullRequestSettings(
+        enabled=file.enabled, draft=file.draft, base=file.base, branch_prefix=prefix, title=file.title
+    )

@@ -1,0 +1,212 @@
+"""The prompts of an agent (prompts.md §1, §5 and §6.3).
+
+Takes: the steps and where prompt files lie. Gives: a `StepPrompt` per step, sections, or problems SF501 to SF511.
+May touch: reads the agent's prompt files through `PromptFiles`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stepflow.definition.documents import beside
+from stepflow.definition.findings import listed, nearest
+from stepflow.definition.json_text import child
+from stepflow.definition.placeholders import sections_in
+from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, Prompt
+from stepflow.definition.suggest import meant, remove, reword, write, write_meant
+from stepflow.domain.definition import SourceText, StepInput, StepPrompt
+from stepflow.domain.problem import Severity
+from stepflow.domain.words import ClosureAction, StepKind
+from stepflow.engine.prompt.shipped import TEMPLATE_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.definition.findings import FileFindings
+    from stepflow.definition.prompt_files import PromptFiles
+    from stepflow.definition.registry_file import InputEntry
+    from stepflow.definition.steps import Node, Nodes
+    from stepflow.definition.suggest import Ideas
+    from stepflow.domain.definition import Gate
+
+_ADDRESS_KEYS = ("c2", "c3", "edition", "adaptation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundPrompt:
+    """A step's prompt before its variables are checked: its own text, and the sections that it takes in."""
+
+    prompt: Prompt
+    step: StepPrompt
+    sections: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class PromptDesk:
+    """Finds the prompt of every step; each section is looked up when the first prompt takes it in.
+
+    Without `files`, whose place could not be told, only what the registry itself says of prompts is checked.
+    """
+
+    files: PromptFiles | None
+    nodes: Nodes
+    gates: Mapping[str, Gate]
+    closure_action: ClosureAction | None
+    found: FileFindings
+    sections: dict[str, Prompt] = field(default_factory=dict)
+
+    def prompts(self) -> dict[str, FoundPrompt]:
+        """The prompt of every flow step that asks the model."""
+        prompts: dict[str, FoundPrompt] = {}
+        for node in self.nodes.flow.values():
+            if node.entry.uses_stdin:
+                message = f'step "{node.id}": "usesStdin" is true, so a run without input text cannot render it'
+                self.found.add("SF511", child(node.at, "usesStdin"), message, "Start every run with an input text.")
+            inputs = tuple(self._input(node, name, entry) for name, entry in node.entry.inputs.items())
+            fallback = self._fallback(node)
+            prompt = None if node.entry.runner is not None else self._find(node, fallback)
+            if prompt is not None:
+                prompts[node.id] = self._with_sections(node, prompt, fallback, inputs)
+        return prompts
+
+    def _find(self, node: Node, fallback: Prompt | None) -> Prompt | None:
+        """The text to render; None after a problem was reported, or when the address is not sound."""
+        entry, files = node.entry, self.files
+        unsound = any(self.found.at(child(node.at, key)) for key in _ADDRESS_KEYS)
+        if files is None or not entry.c2 or not entry.c3 or unsound:
+            return None
+        address = Address(c2=entry.c2, c3=entry.c3, edition=entry.edition or DEFAULT_EDITION)
+        plain = files.path(address, None)
+        adapted = self._adapted(node, address, files)
+        prompt = adapted or files.read(plain)
+        if prompt is None and fallback is not None:
+            message = f'step "{node.id}": the prompt file "{plain}" is missing or empty, '
+            message += f'the template "{entry.fallback_key}" is used'
+            self.found.add("SF503", node.at, message, "Write the prompt file, or leave it to the template.")
+            return fallback
+        if prompt is None:
+            self._report_none(node, plain)
+        elif adapted is None and entry.adaptation:
+            own = files.path(address, entry.adaptation)
+            message = f'step "{node.id}": the adaptation file "{own}" is missing, "{plain}" is used'
+            ideas = remove(child(node.at, "adaptation"))
+            self.found.add("SF502", node.at, message, 'Write the file, or remove "adaptation".', ideas=ideas)
+        return prompt
+
+    def _adapted(self, node: Node, address: Address, files: PromptFiles) -> Prompt | None:
+        adaptation = node.entry.adaptation
+        if not adaptation and node.kind is StepKind.CLOSURE and self.closure_action in _CLOSURE_ADAPTATIONS:
+            adaptation = self.closure_action
+        return files.read(files.path(address, adaptation)) if adaptation else None
+
+    def _report_none(self, node: Node, path: str) -> None:
+        key = node.entry.fallback_key
+        if key:
+            message = f'No fallback prompt found for key: "{key}" (step: {node.id}); the file "{path}" is missing too'
+        else:
+            message = f'step "{node.id}": the prompt file "{path}" is missing or empty, and there is no "fallbackKey"'
+        near, ideas = beside(self.files.folder, path) if self.files else ("", ())
+        fix = f'Write "{path}", or name a template in "fallbackKey".'
+        self.found.add("SF501", node.at, message + near, fix, ideas=ideas)
+
+    def _fallback(self, node: Node) -> Prompt | None:
+        key = node.entry.fallback_key
+        if key is None:
+            return None
+        if key in TEMPLATE_KEYS:
+            return self.files.shipped(key) if self.files else None
+        form = key.replace(".", "_").replace("-", "_")
+        hint = f' (did you mean "{form}"?)' if form in TEMPLATE_KEYS else nearest(key, TEMPLATE_KEYS)
+        at = child(node.at, "fallbackKey")
+        ideas = write(at, form) if form in TEMPLATE_KEYS else write_meant(at, key, TEMPLATE_KEYS)
+        message = f'step "{node.id}": there is no fallback template "{key}"{hint}'
+        self.found.add("SF504", at, message, f"The templates are {listed(sorted(TEMPLATE_KEYS))}.", ideas=ideas)
+        return None
+
+    def _with_sections(
+        self, node: Node, prompt: Prompt, fallback: Prompt | None, inputs: tuple[StepInput, ...]
+    ) -> FoundPrompt:
+        taken = () if prompt.source.template else self._sections(node, prompt)
+        declared = list(node.entry.uv_variables or ())
+        for section in taken:
+            declared += self.nodes.sections[section].entry.uv_variables or ()
+        step = StepPrompt(
+            source=prompt.source,
+            fallback=fallback.source if fallback else None,
+            fallback_key=node.entry.fallback_key,
+            variables=tuple(dict.fromkeys(declared)),
+            inputs=inputs,
+            uses_stdin=bool(node.entry.uses_stdin),
+        )
+        return FoundPrompt(prompt=prompt, step=step, sections=taken)
+
+    def _sections(self, node: Node, prompt: Prompt) -> tuple[str, ...]:
+        taken: list[str] = []
+        for name, line in sections_in(prompt.source.text).items():
+            if name in self.nodes.sections:
+                taken.append(name)
+                self._section(name)
+            else:
+                message = f'step "{node.id}": "{{section:{name}}}" names no section{nearest(name, self.nodes.sections)}'
+                fix = f"The sections are {listed(self.nodes.sections)}."
+                better = meant(name, self.nodes.sections)
+                ideas = reword(f"{{section:{name}}}", f"{{section:{better}}}") if better else ()
+                self._no_section(prompt, (name, line), message, fix, ideas)
+        return tuple(taken)
+
+    def _section(self, name: str) -> None:
+        node = self.nodes.sections[name]
+        if name in self.sections:
+            return
+        prompt = self._find(node, self._fallback(node)) or Prompt(source=SourceText(text="", file=""), usable=False)
+        self.sections[name] = prompt
+        for inner, line in sections_in(prompt.source.text).items():
+            message = f'the section "{name}" holds "{{section:{inner}}}", but sections do not nest'
+            fix = "Put both sections into the step's prompt."
+            self._no_section(prompt, (inner, line), message, fix, ())
+
+    def _no_section(self, prompt: Prompt, placeholder: tuple[str, int], message: str, fix: str, ideas: Ideas) -> None:
+        name, line = placeholder
+        own = self.found.findings.of(prompt.source.file)
+        at = line + prompt.first_line - 1
+        own.add("SF509", "", message, fix, line=at, word=f"{{section:{name}}}", ideas=ideas)
+
+    def _input(self, node: Node, name: str, entry: InputEntry) -> StepInput:
+        at = child(child(node.at, "inputs"), name)
+        step_id, key = _source(entry.from_ or "", self.nodes)
+        if entry.from_ and not step_id:
+            message = f'step "{node.id}": the input "{name}" is from "{entry.from_}", which is not "<step id>.<key>"'
+            fix = "Write the step's id, a dot, and the handoff key."
+            self.found.add("SF510", child(at, "from"), message, fix, severity=Severity.ERROR)
+        elif entry.from_ and not self._hands_off(step_id, key):
+            state = f'step "{step_id}" does not hand off "{key}"'
+            if step_id not in self.nodes.flow:
+                state = f'there is no step "{step_id}"{nearest(step_id, self.nodes.flow)}'
+            message = f'step "{node.id}": the input "{name}" is from "{entry.from_}", but {state}'
+            ideas = write_meant(child(at, "from"), entry.from_, self._sources())
+            fix = "Name a step and one of its handoff fields."
+            self.found.add("SF510", child(at, "from"), message, fix, ideas=ideas)
+        return StepInput(name=name, step_id=step_id, key=key, required=entry.required, default=entry.default)
+
+    def _sources(self) -> list[str]:
+        """Everything that an input can be from."""
+        fields = ((step_id, path) for step_id, gate in self.gates.items() for path in gate.handoff_fields)
+        return [f"{step_id}.{path.rpartition('.')[2]}" for step_id, path in fields]
+
+    def _hands_off(self, step_id: str, key: str) -> bool:
+        gate = self.gates.get(step_id)
+        return gate is not None and any(key in (path, path.rpartition(".")[2]) for path in gate.handoff_fields)
+
+
+_CLOSURE_ADAPTATIONS = (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
+
+
+def _source(origin: str, nodes: Nodes) -> tuple[str, str]:
+    """Step id and key of `inputs.<name>.from`: the longest known id counts, else all before the last dot."""
+    above = origin.rpartition(".")[0]
+    step_id = above
+    while step_id and step_id not in nodes.flow:
+        step_id = step_id.rpartition(".")[0]
+    step_id = step_id or above
+    return step_id, origin[len(step_id) + 1 :] if step_id else ""

@@ -1,0 +1,156 @@
+"""The verdict of an agent: its type and its config (registry.md §2.4).
+
+Takes: `runner.verdict` as a model. Gives: `AgentVerdict`, or problems SF203 to SF206 and SF111.
+May touch: reads the handler file of `meta:custom` when that is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from stepflow.definition.agent_file import VerdictConfig
+from stepflow.definition.agent_layout import OLD_VERDICT_TYPES
+from stepflow.definition.findings import listed, nearest, shown
+from stepflow.definition.folder import FaultKind, FileFault
+from stepflow.definition.json_text import child
+from stepflow.definition.suggest import remove, write_meant
+from stepflow.domain.definition import AgentVerdict, SourceText
+from stepflow.domain.words import VerdictType
+
+if TYPE_CHECKING:
+    from stepflow.definition.agent_file import CompositePart, VerdictSettings
+    from stepflow.definition.findings import FileFindings
+    from stepflow.definition.folder import AgentFolder
+
+DEFAULT_MAX_ITERATIONS = 10
+
+_AT = "/runner/verdict"
+
+#: Type → keys its config must have.
+_REQUIRED: dict[VerdictType, tuple[str, ...]] = {
+    VerdictType.COUNT_ITERATION: ("maxIterations",),
+    VerdictType.COUNT_CHECK: ("maxChecks",),
+    VerdictType.DETECT_KEYWORD: ("verdictKeyword",),
+    VerdictType.DETECT_STRUCTURED: ("signalType",),
+    VerdictType.META_COMPOSITE: ("operator", "conditions"),
+    VerdictType.META_CUSTOM: ("handlerPath",),
+}
+_EXAMPLES = {
+    "maxIterations": '"maxIterations": 10',
+    "maxChecks": '"maxChecks": 3',
+    "verdictKeyword": '"verdictKeyword": "ALL DONE"',
+    "signalType": '"signalType": "done"',
+    "operator": '"operator": "or"',
+    "conditions": '"conditions": [{"type": "count:check", "config": {"maxChecks": 3}}]',
+    "handlerPath": '"handlerPath": "verdict.py"',
+}
+_OPTIONAL = {VerdictType.DETECT_STRUCTURED: ("requiredFields",)}
+
+_PARTS_OF_COMPOSITE = (
+    VerdictType.COUNT_ITERATION,
+    VerdictType.COUNT_CHECK,
+    VerdictType.DETECT_KEYWORD,
+    VerdictType.DETECT_STRUCTURED,
+)
+
+
+def check_verdict(
+    settings: VerdictSettings, found: FileFindings, *, folder: AgentFolder, allow_custom: bool
+) -> AgentVerdict | None:
+    """The agent's verdict; None when its type cannot be told."""
+    if found.at(f"{_AT}/type"):
+        return None
+    written = settings.type is not None
+    kind = _type(settings.type, f"{_AT}/type", found) if settings.type is not None else VerdictType.COUNT_ITERATION
+    if kind is None:
+        return None
+    at = f"{_AT}/config" if "config" in settings.model_fields_set else _AT
+    _check_config(kind, settings.config, at, found, demanded=written)
+    handler = None
+    if kind is VerdictType.META_CUSTOM:
+        handler = _handler(settings.config, found, folder=folder, allowed=allow_custom)
+    return AgentVerdict(
+        type=kind,
+        max_iterations=settings.config.max_iterations or DEFAULT_MAX_ITERATIONS,
+        config=settings.config.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        handler=handler,
+    )
+
+
+def _type(word: str, at: str, found: FileFindings) -> VerdictType | None:
+    if word in list(VerdictType):
+        return VerdictType(word)
+    hint = nearest(word, [*VerdictType, *OLD_VERDICT_TYPES])
+    reason = "is not supported" if word == "project" else "is not known"
+    ideas = write_meant(at, word, VerdictType)
+    found.add(
+        "SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {listed(VerdictType)}.", ideas=ideas
+    )
+    return None
+
+
+def _check_config(kind: VerdictType, config: VerdictConfig, at: str, found: FileFindings, *, demanded: bool) -> None:
+    values = config.model_dump(by_alias=True)
+    for key in _REQUIRED.get(kind, ()) if demanded else ():
+        if not _filled(values.get(key)) and not found.at(child(at, key)):
+            message = f'verdict type "{kind}": the config needs "{key}", which is {_state(values.get(key))}'
+            found.add("SF204", at, message, f"Write {_EXAMPLES[key]} in the verdict's config, for example.")
+    own = {"maxIterations", *_REQUIRED.get(kind, ()), *_OPTIONAL.get(kind, ())}
+    for name, info in type(config).model_fields.items():
+        key = info.alias or name
+        if name in config.model_fields_set and key not in own:
+            message = f'"{key}" has no effect with the verdict type "{kind}"'
+            found.add("SF111", child(at, key), message, "Remove the key, or leave it.", ideas=remove(child(at, key)))
+    fields = config.required_fields
+    if fields is not None and not _field_list(fields):
+        message = f'"requiredFields" is {shown(fields)}, but it must be an object or a list of names'
+        found.add("SF204", child(at, "requiredFields"), message, "Write the names as a list, or names and values.")
+    for index, part in enumerate(config.conditions or ()):
+        _check_part(part, child(child(at, "conditions"), index), found)
+
+
+def _filled(value: object) -> bool:
+    return bool(value.strip()) if isinstance(value, str) else bool(value)
+
+
+def _state(value: object) -> str:
+    return "missing" if value is None else "empty"
+
+
+def _field_list(fields: object) -> bool:
+    return isinstance(fields, dict) or (isinstance(fields, list) and all(isinstance(one, str) for one in fields))
+
+
+def _check_part(part: CompositePart, at: str, found: FileFindings) -> None:
+    kind = _type(part.type, child(at, "type"), found) if part.type else None
+    if kind is None:
+        return
+    if kind not in _PARTS_OF_COMPOSITE:
+        message = f'the verdict type "{kind}" cannot be part of "meta:composite"'
+        found.add("SF204", child(at, "type"), message, f"Use one of {listed(_PARTS_OF_COMPOSITE)}.")
+        return
+    place = child(at, "config") if part.config else at
+    _check_config(kind, part.config or VerdictConfig(), place, found, demanded=True)
+
+
+def _handler(config: VerdictConfig, found: FileFindings, *, folder: AgentFolder, allowed: bool) -> SourceText | None:
+    """The code of a handler that is a file; None for one that is a module, and after a problem."""
+    if not allowed:
+        message = 'the verdict type "meta:custom" runs the agent\'s own code, which this run does not allow'
+        found.add("SF206", f"{_AT}/type", message, "Start the run with allow-custom-verdict, or use another type.")
+    path = config.handler_path
+    at = f"{_AT}/config/handlerPath"
+    if not path or not path.strip():
+        return None
+    if not path.endswith(".py"):
+        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", path):
+            message = f'"handlerPath" is {shown(path)}, but it must be a dotted Python name or a ".py" file'
+            found.add("SF204", at, message, "Name a module, or a file inside the agent folder.")
+        return None
+    try:
+        return SourceText(text=folder.read(path), file=path)
+    except FileFault as fault:
+        code = "SF109" if fault.kind is FaultKind.UNSAFE else "SF204"
+        found.add(code, at, f'"handlerPath": the file "{path}" {fault.message}', "Name a file of the agent folder.")
+        return None

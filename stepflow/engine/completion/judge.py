@@ -1,0 +1,254 @@
+"""Is it really done: run the validators of a closing, in order.
+
+Takes: a validation entry, its failures so far, the ports for commands and guards. Gives: `Verdict` (flow.md §8).
+May touch: nothing itself; validators run, and what they stand on is looked at, through the ports.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, assert_never
+
+from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
+from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, OutputMatches, SuccessRule
+from stepflow.domain.event import ValidatorRan
+from stepflow.domain.guard import named
+from stepflow.domain.words import FailureAction
+from stepflow.engine.completion.extract import extract
+from stepflow.engine.completion.guarded import Checked, check_guards
+from stepflow.patterns import SECONDS, PatternTooSlow, Search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from stepflow.domain.definition import Condition, ValidationEntry, Validator
+    from stepflow.domain.guard import Closing
+    from stepflow.ports import Commands, Guards
+
+#: Exit codes of a shell that could not run the command (flow.md §8.3), and what a person should do then.
+NOT_RUNNABLE = {
+    126: "A file that it starts cannot be executed: give it the right to be, and commit that",
+    127: "A program that it starts is not there: install it with the input setup or apt-packages, or mend the command",
+}
+NO_PERMISSION = ("EACCES", "Permission denied")
+
+#: How much of a validator's output the journal keeps, in characters from its end.
+TAIL = 4000
+
+
+def judge_completion(
+    entry: ValidationEntry,
+    *,
+    iteration: int,
+    failures: int,
+    root: str,
+    commands: Commands,
+    guards: Guards,
+    record: Callable[[ValidatorRan], None],
+) -> Verdict:
+    """Run the entry's validators; the first red one decides, except under `skip`. `failures` are earlier attempts."""
+    if not entry.conditions:
+        return Done(validated=False)
+    skipped, closing = False, guards.closing()
+    for condition in entry.conditions:
+        validator, result = condition.validator, run_validator(condition, commands)
+        passed = has_passed(validator.success, result)
+        findings = guards.look_again(validator, passed=passed)
+        checked = check_guards(validator, result, findings)
+        run = Run(
+            entry=entry, validator=validator, attempt=failures + 1, result=checked.result, green=passed, checked=checked
+        )
+        action = None if passed and not checked.faults else _action(run)
+        record(_event(run, iteration, action))
+        closing = replace(closing, created=findings.created, problem=closing.problem or findings.problem)
+        if findings.moved and (passed or action is FailureAction.SKIP):
+            return Unproven(reason=_moved(validator, findings.moved))
+        match action:
+            case None:
+                continue
+            case FailureAction.SKIP:
+                skipped = True
+            case FailureAction.RETRY:
+                return NotDone(failure=_failure(run, root, commands))
+            case FailureAction.ABORT:
+                return Failed(reason=_reason(run))
+            case _:
+                assert_never(action)
+    if reason := _unproven(closing):
+        return Unproven(reason=reason)
+    return Done(validated=not skipped, closing=closing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a validator: which, for which entry, in which attempt, what came out, whether that alone is `green`,
+    and what its guards say."""
+
+    entry: ValidationEntry
+    validator: Validator
+    result: CommandResult
+    attempt: int
+    green: bool
+    checked: Checked
+
+
+def run_validator(condition: Condition, commands: Commands) -> CommandResult:
+    """Run one validator's command in a shell, with `${key}` replaced from the condition's parameters."""
+    command = _with_params(condition.validator.command, condition.params)
+    return commands.run_command(
+        CommandRequest(argv=("sh", "-c", command), timeout=condition.validator.timeout, checks=True)
+    )
+
+
+def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
+    """Whether a result fits `successWhen` (flow.md §8.3). A command that timed out or did not start never does."""
+    if result.timed_out or not result.started:
+        return False
+    match rule:
+        case OutputEmpty():
+            return result.exit_code == 0 and not result.stdout.strip()
+        case ExitCode(code=code):
+            return result.exit_code == code
+        case OutputContains(text=text):
+            return text in result.stdout
+        case OutputMatches(pattern=pattern):
+            return bool(_found(pattern, result.stdout))
+        case _:
+            assert_never(rule)
+
+
+def _found(pattern: str, output: str) -> bool | None:
+    """Whether the output matches; None where that cannot be told in time."""
+    try:
+        return Search()(pattern, output)
+    except PatternTooSlow:
+        return None
+
+
+def is_unrecoverable(validator: Validator, result: CommandResult) -> bool:
+    """Whether trying again cannot help (flow.md §8.3)."""
+    return (
+        not validator.recoverable
+        or not result.started
+        or result.exit_code in NOT_RUNNABLE
+        or any(word in result.stderr for word in NO_PERMISSION)
+    )
+
+
+def _moved(validator: Validator, paths: Sequence[str]) -> str:
+    return (
+        f'while validator "{validator.name}" ran, the checkout did not stay what was to be pushed: {named(paths)}. '
+        "Checks must leave tracked files and HEAD as they are."
+    )
+
+
+def _unproven(closing: Closing) -> str:
+    """Why green validators do not speak for the commit, empty when they do."""
+    if closing.problem:
+        return f"it cannot be shown that the checks saw what would be pushed: {closing.problem}"
+    if closing.changed:
+        return f"the checks saw files that differ from the commit that would be pushed: {named(closing.changed)}"
+    return ""
+
+
+def _with_params(command: str, params: Mapping[str, str]) -> str:
+    return re.sub(r"\$\{([^}]*)\}", lambda match: params.get(match[1], match[0]), command)
+
+
+def _action(run: Run) -> FailureAction:
+    if _is_final(run):
+        return FailureAction.ABORT
+    if run.entry.action is FailureAction.RETRY and run.attempt >= run.entry.max_attempts:
+        return FailureAction.ABORT
+    return run.entry.action
+
+
+def _is_final(run: Run) -> bool:
+    """What a validator said that passed by its own words says nothing about whether the fault can be mended."""
+    return not run.validator.recoverable if run.green else is_unrecoverable(run.validator, run.result)
+
+
+def _reason(run: Run) -> str:
+    validator, result = run.validator, run.result
+    red = "; ".join(run.checked.faults) if run.green else _why_red(validator, result)
+    why = f"{validator.pattern.description.rstrip('.')}; {red}"
+    what = f'validator "{validator.name}" failed ({why})'
+    if _is_final(run):
+        hint = NOT_RUNNABLE.get(result.exit_code or 0)
+        return f"{what}, and trying again cannot help: {_first_line(_error_text(result))}{f'. {hint}' if hint else ''}"
+    if run.entry.action is FailureAction.RETRY:
+        return f"{what} in attempt {run.attempt} of {run.entry.max_attempts}"
+    return what
+
+
+def _why_red(validator: Validator, result: CommandResult) -> str:
+    """What did not fit `successWhen`, in a few words."""
+    if result.timed_out:
+        return f"it took longer than {validator.timeout:g} s"
+    if not result.started:
+        return "it could not be started"
+    match validator.success:
+        case OutputEmpty() if result.exit_code == 0:
+            return "its output is not empty"
+        case OutputContains(text=text):
+            return f'its output lacks "{text[:100]}"'
+        case OutputMatches(pattern=pattern):
+            slow = f", or none that is found within {SECONDS:g} s" if _found(pattern, result.stdout) is None else ""
+            return f'its output has no match for "{pattern[:100]}"{slow}'
+        case OutputEmpty() | ExitCode():
+            return f"exit code {result.exit_code}"
+        case _:
+            assert_never(validator.success)
+
+
+def _error_text(result: CommandResult) -> str:
+    said = result.stderr if result.stderr.strip() else result.stdout
+    return "\n".join(text for text in (result.error, said) if text.strip())
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no output")[:300]
+
+
+def _failure(run: Run, root: str, commands: Commands) -> ValidatorFailure:
+    validator, result = run.validator, run.result
+    return ValidatorFailure(
+        validator=validator.name,
+        pattern=validator.pattern.name,
+        description=validator.pattern.description,
+        error=_error_text(result),
+        exit_code=result.exit_code,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        attempt=run.attempt,
+        max_attempts=run.entry.max_attempts,
+        values=extract(validator.extract, result, root=root, current_branch=lambda: _current_branch(commands)),
+    )
+
+
+def _current_branch(commands: Commands) -> str | None:
+    result = commands.run_command(CommandRequest(argv=("git", "branch", "--show-current"), timeout=30))
+    return result.stdout.strip() or None
+
+
+def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorRan:
+    validator, result = run.validator, run.result
+    return ValidatorRan(
+        iteration=iteration,
+        entry=run.entry.id,
+        name=validator.name,
+        passed=action is None,
+        exit_code=result.exit_code,
+        pattern=validator.pattern.name,
+        attempt=run.attempt,
+        max_attempts=run.entry.max_attempts,
+        action=action,
+        recoverable=action is None or not _is_final(run),
+        seconds=result.seconds,
+        # Only line breaks go: the blank that a line of `git status --porcelain` may begin with has a meaning.
+        warnings=list(run.checked.warnings),
+        restored=list(result.restored),
+        output_tail=f"{result.stdout}\n{result.stderr}\n{result.error}".strip("\n")[-TAIL:],
+    )

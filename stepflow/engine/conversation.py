@@ -1,0 +1,195 @@
+"""One step attempt's conversation with the model, with its tool loop.
+
+Takes: a track and the opening of the conversation. Gives: the final text of each exchange, or why there is none.
+May touch: the model, the tools and the clock, through their ports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from stepflow.domain.attempt_event import ContextCompacted, ToolCalled, UserSpoke
+from stepflow.domain.conversation import (
+    Message,
+    ModelFault,
+    ModelRequest,
+    ModelTurn,
+    StopReason,
+    ToolResult,
+    ToolUse,
+    text_block,
+    tool_result_block,
+)
+from stepflow.domain.decision import Outgrown, Stop
+from stepflow.domain.words import Strategy
+from stepflow.engine.asking import ask_patiently, model_failed
+from stepflow.engine.compaction import compact_messages
+from stepflow.engine.prompt.answer_form import answer_form
+from stepflow.engine.strategy import may_move, move_on, unheeded
+
+if TYPE_CHECKING:
+    from stepflow.domain.decision import Unanswered
+    from stepflow.domain.json import JsonObject
+    from stepflow.engine.track import Track
+
+CUT_OFF = (
+    "The answer was cut off at the output limit before the call was complete, so nothing ran. Send a shorter call."
+)
+FULL = "the model's context window was full before its answer was complete"
+SMALLER_OPENING = (
+    "Give the step less to begin with (its prompt, the handoff that it is shown, the issue's text), or choose a "
+    "`model` with a larger context window"
+)
+AGAIN_SHORTER = "Your answer was cut off at the output limit. Send the whole answer again, shorter."
+
+
+@dataclass(kw_only=True)
+class Conversation:
+    """An open conversation. `request` holds everything said so far; `texts` the assistant's texts, in order; `told` is
+    the schema that was told in words; `is_cut` says that the last answer was cut off.
+
+    While it `may_shorten`, an answer that was cut off is asked for again, at the cost of a format retry.
+    """
+
+    track: Track
+    request: ModelRequest
+    texts: list[str] = field(default_factory=list)
+    told: JsonObject | None = None
+    may_shorten: bool = True
+    is_cut: bool = False
+
+    def say(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
+        """Add a message of the engine's, with the answer's form where only words tell it."""
+        schema = self.request.schema
+        if self.request.strategy is Strategy.PROMPT and schema is not None and schema != self.told:
+            text, self.told = f"{text}\n\n{answer_form(schema)}", schema
+        self.track.record(UserSpoke(text=text, format_retry=format_retry, errors=list(errors)))
+        self._add("user", (text_block(text),))
+
+    def correct(self, text: str, errors: tuple[str, ...]) -> None:
+        """Ask for the answer again, at the cost of a format retry."""
+        self.request = replace(self.request, insist=True)
+        self.say(text, format_retry=True, errors=errors)
+
+    def learn(self, answer: JsonObject | None) -> None:
+        """Move on to another strategy when the last answer shows that the service does not heed this one."""
+        reason = "" if self.is_cut else unheeded(self.request, answer)
+        if reason and may_move(self.track, self.request):
+            self.request = move_on(self.track, self.request, reason, by_fault=False)
+
+    def ask(self, question: str, schema: JsonObject) -> str | Unanswered:
+        """One more question with an answer schema of its own; its answer is taken as it comes (flow.md §7)."""
+        self.request = replace(self.request, schema=schema, insist=False)
+        self.may_shorten = False
+        self.say(question)
+        return self.listen()
+
+    def listen(self) -> str | Unanswered:
+        """Let the model work, tools included, until it answers without a tool call; its last text."""
+        while True:
+            if stop := self.track.limit_reached():
+                return stop
+            turn = ask_patiently(self.track, self.request)
+            ended = turn if isinstance(turn, Stop) else self._take(turn)
+            if ended is not None:
+                return ended
+
+    def _take(self, turn: ModelTurn | ModelFault) -> str | Unanswered | None:
+        """Add a turn to the conversation, and do what it asks for; None asks the model again."""
+        if isinstance(turn, ModelFault):
+            if turn.no_strategy:
+                self._ask_otherwise(turn)
+                return None
+            return self._make_room(turn.reason, by_fault=True)
+        self.is_cut = turn.stop_reason is StopReason.MAX_TOKENS
+        if turn.stop_reason is StopReason.CONTEXT_EXCEEDED:
+            # What there is of the answer is left out: a call in it may be cut off, and nobody has answered it.
+            return self._make_room(FULL, by_fault=False)
+        # The API takes no empty message back.
+        if turn.content:
+            self._add("assistant", turn.content)
+        if turn.text:
+            self.texts.append(turn.text)
+        return self._after(turn)
+
+    def _ask_otherwise(self, fault: ModelFault) -> None:
+        """Ask in another way, after a call that the service refused for the way in which it asked."""
+        self.request = move_on(self.track, self.request, fault.reason, by_fault=True)
+        schema = self.request.schema
+        if self.request.strategy is Strategy.PROMPT and schema is not None:
+            # The refused call has said all that there is to say, so its last message takes the words.
+            *before, last = self.request.messages
+            self.told, last = schema, replace(last, content=(*last.content, text_block(answer_form(schema))))
+            self.request = replace(self.request, messages=(*before, last))
+
+    def _make_room(self, reason: str, *, by_fault: bool) -> Unanswered | None:
+        """Shorten the conversation, which does not fit the model; None asks again (flow.md §10)."""
+        if len(self.request.messages) == 1:
+            opening = f'the opening of step "{self.request.step_id}" does not fit the model\'s context window'
+            return model_failed(f"{opening}: {reason.rstrip('.')}. {SMALLER_OPENING}")
+        shorter = compact_messages(self.request.messages)
+        if shorter is None:
+            return Outgrown(reason=reason, by_fault=by_fault)
+        self.track.record(
+            ContextCompacted(
+                reason=reason,
+                by_fault=by_fault,
+                results=shorter.results,
+                characters=shorter.characters,
+                left=shorter.left,
+            )
+        )
+        self.request = replace(self.request, messages=shorter.messages)
+        return None
+
+    def _after(self, turn: ModelTurn) -> str | Stop | None:
+        """What a turn's stop reason leads to; None asks the model again."""
+        match turn.stop_reason:
+            case StopReason.REFUSAL:
+                return model_failed("the model refused to answer")
+            case StopReason.PAUSE_TURN:
+                return None
+            case _ if turn.tool_uses:
+                cut = turn.stop_reason is StopReason.MAX_TOKENS
+                self._add("user", tuple(self._answer(use, cut=cut) for use in turn.tool_uses))
+                return None
+            case StopReason.MAX_TOKENS if self._may_ask_again():
+                self.say(AGAIN_SHORTER, format_retry=True)
+                return None
+            case _:
+                return turn.text
+
+    def _may_ask_again(self) -> bool:
+        step = self.track.agent.steps[self.request.step_id]
+        return self.may_shorten and self.track.state.format_retries < step.format_retries
+
+    def _answer(self, use: ToolUse, *, cut: bool) -> JsonObject:
+        denied = use.name not in {tool.name for tool in self.request.tools}
+        result = self._denial(use) if denied else _cut_call(use) if cut else self.track.ports.tools.run_tool(use)
+        self.track.record(
+            ToolCalled(
+                tool_use_id=use.id,
+                name=use.name,
+                input=use.input,
+                output=result.text,
+                is_error=result.is_error,
+                exit_code=result.exit_code,
+                seconds=result.seconds,
+                denied=denied,
+            )
+        )
+        return tool_result_block(result)
+
+    def _denial(self, use: ToolUse) -> ToolResult:
+        allowed = ", ".join(tool.name for tool in self.request.tools) or "none"
+        text = f'Step "{self.request.step_id}" may not use a tool "{use.name}". Its tools: {allowed}.'
+        return ToolResult(tool_use_id=use.id, text=text, is_error=True)
+
+    def _add(self, role: str, content: tuple[JsonObject, ...]) -> None:
+        message = Message(role=role, content=content)
+        self.request = replace(self.request, messages=(*self.request.messages, message))
+
+
+def _cut_call(use: ToolUse) -> ToolResult:
+    return ToolResult(tool_use_id=use.id, text=CUT_OFF, is_error=True)

@@ -1,0 +1,131 @@
+"""The retry text after a red validator (prompts.md §9.1–9.4).
+
+Takes: the validation entry and the failure. Gives: the text and where it came from.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.engine.prompt.template import render_template
+from stepflow.engine.prompt.template_parser import Template, TemplateFault, parse_template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.domain.decision import ValidatorFailure
+    from stepflow.domain.definition import SourceText, ValidationEntry
+    from stepflow.engine.prompt.variables import Variables
+
+#: A longer text is cut in the middle (prompts.md §9.3).
+LONGEST_TEXT = 20_000
+CUT_MARK = "\n…[{count} characters cut]…\n"
+MOST_DETAILS = 50
+#: The generic text lists no more items of one parameter.
+MOST_ITEMS = 100
+GENERIC = "generic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryText:
+    """A retry prompt. `source` is its file, or `generic`."""
+
+    text: str
+    source: str
+
+
+def render_retry(entry: ValidationEntry, failure: ValidatorFailure, step_id: str, variables: Variables) -> RetryText:
+    """The most special retry prompt that there is for this failure; `step_id` is the closure step that said closing."""
+    values = _values(failure, step_id, variables)
+    for source in (entry.retry_prompts.get(failure.pattern), entry.any_retry_prompt):
+        template = _parsed(source)
+        if source and template is not None:
+            return RetryText(text=render_template(template, values), source=source.file)
+    return RetryText(text="\n\n".join(_generic(failure)), source=GENERIC)
+
+
+def _parsed(source: SourceText | None) -> Template | None:
+    """A template that cannot be parsed counts as missing; the loader has said so (SF513)."""
+    try:
+        return parse_template(source.text) if source else None
+    except TemplateFault:
+        return None
+
+
+def _values(failure: ValidatorFailure, step_id: str, variables: Variables) -> JsonObject:
+    details: list[JsonValue] = [line for line in failure.error.splitlines() if line.strip()]
+    known: JsonObject = {
+        "validator": failure.validator,
+        "pattern": failure.pattern,
+        "description": failure.description,
+        "error": failure.error,
+        "details": details[:MOST_DETAILS],
+        "exitCode": failure.exit_code,
+        "stdout": failure.stdout,
+        "stderr": failure.stderr,
+        "attempt": failure.attempt,
+        "maxAttempts": failure.max_attempts,
+        "attemptsLeft": failure.max_attempts - failure.attempt,
+        "stepId": step_id,
+        "uv": dict(variables.texts),
+    }
+    return {name: _shortened(value) for name, value in {**known, **failure.values}.items()}
+
+
+def _shortened(value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            return _cut(value)
+        case list():
+            return [_shortened(item) for item in value]
+        case dict():
+            return {key: _shortened(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_TEXT:
+        return text
+    mark = CUT_MARK.format(count=len(text) - LONGEST_TEXT)
+    half = (LONGEST_TEXT - len(mark)) // 2
+    return f"{text[:half]}{mark}{text[-half:]}"
+
+
+def _generic(failure: ValidatorFailure) -> Iterator[str]:
+    yield "## The closing check did not pass"
+    yield f"Validator `{failure.validator}` failed: {failure.description}"
+    if failure.error.strip():
+        yield _fenced(_cut(failure.error.rstrip("\n")))
+    listed = [_bullet(name, value) for name, value in failure.values.items() if value not in (None, "", [], {})]
+    if listed:
+        yield "What was found:\n\n" + "\n".join(listed)
+    left = failure.max_attempts - failure.attempt
+    yield f"This was attempt {failure.attempt} of {failure.max_attempts}; {left or 'none'} left."
+    yield "Fix the cause, then close again."
+
+
+def _fenced(text: str) -> str:
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _bullet(name: str, value: JsonValue) -> str:
+    if isinstance(value, list):
+        items = [f"  - {_one_line(item)}" for item in value[:MOST_ITEMS]]
+        more = [f"  - … and {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else []
+        return "\n".join((f"- {name}:", *items, *more))
+    if isinstance(value, str) and "\n" in value.strip():
+        fenced = _fenced(_cut(value.strip("\n")))
+        return f"- {name}:\n\n" + "\n".join(f"  {line}" for line in fenced.splitlines()) + "\n"
+    return f"- {name}: {_one_line(value)}"
+
+
+def _one_line(value: JsonValue) -> str:
+    text = value if isinstance(value, str) else compact(value)
+    return _cut(" ".join(text.split()))

@@ -1,0 +1,169 @@
+"""The variables of one step (prompts.md §4, §6).
+
+Takes: the agent, the running step, the run's facts and its state. Gives: `Variables`, every value already a text.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.words import Intent, VerdictType
+from stepflow.engine.prompt.criteria import describe_verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from stepflow.domain.definition import AgentDefinition, Gate, Step, StepInput
+    from stepflow.domain.run import RunFacts
+    from stepflow.domain.state import RunState
+
+#: A longer value is cut (prompts.md §4).
+LONGEST_VALUE = 50_000
+CUT_MARK = "…[cut]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variables:
+    """What a step's texts may use.
+
+    `texts` holds the supplied values; a name that is not in it is not supplied. `arguments` names those that came
+    from the run arguments. `hidden` says which lower value a higher one of the same name hides, one phrase each.
+    `missing_inputs` names the required inputs without a value.
+    """
+
+    texts: Mapping[str, str]
+    arguments: frozenset[str] = frozenset()
+    hidden: tuple[str, ...] = ()
+    missing_inputs: tuple[str, ...] = ()
+
+
+def step_variables(
+    agent: AgentDefinition, step: Step, facts: RunFacts, state: RunState, limit: int, *, criteria: str = ""
+) -> Variables:
+    """The variables of `step` in the iteration that `state` is in; `limit` is the run's iteration limit.
+
+    `criteria` is the sentence of a custom verdict's handler, if it has one.
+    """
+    inputs = step.prompt.inputs if step.prompt else ()
+    verdict = describe_verdict(agent, limit, handler_says=criteria)
+    layers = (
+        ("run variable", _run_variables(agent, step, facts, state, limit=limit, verdict=verdict)),
+        ("run argument", facts.args),
+        ("extra variable", facts.variables),
+        ("input", _input_variables(inputs, state)),
+        ("handoff value", _handoff_variables(agent, state)),
+    )
+    texts, origins, hidden = _merge(layers)
+    return Variables(
+        texts=texts,
+        arguments=frozenset(name for name, origin in origins.items() if origin == "run argument"),
+        hidden=hidden,
+        missing_inputs=tuple(entry.name for entry in inputs if entry.required and entry.name not in texts),
+    )
+
+
+def handoff_variable(step_id: str, key: str) -> str:
+    """The name under which later steps know a stored value; only the key's last segment counts (prompts.md §6.2)."""
+    last = key.rpartition(".")[2]
+    return f"{re.sub(r'[^A-Za-z0-9_]', '_', step_id)}_{re.sub(r'[^A-Za-z0-9_-]', '_', last)}"
+
+
+def offered_intents(gate: Gate) -> tuple[Intent, ...]:
+    """The words an answer can say: the allowed ones, `abort` only if the schema lists it."""
+    allowed = tuple(intent for intent in gate.allowed if intent is not Intent.ABORT)
+    return (*allowed, Intent.ABORT) if gate.lists_abort else allowed
+
+
+def value_text(value: JsonValue) -> str | None:
+    """A value as it stands in a prompt; None when it is not supplied (prompts.md §4)."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else compact(value)
+    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + CUT_MARK
+
+
+def _run_variables(
+    agent: AgentDefinition, step: Step, facts: RunFacts, state: RunState, *, limit: int, verdict: str
+) -> JsonObject:
+    return {
+        "iteration": state.iteration,
+        "completed_iterations": state.iteration - 1,
+        "max_iterations": limit,
+        "iterations": limit,
+        "remaining": limit - state.iteration,
+        "agent_name": agent.name,
+        "agent_description": agent.description,
+        "step_id": step.id,
+        "step_name": step.name,
+        "allowed_intents": ", ".join(offered_intents(step.gate)) if step.gate else "",
+        "verdict_criteria": verdict,
+        "completion_criteria": verdict,
+        "repeat_reason": state.repeat_reason,
+        "previous_summary": state.repeat_reason,
+        "repeat_count": state.repeats,
+        "repository": facts.repository,
+        **_verdict_variables(agent, state),
+    }
+
+
+def _verdict_variables(agent: AgentDefinition, state: RunState) -> JsonObject:
+    config = agent.verdict.config
+    match agent.verdict.type:
+        case VerdictType.COUNT_CHECK:
+            return {"max_checks": config.get("maxChecks"), "check_count": state.iteration}
+        case VerdictType.DETECT_KEYWORD:
+            word = config.get("verdictKeyword")
+            return {"completion_keyword": word, "verdict_keyword": word}
+        case VerdictType.DETECT_STRUCTURED:
+            fields = config.get("requiredFields") or []
+            return {"signal_type": config.get("signalType"), "required_fields": compact(fields)}
+        case _:
+            return {}
+
+
+def _input_variables(inputs: Iterable[StepInput], state: RunState) -> JsonObject:
+    found: JsonObject = {}
+    for entry in inputs:
+        stored = state.handoff.get(entry.step_id, {}).get(entry.key)
+        value = entry.default if stored is None else stored
+        found[handoff_variable(entry.step_id, entry.key)] = value
+        found[entry.name] = value
+    return found
+
+
+def _handoff_variables(agent: AgentDefinition, state: RunState) -> JsonObject:
+    named = {
+        handoff_variable(step_id, key): value
+        for step_id, stored in state.handoff.items()
+        for key, value in stored.items()
+        if "." not in key  # each value is stored under its last segment too, and that one makes the name
+    }
+    aliases = {
+        alias: state.handoff[step.id].get(key)
+        for step in agent.steps.values()
+        if step.id in state.handoff
+        for alias, key in step.aliases.items()
+    }
+    return {**aliases, **named}
+
+
+def _merge(
+    layers: Iterable[tuple[str, Mapping[str, JsonValue]]],
+) -> tuple[dict[str, str], dict[str, str], tuple[str, ...]]:
+    texts: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    hidden: list[str] = []
+    for origin, values in layers:
+        for name, value in values.items():
+            text = value_text(value)
+            if text is None:
+                continue
+            if name not in texts:
+                texts[name], origins[name] = text, origin
+            elif texts[name] != text:
+                hidden.append(f'"{name}": the {origins[name]} hides the {origin}')
+    return texts, origins, tuple(hidden)

@@ -1,0 +1,163 @@
+"""Failed model calls as values that the flow can react to.
+
+Takes: an exception of the SDK or its HTTP library. Gives: a `ModelFault` that says what happened, where, what to do.
+May touch: the clock, to read a `retry-after` date.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from email.utils import parsedate_to_datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import anthropic
+import httpx2
+from anthropic.lib.credentials import WorkloadIdentityError
+
+from stepflow.domain.conversation import ModelFault
+from stepflow.domain.way import DIRECT, Way, certificate_problem, stays_closed
+from stepflow.model.login_faults import LoginFailed, login_fault
+from stepflow.model.statuses import HINTS, hint_for, is_overflow, is_transient_status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: What a call can raise. Anything else that leaves the adapter is a bug of ours.
+CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)
+
+_NETWORK_HINT = "Check the address (`anthropic-base-url`, or the provider's region) and the network of the runner."
+_BROKEN_HINT = "If it keeps happening, check that `anthropic-base-url` leads to a server that speaks the Messages API."
+_SLOW_HINT = "If it keeps happening, choose a faster `model`, or let the step answer in less."
+#: The second row is what Bedrock calls them inside a stream.
+_TRANSIENT_TYPES = frozenset(
+    {
+        *("overloaded_error", "api_error", "rate_limit_error", "timeout_error"),
+        *("throttlingException", "internalServerException", "serviceUnavailableException"),
+        *("modelTimeoutException", "modelStreamErrorException"),
+    }
+)
+_SPENDING_CODES = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})
+_KEY_WORKED = "The key worked earlier in this run: it was revoked, expired or restricted since. Store a valid key."
+_KEY_STATUSES = (401, 403)
+_PAGE_BEGINS = "<"
+_REFUSED = 300
+
+
+class BrokenAnswer(Exception):
+    """Bytes came back that are not a whole answer of the Messages API; the message says what they were."""
+
+
+def fault_of(  # noqa: PLR0911 - one row per kind of failure
+    error: Exception,
+    *,
+    where: str,
+    way: Way = DIRECT,
+    key_worked: bool = False,
+    hints: Mapping[int, str] = MappingProxyType({}),
+    typed: bool = True,
+) -> ModelFault:
+    """The fault behind an exception of a call to the service at `where`; `key_worked`: it has answered before; `hints`
+    and `typed` are those of its `Service`."""
+    match error:
+        case anthropic.APIStatusError():
+            return _status_fault(error, where, key_worked=key_worked, hints=hints, typed=typed)
+        case anthropic.APITimeoutError() | httpx2.TimeoutException():
+            reason = f"The model service at {where} did not answer in time{way.through}."
+            return _passing(reason, way.advice("") or _NETWORK_HINT)
+        case anthropic.APIConnectionError():
+            return _unreachable(error.__cause__ or error, where, way)
+        case BrokenAnswer() | anthropic.APIResponseValidationError():
+            return _passing(f"The answer of the model service at {where} is broken: {error}.", _BROKEN_HINT)
+        case httpx2.HTTPError() | httpx2.StreamError():
+            return _passing(f"The connection to {where} broke in the middle of an answer: {_plain(error)}.")
+        case LoginFailed() | WorkloadIdentityError():
+            return login_fault(error, where=where)
+        case _:
+            return ModelFault(reason=f"The call to the model service at {where} failed: {_plain(error)}.")
+
+
+def _unreachable(cause: BaseException, where: str, way: Way) -> ModelFault:
+    said = str(cause)
+    if problem := certificate_problem(said):
+        reason = f"The certificate of the model service at {where} does not count{way.through}: {problem}."
+    else:
+        reason = f"The model service at {where} cannot be reached{way.through}: {_plain(cause)}."
+    return ModelFault(reason=reason, hint=way.advice(said) or _NETWORK_HINT, transient=not stays_closed(said))
+
+
+def _passing(reason: str, hint: str = _NETWORK_HINT) -> ModelFault:
+    return ModelFault(reason=reason, hint=hint, transient=True)
+
+
+def _plain(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": .")
+
+
+def overdue_fault(seconds: float, *, where: str) -> ModelFault:
+    """The fault of a call that was cut because its time was up."""
+    return _passing(f"The model service at {where} had not finished its answer after {seconds:g} s.", _SLOW_HINT)
+
+
+def _status_fault(
+    error: anthropic.APIStatusError, where: str, *, key_worked: bool, hints: Mapping[int, str], typed: bool
+) -> ModelFault:
+    transient = _is_transient(error)
+    kind = f" ({error.type})" if error.type else ""
+    # An error inside a stream comes with the status 200 of the stream's beginning: there only the type tells.
+    did = f"answered {error.status_code}{kind}" if error.status_code >= _REFUSED else f"broke off its answer{kind}"
+    said = _said(error)
+    return ModelFault(
+        reason=f"The model service at {where} {did}: {said}",
+        hint=_hint(error, hints, key_worked=key_worked, typed=typed),
+        transient=transient,
+        retry_after=_retry_after(error.response.headers) if transient else None,
+        overflow=is_overflow(error.status_code, said),
+    )
+
+
+def _is_transient(error: anthropic.APIStatusError) -> bool:
+    # No standard header; like the SDK's own retries, it counts for more than the status.
+    match error.response.headers.get("x-should-retry"):
+        case "true":
+            return True
+        case "false":
+            return False
+    if error.error_code in _SPENDING_CODES:
+        return False
+    return is_transient_status(error.status_code) or error.type in _TRANSIENT_TYPES
+
+
+def _said(error: anthropic.APIStatusError) -> str:
+    if error.api_message:
+        return str(error.api_message)
+    text = error.body if isinstance(error.body, str) else error.message
+    return "a web page instead of an API answer" if text.lstrip().startswith(_PAGE_BEGINS) else text
+
+
+def _hint(error: anthropic.APIStatusError, hints: Mapping[int, str], *, key_worked: bool, typed: bool) -> str:
+    status = error.status_code
+    if error.error_code in _SPENDING_CODES:
+        return HINTS[402]
+    if typed and error.type is None and not is_transient_status(status):
+        return "No API error came back: check that `anthropic-base-url` leads to a server that speaks the Messages API."
+    hint = hint_for(status, _said(error), hints)
+    return _KEY_WORKED if key_worked and status in _KEY_STATUSES and hint == HINTS[status] else hint
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait: the header holds seconds or an HTTP date."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = _seconds_until(value)
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _seconds_until(date: str) -> float:
+    try:
+        return parsedate_to_datetime(date).timestamp() - time.time()
+    except ValueError:
+        return math.nan

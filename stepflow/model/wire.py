@@ -1,0 +1,217 @@
+"""One call over the wire.
+
+Takes: a `ModelRequest`. Gives: a `ModelTurn` read from the stream, or a `ModelFault`.
+May touch: the model service, through the SDK's client with its retries switched off.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import anthropic
+
+from stepflow.domain.conversation import ModelFault, ModelTurn
+from stepflow.domain.words import Strategy
+from stepflow.model.bounds import bounded_call
+from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
+from stepflow.model.models import UnlistedModel, resolve_model
+from stepflow.model.request import name_part, request_body
+from stepflow.model.statuses import is_overflow
+from stepflow.model.strategy import take_answer
+from stepflow.model.turn import read_turn, with_paid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anthropic import BaseModel
+    from anthropic.lib.streaming import MessageStream
+
+    from stepflow.domain.conversation import ModelRequest
+    from stepflow.domain.json import JsonObject
+    from stepflow.model.service import Service
+
+_BAD_REQUESTS = frozenset({400, 422})
+#: Stop reasons with which the last call of a message may be cut off; such a call is never run.
+_CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
+#: The events in which the service says what an answer has used so far.
+_TELL_USAGE = frozenset({"message_start", "message_delta"})
+_LONGEST_LOOK_UP = 60.0
+#: By which words a service refuses a part that it does not support.
+_REFUSAL_WORDS = {
+    "cache_control": ("cache_control",),
+    # The second is what the API says of models that think: they may not be made to call a tool.
+    "tool_choice": ("tool_choice", "thinking may not be enabled"),
+    "output_config": (
+        "output_config",
+        "output_format",
+        "structured output",
+        "grammar",
+        "optional parameters",
+        "schema",
+    ),
+}
+#: A refusal with one of these is about this one schema; without them the service has no structured output at all.
+_SCHEMA_WORDS = ("grammar", "optional parameters", "schema")
+#: How the SDK stumbles over events that are JSON but not the API's.
+_STUMBLES = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, AssertionError)
+
+
+class Wire:
+    """One client for one service. Remembers which optional parts the service refused; that only saves calls."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        max_tokens: int,
+        longest_call: float,
+    ) -> None:
+        self._service = service
+        self._stumbles = _STUMBLES + service.stumbles
+        self._client = service.client
+        self._where = service.where
+        self._max_tokens = max_tokens
+        self._longest_call = longest_call
+        self._key_worked = False
+        self._refused: frozenset[str] = frozenset()
+
+    def send(self, request: ModelRequest) -> ModelTurn | ModelFault:
+        """Stream one answer and take the finished message."""
+        body = request_body(request, max_tokens=self._max_tokens, without=self._refused)
+        provider = self._service.provider
+        body["model"] = asked = resolve_model(str(body["model"]), provider)
+        seconds = self._longest_call if request.seconds is None else min(self._longest_call, request.seconds)
+        begun: JsonObject = {}
+        with bounded_call(seconds) as call:
+            try:
+                self._service.log_in()
+                answer = self._stream(body, begun)
+            except (*CALL_ERRORS, BrokenAnswer) as error:
+                fault = overdue_fault(seconds, where=self._where) if call.overdue else None
+                fault = fault or self._without_refused(error, body) or self._fault(error, request)
+                return with_paid(fault, begun, asked=asked, provider=provider) if begun else fault
+        self._key_worked = True
+        turn = read_turn(answer, asked=asked, provider=provider)
+        if request.strategy is Strategy.TOOL and request.schema is not None and isinstance(turn, ModelTurn):
+            return take_answer(turn, request.schema)
+        return turn
+
+    def look_up(self, model: str) -> ModelFault | None:
+        """Ask for the model's entry."""
+        with bounded_call(_LONGEST_LOOK_UP) as call:
+            try:
+                self._service.log_in()
+                if not self._service.lists_models:
+                    return UnlistedModel(reason=f"{self._where} has no list of models.")
+                entry = self._client.models.retrieve(model)
+            except anthropic.NotFoundError as error:
+                fault = self._fault(error)
+                # The API itself names the type of its error (docs, "Errors"); a server without the route cannot.
+                return fault if error.type else UnlistedModel(reason=fault.reason, hint=fault.hint)
+            except (*CALL_ERRORS, BrokenAnswer) as error:
+                return overdue_fault(call.seconds, where=self._where) if call.overdue else self._fault(error)
+        known = isinstance(entry, anthropic.types.ModelInfo)
+        return None if known else self._fault(BrokenAnswer("no entry of a model came back"))
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._client.close()
+
+    def _fault(self, error: Exception, request: ModelRequest | None = None) -> ModelFault:
+        service = self._service
+        fault = fault_of(
+            error,
+            where=self._where,
+            way=service.way,
+            key_worked=self._key_worked,
+            hints=service.hints,
+            typed=service.typed,
+        )
+        return replace(fault, no_strategy=True) if request and _knows_no_tools(error, request) else fault
+
+    def _stream(self, body: JsonObject, begun: JsonObject) -> JsonObject:
+        """The finished message; `begun` keeps what is known of one that breaks off."""
+        # Streamed, so that a long answer never looks like a dead connection.
+        with self._client.messages.stream(**cast("Any", body)) as stream:
+            kind = stream.response.headers.get("content-type", "no content type")
+            if not kind.startswith(self._service.stream_type):
+                raise BrokenAnswer(f"{kind} came back instead of an event stream")
+            try:
+                answer = _read(stream, begun)
+            except self._stumbles as error:
+                raise BrokenAnswer(f"an event could not be read ({type(error).__name__}: {error})") from error
+        if "stop_reason" not in answer:
+            raise BrokenAnswer("the stream ended before the message did")
+        return answer
+
+    def _without_refused(self, error: Exception, body: JsonObject) -> ModelFault | None:
+        """Leave out, from the next call on, an optional part that this service or schema cannot have.
+
+        A server that only resembles the API may not know it, and the API refuses schemas that make too large a grammar.
+        """
+        if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
+            return None
+        said = error.api_message or error.message
+        part = None if is_overflow(error.status_code, said) else _refused_part(said.lower(), body)
+        if part is None:
+            return None
+        self._refused |= {name_part(part, body[part])}
+        reason = f"The model service at {self._where} refuses `{part}`; the call is made again without it."
+        return ModelFault(
+            reason=f"{reason} It said: {said}",
+            transient=True,
+            retry_after=0.0,
+            no_strategy=part == "output_config" and not any(word in said.lower() for word in _SCHEMA_WORDS),
+        )
+
+
+def _read(stream: MessageStream[None], begun: JsonObject) -> JsonObject:
+    kinds: set[str] = set()
+    inputs: dict[int, list[str]] = {}
+    for event in stream:
+        kinds.add(event.type)
+        if event.type in _TELL_USAGE:
+            begun |= _json(stream.current_message_snapshot)
+        if event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+            inputs.setdefault(event.index, []).append(event.delta.partial_json)
+    if "message_stop" not in kinds:
+        return {}
+    message = stream.current_message_snapshot
+    if message.stop_reason not in _CUT_OFF:
+        _check_inputs(map("".join, inputs.values()))
+    return _json(message)
+
+
+def _json(message: BaseModel) -> JsonObject:
+    return cast("JsonObject", message.to_dict(mode="json", exclude_none=True, warnings=False))
+
+
+def _check_inputs(inputs: Iterable[str]) -> None:
+    """The SDK reads as much of a tool's input as there is; a call without its end would run as another call."""
+    try:
+        for text in inputs:
+            json.loads(text or "{}")
+    except ValueError as error:
+        raise BrokenAnswer(f"the input of a tool call is not whole ({error})") from error
+
+
+def _knows_no_tools(error: Exception, request: ModelRequest) -> bool:
+    """Whether a service refuses tools where the only one is that for the answer."""
+    if not isinstance(error, anthropic.APIStatusError) or error.status_code not in _BAD_REQUESTS:
+        return False
+    said = (error.api_message or error.message).lower()
+    return request.strategy is Strategy.TOOL and not request.tools and "tool" in said
+
+
+def _refused_part(said: str, body: JsonObject) -> str | None:
+    """The optional part of the body that a refusal speaks of; one that is about tools or messages is about no such."""
+    if "cache_control" in said and "cache_control" in body:
+        # Tools and system carry breakpoints, too; without the one at the top level none of them is set.
+        return "cache_control"
+    if said.startswith(("tools", "messages")):
+        return None
+    return next(
+        (part for part, words in _REFUSAL_WORDS.items() if part in body and any(word in said for word in words)), None
+    )

@@ -1,0 +1,324 @@
+"""The toolbox as the engine sees it: the ports `Tools` and `Commands`, and the doors for commits.
+
+Takes: tool calls and commands. Gives: their results; bad input and failures are results, a broken toolbox raises.
+May touch: the checkout's owners and modes while it is lent, a private folder, the toolbox process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, cast
+
+from stepflow.domain.checkout import BundleInfo, TreeState
+from stepflow.domain.command import CommandResult
+from stepflow.domain.conversation import ToolResult
+from stepflow.domain.tools import TOOL_SPECS
+from stepflow.errors import BoundaryError, IsolationError
+from stepflow.sandbox.connection import Connection
+from stepflow.sandbox.environment import build_environment
+from stepflow.sandbox.guards import CheckoutGuards
+from stepflow.sandbox.identity import choose_identity
+from stepflow.sandbox.isolation import Found, judge_layers
+from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.reach import reach
+from stepflow.sandbox.restore import CheckoutRestore
+from stepflow.sandbox.settling import settle_request
+from stepflow.sandbox.snapshots import SnapshotPort
+from stepflow.sandbox.surroundings import (
+    interpreter_programs,
+    make_private_folder,
+    own_code_below,
+    private_place,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
+
+    from stepflow.domain.command import CommandRequest
+    from stepflow.domain.conversation import ToolUse
+    from stepflow.domain.definition import Validator
+    from stepflow.domain.json import JsonObject
+    from stepflow.ports import Commands, Tools
+    from stepflow.sandbox.isolation import Layer
+
+_START_TIMEOUT = 30.0
+#: Four calls of git, each with its own two minutes.
+_GIT_TIMEOUT = 480.0
+#: For putting HOME and TMPDIR back, whatever the tools left there.
+_RESTORE_TIMEOUT = 600.0
+_KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
+
+
+class Toolbox:
+    """A running toolbox. Made by `start`, ended by `close` or by leaving the `with` block."""
+
+    def __init__(self, *, connection: Connection, layers: tuple[Layer, ...], found: Found, checkout: Path) -> None:
+        self._connection = connection
+        self._layers = layers
+        self._options = found.options
+        self._found = found
+        self.checkout = checkout
+        self._ending = contextlib.ExitStack()
+        #: Told of what will be made outside the tools' reach, and must not outlast the run.
+        self.expect: Callable[[Path], None] = lambda _path: None
+        #: The checkout's snapshots, taken and put back.
+        self.snapshots = SnapshotPort(connection, found.options.grace)
+
+    @classmethod
+    def start(
+        cls, checkout: Path, *, options: ToolboxOptions | None = None, restore: CheckoutRestore | None = None
+    ) -> Toolbox:
+        """Start a toolbox in the checkout. Raises `IsolationError` or `InputError`, and leaves nothing behind then.
+
+        Its end gives back what `restore` has taken as well: only then is it known that nothing of the tools is alive.
+        """
+        chosen = options or ToolboxOptions()
+        place = _existing(checkout)
+        choice = choose_identity(place, chosen)
+        restore = restore or CheckoutRestore(place)
+        serving: list[Connection] = []
+
+        def all_dead() -> bool:
+            """A program that never served has run nothing of the tools."""
+            return all(connection.ended_all for connection in serving)
+
+        with contextlib.ExitStack() as ending:
+            private = private_place(chosen)
+            ending.callback(lambda: restore.give_back(all_dead=all_dead()))
+            if os.getpid() != 1:
+                # A container ends with its first process, and a job that waits has no time for what goes with it.
+                restore.remove_at_end(private)
+            make_private_folder(private, choice.identity)
+            programs = interpreter_programs(place, chosen, choice.identity)
+            environment = build_environment(checkout=place, private=private, programs=programs.folder, options=chosen)
+            uid = choice.identity.uid if choice.identity else os.geteuid()
+            open_places = reach(checkout=place, private=private, path=environment["PATH"], uid=uid)
+            if choice.identity:
+                restore.lend_to(choice.identity)
+            connection = Connection(
+                checkout=place,
+                environment=environment,
+                group=choice.identity.gid if choice.identity and "gid" not in chosen.without else None,
+            )
+            restore.expect_end_of(connection.pid)
+            ending.callback(connection.close)
+            first = settle_request(place, choice.identity, chosen, open_places)
+            facts = connection.ask(first, timeout=_START_TIMEOUT)
+            if "problem" in facts:
+                raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
+            path = programs.state(choice.identity)
+            found = Found(
+                facts=facts,
+                choice=choice,
+                options=chosen,
+                path=path,
+                git_outside=open_places.git,
+                own_code=own_code_below(place),
+            )
+            serving.append(connection)
+            box = cls(connection=connection, layers=judge_layers(found), found=found, checkout=place)
+            box.expect = restore.expect
+            box._ending = ending.pop_all()
+        return box
+
+    @contextlib.contextmanager
+    def interruptible(self, waiting: Callable[[], contextlib.AbstractContextManager[object]]) -> Iterator[None]:
+        """Inside the block every answer of the program is waited for in such a context."""
+        self._connection.waiting = waiting
+        try:
+            yield
+        finally:
+            self._connection.waiting = contextlib.nullcontext
+
+    def run_tool(self, use: ToolUse) -> ToolResult:
+        """Run one tool call (port `Tools`). Raises `IsolationError` when the toolbox itself is broken."""
+        begun = time.monotonic()
+        if use.name not in {spec.name for spec in TOOL_SPECS}:
+            text = f"there is no tool {use.name!r}; the tools are {_KNOWN}"
+            return ToolResult(tool_use_id=use.id, text=text, is_error=True)
+        longest = self._options.bash_max_timeout if use.name == "bash" else self._options.file_timeout
+        answer = self._connection.ask(
+            {"op": "tool", "name": use.name, "input": use.input}, timeout=longest + self._options.grace
+        )
+        return ToolResult(
+            tool_use_id=use.id,
+            # Half a surrogate pair, which a model can write into a path, would stop every writer after us.
+            text=str(answer["text"]).encode("utf-8", "replace").decode(),
+            is_error=bool(answer.get("is_error")),
+            exit_code=cast("int | None", answer.get("exit_code")),
+            seconds=time.monotonic() - begun,
+        )
+
+    def run_command(self, request: CommandRequest) -> CommandResult:
+        """Run one process with nothing else of the toolbox alive, before or after (port `Commands`)."""
+        message: JsonObject = {
+            "op": "command",
+            "argv": list(request.argv),
+            "timeout": request.timeout,
+            "checks": request.checks,
+        }
+        restoring = _RESTORE_TIMEOUT if request.checks else 0.0
+        answer = self._connection.ask(message, timeout=request.timeout + restoring + self._options.grace)
+        if "problem" in answer:
+            return CommandResult(exit_code=-1, started=False, error=str(answer["problem"]))
+        return CommandResult(
+            exit_code=int(str(answer["exit_code"])),
+            stdout=str(answer["stdout"]),
+            stderr=str(answer["stderr"]),
+            timed_out=bool(answer["timed_out"]),
+            started=bool(answer["started"]),
+            error=str(answer["error"]),
+            seconds=float(str(answer["seconds"])),
+            restored=tuple(str(name) for name in cast("list[object]", answer.get("restored", ()))),
+        )
+
+    def end_step(self) -> None:
+        """End the step's shell and every process that its tools have left running (port `Tools`)."""
+        answer = self._connection.ask({"op": "end_step"}, timeout=self._options.grace)
+        if answer["alive"]:
+            raise IsolationError(
+                f"Processes of the tools are still alive although they were killed: {answer['alive']}.",
+                hint="They may hang on a device or a network disk; run the job again on a fresh machine.",
+            )
+
+    def guards(self, validators: Iterable[Validator]) -> CheckoutGuards:
+        """Remember what these validators depend on as it is now, for the port `Guards`.
+
+        Call it after `setup` and before the first tool call: what it sees is what is trusted.
+        """
+        return CheckoutGuards(
+            lambda request, seconds: self._connection.ask(request, timeout=seconds + self._options.grace),
+            validators,
+        )
+
+    def tree(self) -> TreeState:
+        """HEAD and what is not committed, by the rules of the first time it was asked; what runs keeps running."""
+        answer = self._connection.ask({"op": "tree"}, timeout=_GIT_TIMEOUT + self._options.grace)
+        if answer["problem"]:
+            return TreeState(commit="", tree="", problem=str(answer["problem"]))
+        return TreeState(
+            commit=str(answer["commit"]),
+            tree=str(answer["tree"]),
+            uncommitted=tuple(str(path) for path in cast("list[object]", answer["uncommitted"])),
+        )
+
+    def stream_bundle(
+        self, base_commit: str, sink: Callable[[bytes], object], *, max_bytes: int, commit: str = ""
+    ) -> BundleInfo | None:
+        """Stream a bundle of `base_commit..commit` to the sink, piece by piece; None when there are no commits. Without
+        a `commit`, HEAD's.
+
+        Everything that still runs is killed first. Raises `BoundaryError` when the bundle is larger than `max_bytes`
+        (the sink then holds a part that is of no use) or git cannot make it.
+        """
+        counted = _Counted(sink, max_bytes)
+        request: JsonObject = {"op": "bundle", "base": base_commit, "commit": commit, "limit": max_bytes}
+        answer = self._asked_git(request, counted.feed)
+        if answer.get("too_large"):
+            raise counted.too_large()
+        if not answer["commits"]:
+            return None
+        return BundleInfo(
+            commits=int(str(answer["commits"])),
+            commit=str(answer["commit"]),
+            tree=str(answer["tree"]),
+            size=int(str(answer["bytes"])),
+        )
+
+    @property
+    def options(self) -> ToolboxOptions:
+        """What the caller decided."""
+        return self._options
+
+    @property
+    def uid(self) -> int:
+        """The tools' user."""
+        return int(str(self._found.facts["uid"]))
+
+    @property
+    def gid(self) -> int:
+        """The tools' group."""
+        return int(str(self._found.facts["gid"]))
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Each layer with its state."""
+        return self._layers
+
+    @property
+    def isolation(self) -> Mapping[str, str]:
+        """Each layer's state, for the report."""
+        return {layer.name: layer.state for layer in self._layers}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The layers that do not hold, which `isolation: best-effort` lets pass."""
+        return tuple(f"{layer.name}: {layer.state}" for layer in self._layers if layer.missing)
+
+    @property
+    def ended_all(self) -> bool:
+        """Once closed: whether it is certain that nothing of the tools is alive."""
+        return self._connection.ended_all
+
+    def close(self) -> None:
+        """Kill everything, give the checkout back, remove the private folder. May be called again, at any moment."""
+        self._ending.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _asked_git(self, request: JsonObject, sink: Callable[[bytes], object]) -> dict[str, object]:
+        answer = self._connection.ask(request, timeout=_GIT_TIMEOUT + self._options.grace, sink=sink)
+        if answer.get("problem") and "commit" not in answer:
+            raise BoundaryError(
+                f"The commits cannot be read from the checkout: {answer['problem']}.",
+                hint="Look at what the tools did to the repository.",
+            )
+        return answer
+
+
+class _Counted:
+    """Hands on no more than it may, whatever limit the toolbox itself keeps."""
+
+    def __init__(self, sink: Callable[[bytes], object], most: int) -> None:
+        self._sink, self._most = sink, most
+        self._total = 0
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes. Raises `BoundaryError` in the place of the one that is too many."""
+        self._total += len(data)
+        if self._total > self._most:
+            raise self.too_large()
+        self._sink(data)
+
+    def too_large(self) -> BoundaryError:
+        """What is said of a bundle over the limit."""
+        return BoundaryError(
+            f"The commits of this run make a bundle of more than {self._most} bytes.",
+            hint="Let the agent commit less; generated files and binaries belong into .gitignore.",
+        )
+
+
+if TYPE_CHECKING:
+
+    def _fills_both_ports(box: Toolbox) -> tuple[Tools, Commands]:
+        return box, box
+
+
+_REACH_HINT = "Put the checkout and the folder for temporary files where the tools' user may enter."
+
+
+def _existing(checkout: Path) -> Path:
+    place = checkout.resolve()
+    if not place.is_dir():
+        raise IsolationError(f"There is no folder {place} to run tools in.", hint="Check the repository out first.")
+    return place

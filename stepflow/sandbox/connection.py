@@ -1,0 +1,201 @@
+"""The parent's end of the pipe: starts the program, asks, waits no longer than it must, and ends it.
+
+Takes: one request at a time. Gives: its answer, or `IsolationError` when the program is dead, silent or unreadable.
+May touch: the toolbox process and its pipes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.errors import IsolationError
+from stepflow.sandbox.child import wire
+from stepflow.sandbox.child.processes import kill_descendants, kill_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
+
+    from stepflow.domain.json import JsonObject
+
+_PROGRAM = Path(__file__).parent / "child" / "__main__.py"
+_PIECE = 65536
+#: How long the program may take to end by itself after its pipe is closed, and then its descendants to be killed.
+_FAREWELL = 1.2
+_LAST_WORDS = 2000
+
+
+class Connection:
+    """A running toolbox program. `group` is one that nothing but the tools has, None where there is none."""
+
+    def __init__(
+        self,
+        *,
+        checkout: Path,
+        environment: Mapping[str, str],
+        group: int | None = None,
+        program: Path = _PROGRAM,
+    ) -> None:
+        self._group = group
+        self._killed_all = False
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program, by its absolute path
+                [sys.executable, "-I", "-S", str(program)],
+                cwd=checkout,
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            self._errors.close()
+            raise IsolationError(
+                f"The toolbox could not be started in {checkout}: {exc.strerror}.",
+                hint="Check the folder and its rights.",
+            ) from exc
+        self._requests, self._answers = self._pipes()
+        self._frames = wire.Frames()
+        self._broken = ""
+        #: What an answer is waited for in: a signal may interrupt it.
+        self.waiting: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+
+    @property
+    def pid(self) -> int:
+        """The program's process id."""
+        return self._process.pid
+
+    @property
+    def ended_all(self) -> bool:
+        """Whether nothing of what the program has started is alive: it said so at its end, or we looked after it."""
+        return self._process.returncode == 0 or self._killed_all
+
+    @property
+    def usable(self) -> bool:
+        """False once it was interrupted, failed or closed."""
+        return not self._broken
+
+    def ask(
+        self,
+        request: JsonObject,
+        *,
+        timeout: float,
+        sink: Callable[[bytes], object] | None = None,
+        payload: Iterable[bytes] = (),
+    ) -> dict[str, object]:
+        """Send a request with raw bytes after it, and wait for its answer; raw bytes before that go to the sink.
+
+        An exception that arrives meanwhile, a cancellation above all, leaves a connection that can only be closed.
+        """
+        if self._broken:
+            raise IsolationError(self._broken, hint="Start the run again.")
+        self._broken = f"The toolbox was interrupted during `{request['op']}` and cannot be asked any more."
+        deadline = time.monotonic() + timeout
+        op = str(request["op"])
+        try:
+            with self.waiting():
+                self._send(wire.pack(wire.JSON, json.dumps(request).encode()), deadline, op)
+                for piece in payload:
+                    self._send(wire.pack(wire.RAW, piece), deadline, op)
+                answer = self._receive(deadline, op, sink)
+        except wire.WireError as exc:
+            raise self._failed(f"The pipe to the toolbox cannot carry `{op}`: {exc}.") from exc
+        self._broken = ""
+        return answer
+
+    def close(self) -> None:
+        """End the program and everything that it has started. May be called again."""
+        self._broken = "The toolbox is closed."
+        if self._process.stdin and not self._process.stdin.closed:
+            self._process.stdin.close()
+        try:
+            self._wait_or_kill()
+            if self._process.returncode != 0 and self._group is not None:
+                self._killed_all = kill_group(self._group)
+        finally:
+            if self._process.stdout:
+                self._process.stdout.close()
+            self._errors.close()
+
+    def _pipes(self) -> tuple[int, int]:
+        if not self._process.stdin or not self._process.stdout:
+            raise IsolationError("The toolbox was started without pipes.")
+        requests, answers = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(requests, False)
+        os.set_blocking(answers, False)
+        return requests, answers
+
+    def _send(self, frame: bytes, deadline: float, op: str) -> None:
+        view = memoryview(frame)
+        while view:
+            self._await(self._requests, selectors.EVENT_WRITE, deadline, op)
+            try:
+                view = view[os.write(self._requests, view) :]
+            except BrokenPipeError:
+                raise self._ended(op) from None
+
+    def _receive(self, deadline: float, op: str, sink: Callable[[bytes], object] | None) -> dict[str, object]:
+        while True:
+            match self._frames.take():
+                case (wire.JSON, payload):
+                    return wire.unpack(payload)
+                case (_, payload) if sink:
+                    sink(payload)
+                case None:
+                    self._read_more(deadline, op)
+                case _:
+                    raise wire.WireError("raw bytes came that were not asked for")
+
+    def _read_more(self, deadline: float, op: str) -> None:
+        self._await(self._answers, selectors.EVENT_READ, deadline, op)
+        data = os.read(self._answers, _PIECE)
+        if not data:
+            raise self._ended(op)
+        self._frames.feed(data)
+
+    def _await(self, fd: int, event: int, deadline: float, op: str) -> None:
+        with selectors.PollSelector() as selector:
+            selector.register(fd, event)
+            # The time left is looked at first: one that sends without end is always ready.
+            while (left := deadline - time.monotonic()) > 0:
+                if selector.select(left):
+                    return
+        raise self._failed(f"The toolbox gave no whole answer to `{op}` in time.")
+
+    def _ended(self, op: str) -> IsolationError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_FAREWELL)
+        words = self._last_words()
+        status = f"exit status {self._process.returncode}" if self._process.returncode is not None else "no status"
+        return self._failed(f"The toolbox ended during `{op}` ({status}).{words}")
+
+    def _failed(self, message: str) -> IsolationError:
+        self._broken = message
+        return IsolationError(message, hint="Nothing more is run. Look at what the tools did last, then run it again.")
+
+    def _last_words(self) -> str:
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(size - _LAST_WORDS, 0))
+        words = self._errors.read().decode("utf-8", "replace").strip()
+        return f" Its last words: {words}" if words else ""
+
+    def _wait_or_kill(self) -> None:
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_FAREWELL)
+        finally:
+            if self._process.poll() is None:
+                # It is its descendants' subreaper for as long as it lives, so they go first.
+                kill_descendants(self._process.pid, reap=lambda: True, patience=0.5)
+                self._process.kill()
+                self._process.wait()

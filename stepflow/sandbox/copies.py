@@ -1,0 +1,128 @@
+"""A copy of the checkout for a rehearsal: whatever happens in it, the checkout itself stays as it is.
+
+Takes: a checkout. Gives: a folder that is gone afterwards; in it a copy with everything committed.
+May touch: the system's place for temporary files; the checkout only to read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.domain.command import CommandRequest
+from stepflow.errors import InputError
+from stepflow.sandbox.removal import remove_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.domain.command import CommandResult
+    from stepflow.ports import Commands
+
+GIT = ".git"
+_GITDIR = "gitdir:"
+#: Another git is at work while these exist; in a copy nobody would ever remove them.
+_LOCK = ".lock"
+#: The history of a copy must be its own: git's configuration could name the work tree of the original (core.worktree).
+_COMMIT = """
+if [ -e .git ]; then
+  [ "$(git rev-parse --show-toplevel)" -ef . ] || { echo 'git works in another folder than this copy' >&2; exit 3; }
+else
+  git init --quiet --initial-branch=main
+fi
+git add --all
+if ! git rev-parse --quiet --verify HEAD > /dev/null || ! git diff --cached --quiet; then
+  git -c core.hooksPath=/dev/null -c commit.gpgSign=false commit --quiet --allow-empty --no-verify \\
+    --message 'Take in what was not committed before the rehearsal'
+fi
+"""
+_COMMIT_TIMEOUT = 300.0
+
+
+@contextlib.contextmanager
+def rehearsal_folder() -> Iterator[Path]:
+    """A folder that the tools' user can walk, removed at the end whatever tools left in it."""
+    place = Path(tempfile.mkdtemp(prefix="stepflow-rehearsal-")).resolve()
+    try:
+        if os.geteuid() == 0:
+            # Only for a root parent the tools are somebody else; nobody else's copy is for others to read.
+            place.chmod(0o755)
+        yield place
+    finally:
+        remove_path(place)
+
+
+def copy_checkout(source: Path, target: Path) -> None:
+    """Copy files, folders, links and modes; ignored files too, since validators may need them (`node_modules`).
+
+    A `.git` folder is copied with its history. A `.git` file leads out of the checkout (a linked worktree) and stays
+    behind, so that nothing in the copy can change the repository that it belongs to.
+    """
+    place = source.resolve()
+    # The folder for temporary files may lie in the checkout itself.
+    own = (target, target.parent)
+    try:
+        _copy_folder(place, target, place, own)
+    except OSError as exc:
+        raise InputError(
+            f"The checkout {source} cannot be copied for the rehearsal: {exc.strerror}: {exc.filename}.",
+            hint="Make the file readable, or remove it; and see whether there is room for temporary files.",
+        ) from exc
+
+
+def commit_everything(commands: Commands) -> None:
+    """Commit, in the copy, what the checkout had not committed: a validator may ask for a clean tree."""
+    result = commands.run_command(CommandRequest(argv=("sh", "-e", "-c", _COMMIT), timeout=_COMMIT_TIMEOUT))
+    if result.exit_code != 0:
+        raise InputError(
+            f"git cannot commit the copy for the rehearsal: {_said(result)}.",
+            hint="See what `git status` and `git add --all --dry-run` say in the checkout.",
+        )
+
+
+def _said(result: CommandResult) -> str:
+    return (result.error or result.stderr or result.stdout).strip().rstrip(".")[-1000:]
+
+
+def _copy_folder(folder: Path, target: Path, source: Path, own: tuple[Path, ...]) -> None:
+    target.mkdir()
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            place, copy = Path(entry.path), target / entry.name
+            if entry.is_symlink():
+                copy.symlink_to(_inside_copy(place.readlink(), source, copy, place))
+            elif entry.is_dir():
+                if place not in own and not _is_of_no_use(place, source):
+                    _copy_folder(place, copy, source, own)
+            elif stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode) and not _is_of_no_use(place, source):
+                shutil.copy2(place, copy, follow_symlinks=False)
+    shutil.copystat(folder, target)
+
+
+def _inside_copy(link: Path, source: Path, copy: Path, place: Path) -> Path:
+    """A link by its full path into the checkout would lead from the copy back to it."""
+    if not link.is_absolute() or not link.is_relative_to(source):
+        return link
+    depth = len(place.relative_to(source).parts) - 1
+    return Path(*[".."] * depth) / link.relative_to(source)
+
+
+def _is_of_no_use(place: Path, source: Path) -> bool:
+    """What belongs to git processes of the moment, to other worktrees, or to a repository elsewhere."""
+    if place.name == GIT:
+        return place.is_file() and not _is_submodule(place, source)
+    if not place.is_relative_to(source / GIT):
+        return False
+    return place.suffix == _LOCK or place == source / GIT / "worktrees"
+
+
+def _is_submodule(file: Path, source: Path) -> bool:
+    """A submodule's file leads, from where it stands, into the checkout's own `.git`."""
+    text = file.read_text(encoding="utf-8", errors="replace").removeprefix(_GITDIR).strip()
+    inside = (file.parent / text).resolve().is_relative_to(source / GIT)
+    return inside and not Path(text).is_absolute() and (source / GIT).is_dir()

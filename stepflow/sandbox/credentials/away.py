@@ -1,0 +1,275 @@
+"""Takes every credential out of a checkout while tools live in it, and gives all back (security.md "At the end").
+
+Takes: the checkout, the runner's temporary folder. Gives: the secrets, for the redactor; a context without them.
+May touch: git's files in the checkout, the files that these include, and the runner's `git-credentials-*`.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from stepflow.errors import IsolationError
+from stepflow.sandbox.credentials.files import File, Room, node_of, node_record, opened_folder, take_node
+from stepflow.sandbox.credentials.new_git import GitEntries, shown
+from stepflow.sandbox.credentials.places import entry_of
+from stepflow.sandbox.credentials.put import put_file, remove_unfinished
+from stepflow.sandbox.credentials.remembered import Remembered, put_if_untouched
+from stepflow.sandbox.credentials.survey import Change, Survey
+from stepflow.sandbox.removal import Aside
+from stepflow.sandbox.tree_walk import FOLDER_FLAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.domain.json import JsonObject
+    from stepflow.sandbox.credentials.files import Node
+
+
+_NOT_RETURNED = (
+    "so the credentials that the checkout had are not given back: what stands there now could use them. "
+    "Check the repository out anew before a later step needs them."
+)
+_LEFT = "so what git does there is not certain to be what it did before. Check the repository out anew for later steps."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """The credentials of a checkout. `state` tells people how many stand where."""
+
+    secrets: tuple[str, ...]
+    state: str
+
+
+def find_credentials(checkout: Path, runner_temp: Path | None = None, login_files: tuple[Path, ...] = ()) -> Findings:
+    """Look for credentials and change nothing. Raises `IsolationError` for a configuration that git cannot read."""
+    survey = Survey(checkout, runner_temp, login_files)
+    return Findings(secrets=tuple(sorted(survey.secrets)), state=survey.state)
+
+
+class Away:
+    """The credentials of one checkout while they are away, and git's files there as they were."""
+
+    def __init__(self, checkout: Path) -> None:
+        self.state = "not looked for"
+        self._checkout = checkout.resolve()
+        self._entry = entry_of(self._checkout)
+        self._entry_was: Node | None = None
+        self._entries = GitEntries(self._checkout, {})
+        self._folders: list[Remembered] = []
+        self._outside: list[_Outside] = []
+        self._inside: dict[Path, Change] = {}
+        self._fate = _LEFT
+
+    def find(self, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
+        """Find the credentials and remember what will come back; nothing is changed yet."""
+        with ExitStack() as failed:
+            failed.callback(self.close)
+            self._find(Survey(self._checkout, runner_temp, login_files))
+            failed.pop_all()
+
+    def _find(self, survey: Survey) -> None:
+        room = Room()
+        self.state = survey.state
+        self._fate = _NOT_RETURNED if survey.changes else _LEFT
+        self._entry_was = self._entry_now(room)
+        self._entries = GitEntries.take(self._checkout, survey.entries, room)
+        for path in survey.folders:
+            self._folders.append(Remembered.take(path, survey, room))
+        for path, change in survey.changes.items():
+            if not survey.is_inside(path):
+                self._outside.append(_Outside(path, change, frozenset(survey.led_from.get(path, ()))))
+            else:
+                self._inside[path] = change
+
+    def take(self) -> None:
+        """Take away what was found."""
+        changes = {**self._inside, **{file.path: file.change for file in self._outside}}
+        for path, change in changes.items():
+            _take_away(path, change)
+
+    def record(self) -> JsonObject:
+        """All that `of_record` needs."""
+        return {
+            "fate": self._fate,
+            "entry": str(self._entry),
+            "entry_was": node_record(self._entry_was),
+            "entries": dict(self._entries.record()),
+            "folders": [folder.record() for folder in self._folders],
+            "outside": [file.record() for file in self._outside],
+            "inside": {str(path): change.record() for path, change in self._inside.items()},
+        }
+
+    @classmethod
+    def of_record(cls, checkout: Path, record: Mapping[str, Any]) -> Self:
+        """What a run has taken away that could not give it back."""
+        away = cls(checkout)
+        away._fate = record["fate"]
+        away._entry = Path(record["entry"])
+        away._entry_was = node_of(record["entry_was"])
+        away._entries = GitEntries.of_record(away._checkout, record["entries"])
+        away._inside = {Path(path): Change.of_record(change) for path, change in record["inside"].items()}
+        with suppress(OSError):
+            # Of a checkout that is gone only what lies outside can come back, and nothing can use it there.
+            if away._checkout.is_dir():
+                away._folders = [Remembered.of_record(folder, away._checkout) for folder in record["folders"]]
+        for file in record["outside"]:
+            with suppress(OSError):
+                away._outside.append(_Outside.of_record(file))
+        return away
+
+    def give_back(self) -> tuple[str, ...]:
+        """Give back what was taken, in the order in which it matters: git's own files, then nothing new that could
+        act, then the credentials. Nothing of the tools may be alive. Gives what people must know."""
+        try:
+            if self._checkout.is_dir():
+                return tuple(dict.fromkeys(self._give_back()))
+            return tuple(each for file in self._outside for each in file.give_back(credentials=True))
+        finally:
+            self.close()
+
+    def remove_aside(self) -> None:
+        """Remove what was only moved out of the way, which may take long."""
+        with suppress(OSError):
+            place = self._place()
+            try:
+                Aside(place).remove()
+            finally:
+                os.close(place)
+
+    def _give_back(self) -> list[str]:
+        place = self._place()
+        aside = Aside(place)
+        try:
+            return self._restored(aside)
+        finally:
+            aside.close()
+            os.close(place)
+
+    def _restored(self, aside: Aside) -> list[str]:
+        changed = self._entry_changed()
+        problems = [changed] if changed else []
+        known = frozenset(folder.path for folder in self._folders)
+        restored: list[Remembered] = []
+        own = self._folders[0].path if self._folders else None
+        # Looked at before anything is removed, which may be what leads to the next one.
+        replaced = {folder.path: folder.replaced() for folder in self._folders}
+        for folder in self._folders:
+            if problem := replaced[folder.path] or folder.restore(aside, known):
+                # A nested repository without credentials may come and go; that is the run's own work.
+                problems += [problem] if folder.path == own or folder.had_credentials else []
+            else:
+                restored.append(folder)
+        same = frozenset(folder.number for folder in self._folders if not replaced[folder.path])
+        removed, left = self._entries.restore(same, aside)
+        problems += [f"{'; '.join(left[:3])}: it could not be looked at whole"] if left else []
+        blocked = bool(changed or left) or (own is not None and own not in {folder.path for folder in restored})
+        problems += self._return_credentials(restored, aside, blocked=blocked)
+        told = [f"{problem}; {self._fate}" for problem in dict.fromkeys(problems)]
+        if removed:
+            told.append(f"the tools made {shown(sorted(removed))}, which can lead git anywhere; that was removed")
+        return told
+
+    def _return_credentials(self, restored: list[Remembered], aside: Aside, *, blocked: bool) -> list[str]:
+        problems: list[str] = []
+        lost = {folder.path for folder in self._folders} - {folder.path for folder in restored}
+        for folder in () if blocked else restored:
+            if problem := folder.return_credentials(aside):
+                problems.append(problem)
+                lost.add(folder.path)
+        for path, change in self._inside.items():
+            covered = any(folder.covers(path) for folder in self._folders)
+            if not covered and not blocked and not any(path.is_relative_to(folder) for folder in lost):
+                put_if_untouched(path, change, aside)
+        for file in self._outside:
+            problems += file.give_back(credentials=not blocked and not lost & file.folders)
+        return problems
+
+    def close(self) -> None:
+        """Let go what is held open."""
+        held: list[Remembered | _Outside] = [*self._folders, *self._outside]
+        self._folders, self._outside, self._inside = [], [], {}
+        for each in held:
+            each.close()
+
+    def _place(self) -> int:
+        """Where to put aside what is removed later: in git's own folder, where nobody looks, or in the checkout."""
+        for path in (self._entry, self._checkout):
+            with suppress(OSError):
+                return os.open(path, FOLDER_FLAGS)
+        return os.open(self._checkout, FOLDER_FLAGS)
+
+    def _entry_now(self, room: Room) -> Node | None:
+        """The checkout's `.git` when it is a file or a link; as a folder it is among the folders."""
+        if self._entry.is_dir() and not self._entry.is_symlink():
+            return None
+        with opened_folder(self._entry.parent) as parent:
+            return take_node(parent, self._entry.name, self._entry, room)
+
+    def _entry_changed(self) -> str:
+        if not self._folders or self._entry_was is None:
+            return ""
+        try:
+            now = self._entry_now(Room())
+        except (OSError, IsolationError):
+            now = None
+        same = (
+            now.data == self._entry_was.data
+            if isinstance(now, File) and isinstance(self._entry_was, File)
+            else (now == self._entry_was)
+        )
+        return "" if same else f"{self._entry} was replaced"
+
+
+class _Outside:
+    """A file outside the checkout, in a folder that is held open."""
+
+    def __init__(self, path: Path, change: Change, folders: frozenset[Path]) -> None:
+        self.path, self.change, self.folders = path, change, folders
+        self._parent = os.open(path.parent, FOLDER_FLAGS)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Self:
+        """The file of a run that could not give it back."""
+        file = cls(Path(record["path"]), Change.of_record(record["change"]), frozenset(map(Path, record["folders"])))
+        remove_unfinished(file._parent, Aside(file._parent))
+        return file
+
+    def record(self) -> JsonObject:
+        """All that `of_record` needs."""
+        return {
+            "path": str(self.path),
+            "change": self.change.record(),
+            "folders": [str(path) for path in sorted(self.folders)],
+        }
+
+    def give_back(self, *, credentials: bool) -> list[str]:
+        """Put it back byte for byte, or without its credentials; what kept it from coming back."""
+        file = self.change.original if credentials else self.change.clean
+        aside = Aside(self._parent)
+        try:
+            put_file(self._parent, self.path.name, file, aside)
+        except OSError as exc:
+            return [f"{self.path} could not be written: {exc.strerror}"]
+        finally:
+            aside.remove()
+        return []
+
+    def close(self) -> None:
+        """Let its folder go."""
+        os.close(self._parent)
+
+
+def _take_away(path: Path, change: Change) -> None:
+    try:
+        with opened_folder(path.parent) as folder:
+            aside = Aside(folder)
+            put_file(folder, path.name, change.clean, aside)
+    except OSError as exc:
+        raise IsolationError(
+            f"The credential in {path} cannot be taken away from the tools: {exc.strerror}.",
+            hint="Check the repository out with `persist-credentials: false`, or correct the file's rights.",
+        ) from exc

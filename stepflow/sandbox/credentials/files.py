@@ -1,0 +1,184 @@
+"""Files, links and folders as they were, read by descriptor.
+
+Takes: an open folder and a name in it. Gives: a `Node`: content, mode and owner.
+May touch: reads what it is named, never what a link there leads to.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepflow.errors import IsolationError
+from stepflow.sandbox.tree_walk import FOLDER_FLAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from stepflow.domain.json import JsonValue
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A regular file."""
+
+    data: bytes
+    mode: int
+    uid: int
+    gid: int
+    names: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A symbolic link; where it leads does not matter."""
+
+    target: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """A folder with everything in it."""
+
+    mode: int
+    uid: int
+    gid: int
+    children: Mapping[str, Node]
+
+
+Node = File | Link | Folder
+
+
+def node_record(node: Node | None) -> JsonValue:
+    """The node as JSON."""
+    match node:
+        case File():
+            return {"file": _text(node.data), "facts": [node.mode, node.uid, node.gid, node.names]}
+        case Link():
+            return {"link": _text(node.target)}
+        case Folder():
+            children = {name: node_record(child) for name, child in node.children.items()}
+            return {"folder": children, "facts": [node.mode, node.uid, node.gid]}
+        case None:
+            return None
+
+
+def node_of(record: object) -> Node | None:
+    """The node that `node_record` wrote."""
+    match record:
+        case {"file": str(data), "facts": [mode, uid, gid, names]}:
+            return File(data=base64.b64decode(data), mode=mode, uid=uid, gid=gid, names=names)
+        case {"link": str(target)}:
+            return Link(target=base64.b64decode(target))
+        case {"folder": {**children}, "facts": [mode, uid, gid]}:
+            nodes = {str(name): node for name, child in children.items() if (node := node_of(child))}
+            return Folder(mode=mode, uid=uid, gid=gid, children=nodes)
+        case _:
+            return None
+
+
+def file_of_record(record: object) -> File:
+    """A file that `node_record` wrote."""
+    node = node_of(record)
+    if not isinstance(node, File):
+        raise ValueError(record)
+    return node
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+class Room:
+    """What may be remembered in all, in bytes and in files."""
+
+    def __init__(self, *, size: int = 64 * _MIB, files: int = 20_000) -> None:
+        self._size, self._files = size, files
+
+    def take(self, size: int, path: Path) -> None:
+        """Make use of some. Raises `IsolationError` when there is not so much left."""
+        self._size -= size
+        self._files -= 1
+        if self._size < 0 or self._files < 0:
+            raise IsolationError(
+                f"{path} cannot be remembered: git's configuration, hooks and logs are too large to be given back.",
+                hint="Remove what does not belong into .git, or check the repository out anew.",
+            )
+
+
+@contextmanager
+def opened_folder(path: Path) -> Iterator[int]:
+    """The folder, open; it must be one itself and no link to one."""
+    folder = os.open(path, FOLDER_FLAGS)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def take_node(folder: int, name: str, path: Path, room: Room) -> Node | None:
+    """What stands at the name, None for nothing."""
+    try:
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(info.st_mode):
+        return Link(target=os.fsencode(os.readlink(name, dir_fd=folder)))
+    if stat.S_ISDIR(info.st_mode):
+        return _take_folder(folder, name, path, room)
+    if not stat.S_ISREG(info.st_mode):
+        raise IsolationError(f"{path} is neither file nor folder.", hint="Remove it; git itself makes no such thing.")
+    room.take(info.st_size, path)
+    return file_of(read_file(folder, name), info)
+
+
+def names_in(folder: int) -> list[str]:
+    """What an open folder holds."""
+    return os.listdir(folder)
+
+
+def file_of(data: bytes, info: os.stat_result) -> File:
+    """A file with this content and these facts."""
+    return File(data=data, mode=stat.S_IMODE(info.st_mode), uid=info.st_uid, gid=info.st_gid, names=info.st_nlink)
+
+
+def _take_folder(folder: int, name: str, path: Path, room: Room) -> Folder:
+    with folder_below(folder, name) as inner:
+        info = os.fstat(inner)
+        room.take(0, path)
+        children = {child: take_node(inner, child, path / child, room) for child in sorted(names_in(inner))}
+        return Folder(
+            mode=stat.S_IMODE(info.st_mode),
+            uid=info.st_uid,
+            gid=info.st_gid,
+            children={child: node for child, node in children.items() if node is not None},
+        )
+
+
+@contextmanager
+def folder_below(folder: int, name: str) -> Iterator[int]:
+    """A folder in an open folder, open."""
+    try:
+        inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+    except PermissionError:
+        # Its owner, as whom the tools may have run, may take even the owner's rights away.
+        os.chmod(name, 0o700, dir_fd=folder)
+        inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+    try:
+        yield inner
+    finally:
+        os.close(inner)
+
+
+def read_file(folder: int, name: str) -> bytes:
+    """All bytes of a file; a pipe in its place is not waited for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+        return file.read()

@@ -1,0 +1,134 @@
+"""Which settings of git are credentials or lead to one.
+
+Takes: one setting. Gives: what the tools may see of it, the secrets in it, the files that it leads to.
+May touch: nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from stepflow.domain.redact import MASK
+
+if TYPE_CHECKING:
+    from stepflow.sandbox.credentials.config import Setting
+
+#: Names as `git help config` has them. All of `credential.*` and `imap.*` goes with its section.
+_SECTIONS = frozenset({"credential", "imap"})
+_NAMES = frozenset(
+    {
+        *("http.extraheader", "http.cookiefile", "http.savecookies", "http.sslcert", "http.sslkey"),
+        *("http.proxysslcert", "http.proxysslkey"),
+        *("core.askpass", "core.sshcommand", "core.gitproxy"),
+    }
+)
+#: `sendemail.smtpPass`, `github.token`, `hub.apiKey` and whatever other programs keep beside git's own settings.
+_SECRET_NAME = re.compile(r".*(?:pass|passwd|password|passphrase|token|secret|api-?key|authorization)")
+#: Their values are paths of files that hold credentials.
+_PATHS = frozenset({"http.cookiefile", "http.sslkey", "http.proxysslkey"})
+_STORE = re.compile(r"(?:^|\s|/git-credential-)store\b.*?--file[=\s]\s*(?:'([^']+)'|\"([^\"]+)\"|(\S+))")
+
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<userinfo>[^/?#\n]*)@")
+_QUERY = re.compile(r"(?i)(?P<name>[?&](?:access_token|private_token|token|password|api_?key)=)(?P<secret>[^&#\s]+)")
+_HEADER = re.compile(r"(?i)\b(?:proxy-)?authorization:\s*(?:(?:basic|bearer|token)\s+)?(?P<secret>[^\s'\"]+)")
+#: https://github.blog/changelog/2021-03-31-authentication-token-format-updates-are-generally-available/, and the key
+#: of the model's API.
+_TOKEN = re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|sk-ant-)[A-Za-z0-9_.-]{10,}")
+#: What stands in a URL beside a token, and is none.
+_PLACEHOLDERS = frozenset({"x-access-token", "x-oauth-basic", "x-token-auth", "oauth2", "private-token"})
+#: A user name of this length, alone or beside a placeholder, is a token.
+_TOKEN_LENGTH = 16
+_SCHEMES = frozenset({"basic", "bearer", "token", "negotiate", "digest"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """`kept` is what the tools see of the setting, None for nothing; `paths` are files as the setting names them."""
+
+    kept: Setting | None
+    secrets: frozenset[str] = frozenset()
+    paths: tuple[str, ...] = ()
+
+
+def judge_setting(setting: Setting) -> Judged:
+    """Take every credential out of a setting."""
+    value = setting.value or ""
+    found = set(secrets_in(setting.subsection or "")) | set(secrets_in(value))
+    if setting.section in _SECTIONS or setting.key in _NAMES or _SECRET_NAME.fullmatch(setting.name):
+        return Judged(kept=None, secrets=frozenset(found | _secrets_of(setting)), paths=_paths(setting))
+    kept = replace(
+        setting,
+        subsection=None if setting.subsection is None else _without_secrets(setting.subsection),
+        value=None if setting.value is None else _without_secrets(value),
+    )
+    return Judged(kept=kept, secrets=frozenset(found))
+
+
+def secrets_in(text: str) -> frozenset[str]:
+    """The secrets in URLs, headers and tokens, wherever they stand in the text."""
+    found = {secret for match in _URL.finditer(text) for secret in _userinfo_secrets(match)}
+    found |= {match["secret"] for pattern in (_QUERY, _HEADER) for match in pattern.finditer(text)}
+    found |= {match[0] for match in _TOKEN.finditer(text)}
+    return frozenset(form for secret in found for form in (secret, unquote(secret)) if form)
+
+
+def _without_secrets(text: str) -> str:
+    text = _URL.sub(_url_without_secrets, text)
+    text = _QUERY.sub(lambda match: match["name"] + MASK, text)
+    return _TOKEN.sub(MASK, _HEADER.sub("", text))
+
+
+def _url_without_secrets(match: re.Match[str]) -> str:
+    # Whom ssh logs in is no secret, and without it the URL would name somebody else.
+    user = match["userinfo"].partition(":")[0]
+    return f"{match['scheme']}://{user}@" if "ssh" in match["scheme"].lower() and user else f"{match['scheme']}://"
+
+
+def _userinfo_secrets(match: re.Match[str]) -> set[str]:
+    user, _, password = match["userinfo"].partition(":")
+    found = set() if password in _PLACEHOLDERS else {password}
+    alone = not password or password in _PLACEHOLDERS
+    if "ssh" not in match["scheme"].lower() and ((alone and len(user) >= _TOKEN_LENGTH) or _TOKEN.match(user)):
+        found.add(user)
+    return found - {""}
+
+
+def _secrets_of(setting: Setting) -> set[str]:
+    """What is secret in the value of a setting that goes as a whole."""
+    value = (setting.value or "").strip()
+    if setting.key == "http.extraheader":
+        return _header_secrets(value)
+    return {value} if value and _SECRET_NAME.fullmatch(setting.name) and setting.key != "core.askpass" else set()
+
+
+def _header_secrets(header: str) -> set[str]:
+    """The value of a header as a whole, its credential, and what that says when it is base64."""
+    value = header.partition(":")[2].strip() or header
+    first, _, rest = value.partition(" ")
+    credential = rest.strip() if first.lower() in _SCHEMES and rest.strip() else value
+    return {credential, *_basic_secrets(credential)} - {""}
+
+
+def _basic_secrets(credential: str) -> set[str]:
+    try:
+        text = base64.b64decode(credential, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return set()
+    user, colon, password = text.partition(":")
+    if not colon or not text.isprintable():
+        return set()
+    return {text, password, *([user] if len(user) >= _TOKEN_LENGTH else [])}
+
+
+def _paths(setting: Setting) -> tuple[str, ...]:
+    value = setting.value or ""
+    if setting.key in _PATHS:
+        return (value,) if value else ()
+    if setting.section == "credential" and (stored := _STORE.search(value)):
+        return tuple(path for path in stored.groups() if path)
+    return ()

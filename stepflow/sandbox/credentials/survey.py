@@ -1,0 +1,239 @@
+"""Every credential that a checkout left behind, and what each file looks like without it (security.md "Start-up").
+
+Takes: the checkout, the runner's temporary folder. Gives: a `Survey`.
+May touch: reads git's files in the checkout, the files that these include, and the runner's `git-credentials-*`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from stepflow.errors import IsolationError
+from stepflow.sandbox.credentials.config import Setting, read_settings
+from stepflow.sandbox.credentials.files import File, Room, file_of_record, node_record, opened_folder, take_node
+from stepflow.sandbox.credentials.hiding import clean_config, hide, holds, secret_forms
+from stepflow.sandbox.credentials.login_files import secrets_of_login
+from stepflow.sandbox.credentials.places import files_of, git_entries, git_folders
+from stepflow.sandbox.credentials.rules import Judged, judge_setting, secrets_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stepflow.domain.json import JsonValue
+
+_CONFIGS = ("config", "config.worktree")
+#: actions/checkout writes such a file since its version 6 (security.md "What a Docker action is handed").
+_LEFT_BY_CHECKOUT = "git-credentials-*.config"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A file that holds a credential, as it is and as the tools may see it."""
+
+    original: File
+    clean: File
+
+    def record(self) -> JsonValue:
+        """Both as JSON."""
+        return [node_record(self.original), node_record(self.clean)]
+
+    @classmethod
+    def of_record(cls, record: Sequence[object]) -> Self:
+        """The change that `record` wrote."""
+        original, clean = map(file_of_record, record)
+        return cls(original=original, clean=clean)
+
+
+@dataclass(kw_only=True)
+class _Source:
+    """A configuration on its way through the survey. `folders` are the git folders that lead to it."""
+
+    file: File
+    settings: tuple[Setting, ...]
+    judged: tuple[Judged, ...] = ()
+    folders: set[Path] = field(default_factory=set)
+
+    @property
+    def kept(self) -> tuple[Setting, ...]:
+        """What the tools see of it."""
+        return tuple(judged.kept for judged in self.judged if judged.kept)
+
+
+class Survey:
+    """What was found. `runner_temp` None: a person's own machine, where files outside the checkout stay as they are.
+    `login_files`: what steps before left in the checkout to log in by, relative to it."""
+
+    def __init__(self, checkout: Path, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
+        self.checkout = checkout.resolve()
+        self.entries = git_entries(self.checkout)
+        self.folders = git_folders(self.checkout, self.entries)
+        self.secrets: set[str] = set()
+        self.changes: dict[Path, Change] = {}
+        #: File → the git folders whose configuration leads to it.
+        self.led_from: dict[Path, set[Path]] = {}
+        self._temp = runner_temp.resolve() if runner_temp else None
+        self._room = Room()
+        self._sources: dict[Path, _Source] = {}
+        self._visited: set[tuple[Path, Path | None]] = set()
+        self._found: dict[Path, int] = {}
+        self._blank: dict[Path, File] = {}
+        self._read_all()
+        self._note_logins(login_files)
+        self._judge_files()
+
+    @property
+    def state(self) -> str:
+        """For people: how many credentials stand where."""
+        if not self._found:
+            return "none found"
+        names = dict.fromkeys(self._name(path) for path in self._found)
+        shown = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
+        return f"{sum(self._found.values())} taken out of {shown}"
+
+    def is_inside(self, path: Path) -> bool:
+        """Whether the path lies in the checkout or in a git folder that belongs to it."""
+        return any(path.is_relative_to(place) for place in (self.checkout, *self.folders))
+
+    def _name(self, path: Path) -> str:
+        if path.is_relative_to(self.checkout):
+            return str(path.relative_to(self.checkout))
+        return "runner_temp" if self._temp and path.is_relative_to(self._temp) else str(path)
+
+    def _read_all(self) -> None:
+        for folder in self.folders:
+            for path in sorted(folder.glob("config*")):
+                self._read(path, folder, must=path.name in _CONFIGS)
+        left = sorted(self._temp.glob(_LEFT_BY_CHECKOUT)) if self._temp else []
+        for path in left:
+            self._read(path, self.folders[0] if self.folders else None, must=False)
+
+    def _read(self, path: Path, folder: Path | None, *, must: bool) -> None:
+        """Read a configuration and everything that it leads to, each file once."""
+        real = _real(path)
+        if (real, folder) in self._visited or not _is_file(real):
+            return
+        self._visited.add((real, folder))
+        source = self._sources.get(real) or self._new_source(real, must=must)
+        if source:
+            source.folders |= {folder} if folder else set()
+            source.judged = tuple(self._judged(setting, real, folder) for setting in source.settings)
+
+    def _new_source(self, real: Path, *, must: bool) -> _Source | None:
+        file = self._file(real)
+        try:
+            settings = read_settings(file.data, str(real))
+        except IsolationError:
+            if must:
+                raise
+            return None
+        self._sources[real] = _Source(file=file, settings=settings)
+        return self._sources[real]
+
+    def _file(self, path: Path) -> File:
+        try:
+            with opened_folder(path.parent) as parent:
+                node = take_node(parent, path.name, path, self._room)
+        except OSError as exc:
+            raise _unread(path, str(exc.strerror)) from exc
+        if not isinstance(node, File):
+            raise _unread(path, "it was replaced meanwhile")
+        return node
+
+    def _judged(self, setting: Setting, source: Path, folder: Path | None) -> Judged:
+        if setting.section in ("include", "includeif") and setting.name == "path":
+            return self._judged_include(setting, source, folder)
+        judged = judge_setting(setting)
+        self.secrets |= judged.secrets
+        for named in judged.paths:
+            self._note_pointed(_absolute(named, self.checkout), folder)
+        return judged
+
+    def _judged_include(self, setting: Setting, source: Path, folder: Path | None) -> Judged:
+        """What lies outside is nothing that the tools may read, and git dies on an include that it may not read."""
+        target = _absolute(setting.value or "", source.parent)
+        if setting.value:
+            self._read(target, folder, must=False)
+        return Judged(kept=setting if self.is_inside(_real(target)) else None)
+
+    def _note_pointed(self, path: Path, folder: Path | None) -> None:
+        """A file of cookies, passwords or keys is nothing but a credential."""
+        real = _real(path)
+        if not _is_file(real) or not self._may_change(real):
+            return
+        if real not in self._blank:
+            self._blank[real] = self._file(real)
+            self.secrets |= secrets_in(self._blank[real].data.decode("utf-8", "surrogateescape"))
+        self.led_from.setdefault(real, set()).update({folder} if folder else ())
+
+    def _note_logins(self, files: tuple[Path, ...]) -> None:
+        """What lies elsewhere is closed to the tools, and other jobs may need it meanwhile."""
+        for path in files:
+            real = _real(self.checkout / path)
+            if self.is_inside(real) and _is_file(real):
+                self._note_pointed(real, None)
+                self.secrets |= secrets_of_login(self._blank[real].data.decode("utf-8", "surrogateescape"))
+
+    def _may_change(self, path: Path) -> bool:
+        return self._temp is not None or self.is_inside(path)
+
+    def _judge_files(self) -> None:
+        """Now that all secrets are known: the configurations without them, and every other file that repeats one."""
+        forms = secret_forms(self.secrets)
+        for path, source in self._sources.items():
+            if self._may_change(path):
+                self.led_from.setdefault(path, set()).update(source.folders)
+                self._change(
+                    path, source.file, clean_config(source.file.data, source.settings, source.kept, self.secrets, forms)
+                )
+            self._count(path, source)
+        for path, file in self._blank.items():
+            self._found[path] = self._found.get(path, 0) + 1
+            self._change(path, file, b"")
+        for folder in self.folders if forms else ():
+            for path in files_of(folder):
+                if path not in self._sources and path not in self._blank and holds(path, forms):
+                    file = self._file(path)
+                    self._found[path] = 1
+                    self._change(path, file, hide(file.data, forms))
+
+    def _count(self, path: Path, source: _Source) -> None:
+        changed = sum(
+            judged.kept != setting and not setting.section.startswith("include")
+            for judged, setting in zip(source.judged, source.settings, strict=True)
+        )
+        if changed:
+            self._found[path] = changed
+
+    def _change(self, path: Path, file: File, data: bytes) -> None:
+        if data != file.data:
+            self.changes[path] = Change(original=file, clean=replace(file, data=data, names=1))
+
+
+def _absolute(named: str, folder: Path) -> Path:
+    """A path as git reads it in a configuration: `~/` is HOME, everything else begins at the folder."""
+    try:
+        return folder / Path(named).expanduser()
+    except RuntimeError:
+        return folder / named
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        # The way to it is closed to this process, and to the tools then too.
+        return False
+
+
+def _unread(path: Path, reason: str) -> IsolationError:
+    return IsolationError(
+        f"It cannot be known whether {path} holds a credential: {reason}.",
+        hint="Correct the file's rights, or check the repository out anew.",
+    )

@@ -1,0 +1,106 @@
+"""The tools' environment, built from nothing (security.md cases 1 and 15).
+
+Takes: paths and the variables that the workflow's author passes on. Gives: all that a tool will see.
+May touch: nothing; the parent's own variables only for a toolbox that goes without the layer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.domain.login import logs_in
+from stepflow.errors import InputError
+from stepflow.sandbox.options import ToolboxOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+#: Where `pip install --user`, `npm install --global --prefix ~/.local` and most installers put programs without root.
+HOME_PROGRAMS = ".local/bin"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Inputs, runtime tokens and the files that later steps of the job read; what decides which program or library runs.
+_NEVER = re.compile(
+    r"INPUT_.*|ACTIONS_.*|GIT_CONFIG_.*|LD_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS"
+    r"|GH_TOKEN|STEPFLOW_READ_TOKEN"
+    r"|GITHUB_(?:TOKEN|ENV|PATH|OUTPUT|STATE|STEP_SUMMARY)"
+)
+_GIT_CONFIG = (
+    ("user.name", "stepflow"),
+    ("user.email", "stepflow@users.noreply.github.com"),
+    # A collection in the background would outlive its command and be killed half-way.
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+)
+
+
+def build_environment(
+    *, checkout: Path, private: Path, programs: Path | None, options: ToolboxOptions
+) -> dict[str, str]:
+    """Every variable of every tool. Raises `InputError` for a name in `pass_env` that tools must not be given."""
+    home = private / "home"
+    fixed = {
+        "PATH": _path(home, programs, options),
+        "HOME": str(home),
+        "TMPDIR": str(private / "tmp"),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        # Some programs (Deno) colour what no terminal will show; models and reports would pay for the codes.
+        "NO_COLOR": "1",
+        "CI": "true",
+        "PAGER": "cat",
+        "GIT_PAGER": "cat",
+        "GIT_TERMINAL_PROMPT": "0",
+        # Validators ask for a clean tree; byte code beside the sources would be the tools' own dirt.
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **_git_config(("safe.directory", str(checkout)), *_GIT_CONFIG),
+    }
+    _check_names(options.pass_env, fixed)
+    inherited = os.environ if "environment" in options.without else {}
+    return {**inherited, **fixed, **options.pass_env}
+
+
+def check_pass_env(pass_env: Mapping[str, str]) -> None:
+    """Raises `InputError` for a variable that tools must not be given, before anything is started."""
+    build_environment(checkout=Path("/"), private=Path("/"), programs=None, options=ToolboxOptions(pass_env=pass_env))
+
+
+def _path(home: Path, programs: Path | None, options: ToolboxOptions) -> str:
+    """The interpreter's own programs (mypy, pytest) and those of the tools' home come last, in this order.
+
+    So nothing there can stand in for a system program.
+    """
+    if "path" in options.without:
+        return os.environ["PATH"]
+    last = (programs, home / HOME_PROGRAMS if options.home_programs else None)
+    return ":".join((*SYSTEM_PATH, *(str(folder) for folder in last if folder)))
+
+
+def is_never_given(name: str) -> bool:
+    """Whether a variable of this name would be a way out; git's settings are given by the toolbox itself."""
+    return _is_barred(name) and not name.startswith("GIT_CONFIG_")
+
+
+def _is_barred(name: str) -> bool:
+    return bool(_NEVER.fullmatch(name)) or logs_in(name)
+
+
+def _git_config(*settings: tuple[str, str]) -> dict[str, str]:
+    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
+
+
+def _check_names(pass_env: Mapping[str, str], fixed: Mapping[str, str]) -> None:
+    for name, value in pass_env.items():
+        if not _NAME.fullmatch(name) or "\0" in value:
+            raise InputError(f"pass-env: `{name}` is no variable that a process can have.", hint="Correct the name.")
+        if name in fixed or _is_barred(name):
+            raise InputError(
+                f"pass-env: `{name}` cannot be given to the tools; it is set by the toolbox or would reach secrets.",
+                hint="Remove it from pass-env; pass the value under another name if tools need it.",
+            )

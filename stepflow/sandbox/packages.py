@@ -1,0 +1,110 @@
+"""Debian packages for the container, installed before any tool runs (action.md, input `apt-packages`).
+
+Takes: the names that the workflow's author wrote. Gives: how apt-get ended and what it said.
+May touch: the container's packages, as root, with the system's own apt-get in an environment built from nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from stepflow.domain.command import CommandResult
+from stepflow.errors import InputError
+from stepflow.sandbox.environment import SYSTEM_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+KEPT_OUTPUT = 64 * 1024
+#: A name with perhaps an architecture and a version. To apt-get a dash at the end would mean "remove".
+_NAME = re.compile(r"[a-z0-9][a-z0-9+.:=~-]*(?<!-)")
+
+
+def check_packages(names: Sequence[str], *, path: Sequence[str] = SYSTEM_PATH, uid: int | None = None) -> None:
+    """Raises `InputError` for what cannot be installed here. `uid` is who installs, by default this process's user."""
+    if not names:
+        return
+    if bad := [name for name in names if not _NAME.fullmatch(name)]:
+        raise InputError(
+            f"apt-packages: {', '.join(repr(name[:100]) for name in bad)} cannot be the name of a Debian package.",
+            hint="Write names as `apt-get install` takes them, such as `shellcheck` or `g++`.",
+        )
+    if (os.geteuid() if uid is None else uid) != 0:
+        raise InputError(
+            "apt-packages: packages can only be installed as root, and this process is not root.",
+            hint="Use the action's container, or install the packages on the machine and leave the input out.",
+        )
+    if shutil.which("apt-get", path=os.pathsep.join(path)) is None:
+        raise InputError(
+            "apt-packages: there is no apt-get on this machine.",
+            hint="Use an image based on Debian or Ubuntu, or install the programs with the input `setup`.",
+        )
+
+
+def install_packages(
+    names: Sequence[str],
+    *,
+    path: Sequence[str] = SYSTEM_PATH,
+    timeout: float,
+    proxies: Mapping[str, str] = MappingProxyType({}),
+) -> CommandResult:
+    """Update the package lists and install; call `check_packages` first. stdout holds the end of what apt-get said.
+    Both together may take `timeout` seconds. `proxies` are variables that name them; nothing that a tool runs is alive
+    yet to see them."""
+    program = shutil.which("apt-get", path=os.pathsep.join(path)) or "apt-get"
+    begun = time.monotonic()
+    said = ""
+    for words in (("update",), ("install", "-y", "--no-install-recommends", "--", *names)):
+        exit_code, output = _run((program, *words), path, proxies, timeout - (time.monotonic() - begun))
+        said = f"{said}{output}"[-KEPT_OUTPUT:]
+        if exit_code != 0:
+            break
+    return CommandResult(exit_code=exit_code, stdout=said, seconds=time.monotonic() - begun)
+
+
+def _run(words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str], timeout: float) -> tuple[int, str]:
+    """One call of apt-get in a process group of its own, which ends with it, also when a signal ends the run."""
+    # A signal that struck inside `Popen` itself would leave a process that nobody knows; only the main thread gets one.
+    with ThreadPoolExecutor(max_workers=1) as starter:
+        starting = starter.submit(_start, words, path, proxies)
+        try:
+            process = starting.result()
+            output, _ = process.communicate(timeout=max(timeout, 0))
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            output, _ = process.communicate()
+            output += f"\n{' '.join(words[:2])} took too long and was ended."
+        except BaseException:
+            if starting.exception() is None:
+                _kill(starting.result())
+            raise
+    return process.returncode, output
+
+
+def _start(words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - the system's own program; the names were checked
+        words,
+        env={**proxies, "PATH": os.pathsep.join(path), "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,180 @@
+"""What tools are lent of a checkout, and its return: in one order, whatever ended the run.
+
+The end of a run that was killed comes with the next one, from the journal and by the same steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from stepflow.errors import InputError
+from stepflow.sandbox.credentials.away import Away
+from stepflow.sandbox.lending import Loan
+from stepflow.sandbox.removal import remove_path
+from stepflow.sandbox.restore_journal import RestoreJournal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.sandbox.identity import Identity
+
+_ALIVE = (
+    "it is not certain that every process of the tools is dead, so nothing in the checkout is touched: git's "
+    "configuration, the credentials and the owners of files stay as the tools left them. Run nothing in this checkout, "
+    "and check the repository out anew before a later step needs it."
+)
+#: Seconds in which the tools of a run that was killed end by themselves.
+_FAREWELL = 5.0
+_PAUSE = 0.05
+
+
+@contextlib.contextmanager
+def credentials_away(
+    checkout: Path,
+    runner_temp: Path | None = None,
+    login_files: tuple[Path, ...] = (),
+    *,
+    journals: Path | None = None,
+) -> Iterator[CheckoutRestore]:
+    """No file below the checkout holds its credentials until the block ends; then git's configuration is as it was.
+
+    Nothing of the tools may be alive at the end, and no signal may raise on the way in or out; a toolbox that is
+    started with what this yields sees to the former. `runner_temp` None: files outside the checkout stay as they are.
+    `login_files`: what steps before left in the checkout to log in by. `journals` is where it is written down for a
+    next run; None: a run that is killed gives nothing back.
+    """
+    restore = CheckoutRestore(checkout, RestoreJournal.begin(journals, checkout) if journals else None)
+    try:
+        restore.take_credentials(runner_temp, login_files)
+        yield restore
+    finally:
+        restore.give_back(all_dead=True)
+
+
+def mend_checkouts(journals: Path, checkout: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Give back what runs that were killed have taken. Each checkout in a sentence, with what did not come back.
+
+    Raises `InputError` when a run works in this checkout now.
+    """
+    for journal in RestoreJournal.left_in(journals, checkout):
+        records = journal.records()
+        place = next((str(facts) for kind, facts in records if kind == "checkout"), "")
+        if place:
+            restore = CheckoutRestore(Path(place), journal)
+            restore.recall(records)
+            restore.give_back(all_dead=True)
+            yield f"A run that was killed had left {place} as it was then; what it took is given back.", restore.notes
+        else:
+            journal.remove()
+
+
+class CheckoutRestore:
+    """What a run has changed about a checkout that is not its work. `notes` are warnings, known when it is back."""
+
+    def __init__(self, checkout: Path, journal: RestoreJournal | None = None) -> None:
+        self.notes: tuple[str, ...] = ()
+        self.state = "not looked for"
+        self._checkout = checkout
+        self._journal = journal
+        self._away: Away | None = None
+        self._loan: Loan | None = None
+        self._made: list[Path] = []
+
+    def take_credentials(self, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
+        """Take the credentials away and remember git's own files."""
+        away = Away(self._checkout)
+        away.find(runner_temp, login_files)
+        if self._journal:
+            self._journal.record("credentials", away.record())
+        self.state, self._away = away.state, away
+        away.take()
+
+    def lend_to(self, identity: Identity) -> None:
+        """Let the checkout belong to the tools' user, if it was root's; remember owners and modes."""
+        loan = Loan(self._checkout, identity)
+        if self._journal:
+            self._journal.record("ownership", loan.record())
+        self._loan = loan
+        loan.begin()
+
+    def expect(self, path: Path) -> None:
+        """Something will be made there that must not outlast the run. Whoever makes it removes it."""
+        if self._journal:
+            self._journal.record("made", str(path))
+
+    def remove_at_end(self, path: Path) -> None:
+        """Something will be made there that is removed last, for it may take long."""
+        self.expect(path)
+        self._made.append(path)
+
+    def expect_end_of(self, program: int) -> None:
+        """Nothing may be given back before this process has ended, which first ends all that it has started."""
+        if self._journal:
+            self._journal.record("program", [program, _start_of(program)])
+
+    def recall(self, records: list[tuple[str, Any]]) -> None:
+        """Take over what a run that was killed has written down."""
+        for kind, facts in records:
+            match kind:
+                case "credentials":
+                    self._away = Away.of_record(self._checkout, facts)
+                case "ownership" if self._checkout.is_dir():
+                    self._loan = Loan.of_record(self._checkout, facts)
+                case "made":
+                    self._made.append(Path(facts))
+                case "program":
+                    _demand_ended(*cast("tuple[int, str]", facts))
+                case _:
+                    pass
+
+    def give_back(self, *, all_dead: bool) -> None:
+        """Give everything back, what a later step could be harmed by first; once. Unless it is certain that nothing of
+        the tools is alive, nothing is touched: a link that is swapped in would lead us elsewhere."""
+        away, self._away = self._away, None
+        loan, self._loan = self._loan, None
+        journal, self._journal = self._journal, None
+        with contextlib.ExitStack() as held:
+            if journal:
+                held.callback(journal.close)
+            if away:
+                held.callback(away.close)
+            if not all_dead:
+                self.notes += (_ALIVE,)
+                return
+            self._give_back(away, loan)
+            if journal:
+                journal.remove()
+
+    def _give_back(self, away: Away | None, loan: Loan | None) -> None:
+        with contextlib.ExitStack() as last:
+            for path in self._made:
+                last.callback(remove_path, path)
+            if away:
+                last.callback(away.remove_aside)
+            if loan:
+                last.callback(loan.take_back)
+            if away:
+                self.notes += away.give_back()
+
+
+def _demand_ended(program: int, start: str) -> None:
+    deadline = time.monotonic() + _FAREWELL
+    while start and _start_of(program) == start:
+        if time.monotonic() > deadline:
+            raise InputError(
+                "The tools of a run that was killed are still alive in this checkout.",
+                hint=f"End the process {program} and all that it has started, then start this run again.",
+            )
+        time.sleep(_PAUSE)
+
+
+def _start_of(program: int) -> str:
+    """What tells the process apart from a later one of its number; empty when it has ended."""
+    try:
+        fields = Path(f"/proc/{program}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]

@@ -1,0 +1,145 @@
+"""Tries, before a model is asked, to get out of the toolbox the way a tool would (security.md "Start-up").
+
+Takes: a running toolbox, and what lies outside. Gives: `CanaryReport`.
+May touch: what `planting` plants, for as long as it takes; the toolbox's processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepflow.domain.command import CommandRequest
+from stepflow.domain.conversation import ToolUse
+from stepflow.domain.redact import Redactor
+from stepflow.domain.words import CanaryState
+from stepflow.errors import IsolationError
+from stepflow.sandbox.environment import is_never_given
+from stepflow.sandbox.identity import closed_interpreter
+from stepflow.sandbox.selftest.canaries import ALWAYS, Canary, CanaryReport, Place
+from stepflow.sandbox.selftest.outside import try_everything
+from stepflow.sandbox.selftest.planting import Attempt, Planting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from stepflow.sandbox.box import Toolbox
+    from stepflow.sandbox.selftest.outside import Outside
+
+_PROBE = Path(__file__).parents[1] / "child" / "probe.py"
+_TIMEOUT = 60.0
+_SHELL, _FILE_TOOL = "shell", "file tool"
+#: Kinds whose answer is text that the parent judges; the shell's output has no room for it.
+_TEXTS = frozenset({"bytes", "git-config"})
+#: Of many ways the first ones say enough.
+_SHOWN = 3
+_LAST_WORDS = 500
+
+
+def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
+    """Plant, try, take back. Raises `IsolationError` when it cannot be tried."""
+    reach = Reach()
+    with Planting(checkout=toolbox.checkout, uid=toolbox.uid, gid=toolbox.gid, expect=toolbox.expect) as planting:
+        try_everything(planting, outside, toolbox.options.network)
+        with _ended_when_interrupted(toolbox):
+            _by_shell(toolbox, planting.attempts, Redactor(outside.secrets), reach)
+            _by_file_tool(toolbox, planting.files, reach)
+        for attempt in planting.changed():
+            reach.add(attempt, _SHELL)
+        tried = {attempt.place for attempt in planting.attempts} | {Place.ENVIRONMENT, Place.DESCRIPTORS}
+    return CanaryReport(canaries=tuple(_judge(place, tried, reach) for place in Place))
+
+
+@contextlib.contextmanager
+def _ended_when_interrupted(toolbox: Toolbox) -> Iterator[None]:
+    """A probe that is still alive while the canaries are taken away could leave something in their place."""
+    with contextlib.ExitStack() as interrupted:
+        interrupted.callback(toolbox.close)
+        yield
+        interrupted.pop_all()
+
+
+class Reach:
+    """Where something got through: by what, on what, and how."""
+
+    def __init__(self) -> None:
+        self._by: dict[Place, dict[str, None]] = {}
+        self._what: dict[Place, dict[str, dict[str, None]]] = {}
+
+    def add(self, attempt: Attempt, by: str) -> None:
+        """Remember one way, once."""
+        self._by.setdefault(attempt.place, {})[by] = None
+        self._what.setdefault(attempt.place, {}).setdefault(attempt.shown, {})[attempt.kind] = None
+
+    def ways(self, place: Place) -> str:
+        """All of them in a few words, empty when there were none."""
+        found = self._what.get(place, {})
+        told = [f"{shown} ({', '.join(kinds)})" for shown, kinds in found.items()]
+        more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+        return f"by {' and '.join(self._by[place])}: {', '.join(told[:_SHOWN])}{more}" if found else ""
+
+
+def _judge(place: Place, tried: set[Place], reach: Reach) -> Canary:
+    ways = reach.ways(place)
+    state = CanaryState.REACHED if ways else CanaryState.KEPT if place in tried else CanaryState.NOT_HERE
+    refuses = place in ALWAYS or (place is Place.DOCKER and os.geteuid() == 0)
+    return Canary(place=place, state=state, ways=ways, refuses=refuses)
+
+
+def _by_shell(toolbox: Toolbox, attempts: Sequence[Attempt], redact: Redactor, reach: Reach) -> None:
+    """Once in the shell that `bash` keeps, once as the single command that a validator is."""
+    short = [attempt for attempt in attempts if attempt.kind not in _TEXTS]
+    said = toolbox.run_tool(ToolUse(id="self-test", name="bash", input={"command": shlex.join(_probe(toolbox, short))}))
+    _take(said.text, short, redact, reach)
+    done = toolbox.run_command(CommandRequest(argv=_probe(toolbox, attempts), timeout=_TIMEOUT))
+    _take(done.stdout or done.stderr or done.error, attempts, redact, reach)
+
+
+def _probe(toolbox: Toolbox, attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    """The program itself is in the command: no file of ours need be readable for the tools."""
+    python = "python3" if closed_interpreter(toolbox.uid) else sys.executable
+    tried = json.dumps([[attempt.kind, attempt.target] for attempt in attempts])
+    return (python, "-I", "-S", "-c", _PROBE.read_text(encoding="utf-8"), tried)
+
+
+def _take(said: str, attempts: Sequence[Attempt], redact: Redactor, reach: Reach) -> None:
+    """Read what one probe tells."""
+    try:
+        answer = json.loads(said)
+    except ValueError:
+        raise IsolationError(
+            f"The self-test of the sandbox could not be run in it: {said.strip()[-_LAST_WORDS:] or 'no answer'}.",
+            hint="The tools' user must be able to run Python 3: install it where every user may enter.",
+        ) from None
+    for attempt, result in zip(attempts, answer["results"], strict=True):
+        if not result or (result.startswith(":") and _holds_secret(result[1:], redact)):
+            reach.add(attempt, _SHELL)
+    for leads_to in answer["descriptors"]:
+        reach.add(Attempt(place=Place.DESCRIPTORS, kind="open", target="", shown=leads_to), _SHELL)
+    for name in _told_too_much(answer["environment"], redact):
+        reach.add(Attempt(place=Place.ENVIRONMENT, kind="set", target="", shown=name), _SHELL)
+
+
+def _told_too_much(environment: Mapping[str, str], redact: Redactor) -> Iterator[str]:
+    """The variables that no tool may see. Names and values come as hex, since they may be any bytes."""
+    for name_hex, value in environment.items():
+        name = bytes.fromhex(name_hex).decode("utf-8", "replace")
+        if is_never_given(name) or _holds_secret(name_hex, redact) or _holds_secret(value, redact):
+            yield redact(name)
+
+
+def _holds_secret(data: str, redact: Redactor) -> bool:
+    text = bytes.fromhex(data).decode("utf-8", "replace")
+    return redact(text) != text
+
+
+def _by_file_tool(toolbox: Toolbox, files: Sequence[Attempt], reach: Reach) -> None:
+    for attempt in files:
+        result = toolbox.run_tool(ToolUse(id="self-test", name="read", input={"file_path": attempt.target}))
+        if not result.is_error:
+            reach.add(attempt, _FILE_TOOL)

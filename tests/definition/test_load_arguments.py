@@ -1,0 +1,175 @@
+"""Run arguments against declared parameters: conversion, defaults, validation, and the issue."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepflow.definition.arguments import check_arguments
+from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText
+from stepflow.domain.parameter import Parameter
+from stepflow.domain.problem import Problem
+from stepflow.domain.words import Dialect, VerdictType
+
+
+def agent(*parameters: Parameter, verdict: VerdictType = VerdictType.COUNT_ITERATION) -> AgentDefinition:
+    return AgentDefinition(
+        name="demo",
+        version="1.0.0",
+        display_name="Demo",
+        description="",
+        folder=".agent/demo",
+        dialect=Dialect.GATE,
+        digest="",
+        steps={},
+        entry_step="a",
+        verdict=AgentVerdict(type=verdict, max_iterations=3),
+        system_prompt=SourceText(text="", file=""),
+        parameters=parameters,
+    )
+
+
+def parameter(kind: str, **more: object) -> Parameter:
+    return Parameter(name="x", type=kind, cli="--x", **more)  # type: ignore[arg-type]
+
+
+def codes(problems: tuple[Problem, ...]) -> list[str]:
+    return [problem.code for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        ("number", "42", 42),
+        ("number", " -1.5 ", -1.5),
+        ("number", "+3", 3),
+        ("number", 7, 7),
+        ("string", "42", "42"),
+        ("string", "", ""),
+        ("boolean", "true", True),
+        ("boolean", "False", False),
+        ("boolean", True, True),
+        ("array", "a, b,c", ["a", "b", "c"]),
+        ("array", '["a", 1]', ["a", 1]),
+        ("array", "", []),
+        ("array", ["a"], ["a"]),
+    ],
+)
+def test_text_becomes_the_declared_type(kind: str, given: object, expected: object) -> None:
+    assert check_arguments(agent(parameter(kind)), {"x": given}, issue=None) == ({"x": expected}, ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("number", "many"),
+        ("number", "1e999"),
+        ("number", "NaN"),
+        ("number", True),
+        ("number", "1.2.3"),
+        ("string", 42),
+        ("string", ["a"]),
+        ("boolean", "yes"),
+        ("boolean", 1),
+        ("array", "[1"),
+        ("array", {"a": 1}),
+    ],
+)
+def test_a_wrong_type_is_refused(kind: str, given: object) -> None:
+    arguments, problems = check_arguments(agent(parameter(kind)), {"x": given}, issue=None)
+    assert (arguments, codes(problems)) == ({}, ["SF209"])
+    assert f"of the type {kind}" in problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("rules", "good", "bad", "says"),
+    [
+        ({"minimum": 1}, "1", "0", "at least 1"),
+        ({"maximum": 2.5}, "2.5", "3", "at most 2.5"),
+        ({"enum": (1, 2)}, "2", "3", "one of 1, 2"),
+    ],
+)
+def test_rules_for_numbers_hold(rules: dict, good: str, bad: str, says: str) -> None:
+    declared = agent(parameter("number", **rules))
+    assert check_arguments(declared, {"x": good}, issue=None)[1] == ()
+    problems = check_arguments(declared, {"x": bad}, issue=None)[1]
+    assert codes(problems) == ["SF209"]
+    assert says in problems[0].message
+
+
+def test_a_pattern_and_an_enum_of_texts_hold() -> None:
+    declared = agent(parameter("string", pattern="^v[0-9]"))
+    assert check_arguments(declared, {"x": "v1"}, issue=None)[1] == ()
+    assert codes(check_arguments(declared, {"x": "w1"}, issue=None)[1]) == ["SF209"]
+
+
+@pytest.mark.parametrize("given", ["v1,w1", "w1", '["v1", 1]', "v1,"])
+def test_every_item_of_a_list_must_be_like_the_pattern(given: str) -> None:
+    declared = agent(parameter("array", pattern="^v[0-9]"))
+    assert check_arguments(declared, {"x": "v1, v2"}, issue=None)[1] == ()
+    problems = check_arguments(declared, {"x": given}, issue=None)[1]
+    assert codes(problems) == ["SF209"]
+    assert "a list of which each item is like the pattern" in problems[0].message
+
+
+@pytest.mark.parametrize("given", ["[1, 9]", "[1, true]", "[0]", "1,2"])
+def test_every_item_of_a_list_must_be_within_the_bounds(given: str) -> None:
+    declared = agent(parameter("array", minimum=1, maximum=5))
+    assert check_arguments(declared, {"x": "[1, 5]"}, issue=None)[1] == ()
+    assert codes(check_arguments(declared, {"x": given}, issue=None)[1]) == ["SF209"]
+
+
+def test_an_enum_keeps_true_apart_from_one_and_looks_at_every_item() -> None:
+    declared = agent(parameter("array", enum=(1, "a")))
+    assert check_arguments(declared, {"x": [1, "a"]}, issue=None)[1] == ()
+    assert codes(check_arguments(declared, {"x": [True]}, issue=None)[1]) == ["SF209"]
+
+
+def test_an_explicit_value_beats_the_default() -> None:
+    declared = agent(parameter("number", default=2))
+    assert check_arguments(declared, {}, issue=None)[0] == {"x": 2}
+    assert check_arguments(declared, {"x": None}, issue=None)[0] == {"x": 2}
+    assert check_arguments(declared, {"x": "3"}, issue=None)[0] == {"x": 3}
+
+
+def test_a_required_argument_must_be_given() -> None:
+    arguments, problems = check_arguments(agent(parameter("string", required=True)), {}, issue=None)
+    assert (arguments, codes(problems)) == ({}, ["SF209"])
+    assert problems[0].file == ".agent/demo/agent.json"
+    assert problems[0].path == "/parameters/x"
+
+
+def test_an_optional_argument_without_a_value_is_left_out() -> None:
+    assert check_arguments(agent(parameter("string")), {}, issue=None) == ({}, ())
+
+
+def test_what_is_not_declared_is_dropped_with_a_note() -> None:
+    arguments, problems = check_arguments(agent(parameter("string")), {"y": 1}, issue=None)
+    assert (arguments, codes(problems)) == ({}, ["SF108"])
+    assert problems[0].severity == "note"
+
+
+def test_the_issue_is_an_argument_though_nobody_declared_it() -> None:
+    assert check_arguments(agent(), {}, issue=7) == ({"issue": 7}, ())
+    assert check_arguments(agent(), {"issue": "7"}, issue=7) == ({"issue": 7}, ())
+    assert check_arguments(agent(), {"issue": "7"}, issue=None) == ({"issue": 7}, ())
+
+
+def test_a_declared_issue_takes_the_number_of_the_run() -> None:
+    declared = Parameter(name="issue", type="number", cli="--issue", required=True)
+    assert check_arguments(agent(declared), {}, issue=7) == ({"issue": 7}, ())
+    text = Parameter(name="issue", type="string", cli="--issue", required=True)
+    assert check_arguments(agent(text), {}, issue=7) == ({"issue": "7"}, ())
+
+
+def test_an_issue_that_differs_from_the_run_is_refused() -> None:
+    declared = Parameter(name="issue", type="number", cli="--issue")
+    for one in (agent(), agent(declared)):
+        problems = check_arguments(one, {"issue": 8}, issue=7)[1]
+        assert codes(problems) == ["SF209"]
+        assert "the run is about issue 7" in problems[0].message
+
+
+def test_outside_state_needs_an_issue() -> None:
+    problems = check_arguments(agent(verdict=VerdictType.POLL_STATE), {}, issue=None)[1]
+    assert codes(problems) == ["SF209"]
+    assert "needs an issue" in problems[0].message

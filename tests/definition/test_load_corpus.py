@@ -1,0 +1,76 @@
+"""The corpus: every folder below tests/definitions/valid loads, every one below invalid gives exactly its problems."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from load_cases import Case, cases
+
+from stepflow.definition.arguments import check_arguments
+from stepflow.definition.codes import CODES
+from stepflow.definition.loading import load_agent, validate_agent
+from stepflow.domain.problem import Problem, Severity
+from stepflow.errors import DefinitionError
+
+#: Where the codes are specified; not part of the repository.
+SPEC = Path(__file__).parents[2].parent / "shared" / "spec" / "registry.md"
+
+
+def told(problems: tuple[Problem, ...]) -> list[dict]:
+    return [{"code": one.code, "file": one.file, "path": one.path, "line": one.line} for one in problems]
+
+
+def problems_of(case: Case, root: Path, options: dict) -> tuple[Problem, ...]:
+    if "arguments" not in case.data:
+        return validate_agent(case.agent, root=root, **options)
+    agent = load_agent(case.agent, root=root, **options)
+    return check_arguments(agent, case.data["arguments"], issue=case.data.get("issue"))[1]
+
+
+@pytest.mark.parametrize("case", cases("invalid"), ids=lambda case: case.name)
+def test_an_invalid_definition_gives_exactly_its_problems(case: Case, tmp_path: Path, templates: Path) -> None:
+    root = case.build(tmp_path)
+    options = {**case.options, "templates": templates}
+    problems = problems_of(case, root, options)
+    expected = case.data["problems"]
+    assert told(problems) == [{key: one.get(key) for key in ("code", "file", "path", "line")} for one in expected]
+    for problem, one in zip(problems, expected, strict=True):
+        assert one["says"] in problem.message
+        assert problem.severity.value == one.get("severity", CODES[problem.code].severity)
+        assert problem.fix.endswith(".")
+    failed = any(problem.severity is Severity.ERROR for problem in problems)
+    if failed and "bare_registry" not in options and "arguments" not in case.data:
+        with pytest.raises(DefinitionError) as raised:
+            load_agent(case.agent, root=root, **options)
+        assert raised.value.problems == problems
+
+
+@pytest.mark.parametrize("case", cases("valid"), ids=lambda case: case.name)
+def test_a_valid_definition_loads_with_the_expected_notes(case: Case, tmp_path: Path, templates: Path) -> None:
+    definition = load_agent(case.agent, root=case.build(tmp_path), templates=templates, **case.options)
+    expected = case.folder / "expected.json"
+    codes = json.loads(expected.read_text()) if expected.exists() else case.data.get("codes", [])
+    assert [problem.code for problem in definition.problems] == codes
+
+
+def test_every_code_has_a_case() -> None:
+    shown = {one["code"] for case in cases("invalid") for one in case.data["problems"]}
+    assert shown == set(CODES)
+
+
+def test_every_code_of_the_specification_is_in_the_table_with_its_severity() -> None:
+    if not SPEC.exists():
+        pytest.skip("the specification lies beside the repository only where it is written")
+    rows = re.findall(r"\| (SF\d{3}) ([EWN]) \|", SPEC.read_text(encoding="utf-8"))
+    specified = {code: {"E": "error", "W": "warning", "N": "note"}[letter] for code, letter in rows}
+    assert specified == {code: row.severity for code, row in CODES.items()}
+
+
+def test_codes_are_sorted_and_written_once() -> None:
+    from stepflow.definition.codes import _TABLE
+
+    listed = [line.split()[0] for line in _TABLE.strip().splitlines()]
+    assert listed == sorted(set(listed))

@@ -1,0 +1,110 @@
+"""Mistakes of authors, planted one at a time: each is told with file, line and a change, and the change mends it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from load_cases import DEFINITIONS
+from mending import apply_suggestion
+
+from stepflow.definition.loading import validate_agent
+from stepflow.domain.problem import Problem, Severity
+
+ROOT = Path(__file__).parents[2]
+AGENTS = {
+    "fixer": ROOT / ".agent",
+    "greeter": ROOT / "examples/.agent",
+    "demo": DEFINITIONS / "valid/issue-flow/.agent",
+    "checks": DEFINITIONS / "valid/check-flow/.agent",
+}
+PLANTED = yaml.safe_load((Path(__file__).parent / "planted.yaml").read_text(encoding="utf-8"))
+
+
+def folder_name(agent: str) -> str:
+    return "demo" if agent == "checks" else agent
+
+
+def plant(mistake: dict, root: Path) -> Path:
+    """A sound agent with one mistake in it; its folder."""
+    shutil.copytree(AGENTS[mistake["agent"]], root / ".agent")
+    folder = root / ".agent" / folder_name(mistake["agent"])
+    if "move" in mistake:
+        (folder / mistake["move"][0]).rename(folder / mistake["move"][1])
+    else:
+        change(folder / mistake["file"], mistake["old"], mistake["new"])
+    return folder
+
+
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def problems(folder: Path) -> tuple[Problem, ...]:
+    return validate_agent(folder.name, root=folder.parents[1])
+
+
+def errors(found: tuple[Problem, ...]) -> set[Problem]:
+    """What forbids the run, whatever line it has moved to and whatever is suggested."""
+    wrong = (problem for problem in found if problem.severity is Severity.ERROR)
+    return {replace(each, line=None, column=None, end_column=None, suggestion=None) for each in wrong}
+
+
+def name_of(mistake: dict) -> str:
+    return f"{mistake['code']} {mistake['move'][1] if 'move' in mistake else mistake['new']}".replace("\n", " ")[:60]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_agents_are_sound_before_anything_is_planted(agent: str, tmp_path: Path) -> None:
+    shutil.copytree(AGENTS[agent], tmp_path / ".agent")
+    assert errors(problems(tmp_path / ".agent" / folder_name(agent))) == set()
+
+
+def test_there_are_more_than_forty_and_no_two_are_the_same() -> None:
+    told = [str(mistake) for mistake in PLANTED]
+    assert len(told) == len(set(told)) > 40
+
+
+@pytest.mark.parametrize("mistake", PLANTED, ids=name_of)
+def test_a_planted_mistake_is_told_where_it_is_and_mended_by_what_the_message_says(
+    mistake: dict, tmp_path: Path
+) -> None:
+    folder = plant(mistake, tmp_path)
+    before = problems(folder)
+    problem = next(each for each in before if each.code == mistake["code"])
+    check_place(problem, mistake, folder)
+    if "by_hand" in mistake:
+        mend_by_hand(problem, mistake["by_hand"], folder / mistake.get("file", ""), folder)
+    else:
+        assert problem.suggestion is not None, f"nothing is suggested: {problem}"
+        apply_suggestion(problem.suggestion, tmp_path)
+    after = problems(folder)
+    assert (problem.code, problem.message) not in [(each.code, each.message) for each in after]
+    assert errors(after) <= errors(before)
+
+
+def check_place(problem: Problem, mistake: dict, folder: Path) -> None:
+    file = mistake.get("in") or mistake["file"]
+    assert problem.file == f".agent/{folder.name}/{file}"
+    if mistake.get("no_line"):
+        return
+    assert problem.line is not None
+    assert problem.column is not None
+    line = (folder / file).read_text(encoding="utf-8").split("\n")[problem.line - 1]
+    assert (mistake.get("at") or mistake["new"]) in line
+    assert 1 <= problem.column < problem.end_column <= len(line) + 1
+
+
+def mend_by_hand(problem: Problem, by_hand: dict, file: Path, folder: Path) -> None:
+    assert problem.suggestion is None
+    assert by_hand["says"] in f"{problem.message}. {problem.fix}"
+    if "write" in by_hand:
+        name, text = by_hand["write"]
+        (folder / name).write_text(text, encoding="utf-8")
+    else:
+        change(file, by_hand["old"], by_hand["new"])

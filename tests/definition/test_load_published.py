@@ -1,0 +1,97 @@
+"""What editors and the reference page say about our files is complete, true, and fits what the loader accepts."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from load_cases import DEFINITIONS, Case, cases
+
+from stepflow.definition import agent_file, check_file, registry_file
+from stepflow.definition.compiled import DEFAULT_FORMAT_RETRIES, DEFAULT_SCHEMAS_BASE
+from stepflow.definition.loading import DEFAULT_MODEL, DEFAULT_REGISTRY
+from stepflow.definition.prompt_files import DEFAULT_BASE, DEFAULT_EDITION, DEFAULT_PLAIN_TEMPLATE, DEFAULT_TEMPLATE
+from stepflow.definition.published import agent_schema, check_schema, field_notes, gate_schema, registry_schema
+from stepflow.definition.shapes import FileModel
+from stepflow.definition.verdict import DEFAULT_MAX_ITERATIONS
+
+SCHEMAS = {"agent.json": agent_schema, "steps_registry.json": registry_schema}
+#: Valid cases in a form that the schemas, which describe the names of today, do not know.
+OLD_FORMS = {"old-registry-names"}
+
+
+def models() -> dict[str, type[FileModel]]:
+    found = {**vars(agent_file), **vars(registry_file), **vars(check_file)}
+    return {
+        name: model
+        for name, model in found.items()
+        if isinstance(model, type) and issubclass(model, FileModel) and model is not FileModel
+    }
+
+
+def test_every_key_of_our_files_has_a_note_and_every_note_a_key() -> None:
+    keys = {name: [info.alias or at for at, info in one.model_fields.items()] for name, one in models().items()}
+    assert {name: list(notes) for name, notes in field_notes().items()} == keys
+
+
+def test_every_note_says_where_its_key_is_from_and_is_a_sentence() -> None:
+    for notes in field_notes().values():
+        for note in notes.values():
+            assert note.source in {"S0", "S1", "S2", "S3", "S4", "C", "own"}
+            assert note.text.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "default"),
+    [
+        ("PromptFiles", "registry", DEFAULT_REGISTRY),
+        ("SchemaFiles", "base", DEFAULT_SCHEMAS_BASE),
+        ("FlowSettings", "defaultModel", DEFAULT_MODEL),
+        ("FlowSettings", "formatRetries", str(DEFAULT_FORMAT_RETRIES)),
+        ("GateRegistry", "userPromptsBase", DEFAULT_BASE),
+        ("GateRegistry", "schemasBase", DEFAULT_SCHEMAS_BASE),
+        ("GateRegistry", "pathTemplate", DEFAULT_TEMPLATE),
+        ("GateRegistry", "pathTemplateNoAdaptation", DEFAULT_PLAIN_TEMPLATE),
+        ("StepEntry", "edition", DEFAULT_EDITION),
+    ],
+)
+def test_a_default_that_stands_elsewhere_is_told_as_it_is(model: str, key: str, default: str) -> None:
+    assert field_notes()[model][key].otherwise == f"`{default}`"
+
+
+def test_the_default_limit_is_told_as_it_is() -> None:
+    assert field_notes()["VerdictConfig"]["maxIterations"].otherwise.startswith(f"`{DEFAULT_MAX_ITERATIONS}`")
+
+
+@pytest.mark.parametrize(
+    "case", [one for one in cases("valid") if one.name not in OLD_FORMS], ids=lambda case: case.name
+)
+def test_every_valid_agent_fits_the_published_schemas(case: Case, tmp_path: Path) -> None:
+    folder = case.build(tmp_path) / ".agent/demo"
+    documents = {file: json.loads((folder / file).read_text()) for file in SCHEMAS}
+    if "behavior" in documents["agent.json"]:  # the flat layout, an old form too
+        del documents["agent.json"]
+    for file, document in documents.items():
+        Draft202012Validator(SCHEMAS[file]()).validate(document)
+
+
+@pytest.mark.parametrize("make", [agent_schema, gate_schema, check_schema])
+def test_a_published_schema_describes_every_key_and_nothing_of_our_own_making(make) -> None:
+    schema = make()
+    Draft202012Validator.check_schema(schema)
+    shapes = [schema, *schema["$defs"].values()]
+    properties = [one for shape in shapes for one in shape.get("properties", {}).values()]
+    assert len(properties) > 30
+    assert all(one["description"] for one in properties)
+    assert "registry.md" not in json.dumps(schema)
+
+
+def test_a_misspelt_word_breaks_the_published_schema() -> None:
+    document = json.loads((DEFINITIONS / "valid/issue-flow/.agent/demo/steps_registry.json").read_text())
+    wrong = copy.deepcopy(document)
+    wrong["steps"]["initial.issue"]["stepKind"] = "wrok"
+    assert Draft202012Validator(registry_schema()).is_valid(document)
+    assert not Draft202012Validator(registry_schema()).is_valid(wrong)

@@ -1,0 +1,84 @@
+"""Every rule is explained: why it matters, and an example of wrong and right that is one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from load_cases import DEFINITIONS, edit_json
+
+from stepflow.definition.codes import CODES
+from stepflow.definition.loading import validate_agent
+from stepflow.definition.rules import rules
+from stepflow.domain.rule import Example, Rule
+
+ROOT = Path(__file__).parents[2]
+OPTIONS = {"SF329": {"allow_spec_violations": True}}
+#: Shown as text: the whole agent, a broken file, a missing key, a command line.
+TOLD = {"SF101", "SF104", "SF209"}
+
+
+def agent_for(rule: Rule, root: Path) -> Path:
+    """The sound agent whose files the examples name."""
+    checks = rule.code.startswith("SF7")
+    shutil.copytree(DEFINITIONS / "valid/check-flow/.agent" if checks else ROOT / ".agent", root / ".agent")
+    return root / ".agent" / ("demo" if checks else "fixer")
+
+
+def plant(examples: tuple[Example, ...], folder: Path) -> None:
+    for example in examples:
+        if example.language == "text":
+            remove(folder / example.file, example.pointer)
+        elif example.pointer:
+            edit_json(folder / example.file, "set", example.pointer, json.loads(example.text))
+        else:
+            (folder / example.file).write_text(example.text + "\n", encoding="utf-8")
+
+
+def remove(file: Path, pointer: str) -> None:
+    assert pointer, "a text without a pointer cannot be planted"
+    edit_json(file, "remove", pointer)
+
+
+def codes(rule: Rule, folder: Path) -> set[str]:
+    found = validate_agent(folder.name, root=folder.parents[1], **OPTIONS.get(rule.code, {}))
+    return {problem.code for problem in found}
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule in rules().values() if rule.code not in TOLD], ids=lambda rule: rule.code
+)
+def test_the_wrong_example_of_a_rule_breaks_it_and_the_right_one_does_not(rule: Rule, tmp_path: Path) -> None:
+    folder = agent_for(rule, tmp_path)
+    plant(rule.wrong, folder)
+    assert rule.code in codes(rule, folder)
+    plant(rule.right, folder)
+    same = {(one.file, one.pointer) for one in rule.right} == {(one.file, one.pointer) for one in rule.wrong}
+    if same or rule.code in ADDS:
+        assert rule.code not in codes(rule, folder)
+
+
+#: Right stands in another place than wrong, and mends it without taking it away.
+ADDS = {"SF306", "SF330", "SF502", "SF503", "SF507"}
+
+
+def test_every_code_has_a_reason_and_both_examples_and_there_is_no_other() -> None:
+    assert list(rules()) == list(CODES)
+    for rule in rules().values():
+        assert rule.why.endswith("."), rule.code
+        assert len(rule.why) < 320, rule.code
+        assert rule.wrong, rule.code
+        assert rule.right, rule.code
+        assert all(one.file and one.text for one in (*rule.wrong, *rule.right)), rule.code
+    text = (ROOT / "stepflow/definition/rules.md").read_text(encoding="utf-8")
+    headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+    assert headings == list(CODES)
+    assert text.count("```") == 2 * sum(len(rule.wrong) + len(rule.right) for rule in rules().values())
+
+
+def test_examples_fit_a_terminal_of_the_usual_width() -> None:
+    for rule in rules().values():
+        for example in (*rule.wrong, *rule.right):
+            assert max(map(len, example.text.split("\n"))) <= 76, rule.code

@@ -1,0 +1,381 @@
+"""Whatever a model answers, a flow keeps its promises: random answers, commands, schemas and limits on one graph."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepflow.domain.attempt_event import (
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    Routed,
+    StepAnswered,
+    ToolCalled,
+)
+from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, Usage, text_block
+from stepflow.domain.decision import FlowResult
+from stepflow.domain.definition import Branch, Step, Target
+from stepflow.domain.event import Event, FlowEnded, RunResumed, RunStarted, ValidatorRan
+from stepflow.domain.run import Limits
+from stepflow.domain.state import RunState, fold
+from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
+from stepflow.engine.gate.read import ALIASES
+from stepflow.engine.loop import run_flow
+from stepflow.journal.replay import PLAYED, Replay, safe_point
+from stepflow.ports import Ports, SchemaFailure
+from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
+from tests.fakes import ListJournal, RecordingTools, StillClock, TableGuards, answers
+from tests.tried import MARKS, tried
+
+pytestmark = MARKS
+
+WORK = ("analysis.plan", "done")
+AGENT = make_agent(
+    make_step(
+        "initial.issue",
+        gate=make_gate(StepKind.WORK, handoff_fields=WORK),
+        edges={Intent.NEXT: Branch(condition="plan", targets={"hard": "verification.issue"}, default="second.issue")},
+    ),
+    make_step("second.issue", to={"next": "verification.issue", "handoff": "closure.issue", "jump": "initial.issue"}),
+    make_step("continuation.issue", to={"handoff": "closure.issue", "repeat": "second.issue"}),
+    make_step(
+        "verification.issue", StepKind.VERIFICATION, to={"next": "continuation.issue", "escalate": "second.issue"}
+    ),
+    make_step(
+        "closure.issue",
+        StepKind.CLOSURE,
+        to={"closing": None, "repeat": "continuation.issue"},
+        validation=make_entry(
+            "closure.issue",
+            make_validator("git-clean", "git status --porcelain", empty=True, extract={"changed": "parseChangedFiles"}),
+            make_validator("tests", "make test"),
+        ),
+    ),
+    allowed_tools=frozenset({"Bash", "Read", "Edit"}),
+)
+#: What a flow may end in; the other outcomes belong to what is around it.
+ENDS = {
+    *(Outcome.COMPLETED, Outcome.VALIDATION_FAILED, Outcome.ROUTING_FAILED, Outcome.SCHEMA_FAILED, Outcome.ABORTED),
+    *(Outcome.LIMIT_REACHED, Outcome.BUDGET_EXHAUSTED, Outcome.TIMED_OUT, Outcome.MODEL_FAILED),
+}
+
+
+@dataclass(kw_only=True)
+class World:
+    """Everything outside the flow, played from lists: what is left of them is what a resumed run would meet.
+
+    A reply that is a number is a sound answer with that one of the words which the asking step may use.
+    """
+
+    replies: list[ModelTurn | ModelFault | int]
+    results: list[CommandResult]
+    schemas: list[bool]
+    clock: StillClock
+    journal: WatchedJournal = field(init=False)
+    asked: list[tuple[float, ModelRequest, RunState]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.journal = WatchedJournal(world=self)
+
+    def ports(self) -> Ports:
+        return Ports(
+            model=self,
+            tools=RecordingTools(),
+            commands=self,
+            guards=TableGuards(),
+            schemas=self,
+            journal=self.journal,
+            clock=self.clock,
+        )
+
+    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
+        self.asked.append((self.clock.time, request, fold(self.journal.events)))
+        reply = self.replies.pop(0) if self.replies else ModelFault(reason="nothing is left to say")
+        return sound_answer(request.step_id, reply) if isinstance(reply, int) else reply
+
+    def run_command(self, _request: CommandRequest) -> CommandResult:
+        return self.results.pop(0) if self.results else CommandResult(exit_code=0)
+
+    def resolve(self, step: Step) -> dict[str, Any] | None:
+        if self.schemas and self.schemas.pop(0):
+            raise SchemaFailure("the pointer leads nowhere")
+        return step.schema
+
+    def left(self) -> World:
+        """A world of its own with what is left of this one."""
+        return World(
+            replies=list(self.replies),
+            results=list(self.results),
+            schemas=list(self.schemas),
+            clock=StillClock(time=self.clock.time),
+        )
+
+
+def sound_answer(step_id: str, number: int) -> ModelTurn:
+    """The step's own answer; from a closure mostly that it is closing."""
+    gate = AGENT.steps[step_id].gate
+    assert gate is not None
+    words = [word for word in gate.allowed if word is not Intent.JUMP] + [Intent.CLOSING] * (step_id == "closure.issue")
+    return answers(words[number % len(words)], analysis={"plan": "hard" if number % 2 else "easy"})
+
+
+@dataclass
+class WatchedJournal(ListJournal):
+    """Remembers after each event what would be left of the world for a run that was killed then: every reply that was
+    not written down, and what the step attempt in flight meets again: its schema, and its validators."""
+
+    world: World | None = None
+    cuts: list[World] = field(default_factory=list)
+    again: World | None = None
+
+    def append(self, event: Event) -> None:
+        super().append(event)
+        if self.world is None:
+            return
+        left = self.world.left()
+        if self.again is None or isinstance(event, IterationStarted) or safe_point(self.events) == len(self.events):
+            self.again = left
+        self.cuts.append(replace(left, results=list(self.again.results), schemas=list(self.again.schemas)))
+
+
+WORDS = st.sampled_from([*Intent, *ALIASES, "Next", " closing", "approve", "", "closing\n", "naechstes"])
+TARGETS = st.sampled_from([*AGENT.steps, "", "closure", "../x", "section.rules"])
+#: Sampled, not built: what counts is which of them stands where, and building takes most of the time.
+VALUES = st.sampled_from(
+    [None, True, 0, -1.5, 10**30, "", "hard", "{uv-plan}", "\u2028", [], ["x", 1], {}, {"a": {"b": []}}]
+)
+PROSE = st.sampled_from(["", "All done!", "{", "[" * 30_000, '{"next_action":', "```json\n{\n```", "}{", "closing"])
+MORE = st.fixed_dictionaries(
+    {},
+    optional={
+        "stepId": st.sampled_from([*AGENT.steps, "closure.other"]) | VALUES,
+        "analysis": st.fixed_dictionaries({"plan": st.sampled_from(["hard", "easy"]) | VALUES}),
+        "done": VALUES,
+        "reason": VALUES,
+    },
+)
+
+
+@st.composite
+def answer_texts(draw: st.DrawFn) -> str:
+    """Mostly an answer with an intent, valid or not, in one of the forms that models write; sometimes prose."""
+    form = draw(st.sampled_from(["{}", "{}", "{}", "{}", "```json\n{}\n```", "I think:\n{}", "prose", "value"]))
+    if form == "prose":
+        return draw(PROSE)
+    if form == "value":
+        return json.dumps(draw(VALUES))
+    action = draw(st.one_of(WORDS, WORDS, WORDS, VALUES))
+    next_action = draw(
+        st.sampled_from([{"action": action}, {"action": action}, {"action": action, "reason": 3}, action])
+    )
+    if isinstance(next_action, dict) and draw(st.booleans()):
+        next_action = {**next_action, "target": draw(TARGETS)}
+    return form.replace("{}", json.dumps({"next_action": next_action, **draw(MORE)}))
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> ModelTurn | ModelFault | int:
+    """One reply: mostly a sound answer, else a random one, tool calls, a strange stop, or a failure that may pass."""
+    form = draw(st.sampled_from(["sound"] * 20 + ["answer"] * 4 + ["tools"] * 4 + ["stop", "fault"]))
+    if form == "sound":
+        return draw(st.integers(0, 11))
+    if form == "fault":
+        waits = draw(st.none() | st.integers(0, 100))
+        return ModelFault(reason="busy", transient=draw(st.sampled_from([True, True, False])), retry_after=waits)
+    content = [text_block(draw(answer_texts()))] if form == "answer" or draw(st.booleans()) else []
+    stop = draw(st.sampled_from(StopReason)) if form == "stop" else StopReason.END_TURN
+    if form == "tools":
+        names = draw(st.lists(st.sampled_from(["bash", "read", "edit", "grep", "rm", ""]), min_size=1, max_size=3))
+        content += [{"type": "tool_use", "id": f"t{at}", "name": name, "input": {}} for at, name in enumerate(names)]
+        stop = draw(st.sampled_from([StopReason.TOOL_USE, StopReason.MAX_TOKENS]))
+    cost = draw(st.sampled_from([0.0, 0.5, 0.5, None]))
+    usage = Usage(input_tokens=draw(st.integers(0, 100)), output_tokens=1)
+    return ModelTurn(content=tuple(content), stop_reason=stop, usage=usage, cost_usd=cost, model="random")
+
+
+RESULTS = st.sampled_from(
+    [
+        *[CommandResult(exit_code=0)] * 4,
+        CommandResult(exit_code=0, stdout=" M a.py\n"),
+        CommandResult(exit_code=1, stderr="a.py:3: error: bad"),
+        CommandResult(exit_code=-1, timed_out=True, error="timed out"),
+        CommandResult(exit_code=127, stderr="not found"),
+        CommandResult(exit_code=-1, started=False, error="no such program"),
+    ]
+)
+WORLDS = st.builds(
+    World,
+    replies=st.lists(turns(), min_size=6, max_size=20),
+    results=st.lists(RESULTS, max_size=6),
+    schemas=st.lists(st.sampled_from([False] * 5 + [True]), max_size=8),
+    clock=st.builds(StillClock, tick=st.sampled_from([0.0, 0.0, 7.0])),
+)
+LIMITS = st.builds(
+    Limits,
+    iterations=st.integers(2, 12),
+    visits=st.sampled_from([None] * 4 + [1, 2, 4]),
+    turns=st.sampled_from([None] * 4 + [1, 2, 4]),
+    tokens=st.sampled_from([None] * 5 + [150, 700]),
+    usd=st.sampled_from([None] * 5 + [0.02, 1.0]),
+    deadline=st.sampled_from([None] * 8 + [1000, 1030, 1100]),
+)
+ENTRIES = st.tuples(st.sampled_from(FailureAction), st.integers(1, 3))
+quick = tried(120)
+
+
+def run(
+    world: World,
+    limits: Limits,
+    rule: tuple[FailureAction, int],
+    state: RunState | None = None,
+    recorded: Sequence[Event] = (),
+) -> FlowResult:
+    """A run in this world; with a state, one that goes on from there and has these events recorded."""
+    closure = AGENT.steps["closure.issue"]
+    assert closure.validation is not None
+    entry = replace(closure.validation, action=rule[0], max_attempts=rule[1])
+    agent = replace(AGENT, steps={**AGENT.steps, closure.id: replace(closure, validation=entry)})
+    if state is None:
+        started = RunStarted(
+            run_id="run-1",
+            agent=agent.name,
+            dialect="gate",
+            definition_digest=agent.digest,
+            verdict_type=agent.verdict.type,
+            entry_step=agent.entry_step,
+            max_iterations=limits.iterations,
+        )
+        world.journal.append(started)
+        state = fold([started])
+    ports = world.ports()
+    return run_flow(agent, make_facts(limits=limits), Replay(recorded, ports.journal).over(ports), state)
+
+
+def test_whatever_is_answered_a_flow_keeps_its_promises() -> None:
+    seen = set()
+
+    @quick
+    @given(WORLDS, LIMITS, ENTRIES)
+    def check(world: World, limits: Limits, rule: tuple[FailureAction, int]) -> None:
+        result = run(world, limits, rule)
+        seen.add(result.outcome)
+        check_end_and_state(world, result)
+        check_limits_held(world, limits)
+        check_closing(world, result, rule[0])
+        assert all(call.denied == (call.name not in ("bash", "read", "edit")) for call in world.journal.of(ToolCalled))
+
+    check()
+    assert {Outcome.COMPLETED, Outcome.ROUTING_FAILED, Outcome.LIMIT_REACHED} <= seen
+
+
+def check_end_and_state(world: World, result: FlowResult) -> None:
+    """A specified outcome, written down once and last; the state of every moment is the fold of the events so far."""
+    events = world.journal.events
+    assert result.outcome in ENDS
+    assert [at for at, event in enumerate(events) if isinstance(event, FlowEnded)] == [len(events) - 1]
+    end, state = events[-1], fold(events)
+    assert (end.outcome, end.reason, end.answer) == (result.outcome, result.reason, result.answer)
+    assert (state.outcome, state.iteration, state.step_id) == (result.outcome, result.iterations, result.step_id)
+    assert state.handoff == result.handoff
+    for _, request, then in world.asked:
+        assert (request.iteration, request.step_id) == (then.iteration, then.step_id)
+
+
+def check_limits_held(world: World, limits: Limits) -> None:
+    """No limit is exceeded: each was still open when the turn or iteration was spent."""
+    state = fold(world.journal.events)
+    assert state.iteration <= limits.iterations
+    assert limits.visits is None or all(times <= limits.visits for times in state.visits.values())
+    for time, _, before in world.asked:
+        assert limits.turns is None or before.turns < limits.turns
+        assert limits.tokens is None or before.usage.total < limits.tokens
+        assert limits.usd is None or before.cost_usd < limits.usd
+        assert limits.deadline is None or time < limits.deadline + world.clock.tick
+
+
+def check_closing(world: World, result: FlowResult, action: FailureAction) -> None:
+    """Only a closure step closes, validators run only then, and only green or skipped ones complete."""
+    closing = ""
+    for event in world.journal.events:
+        match event:
+            case IterationStarted() | StepAnswered() | ModelTurned() | ToolCalled():
+                closing = ""
+            case Routed(transition="closing"):
+                closing = event.source
+            case ValidatorRan():
+                assert closing == "closure.issue"
+            case _:
+                pass
+    if result.outcome is not Outcome.COMPLETED:
+        assert not result.validated
+        return
+    assert closing == result.step_id == "closure.issue"
+    ran = [event for event in world.journal.of(ValidatorRan) if event.iteration == result.iterations]
+    assert [event.name for event in ran] == ["git-clean", "tests"]
+    assert all(event.passed or action is FailureAction.SKIP for event in ran)
+    assert result.validated == all(event.passed for event in ran)
+
+
+@quick
+@given(WORLDS, LIMITS, ENTRIES, st.data())
+def test_a_run_that_was_killed_after_any_event_ends_as_the_whole_run_did(world, limits, rule, data) -> None:
+    world.clock.tick = 0.0
+    limits = replace(limits, deadline=None)
+    result, events = run(world, limits, rule), world.journal.events
+    at = data.draw(st.integers(1, len(events) - 1), label="how many events were written")
+    rest, before = world.journal.cuts[at - 1], events[:at]
+    again, after = resume(rest, limits, rule, before)
+    assert again == result
+    assert fold(after) == fold(events)
+    assert [each for each in after if isinstance(each, PLAYED)] == [each for each in events if isinstance(each, PLAYED)]
+    # Nobody is asked for a turn that was finished; a fault that was not written down is met once more.
+    assert len([each for each in before if isinstance(each, ModelTurned | ModelWaited)]) + len(rest.asked) == len(
+        world.asked
+    )
+
+
+@quick
+@given(WORLDS, LIMITS, ENTRIES, st.data())
+def test_a_run_that_was_killed_again_while_it_was_resumed_ends_as_the_whole_run_did(world, limits, rule, data) -> None:
+    world.clock.tick = 0.0
+    limits = replace(limits, deadline=None)
+    result, events = run(world, limits, rule), world.journal.events
+    at = data.draw(st.integers(1, len(events) - 1), label="how many events were written")
+    _, after = resume(world.journal.cuts[at - 1].left(), limits, rule, events[:at])
+    again_at = data.draw(st.integers(at + 1, len(after) - 1), label="how many events were written then")
+    # What a second process meets: of what the first met, all that was not written down.
+    rest = world.journal.cuts[at - 1].left()
+    rest.journal.again = rest.left()
+    resume(rest, limits, rule, events[:at])
+    left = rest.journal.cuts[again_at - at - 1]
+    again, whole = resume(left, limits, rule, after[:again_at])
+    assert again == result
+    assert fold(whole) == fold(events)
+
+
+def resume(
+    world: World, limits: Limits, rule: tuple[FailureAction, int], before: list[Event]
+) -> tuple[FlowResult, list[Event]]:
+    """What a run that goes on after these events comes to, and all its events."""
+    safe = safe_point(before)
+    state = fold(before[:safe])
+    resumed = RunResumed(
+        events=len(before), from_seq=safe, iteration=state.iteration, step_id="", attempts=dict(state.attempts)
+    )
+    world.journal.append(resumed)
+    result = run(world, limits, rule, state, before[safe:])
+    return result, [*before, *world.journal.events]
+
+
+def test_a_target_of_the_graph_exists() -> None:
+    rules = [rule for step in AGENT.steps.values() for rule in step.edges.values()]
+    targets = {rule.step_id for rule in rules if isinstance(rule, Target) and rule.step_id}
+    assert targets <= set(AGENT.steps)
+    assert len(AGENT.steps) == 5

@@ -1,0 +1,98 @@
+"""Format errors name the place, what is wrong and what would be right."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from stepflow.engine.gate.format import check_format
+
+SCHEMA = {
+    "type": "object",
+    "required": ["next_action"],
+    "additionalProperties": False,
+    "properties": {
+        "next_action": {
+            "type": "object",
+            "required": ["action"],
+            "properties": {"action": {"enum": ["next", "repeat"]}},
+        },
+        "items": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+        "either": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 5}]},
+        "when": {"type": "string", "format": "date"},
+        "n": {"type": ["integer", "null"]},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "path", "words"),
+    [
+        ({}, "(answer)", ["'next_action' is a required property"]),
+        ({"next_action": {}}, "next_action", ["'action'"]),
+        ({"next_action": {"action": "go"}}, "next_action.action", ['"go"', '["next","repeat"]']),
+        ({"next_action": {"action": "next"}, "more": 1}, "(answer)", ["'more'"]),
+        ({"next_action": {"action": "next"}, "items": [{}, {}, {"name": 1}]}, "items[2].name", ["1", "string"]),
+        ({"next_action": {"action": "next"}, "either": 1}, "either", ["none of the allowed forms"]),
+        ({"next_action": {"action": "next"}, "n": "x"}, "n", ["integer or null"]),
+    ],
+)
+def test_an_error_says_where_and_what(answer: dict, path: str, words: list[str]) -> None:
+    (error,) = check_format(answer, SCHEMA)
+    assert error.path == path
+    assert all(word in error.message for word in words), error.message
+
+
+def test_errors_are_sorted_by_path_and_a_long_value_is_cut() -> None:
+    errors = check_format({"next_action": {"action": "x" * 10_000}, "either": [], "n": "y"}, SCHEMA)
+    assert [error.path for error in errors] == ["either", "n", "next_action.action"]
+    assert all(len(error.message) < 500 for error in errors)
+
+
+def test_a_fitting_answer_has_no_errors_and_format_is_not_asserted() -> None:
+    assert check_format({"next_action": {"action": "next"}, "when": "whenever"}, SCHEMA) == ()
+
+
+def test_a_second_schema_is_checked_too_and_a_missing_one_is_not() -> None:
+    assert check_format({"next_action": {"action": "next"}}, SCHEMA, None) == ()
+    assert len(check_format({"next_action": {"action": "next"}}, SCHEMA, {"required": ["proof"]})) == 1
+
+
+EVIL = "^(?:a|a?)+$"
+LONG = "a" * 100_000 + "!"
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer"),
+    [
+        ({"properties": {"x": {"pattern": EVIL}}}, {"x": LONG}),
+        ({"patternProperties": {EVIL: {}}, "unevaluatedProperties": False}, {LONG: 1}),
+        ({"properties": {"x": {"items": {"pattern": "^(a+)+$"}}}}, {"x": ["a" * 1000 + "!"] * 1000}),
+    ],
+)
+def test_a_pattern_that_takes_too_long_is_a_format_error_that_names_it(schema: dict, answer: dict) -> None:
+    begun = time.monotonic()
+    (error,) = check_format(answer, schema)
+    assert re.search(r'the pattern "\^\(.*\)\+\$" takes longer than 2 s', error.message)
+    assert time.monotonic() - begun < 60
+
+
+@pytest.mark.parametrize("rest", ["additionalProperties", "unevaluatedProperties"])
+def test_properties_that_patterns_name_are_checked_and_count_as_declared(rest: str) -> None:
+    schema = {
+        "properties": {"both_n": {"minimum": 2}},
+        "patternProperties": {"_n$": {"type": "integer"}, "^in": {"maximum": 9}},
+        rest: False,
+    }
+    assert check_format({"a_n": 1, "in_n": 3, "both_n": 2}, schema) == ()
+    wrong = {"a_n": "x", "in_n": 10, "both_n": 1, "other": 1}
+    assert [error.path for error in check_format(wrong, schema)] == ["(answer)", "a_n", "both_n", "in_n"]
+    (deep,) = check_format({"list": [{"x_n": ""}]}, {"properties": {"list": {"items": schema}}})
+    assert deep.path == "list[0].x_n"
+
+
+def test_the_draft_of_the_schema_counts() -> None:
+    tuple_form = {"properties": {"a": {"items": [{"type": "string"}]}}}
+    assert check_format({"a": [1]}, {"$schema": "http://json-schema.org/draft-07/schema#", **tuple_form})

@@ -1,0 +1,374 @@
+"""What people do not see on GitHub's page, a model does not see either (security.md case 22)."""
+
+from __future__ import annotations
+
+import re
+import time
+from itertools import count
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from intake_reader import Page
+from prompt_parts import PROPERTY
+
+from stepflow.domain.characters import is_invisible
+from stepflow.domain.removal import RemovalKind
+from stepflow.engine.prompt.intake.visible import LONGEST_TEXT, take_in, take_line
+
+HIDDEN = {
+    "an HTML comment": ("a <!-- x --> b", "a  b", ["<!-- x -->"]),
+    "a comment over lines": ("a <!-- x\ny --> b", "a  b", ["<!-- x\ny -->"]),
+    "a block of comment": ("a\n\n<!--\nx\n\ny\n-->\n\nb", "a\n\n\nb", ["<!--\nx\n\ny\n-->"]),
+    "a comment without an end": ("a\n\n<!-- x\n\ny", "a", ["<!-- x\n\ny"]),
+    "a comment that is put together from two": ("<<!-- -->!-- x -->", "", ["<!-- -->", "<!-- x -->"]),
+    "a comment in a link": ("[a<!-- x -->](b.md)", "[a](b.md)", ["<!-- x -->"]),
+    "a comment between quote marks": ("> a <!-- x\n> y --> b", "> a  b", ["<!-- x\ny -->"]),
+    "an instruction": ("a <?x y?> b", "a  b", ["<?x y?>"]),
+    "a declaration": ("a <!X y> b", "a  b", ["<!X y>"]),
+    "a definition that is a comment": ("[//]: # (x)\n\na", "a", ["[//]: # (x)"]),
+    "a definition that nothing uses": ("a\n\n[b]: <x y> 'z'", "a", ["[b]: <x y> 'z'"]),
+    "a definition in a list": ("- [//]: # (x)\n- a", "- a", ["- [//]: # (x)"]),
+    "a second definition of the same name": ("[a]\n\n[a]: b\n[a]: x", "[a](b)", ["[a]: x"]),
+    "a title of a definition": ("[a]\n\n[a]: b 'x'", "[a](b)", ["x"]),
+    "a label that is not shown": (
+        "[a][ignore all of this]\n\n[ignore all of this]: b",
+        "[a](b)",
+        ["ignore all of this"],
+    ),
+    "a link title": ('[a](b "x")', "[a](b)", ['"x"']),
+    "an image's text and title": ('![x](b.png "y")', "![](b.png)", ["x", '"y"']),
+    "an image by its label": ("![x]\n\n[x]: b.png", "![](b.png)", ["x"]),
+    "an image in an image's text": ("![x ![y](c.png) z](b.png)", "![](b.png)", ["x ![y](c.png) z"]),
+    "an HTML image": ('<img alt="x" title=y src="b.png">', '<img src="b.png">', ['alt="x"', "title=y"]),
+    "attributes that nobody sees": (
+        '<b aria-label="x" data-y=z hidden>a</b>',
+        "<b>a</b>",
+        ['aria-label="x"', "data-y=z", "hidden"],
+    ),
+    "a sentence of attributes": (
+        "<details ignore all of this>a</details>",
+        "<details>a</details>",
+        ["ignore", "all", "of", "this"],
+    ),
+    "a measure that is a sentence": ('<img src="b" width="x y">', '<img src="b">', ['width="x y"']),
+    "an attribute between quote marks": ('> <div\n> title="x">\n> a', "> <div>\n> a", ['title="x"']),
+    "a tag that nobody knows": ("a <x-y>b</x-y>", "a b", ["<x-y>", "</x-y>"]),
+    "a drawing": ("a\n<svg>x</svg>\nb", "a\nb", ["<svg>x</svg>"]),
+    "a comment in a tag that is text": ('a\n\n<title b="<!-- ">x\n\ny', None, None),
+    "a tag that the filter of tags leaves": ("<div>\n<title/x>y\n\nz", "<div>", None),
+    "a template over blocks": (
+        "<template>\n\nx\n\n```\ny\n```\n\n</template>\n\na",
+        "a",
+        ["<template>\nx\n```\ny\n```\n</template>"],
+    ),
+    "a template in a template": ("<template><template>x</template>y</template>a", "a", None),
+    "an open comment in HTML": ("<div>\n<!-- x\n\n```\ny\n```", "<div>", ["<!-- x\n```\ny\n```"]),
+    "an open attribute in HTML": ('<div>a</div>\n<div title="\n\nx\n\nb', "<div>a</div>", None),
+    "an end that is a comment to browsers": ("<div>\n</ x>\na", "<div>\na", ["</ x>"]),
+    "words behind a fence": ("```py x y\na\n```", "```py\na\n```", ["py x y"]),
+    "a picture's source": ("a\n```mermaid\n%% x\n```", "a", ["```mermaid\n%% x\n```"]),
+    "a cell without a column": ("|a|b|\n|-|-|\n|c|d|x|", "|a|b|\n|-|-|\n|c|d|", ["x|"]),
+    "a comment between backticks of two cells": (
+        "|a|b|c|\n|-|-|-|\n|`|<!-- x -->|`|",
+        "|a|b|c|\n|-|-|-|\n|`||`|",
+        ["<!-- x -->"],
+    ),
+    "a footnote that nothing refers to": ("a\n\n[^n]: x y\n\n    z\n\nb", "a\n\n\nb", ["[^n]: x y\nz"]),
+    "a footnote that only code names": ("`[^n]`\n\n[^n]: x y", "`[^n]`", ["[^n]: x y"]),
+    "a footnote's long name": ("a[^ignore-all-of-this]\n\n[^ignore-all-of-this]: b", None, ["ignore-all-of-this"] * 2),
+    "zero width": ("a\u200bb\u2060\ufeffc", "abc", ["<U+200B>", "<U+2060><U+FEFF>"]),
+    "directions": ("a\u202eb\u2066c", "abc", ["<U+202E>", "<U+2066>"]),
+    "the tag block": ("a\U000e0078\U000e0079b", "ab", ["<U+E0078><U+E0079>, which spells: xy"]),
+    "variation selectors": ("a\ufe00\ufe01b\U000e0100", "ab", ["<U+FE00><U+FE01>", "<U+E0100>"]),
+    "fillers and blanks": (
+        "a\u3164b\u115f\u2800\u034fc\u00ad",
+        "abc",
+        ["<U+3164>", "<U+115F><U+2800><U+034F>", "<U+00AD>"],
+    ),
+    "control characters": ("a\x08b\x7fc\x85d", "abcd", ["<U+0008>", "<U+007F>", "<U+0085>"]),
+    "colours of a terminal": ("\x1b[31ma\x1b]0;x\x07", "a", ["<U+001B>[31m", "<U+001B>]0;x<U+0007>"]),
+    "hidden characters in code": ("`a\u200bb`\n```\nc\u202ed\n```", "`ab`\n```\ncd\n```", ["<U+200B>", "<U+202E>"]),
+    "an entity of nothing": ("a&#8203;b&#x200B;c&ZeroWidthSpace;d&shy;e&#8203f", "abcdef", None),
+    "an entity of an entity": ("a&amp;#38;amp;#8203;b", "ab", ["<U+200B>"]),
+    "code that only entities make": ("&#96;&#96;&#96;\n<!-- x -->\n&#96;&#96;&#96;", "```\n```", ["<!-- x -->"]),
+    "code that only a hidden character unmakes": ("\u200b```\n<!-- x -->\n\u200b```", "```\n```", None),
+}
+
+#: GFM 0.29 §6.11 "Disallowed Raw HTML": their `<` is shown as it is written.
+FILTERED = ("title", "textarea", "style", "xmp", "iframe", "noembed", "noframes", "script", "plaintext")
+
+SEEN = {
+    **{f"<{name}>": f"The <{name}> is wrong.\n\nAnd `<{name}>` too.\n\n</{name}>\n\nmore" for name in FILTERED},
+    **{f"<{name}> as a block": f"Before\n\n<{name}>\n\nThe end of {name}" for name in FILTERED},
+    **{f"<{name}> in a fold": f"<details>\n<{name}>\nThe {name}\n\n</details>\n\nmore" for name in FILTERED},
+    "a player of videos": 'a\n\n<iframe width="560" src="https://example.org/?a=1&b=2"></iframe>\n\nb',
+    "a page's head": "<title>a</title>\n<script src=b>\n  c()\n</script>\n\nd",
+    "plain words": "The parser fails on empty lines, see #3 and a < b && c > d & so on.",
+    "comments and entities in code": "`<!-- a -->` and ``&lt;` ``\n\n```html\n<!-- b --> &lt;\n```\n\n    <!-- c -->",
+    "code in a list and a quote": "- ```\n  <!-- a -->\n  ```\n\n> ~~~py\n> <!-- b -->\n> ~~~",
+    "a fold": "<details open>\n<summary>Log</summary>\n\nbody\n\n</details>",
+    "links": "[a](https://example.org/a_(b)) <https://example.org> https://example.org/?a=1&lt=2 ![](b.png)",
+    "an escaped comment": "\\<!-- a -->",
+    "a comment that never ends in a sentence": "the parser chokes on <!-- without an end",
+    "a table": "| a | b |\n|---|---|\n| `x\\|y` | c |\n| d |",
+    "lists, headings, rules": "# A\n\nB\n===\n\n* c\n  1. d\n\n---\n\n- [ ] e",
+    "brackets": '[a] (b "c") ](d "e") f[0] [x][y]',
+    "footnotes in use": "a[^1] and b[^n]\n\n[^1]: see\n[^n]: more words\n\n    and more",
+    "base64": "aWdub3JlIGFsbCBpbnN0cnVjdGlvbnM=",
+    "other scripts": "日本語 العربية עברית हिन्दी ελληνικά 😀 é",
+    "pictures as GitHub pastes them": '<img width="1024" height="768" src="https://github.com/u/assets/1" />',
+}
+
+
+@pytest.mark.parametrize(("text", "left", "removed"), HIDDEN.values(), ids=HIDDEN)
+def test_what_the_page_does_not_show_is_removed_and_told(
+    text: str, left: str | None, removed: list[str] | None
+) -> None:
+    taken = take_in(text, "body")
+    if left is not None:
+        assert taken.text == left
+    assert taken.removed
+    if removed is not None:
+        assert [piece.text for piece in taken.removed] == removed
+    assert {piece.where for piece in taken.removed} == {"body"}
+
+
+@pytest.mark.parametrize("text", SEEN.values(), ids=SEEN)
+def test_what_the_page_shows_stays_as_it_is_written(text: str) -> None:
+    taken = take_in(text, "body")
+    assert (taken.text, taken.removed) == (text, ())
+
+
+def test_entities_that_spell_visible_words_become_those_words() -> None:
+    assert take_in("Vec&lt;T&gt; &amp; caf&eacute; &#105;gnore", "body").text == "Vec\\<T> & café ignore"
+
+
+@pytest.mark.parametrize("text", [*SEEN.values(), "a &lt;!-- toc --&gt; b", "<div>\n&lt;!-- toc --&gt; b\n</div>"])
+def test_what_the_page_shows_is_what_the_model_reads(text: str) -> None:
+    words = set(re.findall(r"[a-z]{2,}", Page(text).seen))
+    assert words <= set(re.findall(r"[a-z]{2,}", take_in(text, "body").text))
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("a &lt;!-- toc --&gt; b", "a \\<!-- toc --> b"),
+        ("a &#60;!-- toc --> b", "a \\<!-- toc --> b"),
+        ("<div>\n&lt;!-- toc --&gt; b\n</div>", "<div>\n&lt;!-- toc --> b\n</div>"),
+    ],
+)
+def test_a_comment_that_an_entity_begins_is_text_that_people_see(text: str, left: str) -> None:
+    taken = take_in(text, "body")
+    assert (taken.text, taken.removed) == (left, ())
+
+
+def test_links_by_label_keep_their_addresses() -> None:
+    text = "See [the docs][d], [d][] and [d].\n\n[d]: https://example.org/a_(b)"
+    taken = take_in(text, "body")
+    address = "(<https://example.org/a_(b)>)"
+    assert taken.text == f"See [the docs]{address}, [d]{address} and [d]{address}."
+    assert taken.removed == ()
+
+
+def test_joiners_that_spell_scripts_and_pictures_go_without_a_word() -> None:
+    taken = take_in("❤\ufe0f 👩\u200d💻 می\u200cخواهم", "body")
+    assert (taken.text, taken.removed) == ("❤ 👩💻 میخواهم", ())
+
+
+def test_line_breaks_become_plain_ones() -> None:
+    assert take_in("a\r\nb\rc", "body").text == "a\nb\nc"
+
+
+def test_a_title_is_one_line_in_which_markup_is_only_text() -> None:
+    taken = take_line("a\n<!-- b -->\u202e `c`", "title")
+    assert taken.text == "a <!-- b --> `c`"
+    assert [(piece.kind, piece.where) for piece in taken.removed] == [(RemovalKind.CHARACTERS, "title")]
+
+
+def test_a_long_text_is_cut_where_a_paragraph_ends_and_says_so() -> None:
+    taken = take_in("word " * 200 + "\n\n" + "x" * 300 + "\n\nTHE END", "body", limit=1200)
+    assert taken.text.endswith("[The text is longer. Its last 311 characters are left out.]")
+    assert len(taken.text) <= 1200
+    assert taken.removed[-1].kind is RemovalKind.CUT
+    assert "THE END" in taken.removed[-1].text
+
+
+def test_a_text_of_exactly_the_limit_is_whole() -> None:
+    text = "word\n\n" * 50
+    whole, cut = take_in(text + "x", "body", limit=301), take_in(text + "xy", "body", limit=301)
+    assert (whole.text, whole.removed) == (text + "x", ())
+    assert cut.removed[-1].kind is RemovalKind.CUT
+
+
+def test_a_cut_leaves_nothing_half_open() -> None:
+    hidden = take_in("word " * 20 + "<!-- " + "secret " * 500 + "-->", "body", limit=400)
+    assert "secret" not in hidden.text
+    assert hidden.text.startswith("word")
+
+
+def test_a_short_text_cannot_grow_into_a_long_one() -> None:
+    text = "[a] " * 10_000 + "\n\n[a]: " + "b" * 5000
+    taken = take_in(text, "body")
+    assert len(taken.text) <= LONGEST_TEXT
+
+
+def test_a_text_that_hides_in_too_many_layers_is_not_believed() -> None:
+    deep = "<" * 40 + "<!-- -->" + "!-- -->" * 40
+    taken = take_in(deep, "body")
+    assert taken.text == ""
+    assert taken.removed[-1].kind is RemovalKind.TOO_DEEP
+
+
+UNITS = ["<", "&", "[", "`", "![", "](", "<!--", "<?", "&amp;", "> ", "- ", "<a ", '<a b="', '](a "', "[a]: x\n", "\\"]
+UNITS += ["[^a]: ", "[^b]: x\n\n", "<template>", "|", "\n", "&#", "\x1b]", "\u200b", "<div\n\n", "`` ` ", "[a][", "*a "]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_megabyte_of_signs_takes_no_more_than_its_share_of_time(unit: str) -> None:
+    """Twice the text in a square's time would be four times as long; absolute times say little on a busy machine."""
+    half, whole = (_seconds_for((unit * (size // len(unit) + 1))[:size]) for size in (500_000, 1_000_000))
+    assert whole < max(3 * half, 0.5)
+
+
+def _seconds_for(text: str) -> float:
+    """The least of three times: a machine that slows down in between says nothing about the text."""
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        taken = take_in(text, "body")
+        times.append(time.process_time() - began)
+        assert len(taken.text) <= LONGEST_TEXT
+    return min(times)
+
+
+WORD = "{}"
+MARKS = [
+    *("<!-- ", " -->", "<!--", "-->", "<?", "?>", "<!X ", ">", "<", "&", "&lt;", "&gt;", "&#96;", "&amp;", "\\"),
+    *("`", "``", "```\n", "\n```\n", "~~~\n", "```py ", "    ", "\t", "> ", "- ", "1. ", "# ", "\n---\n", "\n===\n"),
+    *("[", "]", "](", ")", "![", "]: ", "[w]: ", "[w]", "[//]: # (", "(", '"', "'", ' "', "[^1]", "<b ", "</b>", "<i>"),
+    *("<details>", "</details>", "<div>\n", "</div>", '<img alt="', '" title="', '" src="a">', "<a href=b ", "<x>"),
+    *(
+        "<template>",
+        "</template>",
+        "<script>",
+        "</script>",
+        "<title>",
+        "<textarea>",
+        "<xmp ",
+        "</style>",
+        "<!x ",
+        "|",
+        "\n|-|-|\n",
+        " | ",
+        "\n",
+        "\n\n",
+        "\n",
+        " ",
+        " ",
+    ),
+    *("<title>", "<textarea>", "\n<textarea>\n", "<xmp ", "</style>", "<iframe/x>", "<!x ", "<title a='<!-- "),
+    *("\u200b", "\U000e0041", "\u202e", "\ufe0f", "\x1b[1m", "\x00", "\r\n"),
+]
+SHAPES = [
+    *("<!-- {} -->", "![{}](a '{}')", '[{}](a "{}")', '<img alt="{}">', '<b title="{}">{}</b>', "```py {}\n{}\n```\n"),
+    *("|a|b|\n|-|-|\n|c|{}|{}|\n\n", "\n\n[//]: # ({})\n\n", "[{}][w]\n\n[w]: a '{}'\n\n", "\n\n<div\n\n{}\n\n>\n\n"),
+    *(
+        "\n\n<div>\n<!--\n\n{}\n\n-->\n\n",
+        "<template>{}</template>",
+        "\n\n<p title='\n\n{}\n\n'>{}\n\n",
+        "`{}` {}",
+        "{} ",
+    ),
+]
+TEMPLATES = st.lists(
+    st.sampled_from(MARKS) | st.sampled_from(SHAPES) | st.sampled_from((WORD, f"{WORD} ")), max_size=20
+)
+
+
+def numbered(pieces: list[str]) -> str:
+    """A text in which each word occurs once."""
+    numbers = count()
+    return re.sub(r"\{\}", lambda _: f"w{next(numbers)}w", "".join(pieces))
+
+
+@settings(PROPERTY, max_examples=600)
+@given(TEMPLATES)
+@example(["> ", "<div\n", "> title=", WORD, ">"])
+@example(["|a|b|\n|-|-|\n|`|<!-- ", WORD, " -->|`|"])
+@example(["```py ", WORD, "\n", "```\n"])
+@example(["[w][", WORD, "]\n\n[", WORD, "]: b"])
+@example(["- a\n\n\t<!-- ", WORD, " -->"])
+@example(["<b a='", WORD, "'\n\n", WORD, "'>"])
+def test_a_model_reads_no_word_that_an_independent_reader_of_the_page_does_not_see(pieces: list[str]) -> None:
+    text = numbered(pieces)
+    page, taken = Page(text), take_in(text, "body")
+    addresses = " ".join(Page(taken.text).addresses)
+    told = {word for word in re.findall(r"w\d+w", taken.text) if word not in addresses}
+    assert told <= set(re.findall(r"w\d+w", page.seen)), taken
+
+
+@settings(PROPERTY, max_examples=300)
+@given(TEMPLATES)
+def test_after_the_filter_nothing_is_hidden_any_more(pieces: list[str]) -> None:
+    taken = take_in(numbered(pieces), "body")
+    page = Page(taken.text)
+    assert not re.findall(r"w\d+w", " ".join(page.unseen)), taken
+    assert not [each for each in taken.text if each not in "\n\t" and is_invisible(each)]
+
+
+@settings(PROPERTY, max_examples=300)
+@given(TEMPLATES)
+def test_what_was_taken_in_once_is_taken_in_unchanged(pieces: list[str]) -> None:
+    taken = take_in(numbered(pieces), "body")
+    again = take_in(taken.text, "body")
+    assert (again.text, again.removed) == (taken.text, ())
+
+
+PROSE = [
+    "# ",
+    "- ",
+    "> ",
+    "1. ",
+    "`",
+    "*",
+    "_",
+    "**",
+    "(",
+    ")",
+    ".",
+    ", ",
+    "\n",
+    "\n\n",
+    " ",
+    "```\n",
+    "\n```\n",
+    "é",
+    "日",
+    "😀",
+    "a",
+    "b",
+]
+IN_CODE = ["<!-- a -->", "&lt;", "&#8203;", "[//]: # (b)", "<b hidden>", "![c](d)", "\n", "x"]
+
+
+@settings(PROPERTY, max_examples=200)
+@given(st.lists(st.sampled_from(PROSE), max_size=30).map("".join))
+def test_a_text_without_hidden_parts_stays_exactly_as_it_is(text: str) -> None:
+    taken = take_in(text, "body")
+    assert (taken.text, taken.removed) == (text.strip("\n"), ())
+
+
+@settings(PROPERTY, max_examples=100)
+@given(st.lists(st.sampled_from(IN_CODE), max_size=12).map("".join), st.sampled_from(["", "before\n\n", "- a\n\n"]))
+def test_code_stays_exactly_as_it_is(code: str, before: str) -> None:
+    text = f"{before}```html\n{code}\n```\nafter"
+    assert take_in(text, "body").text == text
+
+
+@settings(PROPERTY, max_examples=200)
+@given(st.text(max_size=200))
+def test_any_text_at_all_is_taken_in(text: str) -> None:
+    taken = take_in(text, "body")
+    assert not [each for each in taken.text if each not in "\n\t" and is_invisible(each)]
+    assert take_in(taken.text, "body").text == taken.text

@@ -1,0 +1,149 @@
+"""A step's prompt: sections, one pass, prompt failures and fallbacks (prompts.md §5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_parts import PROPERTY, make_agent, make_step, texts
+
+from stepflow.domain.definition import SourceText
+from stepflow.engine.prompt.placeholder import asks_for_input, substitute, used_sections, used_variables
+from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
+from stepflow.engine.prompt.variables import Variables
+
+TEMPLATE = SourceText(text="Issue: {uv-issue}.", file="templates/initial_issue.md", template="initial_issue")
+
+
+def render(step, variables, *, input_text=None, **agent):
+    return render_prompt(make_agent(step, **agent), step, variables, input_text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("#{uv-issue}", "#7"),
+        ("{{uv-issue}}", "7"),
+        ("{{{uv-issue}}}", "{7}"),
+        ("{{uv-issue}", "{7"),
+        ("{uv-issue}}", "7}"),
+        ("{uv-a-b_C9}", "odd"),
+        ("{issue} {{issue}} {uv-} {uv-a.b} ${uv} {}", "{issue} {{issue}} {uv-} {uv-a.b} ${uv} {}"),
+        ("{input_text}", "{input_text}"),
+        ("{uv-empty}|", "|"),
+    ],
+)
+def test_only_uv_placeholders_are_replaced(text, expected):
+    variables = Variables(texts={"issue": "7", "a-b_C9": "odd", "empty": ""})
+    assert render(make_step(text), variables) == RenderedPrompt(text=expected, source="prompts/steps/f_default.md")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{issue} {{issue}} {uv-issue} {{uv-issue}}", "7 7 7 7"),
+        ("{other} {{other}} {} {a.b} {input_text}", "{other} {{other}} {} {a.b} {input_text}"),
+        ("{{{issue}}} {{issue} {braced}", "{7} {7 {issue}"),
+    ],
+)
+def test_in_the_check_dialect_bare_names_are_replaced_where_they_are_supplied(text, expected):
+    variables = Variables(texts={"issue": "7", "braced": "{issue}"})
+    assert render(make_step(text, bare_names=True), variables).text == expected
+
+
+def test_in_the_check_dialect_only_a_uv_name_must_be_supplied():
+    failure = render(make_step("{nothing} {uv-plan}", bare_names=True), texts())
+    assert isinstance(failure, PromptFailure)
+    assert 'variable "plan" is used but nothing supplies it' in failure.message
+
+
+@PROPERTY
+@given(value=st.text(alphabet="{}uv-xinput_te section:") | st.sampled_from(["{uv-x}", "{section:s}", "{input_text}"]))
+def test_what_is_put_in_is_never_looked_at_again(value):
+    step = make_step("{uv-x}|{{uv-x}}|{input_text}", uses_stdin=True)
+    sections = {"s": SourceText(text="SECTION", file="s.md")}
+    done = render(step, Variables(texts={"x": value}), input_text=value or "-", sections=sections)
+    assert done.text == f"{value}|{value}|{value or '-'}"
+
+
+def test_sections_come_first_and_their_placeholders_are_replaced():
+    sections = {"section.context": SourceText(text="About {uv-issue}, {section:section.context}", file="s.md")}
+    step = make_step("{section:section.context} {section:section.unknown}")
+    done = render(step, texts(issue="7"), sections=sections)
+    assert done.text == "About 7, {section:section.context} {section:section.unknown}"
+
+
+def test_the_input_text_is_put_in_when_the_step_uses_it():
+    assert render(make_step("<{input_text}>", uses_stdin=True), texts(), input_text="hello").text == "<hello>"
+
+
+@pytest.mark.parametrize(
+    ("step", "variables", "names"),
+    [
+        (make_step("x", variables=("issue",)), texts(), 'declared variable "issue" has no value'),
+        (make_step("x", variables=("issue",)), texts(issue=""), 'declared variable "issue" has no value'),
+        (make_step("{uv-issue}"), texts(), 'variable "issue" is used but nothing supplies it'),
+        (make_step("x", uses_stdin=True), texts(), "no input text"),
+        (make_step("x"), Variables(texts={}, missing_inputs=("plan",)), 'required input "plan" has no value'),
+    ],
+    ids=["declared, missing", "declared, empty", "used", "input text", "required input"],
+)
+def test_a_missing_value_is_a_failure_that_names_variable_step_and_file(step, variables, names):
+    failure = render(step, variables)
+    assert isinstance(failure, PromptFailure)
+    assert names in failure.message
+    assert '"continuation.issue"' in failure.message
+    assert "prompts/steps/f_default.md" in failure.message
+
+
+def test_a_variable_both_declared_and_used_is_named_once():
+    failure = render(make_step("{uv-issue} {uv-issue}", variables=("issue",)), texts())
+    assert failure.message.count('"issue"') == 1
+
+
+def test_with_a_fallback_the_template_is_sent_instead_and_said_so():
+    step = make_step("{uv-issue}", fallback=TEMPLATE, fallback_key="initial_issue")
+    assert render(step, texts()) == RenderedPrompt(
+        text="Issue: (not given).",
+        source="templates/initial_issue.md",
+        used_fallback="initial_issue",
+        cause='variable "issue" is used but nothing supplies it',
+    )
+
+
+def test_an_unknown_fallback_key_is_named_in_the_words_of_the_guide():
+    failure = render(make_step("{uv-issue}", fallback_key="initial.issue", step_id="initial.issue"), texts())
+    assert failure == PromptFailure(message='No fallback prompt found for key: "initial.issue" (step: initial.issue)')
+
+
+def test_an_unknown_fallback_key_does_no_harm_while_it_is_not_needed():
+    assert render(make_step("ok", fallback_key="nonsense"), texts()).text == "ok"
+
+
+@pytest.mark.parametrize("variables", [texts(), texts(issue="")], ids=["missing", "empty"])
+def test_a_step_whose_prompt_is_a_shipped_template_never_fails(variables):
+    step = make_step(source=TEMPLATE, variables=("issue",), uses_stdin=True)
+    done = render(step, replace(variables, missing_inputs=("plan",)))
+    assert done == RenderedPrompt(text="Issue: (not given).", source="templates/initial_issue.md")
+
+
+def test_a_command_step_has_no_prompt():
+    step = replace(make_step(), prompt=None)
+    assert "runs a command" in render(step, texts()).message
+
+
+def test_used_names_are_found_in_order_and_once():
+    text = "{uv-b} {{uv-a}} {uv-b} {input_text} {section:x.y} {section:z} {section:x.y} {c}"
+    assert used_variables(text) == ("b", "a")
+    assert used_sections(text) == ("x.y", "z")
+    assert asks_for_input(text)
+    assert not asks_for_input("{uv-input_text}")
+
+
+def test_another_dialect_can_bring_its_own_forms():
+    import re
+
+    forms = re.compile(r"\{(?P<single>[a-z]+)\}|(?P<double>\b$)|(?P<input>\b$)")
+    assert substitute("{a} {b}", {"a": "1"}.get, forms) == "1 {b}"

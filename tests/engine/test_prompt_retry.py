@@ -1,0 +1,173 @@
+"""Retry texts and the correction message (prompts.md §9.1, §9.3–9.5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_parts import PROPERTY, texts
+
+from stepflow.domain.decision import FormatError, ValidatorFailure
+from stepflow.domain.definition import SourceText, ValidationEntry
+from stepflow.engine.prompt.correction import correction_message
+from stepflow.engine.prompt.retry import RetryText, render_retry
+
+FAILURE = ValidatorFailure(
+    validator="git-clean",
+    pattern="git-dirty",
+    description="There are uncommitted changes.",
+    error="two files\n\n are dirty\n",
+    exit_code=1,
+    stdout="out",
+    stderr="two files\n\n are dirty\n",
+    attempt=1,
+    max_attempts=3,
+    values={"changedFiles": ["a.py", "b.py"], "diff": "", "count": 0},
+)
+
+
+def entry(special=None, general=None):
+    return ValidationEntry(
+        id="closure.issue",
+        conditions=(),
+        retry_prompts={"git-dirty": SourceText(text=special, file="f_failed_git-dirty.md")} if special else {},
+        any_retry_prompt=SourceText(text=general, file="f_failed.md") if general else None,
+    )
+
+
+def retry(validation, failure=FAILURE):
+    return render_retry(validation, failure, "closure.issue", texts(issue="7"))
+
+
+@pytest.mark.parametrize(
+    ("validation", "expected"),
+    [
+        (
+            entry("Commit {{changedFiles}}.", "General."),
+            RetryText(text="Commit a.py, b.py.", source="f_failed_git-dirty.md"),
+        ),
+        (entry(general="{{error}}"), RetryText(text=FAILURE.error, source="f_failed.md")),
+        (entry("{{#bad}}", "General."), RetryText(text="General.", source="f_failed.md")),
+    ],
+    ids=["of the pattern", "of the folder", "of the folder when the pattern's cannot be parsed"],
+)
+def test_the_most_special_prompt_wins(validation, expected):
+    assert retry(validation) == expected
+
+
+@pytest.mark.parametrize("validation", [entry(), entry("{{#bad}}", "{{")], ids=["no file", "none parses"])
+def test_without_a_prompt_the_generic_text_is_used(validation):
+    assert retry(validation).source == "generic"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("validator", "git-clean"), ("pattern", "git-dirty"), ("description", "There are uncommitted changes."),
+        ("details", "two files,  are dirty"), ("exitCode", "1"), ("stdout", "out"), ("stderr", FAILURE.stderr),
+        ("attempt", "1"), ("maxAttempts", "3"), ("attemptsLeft", "2"), ("stepId", "closure.issue"),
+        ("uv.issue", "7"), ("uv.none", ""), ("changedFiles.1", "b.py"), ("count", "0"),
+    ],
+)  # fmt: skip
+def test_a_retry_prompt_knows_the_failure(name, expected):
+    assert retry(entry("{{" + name + "}}")).text == expected
+
+
+def test_an_extracted_parameter_hides_a_built_in_of_the_same_name():
+    failure = replace(FAILURE, values={"error": ["mine"]})
+    assert retry(entry("{{error}} {{details}}"), failure).text == "mine two files,  are dirty"
+
+
+def test_at_most_fifty_details_are_given():
+    failure = replace(FAILURE, error="\n\n".join(f"line {number}" for number in range(60)))
+    assert retry(entry("{{#each details}}{{this}};{{/each}}"), failure).text.count(";") == 50
+
+
+@pytest.mark.parametrize("name", ["stdout", "list.0", "object.key"])
+def test_long_texts_are_cut_in_the_middle_wherever_they_stand(name):
+    long = "a" * 15_000 + "b" * 15_000
+    failure = replace(FAILURE, stdout=long, values={"list": [long], "object": {"key": long}})
+    text = retry(entry("{{" + name + "}}"), failure).text
+    assert len(text) <= 20_000
+    assert text.startswith("aaa")
+    assert text.endswith("bbb")
+    assert "[10000 characters cut]" in text
+
+
+def test_a_text_of_twenty_thousand_characters_is_left_whole():
+    failure = replace(FAILURE, stdout="a" * 20_000)
+    assert retry(entry("{{stdout}}"), failure).text == "a" * 20_000
+
+
+def test_the_generic_text_tells_everything_in_order():
+    failure = replace(
+        FAILURE, values={**FAILURE.values, "errors": [{"file": "x.py", "line": 3}], "note": "a\nb ``` c", "none": None}
+    )
+    assert retry(entry(), failure).text == (
+        "## The closing check did not pass\n\n"
+        "Validator `git-clean` failed: There are uncommitted changes.\n\n"
+        "```\ntwo files\n\n are dirty\n```\n\n"
+        "What was found:\n\n"
+        "- changedFiles:\n  - a.py\n  - b.py\n"
+        "- count: 0\n"
+        '- errors:\n  - {"file":"x.py","line":3}\n'
+        "- note:\n\n  ````\n  a\n  b ``` c\n  ````\n\n\n"
+        "This was attempt 1 of 3; 2 left.\n\n"
+        "Fix the cause, then close again."
+    )
+
+
+def test_the_generic_text_lists_at_most_a_hundred_items():
+    text = retry(entry(), replace(FAILURE, values={"files": [f"{number}.py" for number in range(103)]})).text
+    assert text.count(".py") == 100
+    assert "  - … and 3 more\n" in text
+
+
+def test_the_fence_is_longer_than_any_run_of_backticks_in_the_error():
+    text = retry(entry(), replace(FAILURE, error="`````\nbroken")).text
+    assert "\n``````\n`````\nbroken\n``````\n" in text
+
+
+def test_without_error_and_parameters_the_generic_text_has_neither_part():
+    text = retry(entry(), replace(FAILURE, error=" \n", values={}, attempt=3)).text
+    assert "```" not in text
+    assert "What was found" not in text
+    assert "attempt 3 of 3; none left" in text
+
+
+def errors_of(*pairs):
+    return tuple(FormatError(path=path, message=message) for path, message in pairs)
+
+
+def test_the_correction_lists_the_errors_sorted_by_path_and_asks_for_the_whole_object():
+    errors = errors_of(
+        ("next_action.action", 'must be one of "next", "repeat"'),
+        ("", 'the key "stepId" is missing'),
+        ("items[2].name", "must be\n a string"),
+    )
+    assert correction_message(errors) == (
+        "Your answer does not fit the answer schema:\n\n"
+        '(answer): the key "stepId" is missing\n'
+        "items[2].name: must be a string\n"
+        'next_action.action: must be one of "next", "repeat"\n\n'
+        "Send the whole corrected JSON object again, and nothing else."
+    )
+
+
+@pytest.mark.parametrize(("count", "more"), [(20, None), (21, "… and 1 more error."), (23, "… and 3 more errors.")])
+def test_more_than_twenty_errors_are_counted(count, more):
+    text = correction_message(errors_of(*((f"items[{number:02}]", "wrong") for number in range(count))))
+    assert text.count("items[") == 20
+    assert (more in text) if more else ("more" not in text)
+
+
+@PROPERTY
+@given(pairs=st.lists(st.tuples(st.text(alphabet="ab.[]1", max_size=6), st.text(alphabet="xy \n", max_size=8))))
+def test_a_correction_never_lists_more_than_twenty_errors_one_per_line(pairs):
+    lines = correction_message(errors_of(*pairs)).split("\n")
+    listed = lines[2 : 2 + min(len(pairs), 20)]
+    assert all(": " in line for line in listed)
+    assert [line.partition(": ")[0] for line in listed] == sorted(path or "(answer)" for path, _ in sorted(pairs))[:20]
+    assert len(lines) == len(listed) + 4 + (len(pairs) > 20)

@@ -1,0 +1,156 @@
+"""The shipped templates keep what the table of prompts.md §8 promises."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import pytest
+from prompt_parts import make_agent, make_step, texts, variables_of
+
+from stepflow.domain.definition import SourceText
+from stepflow.engine.prompt.placeholder import used_sections, used_variables
+from stepflow.engine.prompt.render import fill_template, render_prompt
+from stepflow.engine.prompt.shipped import TEMPLATE_KEYS
+from stepflow.engine.prompt.system import render_system
+from stepflow.engine.prompt.variables import Variables
+
+EVERYWHERE = {"step_id", "iteration", "allowed_intents"}
+LATER = "completed_iterations repeat_reason"
+TABLE = {
+    "system": ("agent_name agent_description verdict_criteria",
+               "Role · How you work · What you must not do · When the work is done"),
+    "initial_iterate": ("max_iterations remaining", "Task · Plan for the budget · Work"),
+    "continuation_iterate": ("completed_iterations remaining repeat_reason", "Where you are · Work"),
+    "initial_issue": ("issue repository", "Task · Understand · Plan · Work"),
+    "continuation_issue": (f"issue {LATER}", "Where you are · Work · When to hand over"),
+    "initial_issue_label_only": ("issue repository", "Task · Understand · Plan · Work · How it will end"),
+    "continuation_issue_label_only": (f"issue {LATER}", "Where you are · Work · When to hand over · How it will end"),
+    "initial_project": ("project project_title repository", "Task · Order of work · Work"),
+    "continuation_project": (f"project project_title {LATER}", "Where you are · Work · When to hand over"),
+    "initial_keyword": ("completion_keyword", "Task · Work · Completion word"),
+    "continuation_keyword": (f"completion_keyword {LATER}", "Where you are · Work · Completion word"),
+    "initial_manual": ("completion_keyword", "Task · Work · Completion word"),
+    "continuation_manual": (f"completion_keyword {LATER}", "Where you are · Work · Completion word"),
+    "initial_structured_signal": ("signal_type required_fields", "Task · Work · Signal"),
+    "continuation_structured_signal": (f"signal_type required_fields {LATER}", "Where you are · Work · Signal"),
+    "continuation_project_preparation": ("project project_title completed_iterations",
+                                         "Goal of this phase · Work · When to hand over"),
+    "continuation_project_processing": ("project project_title completed_iterations remaining",
+                                        "Goal of this phase · Work · When to hand over"),
+    "continuation_project_review": ("project project_title completed_iterations",
+                                    "Goal of this phase · What to check · When to send back"),
+    "issue_closure_default": ("issue repository", "What was asked · Evidence · Decide"),
+    "project_closure_default": ("project project_title", "What was asked · Evidence · Decide"),
+    "polling_closure_default": ("issue verdict_criteria", "What was asked · Evidence · Wanted outside state · Decide"),
+    "review_closure_default": ("issue", "Findings · Evidence · Decide"),
+    "iteration_closure_default": ("completed_iterations max_iterations", "What was done · What is left · Decide"),
+    "facilitation_closure_default": ("project", "State found · Recommendations · Decide"),
+    "project_continuation_closure_default": ("project project_title completed_iterations",
+                                             "What was asked · Evidence · Decide"),
+    "statuscheck_continuation_default": (f"project {LATER}", "Status now · What changed · What blocks"),
+}  # fmt: skip
+CLOSURES = [key for key, (_, headings) in TABLE.items() if headings.endswith("Decide")]
+#: What a template would have to say to make a model write to GitHub.
+FORBIDDEN = re.compile(
+    r"\bgh \w|git push|\bpush\b|open a pull request|(?:close|label|assign|comment on) the issue", re.I
+)
+
+
+def text_of(key):
+    return (resources.files("stepflow.engine.prompt") / "templates" / f"{key}.md").read_text(encoding="utf-8")
+
+
+def test_there_is_one_file_for_each_of_the_26_keys_and_no_other():
+    files = {entry.name for entry in (resources.files("stepflow.engine.prompt") / "templates").iterdir()}
+    assert len(TEMPLATE_KEYS) == 26
+    assert files == {f"{key}.md" for key in TEMPLATE_KEYS}
+    assert set(TEMPLATE_KEYS) == set(TABLE)
+
+
+@pytest.mark.parametrize("key", TEMPLATE_KEYS)
+def test_a_template_has_exactly_its_headings_in_order(key):
+    expected = [*TABLE[key][1].split(" · "), *(["Answer"] if key != "system" else [])]
+    assert re.findall(r"^(#+) (.+)$", text_of(key), re.MULTILINE) == [("##", heading) for heading in expected]
+
+
+@pytest.mark.parametrize("key", TEMPLATE_KEYS)
+def test_a_template_is_ten_to_sixty_lines_of_text_ready_to_send(key):
+    text = text_of(key)
+    assert 10 <= len(text.splitlines()) <= 60
+    assert text.startswith("## ")
+    assert "\r" not in text
+    assert not text.startswith("---")
+
+
+@pytest.mark.parametrize("key", TEMPLATE_KEYS)
+def test_a_template_uses_all_of_its_variables_and_no_others(key):
+    own = set(TABLE[key][0].split())
+    used = set(used_variables(text_of(key)))
+    assert own <= used
+    assert used <= (own if key == "system" else own | EVERYWHERE)
+    assert used_sections(text_of(key)) == ()
+
+
+@pytest.mark.parametrize("key", TEMPLATE_KEYS)
+def test_a_template_asks_for_nothing_that_only_the_boundary_may_do(key):
+    assert not FORBIDDEN.search(text_of(key))
+
+
+@pytest.mark.parametrize("key", [key for key in TEMPLATE_KEYS if key != "system"])
+def test_the_answer_is_one_object_with_an_allowed_intent_and_a_reason(key):
+    answer = text_of(key).partition("## Answer\n")[2]
+    for part in ("one JSON object", "given schema", "{uv-allowed_intents}", "short reason", "- `repeat`"):
+        assert part in answer
+
+
+@pytest.mark.parametrize("key", CLOSURES)
+def test_a_closure_template_names_both_ways_and_asks_for_no_work(key):
+    decide = " ".join(text_of(key).partition("## Decide\n")[2].split())
+    assert "`closing` when the evidence is complete" in decide
+    assert "`repeat`" in decide
+    assert "missing points" in decide
+    assert "Commit" not in text_of(key)
+
+
+@pytest.mark.parametrize("key", [key for key in TEMPLATE_KEYS if "`next` when" in text_of(key)])
+def test_a_template_that_goes_on_asks_for_a_summary_for_the_next_step(key):
+    assert re.search(r"summary\s+for\s+the\s+next\s+step|Sum\s+up\s+for\s+the\s+next\s+step", text_of(key))
+
+
+@pytest.mark.parametrize("key", [key for key in TEMPLATE_KEYS if "\n## Work\n" in text_of(key)])
+def test_a_work_template_asks_for_committed_work(key):
+    assert "commit" in text_of(key).partition("\n## Work\n")[2].lower()
+
+
+@pytest.mark.parametrize("phase", ["initial", "continuation"])
+def test_manual_is_the_same_text_as_keyword(phase):
+    assert text_of(f"{phase}_manual") == text_of(f"{phase}_keyword")
+
+
+@pytest.mark.parametrize("key", TEMPLATE_KEYS)
+@pytest.mark.parametrize("variables", [texts(), texts(issue="", project="", repository="")], ids=["none", "empty"])
+def test_a_template_without_any_value_renders_with_not_given(key, variables):
+    text = fill_template(text_of(key), variables)
+    assert "(not given)" in text
+    assert "{uv-" not in text
+
+
+@pytest.mark.parametrize("key", [key for key in TEMPLATE_KEYS if key != "system"])
+def test_a_template_renders_with_the_variables_of_a_run(key):
+    step = make_step(source=SourceText(text=text_of(key), file=f"templates/{key}.md", template=key))
+    given = {name: f"<{name}>" for name in TABLE[key][0].split()}
+    variables = Variables(texts={**variables_of(step).texts, "allowed_intents": "next, repeat", **given})
+    done = render_prompt(make_agent(step), step, variables)
+    assert all(value in done.text for value in given.values())
+    assert "(not given)" not in done.text
+
+
+def test_the_shipped_system_prompt_tells_who_what_and_when():
+    step = make_step()
+    agent = make_agent(step, system_prompt=SourceText(text=text_of("system"), file="system.md", template="system"))
+    text = render_system(agent, step, variables_of(step, agent=agent))
+    assert "You are iterator," in text
+    assert "Works on issues." in text
+    assert "At most 10 iterations" in text
+    assert "{uv-" not in text

@@ -1,0 +1,248 @@
+"""The variables of a step: where each comes from, which wins, how it reads (prompts.md §4, §6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from prompt_parts import LIMIT, make_agent, make_facts, make_gate, make_state, make_step, variables_of
+
+from stepflow.domain.definition import GitHubSettings, StepInput
+from stepflow.domain.words import ClosureAction, Intent, VerdictType
+from stepflow.engine.prompt.variables import handoff_variable, value_text
+
+
+def test_the_run_variables_of_a_gated_step_are_all_supplied():
+    step = make_step(gate=make_gate())
+    facts = make_facts(repository="octo/shop")
+    texts = variables_of(step, facts=facts).texts
+    criteria = texts["verdict_criteria"]
+    assert dict(texts) == {
+        "iteration": "3",
+        "completed_iterations": "2",
+        "max_iterations": "10",
+        "iterations": "10",
+        "remaining": "7",
+        "agent_name": "iterator",
+        "agent_description": "Works on issues.",
+        "step_id": "continuation.issue",
+        "step_name": "Work on the issue",
+        "allowed_intents": "next, repeat",
+        "verdict_criteria": criteria,
+        "completion_criteria": criteria,
+        "repeat_reason": "",
+        "previous_summary": "",
+        "repeat_count": "0",
+        "repository": "octo/shop",
+    }
+
+
+def test_without_a_gate_the_list_of_intents_is_empty():
+    assert variables_of().texts["allowed_intents"] == ""
+
+
+@pytest.mark.parametrize(
+    ("lists_abort", "expected"), [(True, "next, abort"), (False, "next")], ids=["in the schema", "not in the schema"]
+)
+def test_abort_is_listed_only_if_the_schema_lists_it(lists_abort, expected):
+    gate = make_gate(Intent.NEXT, Intent.ABORT, lists_abort=lists_abort)
+    assert variables_of(make_step(gate=gate)).texts["allowed_intents"] == expected
+
+
+def test_a_repeated_step_is_told_why_and_how_often():
+    texts = variables_of(state=make_state(repeat_reason="the tests are red", repeats=2)).texts
+    assert (texts["repeat_reason"], texts["previous_summary"]) == ("the tests are red", "the tests are red")
+    assert texts["repeat_count"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "config", "expected"),
+    [
+        (VerdictType.COUNT_CHECK, {"maxChecks": 4}, {"max_checks": "4", "check_count": "3"}),
+        (
+            VerdictType.DETECT_KEYWORD,
+            {"verdictKeyword": "ALL DONE"},
+            {"completion_keyword": "ALL DONE", "verdict_keyword": "ALL DONE"},
+        ),
+        (
+            VerdictType.DETECT_STRUCTURED,
+            {"signalType": "finished", "requiredFields": {"größe": 1}},
+            {"signal_type": "finished", "required_fields": '{"größe":1}'},
+        ),
+        (VerdictType.DETECT_STRUCTURED, {"signalType": "finished"}, {"required_fields": "[]"}),
+    ],
+)
+def test_a_verdict_type_brings_its_own_variables(verdict, config, expected):
+    texts = variables_of(agent=make_agent(verdict=verdict, config=config)).texts
+    assert expected.items() <= texts.items()
+
+
+def test_a_verdict_type_brings_no_variables_of_another():
+    assert not {"max_checks", "completion_keyword", "signal_type"} & set(variables_of().texts)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "config", "says"),
+    [
+        (VerdictType.COUNT_ITERATION, {}, [f"At most {LIMIT} iterations"]),
+        (VerdictType.COUNT_CHECK, {"maxChecks": 4}, ["At most 4 answers"]),
+        (VerdictType.DETECT_KEYWORD, {"verdictKeyword": "DONE"}, ["`DONE`"]),
+        (
+            VerdictType.DETECT_STRUCTURED,
+            {"signalType": "ready", "requiredFields": ["a", "b"]},
+            ["`ready`", "a, b"],
+        ),
+        (VerdictType.DETECT_STRUCTURED, {"signalType": "ready", "requiredFields": {"ok": True}}, ['{"ok":true}']),
+        (VerdictType.DETECT_STRUCTURED, {"signalType": "ready"}, ["signal `ready`."]),
+        (VerdictType.DETECT_GRAPH, {}, ["`closing`", "all its validators pass"]),
+        (VerdictType.META_CUSTOM, {}, ["handler decides"]),
+        (
+            VerdictType.META_COMPOSITE,
+            {
+                "operator": "or",
+                "conditions": [
+                    {"type": "count:iteration", "config": {"maxIterations": 5}},
+                    {"type": "detect:keyword", "config": {"verdictKeyword": "STOP"}},
+                    {"type": "count:check", "config": {"maxChecks": 2}},
+                ],
+            },
+            ["one of these conditions holds", "(1) 5 iterations", "(2) an answer contains", "`STOP`", "(3) 2 answers"],
+        ),
+        (VerdictType.META_COMPOSITE, {"operator": "and", "conditions": []}, ["all of these conditions hold"]),
+        (VerdictType.META_COMPOSITE, {"operator": "first", "conditions": ["x", {"type": "odd"}]}, ["(1) x; (2) odd"]),
+        (VerdictType.META_COMPOSITE, {}, ["all of these"]),
+    ],
+)
+def test_the_verdict_criteria_say_when_the_work_is_done(verdict, config, says):
+    criteria = variables_of(agent=make_agent(verdict=verdict, config=config)).texts["verdict_criteria"]
+    for part in says:
+        assert part in criteria
+
+
+@pytest.mark.parametrize(
+    ("github", "says", "says_not"),
+    [
+        (GitHubSettings(), "the issue can be closed", "label"),
+        (
+            GitHubSettings(closure_action=ClosureAction.LABEL_ONLY, labels_add=("done", "ok"), labels_remove=("todo",)),
+            "labels (add done, ok; remove todo); it stays open",
+            "closed",
+        ),
+        (
+            GitHubSettings(closure_action=ClosureAction.LABEL_AND_CLOSE, labels_add=("done",)),
+            "labels (add done) and be closed",
+            "stays open",
+        ),
+        (GitHubSettings(enabled=False), "changes nothing on the issue", "closed"),
+    ],
+)
+def test_the_criteria_of_a_polled_issue_name_its_wanted_state(github, says, says_not):
+    agent = make_agent(verdict=VerdictType.POLL_STATE, github=github)
+    criteria = variables_of(agent=agent).texts["verdict_criteria"]
+    assert says in criteria
+    assert says_not not in criteria
+
+
+def test_a_custom_handler_says_its_criteria_itself():
+    agent = make_agent(verdict=VerdictType.META_CUSTOM)
+    assert variables_of(agent=agent, criteria="Done when green.").texts["completion_criteria"] == "Done when green."
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("as it is {uv-x}", "as it is {uv-x}"),
+        (42, "42"),
+        (1.5, "1.5"),
+        (True, "true"),
+        (["a", 1], '["a",1]'),
+        ({"k": "ü"}, '{"k":"ü"}'),
+        (None, None),
+    ],
+)
+def test_values_become_text(value, text):
+    assert value_text(value) == text
+
+
+def test_a_very_long_value_is_cut_with_a_mark():
+    assert value_text("x" * 50_000) == "x" * 50_000
+    assert value_text("x" * 50_001) == "x" * 50_000 + "…[cut]"
+
+
+def test_run_variables_beat_arguments_beat_extra_variables_beat_inputs_beat_handoff():
+    step = make_step(inputs=(StepInput(name="c", step_id="initial.issue", key="plan"),))
+    state = make_state(handoff={"initial.issue": {"plan": "input", "d": "handoff"}})
+    facts = make_facts(
+        args={"iteration": 99, "a": "argument", "initial_issue_d": "argument"},
+        variables={"a": "extra", "b": "extra", "c": "extra"},
+    )
+    variables = variables_of(step, facts=facts, state=state)
+    texts = variables.texts
+    assert (texts["iteration"], texts["a"], texts["b"], texts["c"]) == ("3", "argument", "extra", "extra")
+    assert texts["initial_issue_d"] == "argument"
+    assert variables.hidden == (
+        '"iteration": the run variable hides the run argument',
+        '"a": the run argument hides the extra variable',
+        '"c": the extra variable hides the input',
+        '"initial_issue_d": the run argument hides the handoff value',
+    )
+    assert variables.arguments == {"a", "initial_issue_d"}
+
+
+def test_a_null_argument_is_not_supplied_and_hides_nothing():
+    facts = make_facts(args={"a": None}, variables={"a": "extra"})
+    variables = variables_of(facts=facts)
+    assert variables.texts["a"] == "extra"
+    assert variables.hidden == ()
+
+
+@pytest.mark.parametrize(
+    ("step_id", "key", "name"),
+    [
+        ("initial.issue", "analysis.understanding", "initial_issue_understanding"),
+        ("initial.issue", "plan", "initial_issue_plan"),
+        ("s_review-2", "to-do list", "s_review_2_to-do_list"),
+    ],
+)
+def test_a_stored_value_has_an_automatic_name(step_id, key, name):
+    assert handoff_variable(step_id, key) == name
+
+
+def test_handoff_is_known_to_later_steps_by_its_last_segment_only():
+    state = make_state(handoff={"initial.issue": {"understanding": "U", "analysis.understanding": "U"}})
+    variables = variables_of(state=state)
+    assert variables.texts["initial_issue_understanding"] == "U"
+    assert not [name for name in variables.texts if "." in name or "analysis" in name]
+    assert variables.hidden == ()
+
+
+@pytest.mark.parametrize("key", ["plan", "analysis.plan"])
+def test_an_input_takes_a_stored_value_by_last_segment_or_full_path(key):
+    step = make_step(inputs=(StepInput(name="wanted", step_id="initial.issue", key=key, required=True),))
+    state = make_state(handoff={"initial.issue": {"plan": ["one"], "analysis.plan": ["one"]}})
+    variables = variables_of(step, state=state)
+    assert variables.texts["wanted"] == '["one"]'
+    assert variables.texts["initial_issue_plan"] == '["one"]'
+    assert variables.missing_inputs == ()
+
+
+def test_a_missing_input_takes_its_default_under_both_names():
+    step = make_step(inputs=(StepInput(name="wanted", step_id="a.b", key="plan", required=True, default=0),))
+    variables = variables_of(step)
+    assert (variables.texts["wanted"], variables.texts["a_b_plan"]) == ("0", "0")
+
+
+def test_a_missing_required_input_is_reported_and_an_optional_one_is_just_not_supplied():
+    step = make_step(
+        inputs=(
+            StepInput(name="must", step_id="a.b", key="plan", required=True),
+            StepInput(name="may", step_id="a.b", key="note"),
+        )
+    )
+    variables = variables_of(step)
+    assert variables.missing_inputs == ("must",)
+    assert not {"must", "may"} & set(variables.texts)
+
+
+def test_a_command_step_has_variables_too():
+    assert variables_of(replace(make_step(), prompt=None)).texts["step_id"] == "continuation.issue"

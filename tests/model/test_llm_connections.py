@@ -1,0 +1,69 @@
+"""Which connection a call takes: the one before, when that is fresh and whole.
+
+Takes: a scripted server. Gives: nothing. May touch: loopback.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from stepflow.domain.conversation import ModelFault
+from tests.model.asking import ask
+from tests.servers.messages_api import Answer, Drop, Failure, MessagesApi, says
+
+LONG = " ".join(["word"] * 200)
+
+
+def connections(api: MessagesApi) -> list[int]:
+    """In the order of the requests, numbered as they first appear."""
+    seen = [request.connection for request in api.requests]
+    return [sorted(set(seen), key=seen.index).index(one) for one in seen]
+
+
+def test_quick_turns_share_a_connection(serve):
+    model, api = serve(says("one"), says("two"), says("three"))
+    assert [model.ask(ask()).text for _ in range(3)] == ["one", "two", "three"]
+    assert connections(api) == [0, 0, 0]
+
+
+def test_after_a_long_tool_call_there_is_a_new_connection(serve, monkeypatch):
+    monkeypatch.setattr("stepflow.model.http_client.KEPT", 0.05)
+    model, api = serve(says("one"), says("two"))
+    model.ask(ask())
+    time.sleep(0.1)
+    assert model.ask(ask()).text == "two"
+    assert connections(api) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(says(LONG, reset_after=4), id="reset"),
+        pytest.param(says(LONG, garble_at=4), id="garbled"),
+        pytest.param(says(LONG, pause=0.05), id="too slow"),
+        pytest.param(Drop(), id="dropped"),
+    ],
+)
+def test_what_a_fault_left_of_a_connection_is_not_used_again(serve, broken: Answer | Drop):
+    model, api = serve(says("one"), broken, says("two"), model={"longest_call": 0.3})
+    assert model.ask(ask()).text == "one"
+    assert isinstance(model.ask(ask()), ModelFault)
+    assert model.ask(ask()).text == "two"
+    assert connections(api) == [0, 0, 1]
+
+
+def test_a_refusal_that_came_whole_costs_no_connection(serve):
+    model, api = serve(Failure(status=529), says("two"))
+    assert isinstance(model.ask(ask()), ModelFault)
+    assert model.ask(ask()).text == "two"
+    assert connections(api) == [0, 0]
+
+
+def test_a_server_that_closes_between_two_turns_is_called_anew(serve):
+    model, api = serve(says("one"), says("two"))
+    model.ask(ask())
+    api.close_connections()
+    assert model.ask(ask()).text == "two"
+    assert connections(api) == [0, 1]

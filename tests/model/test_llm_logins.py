@@ -1,0 +1,160 @@
+"""Every piece that a provider misses is named before anything is asked, with the place where to set it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stepflow.domain.words import Provider
+from stepflow.errors import InputError
+from stepflow.model.access import ModelAccess, demand_packages
+from stepflow.model.logins import AwsLogin, FoundryLogin, GoogleLogin, IdentityLogin, KeyLogin, find_login
+
+AWS = {"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "AKIA1", "AWS_SECRET_ACCESS_KEY": "s/1+"}
+GOOGLE = {
+    "CLOUD_ML_REGION": "global",
+    "GOOGLE_CLOUD_PROJECT": "my-project",
+    "CLOUDSDK_AUTH_ACCESS_TOKEN": "ya29.t",
+}
+FOUNDRY = {"ANTHROPIC_FOUNDRY_RESOURCE": "my-resource", "ANTHROPIC_FOUNDRY_API_KEY": "k"}
+JOB = {"ACTIONS_ID_TOKEN_REQUEST_URL": "https://i.example/t?v=2", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "r"}
+IDS = {"federation_rule_id": "fdrl_1", "organization_id": "org-1", "service_account_id": "svac_1"}
+
+
+def access(provider: str, login: dict[str, str] | None = None, **more: str | None) -> ModelAccess:
+    return ModelAccess(provider=Provider(provider), login=login or {}, **more)
+
+
+def without(login: dict[str, str], *names: str) -> dict[str, str]:
+    return {name: value for name, value in login.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (access("bedrock"), ["AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "configure-aws"]),
+        (access("bedrock", without(AWS, "AWS_REGION")), ["AWS_REGION"]),
+        (access("bedrock", without(AWS, "AWS_SECRET_ACCESS_KEY")), ["AWS_SECRET_ACCESS_KEY beside"]),
+        (access("bedrock", without(AWS, "AWS_ACCESS_KEY_ID")), ["AWS_ACCESS_KEY_ID beside"]),
+        (access("bedrock", AWS | {"AWS_REGION": "evil.example/#"}), ["AWS_REGION", "evil.example"]),
+        (access("vertex"), ["CLOUD_ML_REGION", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_AUTH_ACCESS_TOKEN", "google-github"]),
+        (access("vertex", without(GOOGLE, "CLOUD_ML_REGION")), ["CLOUD_ML_REGION"]),
+        (access("vertex", GOOGLE | {"CLOUD_ML_REGION": "a.b"}), ["CLOUD_ML_REGION"]),
+        (access("vertex", GOOGLE | {"GOOGLE_CLOUD_PROJECT": "a/../b"}), ["project"]),
+        (
+            access("vertex", without(GOOGLE, "CLOUDSDK_AUTH_ACCESS_TOKEN") | {"GOOGLE_APPLICATION_CREDENTIALS": "/no"}),
+            ["GOOGLE_APPLICATION_CREDENTIALS", "/no", "workspace"],
+        ),
+        (
+            access("foundry"),
+            ["ANTHROPIC_FOUNDRY_RESOURCE", "ANTHROPIC_FOUNDRY_API_KEY", "ANTHROPIC_FOUNDRY_AUTH_TOKEN"],
+        ),
+        (
+            access("foundry", FOUNDRY | {"ANTHROPIC_FOUNDRY_RESOURCE": "x.evil.example/"}),
+            ["ANTHROPIC_FOUNDRY_RESOURCE"],
+        ),
+        (access("anthropic", JOB, federation_rule_id="fdrl_1"), ["anthropic-organization-id"]),
+        (access("anthropic", JOB, service_account_id="svac_1"), ["federation-rule-id", "organization-id"]),
+        (access("anthropic", **IDS), ["ACTIONS_ID_TOKEN_REQUEST_URL", "id-token: write"]),
+        (access("anthropic", JOB, api_key="k", **IDS), ["anthropic-api-key", "only one"]),
+        (access("anthropic", JOB | {"ACTIONS_ID_TOKEN_REQUEST_URL": "http://i.example/"}, **IDS), ["https"]),
+        (access("bedrock", AWS | JOB, **IDS), ["anthropic-federation-rule-id", "bedrock"]),
+        (access("bedrock", AWS, base_url="http://proxy.example"), ["anthropic-base-url", "unencrypted"]),
+        (access("anthropic", api_key="two words"), ["anthropic-api-key", "no key has"]),
+        (access("foundry", FOUNDRY | {"ANTHROPIC_FOUNDRY_API_KEY": "a\nb"}), ["ANTHROPIC_FOUNDRY_API_KEY"]),
+    ],
+)
+def test_what_is_missing_or_cannot_work_is_named(given: ModelAccess, words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        find_login(given)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_a_package_that_is_not_installed_is_named_with_the_ways_to_get_it() -> None:
+    with pytest.raises(InputError) as caught:
+        demand_packages(Provider.BEDROCK, "json", "no_such_package", "no_such.package")
+    text = str(caught.value)
+    assert "not installed: no_such_package and no_such-package." in text
+    assert "pip install 'anthropic[bedrock]'" in text
+    assert "requirements-bedrock.txt" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "login"),
+    [
+        (access("anthropic", api_key=" k "), KeyLogin(address="https://api.anthropic.com", key="k")),
+        (
+            access("bedrock", AWS | {"AWS_SESSION_TOKEN": "t"}),
+            AwsLogin(
+                address="https://bedrock-runtime.eu-west-1.amazonaws.com",
+                region="eu-west-1",
+                access_key="AKIA1",
+                secret_key="s/1+",
+                session_token="t",
+            ),
+        ),
+        (
+            access("bedrock", AWS | {"AWS_BEARER_TOKEN_BEDROCK": "b"}),
+            AwsLogin(address="https://bedrock-runtime.eu-west-1.amazonaws.com", region="eu-west-1", bearer="b"),
+        ),
+        (
+            access("vertex", GOOGLE | {"ANTHROPIC_VERTEX_PROJECT_ID": "example.com:other"}),
+            GoogleLogin(
+                address="https://aiplatform.googleapis.com/v1",
+                region="global",
+                project="example.com:other",
+                token="ya29.t",
+            ),
+        ),
+        (
+            access("foundry", FOUNDRY | {"ANTHROPIC_FOUNDRY_AUTH_TOKEN": "t"}),
+            FoundryLogin(address="https://my-resource.services.ai.azure.com/anthropic", token="t"),
+        ),
+        (
+            access("foundry", {"ANTHROPIC_FOUNDRY_API_KEY": "k"}, base_url="https://f.example/anthropic/"),
+            FoundryLogin(address="https://f.example/anthropic", key="k"),
+        ),
+        (
+            access("anthropic", JOB | {"ANTHROPIC_WORKSPACE_ID": "wrkspc_1"}, **IDS),
+            IdentityLogin(
+                address="https://api.anthropic.com",
+                rule="fdrl_1",
+                organization="org-1",
+                service_account="svac_1",
+                workspace="wrkspc_1",
+                token_url=JOB["ACTIONS_ID_TOKEN_REQUEST_URL"],
+                token_bearer="r",
+            ),
+        ),
+    ],
+    ids=lambda found: type(found).__name__,
+)
+def test_inputs_and_environment_become_a_login(given: ModelAccess, login: object) -> None:
+    assert find_login(given) == login
+
+
+def test_no_login_shows_its_secrets(tmp_path: Path) -> None:
+    logins = [find_login(access("bedrock", AWS)), find_login(access("vertex", GOOGLE)), access("bedrock", AWS)]
+    logins += [find_login(access("anthropic", JOB, **IDS)), find_login(access("anthropic", api_key="secret-key"))]
+    shown = repr(logins)
+    assert [word for word in ("AKIA1", "s/1+", "ya29", "i.example", "secret-key") if word in shown] == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{"])
+def test_a_file_that_holds_no_google_credentials_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "creds.json"
+    path.write_text(text)
+    login = without(GOOGLE, "CLOUDSDK_AUTH_ACCESS_TOKEN") | {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}
+    with pytest.raises(InputError, match="creds"):
+        find_login(access("vertex", login))
+
+
+def test_the_project_may_come_from_the_credentials_file(tmp_path: Path) -> None:
+    path = tmp_path / "creds.json"
+    path.write_text(json.dumps({"type": "service_account", "project_id": "from-file"}))
+    login = {"CLOUD_ML_REGION": "us-east5", "GOOGLE_APPLICATION_CREDENTIALS": str(path)}
+    found = find_login(access("vertex", login))
+    assert isinstance(found, GoogleLogin)
+    assert (found.project, found.address) == ("from-file", "https://us-east5-aiplatform.googleapis.com/v1")

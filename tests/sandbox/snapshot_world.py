@@ -1,0 +1,108 @@
+"""What the tests of snapshots share: a listing of a checkout that owes nothing to the code under test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolbox_world import Box
+
+from stepflow.run.snapshots import Snapshots
+from stepflow.sandbox.box import Toolbox
+
+
+def asked(folder: Path, *words: str, given: bytes = b"") -> bytes:
+    """What git says. It works on an index of its own with the same entries that knows no file times, so that it looks
+    at every file anew and writes nothing to the checkout's.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        env = {"PATH": os.environ["PATH"], "HOME": place, "GIT_CONFIG_NOSYSTEM": "1", "GIT_OPTIONAL_LOCKS": "0"}
+        safe = ("git", "-c", f"safe.directory={folder}")
+        entries = subprocess.run(
+            [*safe, "ls-files", "--stage", "-z"], cwd=folder, env=env, capture_output=True, check=False
+        ).stdout
+        env["GIT_INDEX_FILE"] = f"{place}/index"
+        subprocess.run([*safe, "update-index", "-z", "--index-info"], cwd=folder, env=env, input=entries, check=True)
+        done = subprocess.run([*safe, *words], cwd=folder, env=env, input=given, capture_output=True, check=False)
+    return done.stdout + (b"" if done.returncode in (0, 1) else b"failed: " + done.stderr)
+
+
+def listing(folder: Path, *, raw_index: bool = True) -> dict[bytes, object]:
+    """Each path that git does not ignore with kind, mode and content, and what git says of the whole."""
+    top = folder / ".git"
+    paths = [path for path in folder.rglob("*") if path != top and top not in path.parents]
+    names = {os.fsencode(path.relative_to(folder)): path for path in paths}
+    nested = [path.parent for path in paths if path.name == ".git"]
+    known = set(asked(folder, "ls-files", "-z").split(b"\0"))
+    inside = {name: one for name, path in names.items() for one in nested if one in path.parents}
+    known |= inside.keys()
+    given = b"".join(b"./%s\0" % name for name in names if name not in known)
+    ignored = {name[2:] for name in asked(folder, "check-ignore", "-z", "--stdin", given=given).split(b"\0")}
+    ignored |= {name for name, one in inside.items() if os.fsencode(one.relative_to(folder)) in ignored}
+    kept = {path for name, path in names.items() if name not in ignored}
+    # A folder with nothing in it is kept, one that holds only what git ignores is not.
+    bare = {path for path in kept if is_folder(path) and any(path.iterdir())}
+    bare -= {above for path in kept - bare for above in path.parents}
+    found: dict[bytes, object] = {name: entry(path) for name, path in names.items() if path in kept - bare}
+    index = folder / ".git/index"
+    return {
+        **found,
+        b"> HEAD": asked(folder, "symbolic-ref", "HEAD") + asked(folder, "rev-parse", "HEAD"),
+        b"> status": asked(folder, "status", "--porcelain=v2", "-z", "--untracked-files=all"),
+        b"> staged": asked(folder, "diff", "--cached", "--binary"),
+        b"> unstaged": asked(folder, "diff", "--binary"),
+        b"> log": asked(folder, "log", "--format=raw", "--stat"),
+        b"> index": index.read_bytes() if raw_index and index.exists() else b"",
+    }
+
+
+def is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def entry(path: Path) -> tuple[object, ...]:
+    """Kind, mode, content."""
+    info = path.lstat()
+    if stat.S_ISLNK(info.st_mode):
+        return "link", os.fsencode(path.readlink())
+    mode = oct(stat.S_IMODE(info.st_mode))
+    if stat.S_ISDIR(info.st_mode):
+        return "folder", mode
+    return "file", mode, path.read_bytes() if stat.S_ISREG(info.st_mode) else "special"
+
+
+@dataclass
+class Worked:
+    """A checkout with a running toolbox whose snapshots go to a run folder."""
+
+    box: Box
+    run_folder: Path
+    snapshots: Snapshots
+
+    @property
+    def folder(self) -> Path:
+        return self.box.checkout
+
+    def sh(self, script: str) -> None:
+        done = self.box.sh(script)
+        assert done.exit_code == 0, done.stderr
+
+
+@contextlib.contextmanager
+def worked(checkout: Path, run_folder: Path, *, base: str = ""):
+    """Open the checkout for work."""
+    with Toolbox.start(checkout) as toolbox:
+        yield Worked(Box(toolbox, checkout), run_folder, Snapshots(toolbox, run_folder, base=base))
+
+
+def copy_of(checkout: Path, place: Path) -> Path:
+    """A fresh clone, as a job that resumes has it."""
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    words = ("git", "-c", "safe.directory=*", "clone", "--quiet", "--no-local", f"file://{checkout}", str(place))
+    subprocess.run(words, env=env, check=True)
+    return place

@@ -1,0 +1,233 @@
+"""A tree that only looks clean to the checkout's own git is found out (security.md case 14)."""
+
+from __future__ import annotations
+
+import pytest
+from toolbox_world import Box, git
+
+from stepflow.domain.guard import GuardFindings
+from stepflow.sandbox.box import Toolbox
+from tests.build import make_validator
+
+pytestmark = pytest.mark.whole
+
+GIT_CLEAN = make_validator("git-clean", "git status --porcelain", empty=True, clean_tree=True)
+IN_PART = make_validator("tidy", "git status --porcelain -- src", empty=True)
+
+
+class Looked:
+    """A toolbox that remembers its start, and the tools' git in it."""
+
+    def __init__(self, box: Box) -> None:
+        self.box, self.guards = box, box.toolbox.guards((GIT_CLEAN, IN_PART))
+        self.closing = self.guards.closing()
+
+    def seen_by_the_checkouts_git(self) -> str:
+        return self.box.sh("git status --porcelain").stdout
+
+    def look(self, validator=GIT_CLEAN) -> GuardFindings:
+        """At a closing that begins now."""
+        self.closing = self.guards.closing()
+        return self.guards.look_again(validator, passed=True)
+
+
+@pytest.fixture
+def prepared(checkout, start):
+    """A checkout with rules of its own: ignore files, attributes, a start's info/exclude, folders."""
+    (checkout / "src").mkdir()
+    (checkout / "src" / "a.py").write_text("a = 1\n")
+    (checkout / "src" / ".gitignore").write_text("*.tmp\n")
+    (checkout / ".gitignore").write_text("*.log\nbuild/\n")
+    (checkout / ".gitattributes").write_text("*.sh text eol=lf\n")
+    (checkout / ".git" / "info").mkdir(exist_ok=True)
+    (checkout / ".git" / "info" / "exclude").write_text("scratch\n")
+    git(checkout, "add", "--all")
+    git(checkout, "commit", "--quiet", "--message", "rules")
+    return lambda: Looked(start())
+
+
+CHEATS = {
+    "info/exclude": ("echo new.py >> .git/info/exclude; echo x > new.py", ("?? new.py",)),
+    "info/exclude hides a whole folder": ("echo /new/ >> .git/info/exclude; mkdir new; touch new/a", ("?? new/",)),
+    "assume-unchanged": ("git update-index --assume-unchanged hello.txt; echo x >> hello.txt", (" M hello.txt",)),
+    "skip-worktree": ("git update-index --skip-worktree hello.txt; echo x >> hello.txt", (" M hello.txt",)),
+    "skip-worktree of a removed file": ("git update-index --skip-worktree hello.txt; rm hello.txt", (" D hello.txt",)),
+    "status.showUntrackedFiles": ("git config status.showUntrackedFiles no; echo x > new.py", ("?? new.py",)),
+    "core.excludesFile": ("git config core.excludesFile $HOME/x; echo new.py > ~/x; touch new.py", ("?? new.py",)),
+    "ignore file of the home": ("mkdir -p ~/.config/git; echo n > ~/.config/git/ignore; touch n", ("?? n",)),
+    "configuration of the home": ("git config --global status.showUntrackedFiles no; touch new.py", ("?? new.py",)),
+    "changed .gitignore, committed": (
+        "echo new.py >> .gitignore; git commit -qam ignore; touch new.py", ("?? new.py",),
+    ),
+    "changed .gitignore of a folder, committed": (
+        "echo '*.pyi' >> src/.gitignore; git commit -qam ignore; touch src/a.pyi", ("?? src/a.pyi",),
+    ),
+    "removed exception of a .gitignore": (
+        "printf '*\\n' > .gitignore; git commit -qam ignore; touch new.py", ("?? new.py",),
+    ),
+    "core.fsmonitor that says nothing changed": (
+        "printf '#!/bin/sh\\nprintf \"t\\\\0\"\\n' > ~/mon; chmod +x ~/mon; git config core.fsmonitor ~/mon;"
+        "touch -d '1 hour ago' hello.txt; git status; git update-index --fsmonitor; git status;"
+        "echo x >> hello.txt", (" M hello.txt",),
+    ),
+    "core.fileMode": ("git config core.fileMode false; chmod +x hello.txt", (" M hello.txt",)),
+    "core.worktree": (
+        "cp -r . ~/clean; git config core.worktree ~/clean; echo x >> hello.txt; touch new.py",
+        (" M hello.txt", "?? new.py"),
+    ),
+    "a filter that gives back what was committed": (
+        "git config filter.x.clean 'git show HEAD:%f'; echo '* filter=x' > .git/info/attributes;"
+        "echo x >> hello.txt; git add hello.txt", (" M hello.txt",),
+    ),
+    "line endings by a committed .gitattributes": (
+        "echo '* text=auto eol=crlf' > .gitattributes; git add -A; git commit -qm eol;"
+        "printf 'hello\\r\\nworld\\r\\n' > hello.txt; git add hello.txt", (" M hello.txt",),
+    ),
+    "line endings by configuration": (
+        "git config core.autocrlf true; printf 'hello\\r\\nworld\\r\\n' > hello.txt; git add .", (" M hello.txt",),
+    ),
+    "sparse checkout": (
+        "git config core.sparseCheckout true; echo '/src/' > .git/info/sparse-checkout;"
+        "git status; git read-tree -mu HEAD", (" D .gitattributes", " D .gitignore", " D hello.txt"),
+    ),
+    "an untracked cache": (
+        "git config core.untrackedCache true; git status; git update-index --force-untracked-cache; git status;"
+        "echo new.py > .git/info/exclude; touch new.py", ("?? new.py",),
+    ),
+    "an alias": ("git config alias.status '!true'; git config status.showUntrackedFiles no; touch n", ("?? n",)),
+    "an include": (
+        "git config include.path $HOME/more; git config -f ~/more status.showUntrackedFiles no; touch n", ("?? n",),
+    ),
+    "a nested repository that is ignored": (
+        "echo inner >> .git/info/exclude; git init -q inner; touch inner/evil.py", ("?? inner/",),
+    ),
+    "a tracked folder made a repository": (
+        "git init -q src; echo 'b.py' >> .git/info/exclude; touch src/b.py; echo x >> src/a.py;"
+        "git update-index --assume-unchanged src/a.py", (" M src/a.py", "?? src/b.py"),
+    ),
+    "replaced history": (
+        "git commit -q --allow-empty -m w; echo x >> hello.txt; git add -A; git commit -qm x;"
+        "evil=$(git rev-parse HEAD); git reset -q --soft HEAD^; git replace HEAD $evil", (" M hello.txt",),
+    ),
+    "a name with a quote and a line break": (
+        "echo '*' >> .git/info/exclude; touch \"$(printf 'a\"\\n?? b')\"", ('?? "a\\042\\012?? b"',),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("cheat", "hidden"), CHEATS.values(), ids=CHEATS)
+def test_what_hides_a_change_from_git_does_not_hide_it_from_the_engine(prepared, cheat, hidden):
+    looked = prepared()
+    looked.box.sh(f"{cheat}\ntrue")
+    assert looked.seen_by_the_checkouts_git() == ""
+    found = looked.look()
+    assert (found.problem, found.hidden) == ("", hidden)
+
+
+@pytest.mark.parametrize(
+    ("work", "notes"),
+    [
+        ("echo x > a.log; mkdir build; touch build/out scratch src/x.tmp", 0),
+        ("echo 'b = 2' > src/b.py; git add -A; git commit -qm work; git status", 0),
+        ("git rm -q --cached hello.txt; git add hello.txt; touch hello.txt", 0),
+        ("mkdir .cache; echo '*' > .cache/.gitignore; touch .cache/data", 1),
+        ("echo '*.pyi' > src/.gitignore; git checkout -q src/.gitignore; touch src/y.tmp", 0),
+        ("mkdir n; echo '*.o' > n/.gitignore; git add -A; git commit -qm n; touch n/a.o", 1),
+    ],
+    ids=["ignored before", "committed", "touched", "a tool's cache", "put back", "a new folder's ignore file"],
+)
+def test_what_only_the_starts_rules_or_new_folders_ignore_files_hide_is_no_fault(prepared, work, notes):
+    looked = prepared()
+    looked.box.sh(work)
+    assert looked.seen_by_the_checkouts_git() == ""
+    found = looked.look()
+    assert (found.problem, found.hidden, len(found.notes)) == ("", (), notes)
+
+
+def test_an_ignore_file_that_appears_in_the_root_and_hides_itself_is_found(start):
+    looked = Looked(start())
+    looked.box.sh("echo '*' > .gitignore; touch new.py")
+    assert looked.seen_by_the_checkouts_git() == ""
+    assert looked.look().hidden == ("?? .gitignore", "?? new.py")
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        "mv .git ~/old; ln -s ~/old .git",
+        'mv .git ~/old; echo "gitdir: $HOME/old" > .git',
+        "cp -r .git ~/old; mv .git ~/gone; mv ~/old .git",
+    ],
+    ids=["a link", "a file", "another folder"],
+)
+def test_a_replaced_repository_cannot_vouch_for_the_tree(prepared, replace):
+    looked = prepared()
+    looked.box.sh(replace)
+    assert looked.seen_by_the_checkouts_git() == ""
+    assert looked.look().problem
+    assert "not the one that was there" in looked.closing.problem
+
+
+@pytest.mark.parametrize("harm", ["rm -rf .git/objects; mkdir .git/objects", "rm .git/HEAD", "chmod 000 $TMPDIR"])
+def test_a_git_that_cannot_be_asked_is_a_problem_and_not_a_clean_tree(prepared, harm):
+    looked = prepared()
+    looked.box.sh(harm)
+    assert "could not be asked a second time" in looked.look().problem
+    assert looked.box.sh("echo fine").stdout == "fine\n"
+
+
+def test_why_git_cannot_be_asked_stands_before_any_advice_of_its(prepared):
+    looked = prepared()
+    looked.box.sh("rm -f .git/objects/$(git rev-parse 'HEAD^{tree}' | sed 's|^..|&/|')")
+    assert looked.look().problem
+    assert looked.closing.problem.startswith("git could not tell: fatal: ")
+
+
+class TestAStartThatIsNotClean:
+    def test_files_that_a_sparse_checkout_leaves_out_are_not_missing(self, checkout, prepared):
+        git(checkout, "status")
+        git(checkout, "sparse-checkout", "set", "--no-cone", "/src/")
+        looked = prepared()
+        assert looked.look().hidden == ()
+        looked.box.sh("git update-index --skip-worktree src/a.py; echo x >> src/a.py; echo y > hello.txt")
+        assert looked.look().hidden == (" M hello.txt", " M src/a.py")
+
+    def test_filters_of_the_start_are_used_and_changes_below_them_found(self, checkout, prepared):
+        git(checkout, "config", "filter.up.clean", "tr a-z A-Z")
+        (checkout / ".gitattributes").write_text("*.up filter=up\n")
+        (checkout / "a.up").write_text("abc\n")
+        git(checkout, "add", "--all")
+        git(checkout, "commit", "--quiet", "--message", "filter")
+        looked = prepared()
+        assert looked.look().hidden == ()
+        looked.box.sh("git config filter.up.clean 'git show HEAD:%f'; echo def > a.up; git add a.up")
+        assert looked.seen_by_the_checkouts_git() == ""
+        assert looked.look().hidden == (" M a.up",)
+
+    def test_a_folder_without_a_commit_is_not_judged(self, open_folder):
+        place = open_folder / "plain"
+        place.mkdir()
+        with Toolbox.start(place) as toolbox:
+            (note,) = Looked(Box(toolbox, place)).look().notes
+        assert "not a git repository" in note
+
+
+def test_what_is_hidden_from_a_validator_that_asks_for_less_is_known_at_the_closing(prepared):
+    looked = prepared()
+    looked.box.sh("touch new.py; echo new2.py > .git/info/exclude; touch new2.py")
+    assert looked.look(IN_PART).hidden == ()
+    assert looked.closing.untracked == ("new.py", "new2.py")
+
+
+def test_nothing_is_hidden_from_a_red_validator(prepared):
+    looked = prepared()
+    looked.box.sh("echo new.py > .git/info/exclude; touch new.py")
+    assert looked.guards.look_again(GIT_CLEAN, passed=False).hidden == ()
+
+
+def test_the_second_look_leaves_no_trace(prepared):
+    looked = prepared()
+    index = (looked.box.checkout / ".git" / "index").read_bytes()
+    looked.look()
+    assert (looked.box.checkout / ".git" / "index").read_bytes() == index
+    assert looked.box.bash("ls -A $TMPDIR").text == ""

@@ -1,0 +1,391 @@
+"""Who the tools are, what they see, and what is given back (security.md "The toolbox process", cases 1, 4, 7, 25)."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from toolbox_world import AS_ROOT, Box, root_only, run_as_other_user
+
+from stepflow.domain.command import CommandRequest
+from stepflow.domain.words import Isolation
+from stepflow.errors import InputError, IsolationError
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.environment import SYSTEM_PATH, build_environment
+from stepflow.sandbox.identity import Choice
+from stepflow.sandbox.isolation import Found, judge_layers
+from stepflow.sandbox.options import ToolboxOptions, UserPolicy
+from stepflow.sandbox.surroundings import interpreter_programs
+
+ENVIRONMENT = {
+    *("PATH", "HOME", "TMPDIR", "LANG", "TERM", "NO_COLOR", "CI", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT"),
+    *("PYTHONDONTWRITEBYTECODE", "GIT_CONFIG_COUNT"),
+    *(f"GIT_CONFIG_{part}_{number}" for part in ("KEY", "VALUE") for number in range(5)),
+}
+BY_THE_SHELL = {"PWD", "SHLVL", "_", "OLDPWD"}
+
+
+def ids(box) -> tuple[int, int, list[str]]:
+    uid, gid, groups = box.sh("id -u; id -g; id -G").stdout.splitlines()
+    return int(uid), int(gid), groups.split()
+
+
+def states(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Owner, group and mode of everything below."""
+    paths = [folder, *folder.rglob("*")]
+    return {str(p.relative_to(folder)): (i.st_uid, i.st_gid, i.st_mode) for p in paths for i in [p.lstat()]}
+
+
+class TestEnvironment:
+    def test_holds_nothing_that_was_not_put_there(self, monkeypatch, start):
+        for name in ("INPUT_GITHUB-TOKEN", "ACTIONS_RUNTIME_TOKEN", "GITHUB_ENV", "GITHUB_OUTPUT", "ANTHROPIC_API_KEY"):
+            monkeypatch.setenv(name, "canary")
+        monkeypatch.setenv("LD_PRELOAD", "")
+        box = start()
+        for text in (box.bash("env").text, box.sh("env").stdout, box.bash("cat /proc/self/environ").text):
+            assert "canary" not in text
+        names = {line.partition("=")[0] for line in box.sh("env").stdout.splitlines()}
+        assert names - BY_THE_SHELL == ENVIRONMENT
+
+    def test_home_and_tmp_are_private_and_of_the_run(self, box):
+        text = box.sh("stat -c '%a %u' $HOME $TMPDIR; id -u; ls -A $HOME $TMPDIR; dirname $HOME $TMPDIR").stdout
+        home, tmp, uid, *_, folder, same = text.split("\n")[:-1]
+        assert home == tmp == f"700 {uid}"
+        assert folder == same
+        assert str(box.checkout) not in folder
+
+    def test_names_that_the_author_passes_on_arrive(self, start):
+        box = start(pass_env={"NODE_ENV": "test", "NPM_TOKEN": "a b\nc"})
+        assert box.bash('echo "$NODE_ENV|$NPM_TOKEN"').text == "test|a b\nc\n"
+        assert box.toolbox.isolation["environment"] == "built from nothing, with NODE_ENV, NPM_TOKEN"
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("PATH", "HOME", "CI", "INPUT_X", "ACTIONS_RUNTIME_TOKEN", "GITHUB_TOKEN", "GITHUB_ENV", "GITHUB_OUTPUT"),
+            *("GIT_CONFIG_COUNT", "GIT_CONFIG_GLOBAL", "LD_PRELOAD", "BASH_ENV", "a-b", "", "1X", "X=Y"),
+        ],
+    )
+    def test_names_that_would_open_a_way_are_refused(self, checkout, name):
+        before = states(checkout)
+        with pytest.raises(InputError, match="pass-env"):
+            Toolbox.start(checkout, options=ToolboxOptions(pass_env={name: "x"}))
+        assert states(checkout) == before
+
+    def test_the_path_is_fixed_with_the_interpreters_programs_last(self):
+        place = Path("/nowhere")
+        system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        for programs, path in ((Path("/venv/bin"), f"{system}:/venv/bin"), (None, system)):
+            environment = build_environment(checkout=place, private=place, programs=programs, options=ToolboxOptions())
+            assert environment["PATH"] == path
+
+    def test_an_interpreter_inside_the_checkout_is_left_out_or_named(self):
+        venv = Path(sys.executable).parent.parent.resolve()
+        required = interpreter_programs(venv, ToolboxOptions(), None)
+        assert (required.folder, "without" in required.note) == (None, True)
+        relaxed = interpreter_programs(venv, ToolboxOptions(isolation=Isolation.BEST_EFFORT), None)
+        assert relaxed.folder == Path(sys.executable).parent
+        assert "inside the checkout" in relaxed.state(None)
+
+    @root_only
+    def test_an_interpreter_that_the_tools_cannot_enter_is_no_place_for_programs(self, start, open_folder, monkeypatch):
+        closed = open_folder / "closed"
+        closed.mkdir(mode=0o700)
+        (closed / "python").symlink_to(Path(sys.executable).resolve())
+        monkeypatch.setattr(sys, "executable", str(closed / "python"))
+        box = start()
+        assert box.bash("echo $PATH").text == ":".join(SYSTEM_PATH) + "\n"
+        assert f"behind {closed}" in box.toolbox.isolation["path"]
+        missing = box.toolbox.run_command(CommandRequest(argv=("no-such-program",), timeout=5))
+        assert missing.error == "`no-such-program` could not be started: No such file or directory"
+
+    def test_programs_planted_in_the_checkout_and_home_are_not_run(self, start, checkout):
+        for name in ("git", "sh", "bash", "ls", "python3"):
+            (checkout / name).write_text("#!/bin/sh\necho planted\n")
+            (checkout / name).chmod(0o755)
+        for name in ("json.py", "sitecustomize.py", "anthropic.py", "inner.py", "usercustomize.py"):
+            (checkout / name).write_text("open('planted', 'w')\n")
+        (checkout / "planted.pth").write_text("import os; open('planted', 'w')\n")
+        box = start()
+        assert "planted" not in box.bash("cp * $HOME; cd .; type git; ls > /dev/null; git --version").text
+        assert "planted" not in box.sh("git --version; ls > /dev/null").stdout
+        assert box.toolbox.tree().commit
+        assert not (checkout / "planted").exists()
+
+
+class TestStates:
+    def test_each_layer_has_a_state(self, box):
+        assert list(box.toolbox.isolation) == [
+            *("uid", "gid", "environment", "path", "git", "limits", "no_new_privs"),
+            *("life", "memory", "landlock", "seccomp", "network"),
+        ]
+        assert box.toolbox.warnings == ()
+
+    @root_only
+    def test_a_root_parent_that_stays_root_is_refused_when_isolation_is_required(self, checkout):
+        before = states(checkout)
+        with pytest.raises(IsolationError, match="uid: 0, root without capabilities") as caught:
+            Toolbox.start(checkout, options=ToolboxOptions(user=UserPolicy.STAY))
+        assert "best-effort" in caught.value.hint
+        assert states(checkout) == before
+
+    @root_only
+    def test_with_best_effort_it_stays_root_without_capabilities_and_warns(self, start):
+        box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+        assert ids(box) == (0, 0, ["0"])
+        capabilities = box.sh("grep -E '^Cap(Prm|Eff|Bnd|Amb)' /proc/self/status").stdout.split()[1::2]
+        assert {int(bits, 16) for bits in capabilities} == {0}
+        assert [warning.partition(":")[0] for warning in box.toolbox.warnings] == ["uid"]
+
+    @pytest.mark.parametrize(
+        "fact",
+        [
+            *({"no_new_privs": False}, {"subreaper": False}, {"dies_with_parent": False}),
+            *({"landlock": {"abi": 0, "problem": "no_new_privs"}}, {"seccomp": "no_new_privs"}),
+        ],
+        ids=lambda fact: next(iter(fact)),
+    )
+    def test_where_the_kernel_lacks_a_layer_it_is_refused_or_warned_about(self, fact):
+        names = ("no_new_privs", "undumpable", "subreaper", "dies_with_parent", "ended_before_parent")
+        facts = dict.fromkeys(names, True)
+        facts |= {"landlock": {"abi": 7, "problem": ""}, "seccomp": "", "platform": "darwin", "uid": 501, "gid": 20}
+        facts |= fact
+        choice = Choice(identity=None, reason="kept")
+        with pytest.raises(IsolationError, match=r"darwin|no_new_privs"):
+            judge_layers(Found(facts=facts, choice=choice, options=ToolboxOptions(), path="fixed"))
+        relaxed = ToolboxOptions(isolation=Isolation.BEST_EFFORT)
+        layers = judge_layers(Found(facts=facts, choice=choice, options=relaxed, path="fixed"))
+        assert len([layer for layer in layers if layer.missing]) == 1
+
+    def test_a_layer_that_does_not_exist_cannot_be_left_out(self):
+        with pytest.raises(IsolationError, match=r"no layer 'firewall' to leave out.*The layers are uid, gid"):
+            ToolboxOptions(without=frozenset({"landlock", "firewall"}))
+
+    def test_a_folder_that_does_not_exist_is_told(self, open_folder):
+        with pytest.raises(IsolationError, match="There is no folder"):
+            Toolbox.start(open_folder / "nowhere")
+
+
+@pytest.mark.skipif(AS_ROOT, reason="for ordinary users")
+def test_an_ordinary_user_stays_who_it_is_and_the_state_says_so(box):
+    assert ids(box)[0] == os.getuid()
+    assert "no root process" in box.toolbox.isolation["uid"]
+
+
+NOT_ROOT = """
+import os, sys
+from pathlib import Path
+from stepflow.domain.command import CommandRequest
+from stepflow.sandbox.box import Toolbox
+with Toolbox.start(Path(sys.argv[1])) as box:
+    connect = "import socket; socket.socket(1).connect('../agent.sock')"
+    argv = ("sh", "-c", f'id -u; git commit -q --allow-empty -m x && echo ok; python3 -c "{connect}" 2>&1 | tail -n 1')
+    result = box.run_command(CommandRequest(argv=argv, timeout=9))
+    print(os.getuid(), result.stdout.splitlines(), box.isolation["uid"])
+"""
+
+
+@root_only
+def test_a_parent_that_is_no_root_process_keeps_its_user_but_not_the_way_to_its_services(checkout, packages):
+    done = run_as_other_user(NOT_ROOT, checkout, packages=packages)
+    refused = "PermissionError: [Errno 13] Permission denied"
+    assert done.stdout == (
+        f"12345 ['12345', 'ok', '{refused}'] 12345 (the parent is no root process and keeps its user)\n"
+    ), done.stderr
+
+
+WITHOUT_RIGHTS = """
+import sys
+from pathlib import Path
+from stepflow.errors import IsolationError
+from stepflow.domain.words import Isolation
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.options import ToolboxOptions
+try:
+    Toolbox.start(Path(sys.argv[1]))
+except IsolationError as exc:
+    print(exc.message)
+with Toolbox.start(Path(sys.argv[1]), options=ToolboxOptions(isolation=Isolation.BEST_EFFORT)) as box:
+    print(*box.warnings)
+"""
+
+
+@root_only
+def test_a_root_parent_that_may_not_change_users_is_refused_or_warns(checkout):
+    setpriv = shutil.which("setpriv")
+    if not setpriv:
+        pytest.skip("no setpriv on this machine")
+    argv = [setpriv, "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", WITHOUT_RIGHTS, str(checkout)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    refusal, warning = done.stdout.splitlines()
+    assert "this root process may not change users or owners" in refusal
+    assert warning.startswith("uid: 0, root without capabilities (this root process may not change users")
+
+
+@root_only
+class TestRootParent:
+    def test_the_tools_of_a_root_checkout_get_a_user_and_group_that_nothing_else_has(self, box):
+        uid, gid, groups = ids(box)
+        assert uid != 0
+        assert groups == [str(gid)]
+        assert uid not in {user.pw_uid for user in pwd.getpwall()}
+        assert gid not in {group.gr_gid for group in grp.getgrall()}
+        assert box.toolbox.isolation["uid"] == f"{uid} (lent the checkout)"
+
+    def test_no_id_of_the_supervisor_is_root_and_it_has_no_capability(self, box):
+        status = Path(f"/proc/{box.supervisor}/status").read_text()
+        lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        assert "0" not in lines["Uid"].split() + lines["Gid"].split()
+        assert int(lines["CapEff"], 16) == int(lines["CapPrm"], 16) == 0
+        assert lines["NoNewPrivs"] == "1"
+
+    def test_two_toolboxes_have_different_users(self, start, open_folder):
+        (open_folder / "other").mkdir()
+        first = ids(start())[0]
+        with Toolbox.start(open_folder / "other") as second:
+            assert ids(Box(second, open_folder / "other"))[0] != first
+
+    @pytest.mark.parametrize("file", ["environ", "mem", "maps", "fd", "cwd/"])
+    def test_the_parents_and_the_supervisors_proc_entries_are_closed(self, box, file):
+        for pid in (str(os.getpid()), "$PPID", "1"):
+            result = box.bash(f"cat /proc/{pid}/{file} 2>&1 || ls /proc/{pid}/{file}")
+            assert "Permission denied" in result.text
+
+    def test_files_of_root_are_closed(self, box, open_folder):
+        outside = open_folder / "github_env"
+        outside.write_text("")
+        outside.chmod(0o600)
+        assert "Permission denied" in box.bash(f"echo X=1 >> {outside}").text
+        assert outside.read_text() == ""
+
+    def test_the_tools_can_do_everything_in_the_checkout(self, box):
+        result = box.sh(
+            "chmod +x hello.txt && mkdir d && mv hello.txt d && git add -A && git commit -qm two && git status"
+        )
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "nothing to commit" in result.stdout
+
+    def test_everything_is_taken_back_as_it_was(self, start, checkout):
+        (checkout / "script").write_text("x")
+        (checkout / "script").chmod(0o700)
+        (checkout / "shared").mkdir()
+        (checkout / "shared").chmod(0o2775)
+        (checkout / "link").symlink_to("hello.txt")
+        os.chown(checkout / "script", 0, 12, follow_symlinks=False)
+        before = states(checkout)
+        box = start()
+        lent = box.checkout.stat().st_uid
+        assert {state[0] for state in states(checkout).values()} == {lent}
+        box.sh(
+            "chmod 777 . hello.txt script; chmod 000 .git/config; chmod 0755 shared; rm link; ln -s /etc/passwd link\n"
+            "echo new > new; chmod 6777 new; mkdir -p deep/er; chmod 1777 deep; rm script; echo other > script"
+        )
+        box.toolbox.close()
+        after = states(checkout)
+        assert {name: after[name] for name in before} == before
+        assert after["new"] == (0, 0, stat.S_IFREG | 0o775)
+        assert after["deep/er"][:2] == (0, 0)
+        assert Path("/etc/passwd").stat().st_uid == 0
+
+    def test_no_file_gets_set_user_rights_back_over_content_that_tools_may_have_changed(self, start, checkout):
+        (checkout / "tool").write_text("x")
+        (checkout / "tool").chmod(0o4755)
+        box = start()
+        box.sh("echo evil > tool")
+        box.toolbox.close()
+        assert states(checkout)["tool"] == (0, 0, stat.S_IFREG | 0o755)
+
+    def test_a_file_with_a_second_name_outside_is_not_lent(self, start, checkout, open_folder):
+        outside = open_folder / "outside"
+        outside.write_text("x")
+        outside.chmod(0o640)
+        os.link(outside, checkout / "inside")
+        box = start()
+        assert outside.stat().st_uid == 0
+        box.toolbox.close()
+        assert (outside.stat().st_uid, stat.S_IMODE(outside.stat().st_mode)) == (0, 0o640)
+
+    def test_a_name_that_is_no_text_is_taken_back(self, start, checkout):
+        box = start()
+        box.sh("printf x > $(printf 'a\\377b')")
+        box.toolbox.close()
+        assert {state[0] for state in states(checkout).values()} == {0}
+
+    @pytest.mark.whole
+    def test_a_tree_deeper_than_recursion_and_paths_go_is_taken_back(self, start, checkout):
+        box = start()
+        made = box.bash(
+            "deep=$(printf 'd/%.0s' $(seq 1100)); mkdir -p $deep; cp hello.txt $deep\n"
+            "mkdir e; mkdir -p e/$deep; mv d e/$deep; mkdir -p $HOME/$deep"
+        )
+        assert made.exit_code == 0, made.text[:500]
+        box.toolbox.close()
+        found = subprocess.run(["find", checkout, "!", "-uid", "0"], capture_output=True, text=True, check=True)
+        assert found.stdout == ""
+        count = subprocess.run(["find", checkout, "-name", "hello.txt"], capture_output=True, text=True, check=True)
+        assert len(count.stdout.splitlines()) == 2
+
+    def test_a_checkout_with_an_owner_keeps_it_and_the_tools_are_that_user(self, start, checkout):
+        for path in (checkout, *checkout.rglob("*")):
+            os.chown(path, 12345, 12, follow_symlinks=False)
+        box = start()
+        uid, gid, groups = ids(box)
+        assert uid == 12345
+        assert gid not in {group.gr_gid for group in grp.getgrall()}
+        assert groups == [str(gid)]
+        box.sh("echo x > new; chmod 777 hello.txt; git add -A; git commit -qm two")
+        assert (checkout / "new").stat().st_gid == gid
+        box.toolbox.close()
+        assert {state[:2] for state in states(checkout).values()} == {(12345, 12)}
+        assert stat.S_IMODE((checkout / "hello.txt").stat().st_mode) == 0o644
+
+    def test_a_checkout_behind_a_closed_folder_is_refused_with_its_name(self, checkout, open_folder):
+        open_folder.chmod(0o700)
+        before = states(checkout)
+        with pytest.raises(IsolationError, match=f"{open_folder}, above the checkout") as caught:
+            Toolbox.start(checkout)
+        assert "best-effort" in caught.value.hint
+        assert states(checkout) == before
+
+    def test_with_best_effort_the_tools_of_such_a_checkout_stay_root_and_it_warns(self, start, open_folder):
+        open_folder.chmod(0o700)
+        box = start(isolation=Isolation.BEST_EFFORT)
+        assert box.bash("echo x > new; cat new; id -u").text == "x\n0\n"
+        assert str(open_folder) in box.toolbox.warnings[0]
+
+    def test_a_private_folder_that_the_tools_cannot_reach_is_told_and_nothing_stays_lent(self, checkout, open_folder):
+        private = open_folder / "private"
+        private.mkdir(mode=0o700)
+        before = states(checkout)
+        with pytest.raises(IsolationError, match=r"cannot write to .*\(HOME\)"):
+            Toolbox.start(checkout, options=ToolboxOptions(private_root=private))
+        assert states(checkout) == before
+        assert list(private.iterdir()) == []
+
+
+ALONE = ("unshare", "--user", "--map-root-user")
+
+
+@root_only
+@pytest.mark.skipif(
+    subprocess.run([*ALONE, "true"], check=False, capture_output=True).returncode != 0,
+    reason="this machine opens no user namespaces",
+)
+def test_a_machine_on_which_no_user_id_is_left_is_told_so() -> None:
+    """In a user namespace with one id, root's own, there is none that the tools could have."""
+    code = "import sys; from pathlib import Path; from stepflow.sandbox.box import Toolbox; "
+    code += "Toolbox.start(Path(sys.argv[1]))"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        done = subprocess.run([*ALONE, sys.executable, "-c", code, folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "No user or group id between 61184 and 65519 is free on this machine." in done.stderr
+    assert "IsolationError" in done.stderr

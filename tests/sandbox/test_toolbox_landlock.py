@@ -1,0 +1,347 @@
+"""Which files tools can open, whoever they belong to (security.md "Landlock", cases 3 and 4)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toolbox_world import AS_ROOT, Box, git, root_only
+
+import stepflow.sandbox.child
+from stepflow.domain.words import Isolation
+from stepflow.errors import IsolationError
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.child import landlock
+from stepflow.sandbox.options import ToolboxOptions, UserPolicy
+from stepflow.sandbox.reach import reach
+
+ROOM = Path(stepflow.sandbox.child.__file__).parent.parent
+WITHOUT = {"without": frozenset({"landlock"}), "isolation": Isolation.BEST_EFFORT}
+
+
+def kernel_abi() -> int:
+    try:
+        return landlock.kernel_abi()
+    except OSError:
+        return 0
+
+
+pytestmark = pytest.mark.skipif(
+    kernel_abi() < landlock.ABI_TRUNCATE, reason="needs the third version of Landlock or a later one"
+)
+
+
+def plant(box: Box, place: Path) -> None:
+    """A folder beside the checkout that belongs to whoever the tools are, as the runner's mounts do."""
+    for leftover in (place, *(box.checkout / name for name in ("way", "inside"))):
+        subprocess.run(["rm", "-rf", "--", str(leftover)], check=True)
+    place.mkdir()
+    (place / "secret").write_text("canary")
+    (box.checkout / "hello.txt").write_text("hello\n")
+    uid = int(box.sh("id -u").stdout)
+    for path in (place, place / "secret", box.checkout / "hello.txt"):
+        os.chown(path, uid if os.getuid() == 0 else -1, -1)
+
+
+ATTEMPTS = {
+    "read": "cat {0}/secret",
+    "list": "ls {0}/",
+    "append": "echo X=1 >> {0}/secret",
+    "make": "echo x > {0}/new",
+    "make a folder": "mkdir {0}/new",
+    "link in": "ln {0}/secret inside && cat inside",
+    "link out": "ln hello.txt {0}/new",
+    "rename out": "mv -T hello.txt {0}/new",
+    "remove": "rm -f {0}/secret",
+    "truncate": "truncate -s 0 {0}/secret",
+    "fifo": "mkfifo {0}/new",
+    "through a link": "ln -s {0} way && cat way/secret",
+    "through proc": "cat /proc/self/root{0}/secret",
+    "glob": "cat {0}/s*t",
+}
+if AS_ROOT:  # who keeps the parent's user has no unix sockets at all
+    ATTEMPTS["socket"] = "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"{0}/new\")'"
+
+
+class TestOutside:
+    @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
+    def test_files_of_the_tools_own_user_are_closed(self, shared_box, attempt):
+        place = shared_box.checkout.parent / "runner"
+        plant(shared_box, place)
+        ended = shared_box.sh(attempt.format(place))
+        assert ended.exit_code != 0
+        assert "canary" not in ended.stdout
+        assert [path.name for path in place.iterdir()] == ["secret"]
+        assert (place / "secret").read_text() == "canary"
+
+    def test_without_the_layer_each_attempt_succeeds_and_the_state_says_so(self, start, open_folder):
+        box = start(**WITHOUT)
+        place = open_folder / "runner"
+        failed = {}
+        for name, attempt in ATTEMPTS.items():
+            plant(box, place)
+            if (ended := box.sh(attempt.format(place))).exit_code != 0:
+                failed[name] = ended
+        assert failed == {}
+        assert box.toolbox.isolation["landlock"] == "switched off"
+        assert "landlock: switched off" in box.toolbox.warnings
+
+    def test_the_places_where_systems_keep_data_are_closed(self, shared_box):
+        for place in ("/", "/tmp", "/var", "/run", "/home", "/root", "/srv", "/mnt", "/dev"):
+            assert "Permission denied" in shared_box.sh(f"ls {place}").stderr or not Path(place).exists()
+
+    def test_system_files_can_be_read_but_not_written(self, shared_box):
+        assert shared_box.sh("cat /etc/passwd /proc/version > /dev/null && ls /usr/bin /sys > /dev/null").exit_code == 0
+        assert shared_box.sh("echo 0 > /proc/self/oom_score_adj").exit_code != 0
+
+    def test_a_demanded_layer_that_is_left_out_refuses(self, checkout):
+        options = ToolboxOptions(without=frozenset({"landlock"}))
+        with pytest.raises(IsolationError, match=r"landlock: switched off"):
+            Toolbox.start(checkout, options=options)
+
+
+class TestInside:
+    """What must go on working."""
+
+    def test_a_terminal_of_the_same_user_is_closed(self, start):
+        """What somebody types there, such as a password, is not for the tools to read."""
+        keyboard, terminal = os.openpty()
+        try:
+            box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+            os.write(keyboard, b"password\n")
+            seen = box.bash(f"head -n 1 {os.ttyname(terminal)}; echo spoofed > {os.ttyname(terminal)}")
+        finally:
+            os.close(terminal)
+            os.close(keyboard)
+        assert "password" not in seen.text
+        assert seen.text.count("Permission denied") == 2
+
+    def test_the_state_names_the_version(self, shared_box):
+        assert shared_box.toolbox.isolation["landlock"].startswith("ABI ")
+        assert ("not covered" in shared_box.toolbox.isolation["landlock"]) == (kernel_abi() < landlock.ABI_SCOPES)
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "echo x > /dev/null && head -c 4 /dev/zero /dev/random /dev/urandom > $TMPDIR/bytes",
+            "echo a > a && mkdir -p b $TMPDIR/c && mv a b/a && ln b/a d && mv d $TMPDIR/c/ && mv $TMPDIR/c $HOME/",
+            "mkfifo pipe && (echo through > pipe &) && test $(cat pipe) = through && rm pipe",
+            "cat <(echo one) - <<< two | tee /dev/stderr > /dev/stdout",
+            "git init -q $TMPDIR/other && git clone -q . $HOME/clone && git -C $HOME/clone log -1 --oneline",
+            "git checkout -qb side && git commit -q --allow-empty -m x && git stash list && git gc -q && git status",
+            "ps -e > /dev/null && nproc && free > /dev/null && df . > /dev/null",
+            "set -m; sleep 5 & kill %1; wait; true",
+            "test -t 0; tty < /dev/ptmx; id; locale > /dev/null",
+            "mktemp && mktemp -d && mktemp -p . x.XXXX",
+        ],
+    )
+    def test_ordinary_commands_work(self, shared_box, command):
+        ended = shared_box.toolbox.run_command(bash_request(command))
+        assert (ended.exit_code, "denied" in ended.stderr) == (0, False), ended.stderr
+
+    @pytest.mark.parametrize(
+        "program",
+        [
+            "import multiprocessing as m; l = m.Lock(); q = m.Queue(); q.put(1); print(q.get())",
+            "from multiprocessing.shared_memory import SharedMemory as S; S(create=True, size=9).unlink(); print(1)",
+            "import multiprocessing as m; p = m.Pool(2); print(sum(p.map(abs, [-1, 0]))); p.close(); p.join()",
+            "import pty; pty.spawn(['/bin/echo', '1'])",
+            "import asyncio; print(asyncio.run(asyncio.create_subprocess_exec('true')) and 1)",
+            "import tempfile; tempfile.TemporaryFile().write(b'x'); print(1)",
+            "import socket; a, b = socket.socketpair(); a.send(b'1'); print(b.recv(1).decode())",
+            "import os; a, b = os.openpty(); os.write(b, b'1'); print(os.read(a, 1).decode())",
+        ],
+    )
+    def test_python_programs_work(self, shared_box, program):
+        (shared_box.checkout / "program.py").write_text(program)
+        ended = shared_box.sh("python3 program.py")
+        assert (ended.exit_code, ended.stdout.strip()) == (0, "1"), ended.stderr
+
+    def test_the_interpreters_own_programs_work(self, shared_box):
+        beside = Path(sys.executable).parent
+        if not os.access(beside / "mypy", os.X_OK) or "behind" in shared_box.toolbox.isolation["path"]:
+            pytest.skip("the tools cannot reach the interpreter's programs on this machine")
+        assert shared_box.sh("mypy --version").exit_code == 0
+
+
+def bash_request(command: str):
+    from stepflow.domain.command import CommandRequest
+
+    return CommandRequest(argv=("bash", "-c", command), timeout=20)
+
+
+@root_only
+class TestTwoRuns:
+    """Two runs for one owner have one user, so only the kernel's domains keep them apart."""
+
+    @pytest.fixture
+    def two(self, open_folder, template):
+        import shutil
+
+        places = [shutil.copytree(template, open_folder / name, symlinks=True) for name in ("one", "two")]
+        for path in (path for place in places for path in (place, *place.rglob("*"))):
+            os.chown(path, 12345, 12345, follow_symlinks=False)
+        return places
+
+    @pytest.mark.parametrize("apart", [True, False])
+    def test_neither_can_touch_the_other(self, two, apart):
+        # Their groups differ too, which alone closes /proc of the other.
+        without = frozenset() if apart else frozenset({"landlock", "gid"})
+        options = ToolboxOptions(isolation=Isolation.BEST_EFFORT if without else Isolation.REQUIRED, without=without)
+        with Toolbox.start(two[0], options=options) as first, Toolbox.start(two[1], options=options) as second:
+            attacker, victim = Box(first, two[0]), Box(second, two[1])
+            assert attacker.sh("id -u").stdout == victim.sh("id -u").stdout == "12345\n"
+            home, shell = victim.bash("echo secret > $HOME/mine; echo $HOME; echo $$").text.split()
+            reached = {
+                "home": attacker.sh(f"cat {home}/mine").exit_code == 0,
+                "checkout": attacker.sh(f"cat {two[1]}/hello.txt").exit_code == 0,
+                "environment": attacker.sh(f"cat /proc/{shell}/environ > /dev/null").exit_code == 0,
+                "root": attacker.sh(f"ls /proc/{shell}/cwd/").exit_code == 0,
+            }
+            if kernel_abi() >= landlock.ABI_SCOPES:
+                reached["signal"] = attacker.sh(f"kill -STOP {shell} && kill -CONT {shell}").exit_code == 0
+            assert set(reached.values()) == {not apart}, reached
+            # Some systems allow this for descendants only, so it says nothing when it fails without the layer.
+            assert not apart or attacker.sh(f"python3 -c '{ATTACH}' {shell}").exit_code != 0
+
+
+ATTACH = (
+    "import ctypes, sys, os; c = ctypes.CDLL(None); p = int(sys.argv[1]); "
+    "sys.exit(c.ptrace(16, p, 0, 0) != 0 or os.waitpid(p, 0x40000000) and c.ptrace(17, p, 0, 0))"
+)
+
+
+class TestGitOutside:
+    @pytest.fixture
+    def linked(self, open_folder, template, checkout):
+        """A worktree beside the repository that it belongs to."""
+        git(checkout, "worktree", "add", "--quiet", "-b", "side", str(open_folder / "linked"))
+        return open_folder / "linked"
+
+    def test_is_found_for_worktrees_and_submodules_only(self, linked, checkout, open_folder):
+        private = open_folder / "private"
+        assert reach(checkout=checkout, private=private, path="/bin", uid=1).git == ()
+        assert reach(checkout=linked, private=private, path="/bin", uid=1).git == (
+            checkout / ".git" / "worktrees" / "linked",
+            checkout / ".git",
+        )
+        (linked / ".git").write_text(f"gitdir: {open_folder}\n")
+        assert reach(checkout=linked, private=private, path="/bin", uid=1).git == ()
+
+    def test_is_refused_when_isolation_is_required(self, linked):
+        with pytest.raises(IsolationError, match=r"because the checkout's git needs it: .*/checkout/\.git"):
+            Toolbox.start(linked)
+
+    def test_is_open_with_best_effort_and_warned_about(self, linked, checkout):
+        for path in (linked.parent, *linked.parent.rglob("*")):
+            os.chown(path, 12345 if os.getuid() == 0 else -1, -1, follow_symlinks=False)
+        # Without the network layer, which is not asked for, the tools keep a user that no interpreter is closed to.
+        options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, without=frozenset({"network"}))
+        with Toolbox.start(linked, options=options) as toolbox:
+            ended = Box(toolbox, linked).sh("echo x > new && git add new && git commit -qm two && git status -sb")
+            assert (ended.exit_code, ended.stdout) == (0, "## side\n"), ended.stderr
+            assert "which others may share" in "".join(toolbox.warnings)
+
+    @root_only
+    def test_root_that_stays_may_work_in_a_linked_checkout(self, linked):
+        options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+        with Toolbox.start(linked, options=options) as toolbox:
+            ended = Box(toolbox, linked).sh("git commit -q --allow-empty -m two && git log -1 --format=%s")
+            assert (ended.exit_code, ended.stdout) == (0, "two\n"), ended.stderr
+
+
+#: Restricts itself as the arguments say, then tells of every attempt whether it went well or which error it was.
+PROGRAM = """
+import errno, json, os, socket, sys
+sys.path.insert(0, sys.argv[1])
+from inner import kernel, landlock, seccomp
+place, abi, blocked = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+kernel.forgo_new_privileges()
+if blocked:
+    seccomp.NUMBERS[os.uname().machine]["landlock"] = 444
+    seccomp.refuse((seccomp.Rule(call="landlock", error=blocked),))
+said = landlock.restrict(landlock.Places(write=(place + "/in",)), close_tcp=True, highest_abi=abi)
+def attempt(action):
+    try:
+        action()
+    except OSError as exc:
+        return errno.errorcode[exc.errno]
+    return ""
+print(json.dumps({
+    **said,
+    "read": attempt(lambda: os.open(place + "/out/file", os.O_RDONLY)),
+    "move": attempt(lambda: os.rename(place + "/in/a/file", place + "/in/b/file")),
+    "truncate": attempt(lambda: os.truncate(place + "/out/file", 1)),
+    "signal": attempt(lambda: os.kill(os.getppid(), 0)),
+    "tcp": attempt(lambda: socket.socket().bind(("127.0.0.1", 0))),
+}))
+"""
+
+
+def told(place: Path, *, abi: int = 99, blocked: int = 0) -> dict[str, object]:
+    for folder in ("in/a", "in/b", "out"):
+        (place / folder).mkdir(parents=True)
+    (place / "in/a/file").write_text("one")
+    (place / "out/file").write_text("two")
+    argv = [sys.executable, "-I", "-S", "-c", PROGRAM, str(ROOM), str(place), str(abi), str(blocked)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+class TestKernels:
+    @pytest.mark.parametrize(
+        ("abi", "open_there"),
+        [
+            (1, {"truncate", "tcp", "signal"}),
+            (2, {"move", "truncate", "tcp", "signal"}),
+            (3, {"move", "tcp", "signal"}),
+            (4, {"move", "signal"}),
+            (6, {"move"}),
+        ],
+    )
+    def test_an_older_kernel_covers_less(self, open_folder, abi, open_there):
+        if abi > kernel_abi():
+            pytest.skip("this kernel is older still")
+        said = told(open_folder, abi=abi)
+        attempts = {name: said[name] for name in ("read", "move", "truncate", "tcp", "signal")}
+        assert {name for name, error in attempts.items() if not error} == open_there
+        assert set(attempts.values()) <= {"", "EACCES", "EPERM", "EXDEV"}
+        assert (said["abi"], said["problem"]) == (abi, "")
+
+    @pytest.mark.parametrize("error", [errno.ENOSYS, errno.EOPNOTSUPP])
+    def test_a_kernel_without_landlock_is_told(self, open_folder, error):
+        said = told(open_folder, blocked=error)
+        assert (said["abi"], said["problem"], said["read"]) == (0, os.strerror(error), "")
+
+    def test_without_no_new_privs_the_kernel_refuses_it_to_an_ordinary_user(self, start):
+        box = start(without=frozenset({"no_new_privs"}), isolation=Isolation.BEST_EFFORT)
+        if box.toolbox.isolation["uid"].startswith("0"):
+            pytest.skip("root may")
+        assert "Operation not permitted" in box.toolbox.isolation["landlock"]
+        assert {warning.partition(":")[0] for warning in box.toolbox.warnings} == {
+            "no_new_privs",
+            "landlock",
+            "seccomp",
+        }
+
+
+class TestOurOwnCodeInTheCheckout:
+    """Much is loaded when it is needed: who can change it decides what runs beside the model's key."""
+
+    def test_is_refused_when_isolation_is_required(self, start, checkout, monkeypatch):
+        monkeypatch.syspath_prepend(str(checkout / ".venv" / "lib"))
+        with pytest.raises(
+            IsolationError, match=r"own code lies in the checkout.*/checkout/\.venv/lib; install it els"
+        ):
+            start()
+
+    def test_is_warned_of_otherwise(self, start, checkout, monkeypatch):
+        monkeypatch.syspath_prepend(str(checkout))
+        toolbox = start(isolation=Isolation.BEST_EFFORT).toolbox
+        assert any("where tools can change it" in warning for warning in toolbox.warnings)

@@ -1,0 +1,338 @@
+"""Nothing of the tools outlives its time (security.md "life", cases 26 and 27)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from toolbox_world import AS_ROOT, alive, gone_within, root_only
+
+from stepflow.domain.words import Isolation
+from stepflow.errors import IsolationError
+from stepflow.sandbox.options import ProcessLimits, UserPolicy
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds on to daemons")
+pytestmark = [linux_only, pytest.mark.whole]
+
+#: A daemon as daemons are made: two forks, a session of its own, deaf to hang-ups, all streams elsewhere.
+DAEMON = "(setsid nohup sh -c 'echo $$ > daemon.pid; exec sleep 300' > /dev/null 2>&1 < /dev/null &) ; sleep 0.3"
+
+
+def daemon(box) -> int:
+    pid = int((box.checkout / "daemon.pid").read_text())
+    assert alive(pid)
+    return pid
+
+
+def test_a_daemon_is_dead_after_the_step(box):
+    box.bash(DAEMON)
+    pid = daemon(box)
+    box.toolbox.end_step()
+    assert not alive(pid)
+
+
+def test_a_daemon_of_a_tool_is_dead_before_a_command_begins(box):
+    box.bash(DAEMON)
+    pid = daemon(box)
+    assert box.sh(f"kill -0 {pid} 2> /dev/null || echo dead").stdout == "dead\n"
+
+
+def test_a_daemon_of_a_command_is_dead_when_its_result_is_there(box):
+    box.sh(DAEMON)
+    assert not alive(int((box.checkout / "daemon.pid").read_text()))
+
+
+def test_closing_kills_daemons_and_may_be_done_twice(box):
+    box.bash(DAEMON)
+    pid = daemon(box)
+    box.toolbox.close()
+    box.toolbox.close()
+    assert not alive(pid)
+
+
+def test_a_bundle_is_made_with_nothing_else_alive(box):
+    box.bash(DAEMON)
+    pid = daemon(box)
+    box.toolbox.stream_bundle(box.toolbox.tree().commit, bytearray().extend, max_bytes=10**6)
+    assert not alive(pid)
+
+
+def test_looking_at_the_tree_lets_the_step_go_on(box):
+    box.bash(DAEMON + "; X=1")
+    pid = daemon(box)
+    box.toolbox.tree()
+    assert alive(pid)
+    assert box.bash("echo $X").text == "1\n"
+
+
+def test_processes_that_fork_all_the_time_are_killed_too(start):
+    box = start(limits=ProcessLimits(processes=60))
+    result = box.sh("f() { f | f & }; f 2> /dev/null; exec sleep 60", timeout=1.0)
+    assert (result.exit_code, result.timed_out) == (-1, True)
+    assert "still alive" not in result.error
+    assert box.sh("echo fine").stdout == "fine\n"
+
+
+#: Its first thread ends, and so it looks like a dead one that nobody has waited for; another thread goes on.
+HEADLESS = """
+import ctypes, os, threading, time
+def live():
+    while True:
+        open("next", "w").write(str(time.monotonic()))
+        os.replace("next", "beat")
+        time.sleep(0.01)
+os.setsid()
+threading.Thread(target=live, daemon=True).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+#: Each starts the next and ends, before anybody who has read its number can look at it.
+RELAY = """
+import os, time
+number = 0
+while True:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    number += 1
+    if number % 20 == 0:
+        open("next", "w").write(str(time.monotonic()))
+        os.replace("next", "beat")
+"""
+
+
+@pytest.mark.parametrize("hidden", [HEADLESS, RELAY], ids=["headless", "relay"])
+@pytest.mark.parametrize("without", [frozenset[str](), frozenset({"landlock"})], ids=["scoped", "unscoped"])
+def test_a_process_that_hides_in_the_process_table_is_dead_after_the_step(start, hidden, without):
+    box = start(isolation=Isolation.BEST_EFFORT, without=without)
+    box.bash(f"python3 -c '{hidden}' > /dev/null 2>&1 & while [ ! -e beat ]; do sleep 0.1; done")
+    beat = box.checkout / "beat"
+    first, deadline = beat.read_text(), time.monotonic() + 30
+    while beat.read_text() == first:
+        assert time.monotonic() < deadline, "it does not live"
+        time.sleep(0.01)
+    box.toolbox.end_step()
+    last = beat.read_text()
+    time.sleep(0.2)
+    assert beat.read_text() == last
+
+
+FAST_RELAYS = """
+#include <time.h>
+#include <unistd.h>
+int main(void) {
+    time_t end = time(0) + 15;
+    for (int i = 0; i < 40; i++)
+        if (fork() == 0 && setsid()) for (;;) if (fork() > 0 || time(0) > end) _exit(0);
+    sleep(60);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a compiler for processes that end so fast")
+def test_processes_that_end_as_fast_as_they_are_reaped_stretch_no_timeout(start):
+    box = start(bash_timeout=1.0, bash_max_timeout=1.0, grace=8.0)
+    subprocess.run(["cc", "-xc", "-static", "-o", box.checkout / "relays", "-"], input=FAST_RELAYS.encode(), check=True)
+    assert "timed out after 1 s" in box.bash("./relays").text
+    box.toolbox.end_step()
+
+
+def test_a_file_ends_where_the_limit_is(start):
+    box = start(limits=ProcessLimits(file_bytes=1024 * 1024))
+    assert box.sh("head -c 3000000 /dev/zero > big").exit_code != 0
+    assert (box.checkout / "big").stat().st_size == 1024 * 1024
+    assert box.tool("write", file_path="big", content="x" * 2_000_000).is_error
+    assert box.bash("echo fine").text == "fine\n"
+
+
+def test_programs_are_started_with_their_limits(start):
+    box = start(limits=ProcessLimits(processes=100, file_bytes=1 << 30, open_files=512))
+    limits = box.bash("cat /proc/self/limits; grep NoNewPrivs /proc/self/status").text
+    rows = {line[:26].strip(): line[26:].split()[:2] for line in limits.splitlines()}
+    assert rows["Max file size"] == [str(1 << 30)] * 2
+    assert rows["Max open files"] == ["512"] * 2
+    assert rows["Max core file size"] == ["0", "0"]
+    assert int(rows["Max processes"][0]) >= 100
+    assert limits.endswith("NoNewPrivs:\t1\n")
+
+
+def test_when_memory_runs_out_the_tools_are_ended_first_then_the_supervisor_then_the_parent(box):
+    score = "cat /proc/self/oom_score_adj"
+    tools = {box.bash(score).text, box.sh(score).stdout, box.bash(f"setsid {score}").text}
+    supervisor = Path(f"/proc/{box.supervisor}/oom_score_adj").read_text()
+    parent = Path("/proc/self/oom_score_adj").read_text()
+    assert [*map(int, tools)] == [1000] > [int(supervisor)] > [int(parent)]
+
+
+def test_tools_cannot_be_ended_later(box):
+    assert box.bash("echo 0 > /proc/self/oom_score_adj; cat /proc/self/oom_score_adj").text.endswith("denied\n1000\n")
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from stepflow.domain.conversation import ToolUse
+from stepflow.domain.words import Isolation
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.options import ToolboxOptions
+checkout, how = Path(sys.argv[1]), sys.argv[2]
+with Toolbox.start(checkout, options=ToolboxOptions(private_root=checkout.parent)) as box:
+    def bash(command):
+        return box.run_tool(ToolUse(id="t", name="bash", input={"command": command})).text
+    bash(sys.argv[3])
+    print(bash("echo $PPID").strip(), bash("cat daemon.pid").strip(), flush=True)
+    try:
+        bash("sleep 300") if how == "busy" else time.sleep(300)
+    except KeyboardInterrupt:
+        begun = time.monotonic()
+        box.close()
+        print("closed", time.monotonic() - begun, flush=True)
+"""
+
+
+@pytest.fixture
+def parent(checkout):
+    """Starts a real parent process; gives it with the ids of its supervisor and its tools' daemon."""
+    started = []
+
+    def begin(how: str) -> tuple[subprocess.Popen, int, int]:
+        argv = [sys.executable, "-c", PARENT, str(checkout), how, DAEMON]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        supervisor, pid = map(int, process.stdout.readline().split())
+        assert alive(supervisor)
+        assert alive(pid)
+        return process, supervisor, pid
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+@pytest.mark.parametrize("how", ["idle", "busy"])
+def test_everything_dies_with_a_parent_that_is_killed(parent, how):
+    process, supervisor, pid = parent(how)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert gone_within(3, supervisor, pid)
+
+
+@pytest.mark.parametrize("how", ["idle", "busy"])
+def test_an_interrupted_call_leaves_a_toolbox_that_closes_within_two_seconds(parent, checkout, how):
+    process, supervisor, pid = parent(how)
+    owner = checkout.parent.stat().st_uid
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    word, seconds = process.stdout.readline().split()
+    assert (word, float(seconds) < 2) == ("closed", True)
+    assert not alive(supervisor)
+    assert not alive(pid)
+    assert {path.lstat().st_uid for path in checkout.rglob("*")} == {owner}
+    assert process.wait(5) == 0
+
+
+def test_the_end_of_the_thread_that_started_it_is_not_the_end_of_the_parent(start):
+    from threading import Thread
+
+    started = []
+    thread = Thread(target=lambda: started.append(start()))
+    thread.start()
+    thread.join()
+    time.sleep(0.2)
+    assert started[0].bash("echo still here").text == "still here\n"
+
+
+@root_only
+def test_the_tools_cannot_signal_their_supervisor(box):
+    result = box.bash("kill -9 $PPID; kill -STOP $PPID; kill -9 -1; true")
+    assert "Operation not permitted" in result.text
+    assert box.bash("echo still here").text == "still here\n"
+
+
+def unguarded() -> dict[str, object]:
+    return {"isolation": Isolation.BEST_EFFORT, "user": UserPolicy.STAY}
+
+
+def test_a_supervisor_that_is_killed_is_a_broken_toolbox_and_nothing_of_it_stays(start):
+    box = start(**unguarded())
+    with pytest.raises(IsolationError, match=r"ended during `tool` \(exit status -9\)"):
+        box.bash("kill -9 $PPID; sleep 300")
+    with pytest.raises(IsolationError, match="ended during"):
+        box.bash("echo again")
+    box.toolbox.close()
+
+
+#: A daemon of tools that hides from /proc: its files belong to root then.
+HIDDEN = (
+    "import ctypes, os, time; ctypes.CDLL(None).prctl(4, 0); "
+    "open('daemon.pid', 'w').write(str(os.getpid())); time.sleep(300)"
+)
+
+
+@root_only
+def test_nothing_of_the_tools_stays_when_their_supervisor_is_killed(box):
+    box.bash(f'setsid python3 -c "{HIDDEN}" & until [ -s daemon.pid ]; do sleep 0.05; done')
+    pid = daemon(box)
+    os.kill(box.supervisor, signal.SIGKILL)
+    with pytest.raises(IsolationError, match=r"ended during `tool`"):
+        box.bash("true")
+    box.toolbox.close()
+    assert not alive(pid)
+    assert box.toolbox.ended_all
+
+
+@pytest.mark.whole
+def test_a_supervisor_that_hangs_is_not_waited_for(start):
+    box = start(**unguarded(), grace=0.5, file_timeout=0.1)
+    supervisor = box.supervisor
+    os.kill(supervisor, signal.SIGSTOP)
+    with pytest.raises(IsolationError, match="no whole answer to `tool` in time"):
+        box.tool("read", file_path="hello.txt")
+    begun = time.monotonic()
+    box.toolbox.close()
+    assert time.monotonic() - begun < 2
+    assert not alive(supervisor)
+
+
+def test_what_a_hanging_supervisor_had_running_dies_with_it(start):
+    box = start(**unguarded(), grace=0.5, file_timeout=0.1)
+    supervisor = box.supervisor
+    box.bash(DAEMON)
+    pid = daemon(box)
+    os.kill(supervisor, signal.SIGSTOP)
+    box.toolbox.close()
+    assert gone_within(1, supervisor, pid)
+
+
+def test_a_closed_toolbox_says_so(box):
+    box.toolbox.close()
+    with pytest.raises(IsolationError, match="closed"):
+        box.bash("echo")
+
+
+def test_no_private_folder_stays(start, open_folder):
+    private = open_folder / "private"
+    private.mkdir()
+    box = start(private_root=private)
+    box.bash("mkdir -p $HOME/a/b $TMPDIR/c; chmod 0 $HOME/a")
+    assert [path.name.startswith("stepflow-tools-") for path in private.iterdir()] == [True]
+    box.toolbox.close()
+    assert list(private.iterdir()) == []
+
+
+def test_zombies_do_not_pile_up(box):
+    box.bash("for i in $(seq 50); do (sleep 0.01 &) ; done; sleep 0.3")
+    box.bash("true")
+    states = Path(f"/proc/{box.supervisor}/task/{box.supervisor}/children")
+    if not AS_ROOT and not states.exists():
+        pytest.skip("this kernel does not list children")
+    children = [int(pid) for pid in states.read_text().split()]
+    assert [pid for pid in children if not alive(pid)] == []

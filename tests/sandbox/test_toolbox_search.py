@@ -1,0 +1,163 @@
+"""The tools glob and grep."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from stepflow.sandbox.child.places import Refusal
+from stepflow.sandbox.child.search import glob_expression
+
+
+@pytest.fixture(scope="module")
+def tree(shared_box):
+    shared_box.bash(
+        "mkdir -p src/deep node_modules/lib .venv/x sub/__pycache__\n"
+        "echo 'alpha = 1' > src/a.py; echo 'beta' > src/deep/b.py; echo 'alpha' > src/c.ts; echo x > src/deep/d.tsx\n"
+        "echo alpha > node_modules/lib/a.py; echo alpha > .venv/x/a.py; echo alpha > sub/__pycache__/a.py\n"
+        "echo alpha > .hidden.py; ln -s src/a.py link.py; ln -s / outside; printf 'alpha\\0' > bin.dat"
+    )
+    return shared_box
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "fails"),
+    [
+        ("*.py", ["a.py"], ["a/b.py", "apy", "a.pyc"]),
+        ("**/*.py", ["a.py", "x/y/a.py"], ["a.ts"]),
+        ("src/**", ["src/a", "src/a/b"], ["a"]),
+        ("src/**/b.py", ["src/b.py", "src/x/y/b.py"], ["srcb.py"]),
+        ("?.[ch]", ["a.c", "b.h"], ["ab.c", "a.x"]),
+        ("[!a]*", ["b"], ["a", "/b"]),
+        ("*.{ts,tsx}", ["a.ts", "a.tsx"], ["a.t", "a.ts,tsx"]),
+        ("{a,b}/{c,d{1,2}}.x", ["a/c.x", "b/d2.x"], ["a/d.x"]),
+        ("./a,b", ["a,b"], ["a", "b"]),
+        ("a+(b)^$.[", ["a+(b)^$.["], ["aab"]),
+        ("[a^\\]", ["a", "^", "\\"], ["b"]),
+    ],
+)
+def test_patterns_mean_what_shells_mean(pattern, fits, fails):
+    expression = re.compile(glob_expression(pattern))
+    assert [name for name in fits if not expression.fullmatch(name)] == []
+    assert [name for name in fails if expression.fullmatch(name)] == []
+
+
+@pytest.mark.parametrize("pattern", ["{a", "a}"])
+def test_braces_that_do_not_match_are_told(pattern):
+    with pytest.raises(Refusal, match="braces"):
+        glob_expression(pattern)
+
+
+class TestGlob:
+    def test_lists_files_and_folders_by_name_without_links_and_what_tools_made(self, tree):
+        assert tree.tool("glob", pattern="**").text.splitlines() == [
+            ".hidden.py",
+            "bin.dat",
+            "hello.txt",
+            "src/",
+            "src/a.py",
+            "src/c.ts",
+            "src/deep/",
+            "src/deep/b.py",
+            "src/deep/d.tsx",
+            "sub/",
+        ]
+
+    @pytest.mark.parametrize(
+        ("inputs", "paths"),
+        [
+            ({"pattern": "**/*.py"}, [".hidden.py", "src/a.py", "src/deep/b.py"]),
+            ({"pattern": "*.py", "path": "src"}, ["src/a.py"]),
+            ({"pattern": "**/*.{ts,tsx}"}, ["src/c.ts", "src/deep/d.tsx"]),
+            ({"pattern": "node_modules/**/*.py"}, ["node_modules/lib/a.py"]),
+            ({"pattern": "**/*.py", "path": ".venv"}, [".venv/x/a.py"]),
+            ({"pattern": "*.go"}, ["no file or folder fits"]),
+        ],
+    )
+    def test_gives_paths_from_the_repository_root(self, tree, inputs, paths):
+        assert tree.tool("glob", **inputs).text.splitlines() == paths
+
+    def test_says_how_many_more_there_are(self, box):
+        box.bash("for i in $(seq 1000 1600); do : > f$i; done")
+        lines = box.tool("glob", pattern="f*").text.splitlines()
+        assert lines[0] == "f1000"
+        assert lines[-1] == "[101 more: narrow the pattern]"
+        assert len(lines) == 501
+
+    @pytest.mark.parametrize(
+        ("inputs", "message"),
+        [
+            ({"pattern": "/etc/*"}, "relative"),
+            ({"pattern": "../*"}, "relative"),
+            ({"pattern": "*", "path": "/etc"}, "leads outside"),
+            ({"pattern": "*", "path": "outside"}, "leads outside"),
+            ({"pattern": "*", "path": "nowhere"}, "does not exist"),
+            ({"pattern": "*", "path": "hello.txt"}, "not a folder"),
+            ({}, "pattern is missing"),
+        ],
+    )
+    def test_what_it_cannot_do_is_told(self, tree, inputs, message):
+        result = tree.tool("glob", **inputs)
+        assert result.is_error
+        assert message in result.text
+
+
+class TestGrep:
+    def test_gives_path_line_number_and_text_sorted_by_path(self, tree):
+        assert tree.tool("grep", pattern=r"^alpha|wor").text.splitlines() == [
+            ".hidden.py:1:alpha",
+            "hello.txt:2:world",
+            "src/a.py:1:alpha = 1",
+            "src/c.ts:1:alpha",
+        ]
+
+    @pytest.mark.parametrize(
+        ("inputs", "lines"),
+        [
+            ({"pattern": "alpha", "path": "src"}, ["src/a.py:1:alpha = 1", "src/c.ts:1:alpha"]),
+            ({"pattern": "alpha", "path": "src/a.py"}, ["src/a.py:1:alpha = 1"]),
+            ({"pattern": "alpha", "path": "node_modules"}, ["node_modules/lib/a.py:1:alpha"]),
+            ({"pattern": "nothing has this"}, ["no line fits"]),
+        ],
+    )
+    def test_searches_where_it_is_told(self, tree, inputs, lines):
+        assert tree.tool("grep", **inputs).text.splitlines() == lines
+
+    def test_leaves_out_links_pipes_and_files_with_other_names(self, box, open_folder):
+        (open_folder / "outside.txt").write_text("needle")
+        os.link(open_folder / "outside.txt", box.checkout / "hard")
+        box.bash(f"mkfifo pipe; ln -s {open_folder}/outside.txt soft")
+        assert box.tool("grep", pattern="needle").text == "no line fits"
+
+    def test_a_pattern_that_never_ends_is_stopped(self, start):
+        box = start(file_timeout=0.5)
+        box.bash(f"echo {'a' * 40}b > evil.txt")
+        result = box.tool("grep", pattern="(a+)+$")
+        assert result.is_error
+        assert "took longer than 0.5 s" in result.text
+        assert box.tool("grep", pattern="aab").text.startswith("evil.txt:1:")
+
+    def test_long_lines_are_cut_and_many_lines_are_counted(self, box):
+        box.bash(f"echo {'x' * 900} > long.txt; yes many | head -2000 > many.txt")
+        assert box.tool("grep", pattern="x{900}").text == f"long.txt:1:{'x' * 500}… [900 characters]"
+        lines = box.tool("grep", pattern="many").text.splitlines()
+        assert len(lines) == 1001
+        assert "more than 1000 lines" in lines[-1]
+
+    @pytest.mark.parametrize(
+        ("inputs", "message"),
+        [
+            ({"pattern": "("}, "no regular expression"),
+            ({"pattern": "a{99999999999}"}, "no regular expression"),
+            ({"pattern": "(" * 3000 + ")" * 3000}, "no regular expression"),
+            ({"pattern": "x", "path": "../"}, "leads outside"),
+            ({"pattern": "x", "path": "nowhere"}, "nowhere: does not exist"),
+            ({"pattern": None}, "pattern is missing"),
+        ],
+    )
+    def test_what_it_cannot_do_is_told(self, tree, inputs, message):
+        result = tree.tool("grep", **inputs)
+        assert result.is_error
+        assert message in result.text

@@ -1,0 +1,386 @@
+"""The canary self-test: what it tries, what it finds when a layer is off, and what it leaves behind (security.md)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from toolbox_world import AS_ROOT, git, readable_interpreter, root_only, run_as_other_user
+
+from stepflow.domain.words import CanaryState, Isolation, Network
+from stepflow.errors import IsolationError
+from stepflow.sandbox.options import UserPolicy
+from stepflow.sandbox.selftest.canaries import ALWAYS, LAYERS, CanaryReport, Place
+from stepflow.sandbox.selftest.outside import Outside
+from stepflow.sandbox.selftest.planting import Planting
+from stepflow.sandbox.selftest.sockets import sockets_under
+from stepflow.sandbox.selftest.trial import try_canaries
+
+SECRET = "ghs_secretofthistest0123456789"
+COMMAND_FILES = ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
+FOLDERS = {"RUNNER_TEMP", "the run folder", "/github/workflow and the event", "/github/file_commands"}
+PROBE = Path(sys.modules["stepflow.sandbox"].__file__).parent / "child" / "probe.py"
+
+
+@pytest.fixture
+def outside(open_folder):
+    """Folders as a runner mounts them: every user may enter and write."""
+    names = ("temp", "workflow", "commands", "run", "home", "sockets")
+    for name in names:
+        (open_folder / name).mkdir()
+        (open_folder / name).chmod(0o777)
+    environment = {"RUNNER_TEMP": str(open_folder / "temp"), "HOME": str(open_folder / "home")}
+    for name in COMMAND_FILES:
+        file = open_folder / "commands" / name.lower()
+        file.touch()
+        file.chmod(0o666)
+        environment[name] = str(file)
+    event = open_folder / "workflow" / "event.json"
+    event.write_text("{}")
+    return Outside(
+        environment={**environment, "GITHUB_EVENT_PATH": str(event)},
+        run_folder=open_folder / "run",
+        secrets=(SECRET,),
+        socket_folders=(str(open_folder / "sockets"),),
+        docker=(str(open_folder / "sockets" / "docker.sock"),),
+    )
+
+
+@pytest.fixture
+def own_user(monkeypatch):
+    """The tools get a user of their own with `best-effort` too, which needs an interpreter that every user may run."""
+    python = readable_interpreter()
+    if not AS_ROOT or not python:
+        pytest.skip("needs a root parent, and a Python that other users can run")
+    monkeypatch.setattr(sys, "executable", python)
+
+
+@pytest.fixture
+def without_landlock(own_user, start):
+    return start(isolation=Isolation.BEST_EFFORT, without=frozenset({"landlock"}))
+
+
+def listening(path: Path, mode: int = 0o666, group: int = -1) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(str(path))
+    server.listen(8)
+    path.chmod(mode)
+    os.chown(path, -1, group)
+    return server
+
+
+def reached(report: CanaryReport) -> dict[str, str]:
+    return {canary.place.value: canary.ways for canary in report.reached}
+
+
+def told(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def everything_below(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Names, owners, modes, times and contents."""
+    found = {}
+    for path in (folder, *sorted(folder.rglob("*"))):
+        info = path.lstat()
+        data = path.read_bytes() if path.is_file() else b""
+        found[str(path)] = (info.st_uid, info.st_gid, info.st_mode, info.st_mtime_ns, data)
+    return found
+
+
+class TestWhatIsFound:
+    def test_without_landlock_the_runners_folders_and_files_are_open(self, without_landlock, outside):
+        report = try_canaries(without_landlock.toolbox, outside)
+        assert reached(report).keys() == {*FOLDERS, "the parent's home", "abstract sockets"}
+        for place in FOLDERS:
+            assert "(list, read, write, make)" in reached(report)[place]
+            assert "a link to" in reached(report)[place]
+        assert f"{outside.environment['GITHUB_ENV']} (read, append)" in reached(report)["/github/file_commands"]
+        assert f"{outside.environment['GITHUB_EVENT_PATH']} (read" in reached(report)["/github/workflow and the event"]
+        report.demand(Isolation.BEST_EFFORT)
+        assert any(line.startswith("open: RUNNER_TEMP, reached by shell: ") for line in report.open)
+        with pytest.raises(IsolationError, match=r"no model is asked\. RUNNER_TEMP, reached by shell.*landlock"):
+            report.demand(Isolation.REQUIRED)
+
+    def test_a_folder_that_is_closed_to_the_tools_user_keeps_its_canary(self, without_landlock, outside):
+        Path(outside.environment["RUNNER_TEMP"]).chmod(0o700)
+        assert try_canaries(without_landlock.toolbox, outside).states["RUNNER_TEMP"] == "kept"
+
+    def test_places_that_are_not_here_do_not_count_as_kept(self, without_landlock, open_folder):
+        nothing = Outside(environment={"HOME": "/nowhere"}, run_folder=None, socket_folders=(), docker=("/nowhere",))
+        states = try_canaries(without_landlock.toolbox, nothing).states
+        absent = {place for place, state in states.items() if state == "not here"}
+        assert absent >= {"RUNNER_TEMP", "the run folder", "the parent's home", "the docker socket", "TCP", "UDP"}
+        assert not absent & {"a tool's environment", "git's configuration", "the parent in /proc", "abstract sockets"}
+
+    def test_a_secret_in_the_environment_is_found_in_every_form_and_refuses_always(self, start, outside):
+        encoded = base64.b64encode(b"x-access-token:" + SECRET.encode()).decode()
+        box = start(isolation=Isolation.BEST_EFFORT, pass_env={"HEADER": encoded, "PLAIN": "nothing"})
+        report = try_canaries(box.toolbox, outside)
+        assert reached(report)["a tool's environment"] == "by shell: HEADER (set)"
+        with pytest.raises(IsolationError, match="a tool's environment, reached") as caught:
+            report.demand(Isolation.BEST_EFFORT)
+        assert "best-effort` too" in caught.value.hint
+        assert SECRET not in str(caught.value)
+        assert encoded not in str(caught.value)
+
+    @pytest.mark.parametrize("included", [False, True])
+    def test_a_credential_in_gits_configuration_is_found_and_refuses_always(self, start, checkout, outside, included):
+        header = f"AUTHORIZATION: basic {base64.b64encode(f'x-access-token:{SECRET}'.encode()).decode()}"
+        setting = ("http.https://github.com/.extraheader", header)
+        if included:
+            file = checkout / "credentials.config"
+            git(checkout, "config", "--file", str(file), *setting)
+            git(checkout, "config", f"includeIf.gitdir:{checkout}/.git.path", str(file))
+        else:
+            git(checkout, "config", *setting)
+        report = try_canaries(start(isolation=Isolation.BEST_EFFORT).toolbox, outside)
+        ways = reached(report)["git's configuration"]
+        assert "git config --list (git-config)" in ways
+        assert (".git/config (bytes)" in ways) is not included
+        with pytest.raises(IsolationError, match="git's configuration, reached"):
+            report.demand(Isolation.BEST_EFFORT)
+
+    @root_only
+    def test_a_docker_socket_for_everybody_refuses_always_and_another_one_warns(
+        self, without_landlock, outside, open_folder
+    ):
+        folder = open_folder / "sockets"
+        with listening(folder / "docker.sock"), listening(folder / "dbus.sock"), listening(folder / "x.sock", 0o600):
+            report = try_canaries(without_landlock.toolbox, outside)
+        assert reached(report)["the docker socket"] == f"by shell: {folder}/docker.sock (connect)"
+        assert reached(report)["other sockets under /run"] == f"by shell: {folder}/dbus.sock (connect)"
+        with pytest.raises(IsolationError, match="the docker socket, reached") as caught:
+            report.demand(Isolation.BEST_EFFORT)
+        assert "dbus" not in str(caught.value)
+
+    def test_a_docker_socket_of_a_group_is_closed_to_tools_in_no_group(self, own_user, start, outside, open_folder):
+        with listening(open_folder / "sockets" / "docker.sock", 0o660, group=4321):
+            states = try_canaries(start(isolation=Isolation.BEST_EFFORT).toolbox, outside).states
+        assert states["the docker socket"] == "kept"
+
+    @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
+    def test_sockets_of_every_type_are_tried(self, without_landlock, outside, open_folder, kind):
+        with socket.socket(socket.AF_UNIX, kind) as server:
+            path = open_folder / "sockets" / "log.sock"
+            server.bind(str(path))
+            path.chmod(0o666)
+            if kind == socket.SOCK_SEQPACKET:
+                server.listen(1)
+            assert "other sockets under /run" in reached(try_canaries(without_landlock.toolbox, outside))
+
+    def test_without_a_user_of_its_own_the_parent_is_open_in_spite_of_landlock(self, own_user, start, outside):
+        report = try_canaries(start(isolation=Isolation.BEST_EFFORT, without=frozenset({"uid"})).toolbox, outside)
+        assert "environ (read)" in reached(report)["the parent in /proc"]
+
+    def test_without_user_and_landlock_everything_of_the_parent_is_open(self, own_user, start, outside):
+        box = start(isolation=Isolation.BEST_EFFORT, without=frozenset({"uid", "landlock"}))
+        report = try_canaries(box.toolbox, outside)
+        assert reached(report)["the parent's memory"] == "by shell: the parent (peek, trace)"
+        assert {"the parent in /proc", "signals to the parent", "the parent's temporary files"} <= reached(
+            report
+        ).keys()
+        with pytest.raises(IsolationError, match=r"the parent in /proc, .*; the parent's memory, "):
+            report.demand(Isolation.BEST_EFFORT)
+
+    def test_without_a_group_of_its_own_the_checkouts_group_opens_the_docker_socket(
+        self, own_user, checkout, start, outside, open_folder
+    ):
+        os.chown(checkout, -1, 4321)
+        box = start(isolation=Isolation.BEST_EFFORT, without=frozenset({"gid"}))
+        with listening(open_folder / "sockets" / "docker.sock", 0o660, group=4321):
+            assert "the docker socket" in reached(try_canaries(box.toolbox, outside))
+
+    def test_without_an_environment_of_its_own_the_parents_variables_are_seen(
+        self, monkeypatch, own_user, start, outside
+    ):
+        monkeypatch.setenv("ACTIONS_RUNTIME_TOKEN", "x")
+        monkeypatch.setenv("SOME_NAME", SECRET)
+        box = start(isolation=Isolation.BEST_EFFORT, without=frozenset({"environment"}))
+        ways = reached(try_canaries(box.toolbox, outside))["a tool's environment"]
+        assert "ACTIONS_RUNTIME_TOKEN (set)" in ways
+        assert "SOME_NAME (set)" in ways
+
+    @pytest.mark.parametrize("without", [frozenset(), frozenset({"network"})], ids=["closed", "without the layer"])
+    def test_a_closed_network_is_tried_on_listeners_of_the_parent(self, own_user, start, outside, without):
+        box = start(isolation=Isolation.BEST_EFFORT, network=Network.NONE, without=without)
+        states = try_canaries(box.toolbox, outside).states
+        told = {states[place] for place in ("TCP", "TCP over IPv6", "UDP")}
+        reached = {f"reached by shell: {way}" for way in ("127.0.0.1 (tcp)", "127.0.0.1 (udp)", "::1 (tcp)")}
+        assert told == (reached if without else {"kept"})
+
+    @root_only
+    def test_tools_that_stay_root_are_held_by_the_layers_that_this_takes(self, start, outside):
+        box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
+        assert reached(try_canaries(box.toolbox, outside)) == {}
+
+    def test_with_every_layer_nothing_is_reached(self, start, outside):
+        report = try_canaries(start().toolbox, outside)
+        assert reached(report) == {}
+        report.demand(Isolation.REQUIRED)
+        kept = {place for place, state in report.states.items() if state == "kept"}
+        assert kept >= {*FOLDERS, "the parent in /proc", "the parent's memory", "abstract sockets", "the parent's home"}
+
+
+SAME_USER = """
+import json, sys
+from pathlib import Path
+from stepflow.domain.words import Isolation
+from stepflow.errors import IsolationError
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.selftest.outside import Outside
+from stepflow.sandbox.selftest.trial import try_canaries
+options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, without=frozenset({"landlock"}))
+with Toolbox.start(Path(sys.argv[1]), options=options) as box:
+    report = try_canaries(box, Outside(environment={"HOME": "/nowhere"}, socket_folders=()))
+try:
+    report.demand(Isolation.BEST_EFFORT)
+except IsolationError as error:
+    print(json.dumps([dict(report.states), error.message]))
+"""
+
+
+@root_only
+def test_a_parent_whose_memory_its_own_user_may_read_is_refused_always(checkout, packages):
+    done = run_as_other_user(SAME_USER, checkout, packages=packages)
+    assert done.returncode == 0, done.stderr
+    states, message = json.loads(done.stdout)
+    assert states["the parent in /proc"].startswith("reached by shell: environ (read), ")
+    assert states["the parent's memory"] == "reached by shell: the parent (peek, trace)"
+    assert states["signals to the parent"] == "reached by shell: the parent (signal)"
+    assert states["process 1 in /proc"] == "kept"
+    assert "the parent in /proc, reached" in message
+    assert "signals" not in message
+
+
+class TestWhatItLeavesBehind:
+    def test_everything_is_as_before(self, monkeypatch, without_landlock, outside, open_folder):
+        monkeypatch.setattr(tempfile, "tempdir", str(open_folder))
+        before = everything_below(open_folder)
+        report = try_canaries(without_landlock.toolbox, outside)
+        assert report.reached
+        assert "not here" not in report.states["the parent's temporary files"]
+        assert everything_below(open_folder) == before
+
+    # Python may raise between the opening of a file and the block that closes it; the file is closed all the same.
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    @pytest.mark.parametrize("moment", ["canary", "reached"], ids=["while it plants", "while it tries"])
+    def test_everything_is_as_before_when_a_signal_ends_it(self, own_user, start, outside, open_folder, moment):
+        before = everything_below(open_folder)
+        box = start(isolation=Isolation.BEST_EFFORT, without=frozenset({"landlock"}))
+        folder = Path(outside.environment["RUNNER_TEMP"])
+
+        class Stopped(BaseException):
+            pass
+
+        def stop(*_: object) -> None:
+            raise Stopped
+
+        def wait_and_signal() -> None:
+            deadline = time.monotonic() + 20
+            while not any(moment in told(path) for path in folder.iterdir()) and time.monotonic() < deadline:
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        kept = signal.signal(signal.SIGTERM, stop)
+        watcher = threading.Thread(target=wait_and_signal)
+        try:
+            watcher.start()
+            with pytest.raises(Stopped):
+                try_canaries(box.toolbox, outside)
+        finally:
+            watcher.join()
+            signal.signal(signal.SIGTERM, kept)
+        box.toolbox.close()
+        assert everything_below(open_folder) == before
+
+    def test_a_canary_that_was_changed_is_a_reach_whoever_says_otherwise(self, open_folder):
+        with Planting(checkout=open_folder, uid=os.getuid(), gid=os.getgid()) as planting:
+            planting.plant_in(Place.RUNNER_TEMP, open_folder)
+            assert planting.changed() == ()
+            Path(str(planting.planted[0].target)).write_text("something else")
+            assert [attempt.kind for attempt in planting.changed()] == ["write"]
+        assert list(open_folder.iterdir()) == []
+
+    def test_a_folder_that_cannot_be_written_to_is_no_place(self, open_folder):
+        with Planting(checkout=open_folder, uid=os.getuid(), gid=os.getgid()) as planting:
+            planting.plant_in(Place.RUNNER_TEMP, Path("/proc/self"))
+            assert planting.attempts == []
+
+
+class TestTheProbe:
+    def ask(self, *attempts: tuple[str, object], **more: object) -> dict:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(PROBE), json.dumps(attempts)],
+            capture_output=True,
+            text=True,
+            check=True,
+            **more,
+        )
+        return json.loads(done.stdout)
+
+    def test_tells_of_descriptors_that_it_was_started_with(self, tmp_path):
+        leaked = tmp_path / "leaked"
+        leaked.touch()
+        with leaked.open() as file:
+            assert self.ask(pass_fds=(file.fileno(),))["descriptors"] == [str(leaked)]
+        assert self.ask()["descriptors"] == []
+
+    def test_tells_why_something_is_out_of_reach(self, tmp_path):
+        missing = str(tmp_path / "missing")
+        kinds = ("read", "append", "write", "list", "follow", "connect", "bytes")
+        assert set(self.ask(*((kind, missing) for kind in kinds))["results"]) == {"ENOENT"}
+        assert self.ask(("signal", 2**22 + 1), ("peek", 2**22 + 1), ("trace", 2**22 + 1))["results"] == ["ESRCH"] * 3
+
+    @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
+    def test_reaches_listeners_on_loopback_where_nothing_stops_it(self, host, family):
+        with socket.socket(family, socket.SOCK_STREAM) as server, socket.socket(family, socket.SOCK_STREAM) as closed:
+            for end in (server, closed):
+                end.bind((host, 0))
+            server.listen(1)
+            tried = [("tcp", f"{host}:{end.getsockname()[1]}") for end in (server, closed)]
+            assert self.ask(*tried, ("udp", f"{host}:9"))["results"] == ["", "ECONNREFUSED", ""]
+
+    def test_its_answers_survive_names_and_values_of_any_bytes(self):
+        answer = self.ask(env={b"A": b"\xff\xfe", "PATH": os.environ["PATH"]})
+        assert answer["environment"]["41"] == "fffe"
+
+
+def test_sockets_are_found_below_folders_once_and_without_following_links(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "loop").symlink_to(tmp_path)
+    (tmp_path / "a" / "file").touch()
+    with listening(tmp_path / "a" / "b" / "one.sock"), listening(tmp_path / "two.sock"):
+        found = list(sockets_under((str(tmp_path), str(tmp_path / "a" / "loop"), str(tmp_path / "nowhere"))))
+    assert sorted(found) == [tmp_path / "a" / "b" / "one.sock", tmp_path / "two.sock"]
+
+
+def test_every_place_names_the_layer_that_should_keep_it():
+    assert set(LAYERS) == set(Place)
+    assert set(Place) >= ALWAYS
+
+
+def test_a_probe_that_cannot_be_run_refuses(monkeypatch, start, outside):
+    box = start(isolation=Isolation.BEST_EFFORT)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python3" if not AS_ROOT else "/bin/false")
+    with pytest.raises(IsolationError, match="self-test of the sandbox could not be run"):
+        try_canaries(box.toolbox, outside)
+
+
+def test_states_are_told_for_every_place(box, outside):
+    report = try_canaries(box.toolbox, outside)
+    assert list(report.states) == [place.value for place in Place]
+    assert {canary.state for canary in report.canaries} <= set(CanaryState)
