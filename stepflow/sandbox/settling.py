@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def settle_request(checkout: Path, identity: Identity | None, options: ToolboxOptions, reach: Reach) -> JsonObject:
-    """The frame that `inner.settle` reads."""
+    """The frame that `child.settle` reads."""
     return {
         "op": "settle",
         "checkout": str(checkout),

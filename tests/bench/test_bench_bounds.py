@@ -210,7 +210,7 @@ def test_a_run_begins_with_what_it_needs_before_its_first_request() -> None:
 
 
 def test_the_toolbox_loads_the_standard_library_only_and_little_of_it() -> None:
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import inner.supervisor; print(len(sys.modules))"
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import child.supervisor; print(len(sys.modules))"
     folder = Path(__file__).parents[2] / "stepflow" / "sandbox"
     words = [sys.executable, "-I", "-S", "-c", program, str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)

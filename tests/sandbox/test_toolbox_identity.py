@@ -111,7 +111,7 @@ class TestEnvironment:
         for name in ("git", "sh", "bash", "ls", "python3"):
             (checkout / name).write_text("#!/bin/sh\necho planted\n")
             (checkout / name).chmod(0o755)
-        for name in ("json.py", "sitecustomize.py", "anthropic.py", "inner.py", "usercustomize.py"):
+        for name in ("json.py", "sitecustomize.py", "anthropic.py", "child.py", "usercustomize.py"):
             (checkout / name).write_text("open('planted', 'w')\n")
         (checkout / "planted.pth").write_text("import os; open('planted', 'w')\n")
         box = start()

@@ -1,7 +1,7 @@
 """Starts the toolbox program by its file path, so that nothing else of the installation is imported.
 
-Takes: nothing. Gives: the exit status of `inner.supervisor`.
-May touch: sys.path, at whose end it puts the folder that holds `inner`.
+Takes: nothing. Gives: the exit status of `child.supervisor`.
+May touch: sys.path, at whose end it puts the folder that holds `child`.
 """
 
 import importlib
@@ -9,4 +9,4 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-sys.exit(importlib.import_module("inner.supervisor").main())
+sys.exit(importlib.import_module("child.supervisor").main())
