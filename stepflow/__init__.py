@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from stepflow.model.scenario_file import load_scenario
     from stepflow.model.scripted import ScriptedModel
     from stepflow.report.log import LogEntry
-    from stepflow.run.outside import Boundary
-    from stepflow.run.runner import StepFlowRunner
+    from stepflow.run.runner import Boundary, StepFlowRunner
     from stepflow.sandbox.box import Toolbox
     from stepflow.sandbox.options import ToolboxOptions
 
@@ -60,8 +59,7 @@ _ROOMS = {
     "stepflow.model.scripted": ("ScriptedModel",),
     "stepflow.definition.loading": ("load_agent", "validate_agent"),
     "stepflow.report.log": ("LogEntry",),
-    "stepflow.run.outside": ("Boundary",),
-    "stepflow.run.runner": ("StepFlowRunner",),
+    "stepflow.run.runner": ("Boundary", "StepFlowRunner"),
     "stepflow.sandbox.box": ("Toolbox",),
     "stepflow.sandbox.options": ("ToolboxOptions",),
 }

@@ -19,8 +19,8 @@ from stepflow.action.runner import read_runner, secret_variables, secrets_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import DefinitionError, RunCancelled, StepflowError
 from stepflow.run.cancel import Cancellation
+from stepflow.run.connections import proxy_passwords, proxy_secrets_in
 from stepflow.run.ending import outcome_of
-from stepflow.run.outbound import proxy_passwords, proxy_secrets_in
 from stepflow.sandbox.own_process import close_process, wipe_variables
 
 if TYPE_CHECKING:

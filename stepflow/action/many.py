@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from stepflow.domain.json import compact
 from stepflow.domain.redact import Redactor
 from stepflow.errors import InputError
+from stepflow.modes.batch import gather_results, matrix_entries, plan_issues
 from stepflow.report.annotations import annotation
 from stepflow.report.many import gathered_json, gathered_lines, gathered_summary, gathered_told, page_summary, page_told
-from stepflow.run.gather import gather_results
-from stepflow.run.outbound import proxy_passwords
-from stepflow.run.plan_issues import matrix_entries, plan_issues
+from stepflow.run.connections import proxy_passwords
 from stepflow.run.request import outbound_of
 
 if TYPE_CHECKING:

@@ -15,6 +15,9 @@ from stepflow.action.request import request_of, root_of, trigger_of
 from stepflow.definition.rules import rules
 from stepflow.domain.problem import count_problems
 from stepflow.domain.words import Outcome
+from stepflow.modes.preflight import run_preflight
+from stepflow.modes.rehearse import rehearse_agents
+from stepflow.modes.validate import check_agents, from_above
 from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import Paper, diagnostics
 from stepflow.report.ending import ReportFacts
@@ -27,13 +30,10 @@ from stepflow.report.rehearsal import (
     rehearsal_told,
     rehearsed_lines,
 )
+from stepflow.run.cancel import clock_of_services
 from stepflow.run.clock import SystemClock
-from stepflow.run.input_types import Mode
-from stepflow.run.interruptible import clock_of_services
-from stepflow.run.preflight import run_preflight
-from stepflow.run.rehearse import rehearse_agents
-from stepflow.run.trigger import Skip, Trigger
-from stepflow.run.validate import check_agents, from_above
+from stepflow.run.inputs import Mode
+from stepflow.run.request import Skip, Trigger
 
 if TYPE_CHECKING:
     from stepflow.action.job import Job

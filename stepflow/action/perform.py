@@ -14,12 +14,11 @@ from stepflow.action.request import request_of, root_of, trigger_of
 from stepflow.errors import InputError, RunCancelled
 from stepflow.report.annotations import annotation
 from stepflow.report.watch import ActionLog
-from stepflow.run.drive import drive_run
-from stepflow.run.input_types import Mode
+from stepflow.run.execute import drive_run
+from stepflow.run.inputs import Mode
 from stepflow.run.prepare import clock_for, prepare_run
-from stepflow.run.request import restore_folder
+from stepflow.run.request import Skip, restore_folder
 from stepflow.run.resume import Fresh, completed_report
-from stepflow.run.trigger import Skip
 from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
     asked.agent, asked.issue = trigger.agent, trigger.issue_number
     request = request_of(runner, trigger, job)
     if complete := completed_report(request):
-        from stepflow.run.leave import leave_missing  # noqa: PLC0415
+        from stepflow.run.reports import leave_missing  # noqa: PLC0415
 
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
         job.say(*(annotation("warning", problem) for problem in leave_missing(request, complete)))
@@ -74,7 +73,7 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
     try:
         prepared = prepare_run(request, now=clock.now())
     except RunCancelled as cancelled:
-        from stepflow.run.leave import leave_unbegun  # noqa: PLC0415
+        from stepflow.run.reports import leave_unbegun  # noqa: PLC0415
 
         return Performed(report=leave_unbegun(request, cancelled, clock))
     if isinstance(prepared.found, Fresh) and prepared.found.notice:

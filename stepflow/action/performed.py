@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.problem import Problem
     from stepflow.domain.report import RunReport
-    from stepflow.run.trigger import Skip
+    from stepflow.run.request import Skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.locate import find_agents
 from stepflow.errors import InputError
-from stepflow.run.request import RunRequest, login_files_in
+from stepflow.run.request import RunRequest, Skip, Trigger, find_trigger, login_files_in, read_event
 from stepflow.run.resume import chosen_folder
-from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
 from stepflow.sandbox.credentials.away import find_credentials
 
 if TYPE_CHECKING:

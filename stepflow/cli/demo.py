@@ -25,7 +25,7 @@ from stepflow.report.graph import walked_path
 from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.words import final_words
 from stepflow.run.inputs import read_inputs
-from stepflow.run.trigger import Trigger
+from stepflow.run.request import Trigger
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.json_output import print_json
+from stepflow.modes.batch import gather_results
 from stepflow.report.many import gathered_document, gathered_lines, gathered_summary
-from stepflow.run.gather import gather_results
 
 if TYPE_CHECKING:
     import argparse

@@ -14,9 +14,9 @@ from rich.text import Text
 from stepflow.cli.run import add_request_flags, request_from
 from stepflow.cli.terminal import make_console, styled
 from stepflow.domain.words import exit_code
+from stepflow.modes.preflight import run_preflight
 from stepflow.report.preflight import preflight_lines
 from stepflow.run.cancel import Cancellation
-from stepflow.run.preflight import run_preflight
 
 if TYPE_CHECKING:
     import argparse

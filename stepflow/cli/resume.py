@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from stepflow.cli.options import SECRETS
 from stepflow.cli.run import carry_out, request_of
 from stepflow.errors import InputError
-from stepflow.run.earlier import look_into
 from stepflow.run.inputs import read_inputs
-from stepflow.run.trigger import Trigger
+from stepflow.run.recorded import look_into
+from stepflow.run.request import Trigger
 
 if TYPE_CHECKING:
     import argparse

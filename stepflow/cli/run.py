@@ -22,11 +22,10 @@ from stepflow.domain.login import holds_login, login_of, logs_in
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.run.cancel import Cancellation
-from stepflow.run.drive import drive_run
+from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
-from stepflow.run.request import RunRequest, login_files_in, restore_folder
+from stepflow.run.request import RunRequest, Trigger, issue_of, login_files_in, read_event, restore_folder
 from stepflow.run.resume import chosen_folder, completed_report
-from stepflow.run.trigger import Trigger, issue_of, read_event
 from stepflow.sandbox.credentials.away import find_credentials
 from stepflow.sandbox.restore import mend_checkouts
 
@@ -66,7 +65,7 @@ def carry_out(request: RunRequest, *, as_json: bool) -> int:
     console = make_console(sys.stderr if as_json else sys.stdout)
     report = completed_report(request)
     if report:
-        from stepflow.run.leave import leave_missing  # noqa: PLC0415 - only here is a report left without a run
+        from stepflow.run.reports import leave_missing  # noqa: PLC0415 - only here is a report left without a run
 
         console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
         show_lines(console, leave_missing(request, report))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stepflow.definition.loading import load_agent
 from stepflow.errors import InputError, StepflowError
 from stepflow.report.plain import harmless
-from stepflow.run.page import page_of_journal
+from stepflow.run.reports import page_of_journal
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition

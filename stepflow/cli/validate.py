@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 from stepflow.cli.ink import paper_for
 from stepflow.cli.json_output import print_json
 from stepflow.definition.rules import rules
+from stepflow.modes.validate import check_agents, from_above, repository_above
 from stepflow.report.annotations import problem_annotations
 from stepflow.report.diagnostic import diagnostics
 from stepflow.report.problem_document import problems_json
 from stepflow.report.sarif import sarif_log
-from stepflow.run.validate import check_agents, from_above, repository_above
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from stepflow.domain.problem import Problem
-    from stepflow.run.validate import Checked
+    from stepflow.modes.validate import Checked
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.errors import RunCancelled
+from stepflow.run.clock import RehearsalClock, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from sys import UnraisableHookArgs
     from types import FrameType
+
+    from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
+    from stepflow.ports import Clock, Model
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 RETRY_SECONDS = 0.02
@@ -81,3 +86,38 @@ class Cancellation:
         self._held = False
         signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
         return True
+
+
+@dataclass(frozen=True)
+class InterruptibleModel:
+    """Implements the port `Model`."""
+
+    model: Model
+    cancellation: Cancellation
+
+    def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
+        """Ask once; raises `RunCancelled` when a signal comes."""
+        with self.cancellation.obeyed():
+            return self.model.ask(request)
+
+
+@dataclass(frozen=True)
+class InterruptibleClock:
+    """Implements the port `Clock`."""
+
+    clock: Clock
+    cancellation: Cancellation
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; raises `RunCancelled` when a signal comes."""
+        with self.cancellation.obeyed():
+            self.clock.sleep(seconds)
+
+
+def clock_of_services(clock: Clock, cancellation: Cancellation) -> InterruptibleClock:
+    """For what is outside of a run: GitHub is waited for also where a scripted model is not."""
+    return InterruptibleClock(SystemClock() if isinstance(clock, RehearsalClock) else clock, cancellation)

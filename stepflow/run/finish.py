@@ -1,48 +1,165 @@
-"""After the flow: plan what GitHub shall show, and write it.
-
-Takes: a flow's result and the work it left. Gives: `Ending`.
-May touch: nothing itself; the boundary writes, with the token that goes nowhere else (boundary.md).
-"""
+"""The end of a run: its work is collected, planned and written to GitHub, or its failure is reported (boundary.md)."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from stepflow.boundary.apply import apply_effects
+from stepflow.boundary.bundle import read_bundle
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.patience import Patience
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
-from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, Noted
-from stepflow.domain.figures import count
-from stepflow.domain.guard import named
+from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
+from stepflow.domain.figures import count, usd
+from stepflow.domain.guard import Closing, named
+from stepflow.domain.pack_search import UnsearchablePack, pack_holds_secret, secrets_to_find
+from stepflow.domain.spent import Spent
+from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
+from stepflow.errors import BoundaryError
+from stepflow.journal.reader import iter_journal
 from stepflow.report.comment import removed_part
-from stepflow.run.collect import collect_run, comment_text, guard_warnings, pushed_commit
+from stepflow.run.cancel import clock_of_services
 from stepflow.run.ending import Ending
-from stepflow.run.input_types import BoundaryMode
-from stepflow.run.interruptible import clock_of_services
-from stepflow.run.issue_cost import run_cost, tell_issue_cost
+from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings
+from stepflow.run.reports import collect_run, comment_text, guard_warnings, journal_path, pushed_commit
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from stepflow.boundary.github_writer import GitHubWriter
     from stepflow.boundary.plan import Plan
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.effect import Receipt
     from stepflow.domain.redact import Redactor
     from stepflow.domain.run import RunFacts
-    from stepflow.domain.spent import Spent
     from stepflow.ports import Clock, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.prepare import Prepared
-    from stepflow.run.work import Work
+    from stepflow.sandbox.box import Toolbox
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What the run did to the checkout: commits in a bundle with their tree, whether they are what the validators have
+    seen, files that were left uncommitted, and files that the validators made; or the problem because of which the
+    commits cannot be taken out of it."""
+
+    problem: str = ""
+    commits: int = 0
+    tree: str = ""
+    is_checked: bool = False
+    uncommitted: tuple[str, ...] = ()
+    created_by_checks: tuple[str, ...] = ()
+    bundle: Path | None = None
+
+
+def collect_work(
+    prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, *, closing: Closing | None
+) -> Work:
+    """Take the commits out of the checkout, now that nothing in it can change them any more: up to the commit of the
+    `closing` that the validators saw, or without validators up to HEAD."""
+    toolbox.end_step()
+    if closing is None or not closing.commit:
+        tree = toolbox.tree()
+        closing, is_checked = Closing(commit=tree.commit, tree=tree.tree, untracked=tree.uncommitted), False
+    else:
+        is_checked = True
+    path = prepared.request.folder / "work.bundle"
+    bundle = None
+    problem = ""
+    if facts.base_commit and closing.commit != facts.base_commit:
+        try:
+            # Not in the run folder, which may be uploaded whatever happens, before it is known what the commits hold.
+            with tempfile.TemporaryFile(buffering=0) as file:
+                bundle = toolbox.stream_bundle(
+                    facts.base_commit, file.write, max_bytes=MOST_BUNDLE_BYTES, commit=closing.commit
+                )
+                file.seek(0)
+                problem = _unkeepable(file, prepared) if bundle else ""
+                if bundle and not problem:
+                    file.seek(0)
+                    with path.open("wb") as kept:
+                        shutil.copyfileobj(file, kept)
+        except BoundaryError as error:
+            # How the flow ended stands; whether that matters is for the boundary to say.
+            problem = str(error)
+        except OSError as error:
+            problem = f"The commits cannot be kept in {path}: {error.strerror}."
+        if problem:
+            bundle = None
+            path.unlink(missing_ok=True)
+            journal.append(Noted(level="warning", message=f"[Work] {problem}"))
+    work = Work(
+        problem=problem,
+        commits=bundle.commits if bundle else 0,
+        tree=closing.tree if bundle else "",
+        is_checked=is_checked,
+        uncommitted=closing.untracked,
+        created_by_checks=closing.created,
+        bundle=path if bundle else None,
+    )
+    journal.append(
+        WorkCollected(
+            head_commit=closing.commit,
+            commits=work.commits,
+            uncommitted=list(work.uncommitted),
+            created_by_checks=list(work.created_by_checks),
+        )
+    )
+    return work
+
+
+def _unkeepable(file: IO[bytes], prepared: Prepared) -> str:
+    """Why the commits of a bundle may be neither kept nor pushed; empty when they may."""
+    try:
+        read_bundle(file)
+        if not pack_holds_secret(file, secrets_to_find(prepared.request.secrets())):
+            return ""
+    except (UnsearchablePack, BoundaryError) as exc:
+        return f"The commits cannot be searched for secrets: {exc}."
+    return (
+        "A commit holds a secret of this run, in a file, a name or a message, so the commits are neither kept nor "
+        "pushed. What a later commit removes counts too."
+    )
+
+
+#: The marker keeps six digits.
+ROUNDING = 0.00001
+
+
+def run_cost(prepared: Prepared) -> Spent:
+    """What this run has cost so far, in all its parts."""
+    state = fold(entry.event for entry in iter_journal(journal_path(prepared)))
+    return Spent(usd=state.cost_usd, at_least=state.unpriced)
+
+
+def tell_issue_cost(prepared: Prepared, journal: Journal, spent: Spent | None, *, run: Spent) -> None:
+    """Write the sum down where the issue has a budget; None when nobody looked. `run` is what this
+    run has cost."""
+    budget = prepared.request.inputs.budget_usd_per_issue
+    if budget is None or spent is None:
+        return
+    journal.append(IssueCostSummed(usd=spent.usd, at_least=spent.at_least, budget_usd=budget))
+    before = spent.usd - run.usd
+    if prepared.spent is not None and before > prepared.spent.usd + ROUNDING:
+        seen = f"{usd(prepared.spent.usd)} of the {usd(before)} that was spent before was seen before the flow"
+        why = (
+            "read-token belongs to another account than github-token, another run ended meanwhile, or this one goes on "
+            "from an older folder"
+        )
+        journal.append(Noted(level="warning", message=f"[Budget] only {seen}: {why}"))
 
 
 @dataclass(frozen=True, kw_only=True)

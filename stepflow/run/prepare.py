@@ -18,13 +18,12 @@ from stepflow.domain.spent import Spent
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
 from stepflow.engine.prompt.intake.visible import Taken
 from stepflow.errors import DefinitionError, InputError
-from stepflow.run.access import open_anthropic
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock
-from stepflow.run.context import issue_text
-from stepflow.run.own_verdict import open_verdict
+from stepflow.run.connections import open_anthropic
+from stepflow.run.parts import open_verdict
 from stepflow.run.resume import Fresh, Past, find_past
-from stepflow.run.subject import issue_number, read_again, read_subject
+from stepflow.run.subject import issue_number, issue_text, read_again, read_subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

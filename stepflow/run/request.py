@@ -1,8 +1,4 @@
-"""What one run was asked to do.
-
-Takes: inputs, trigger and places. Gives: `RunRequest`, complete and typed.
-May touch: nothing.
-"""
+"""What was asked: the event that starts a run, who may start one, and the request that comes of it (action.md)."""
 
 from __future__ import annotations
 
@@ -13,16 +9,224 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from stepflow.domain.login import login_files
 from stepflow.domain.redact import Redactor
-from stepflow.run.outbound import Outbound, proxy_passwords, read_outbound
+from stepflow.domain.run import Issue
+from stepflow.errors import InputError
+from stepflow.run.connections import Outbound, proxy_passwords, read_outbound
 from stepflow.sandbox.environment import SYSTEM_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stepflow.domain.json import JsonValue
     from stepflow.run.inputs import Inputs
-    from stepflow.run.trigger import Trigger
+
+#: Who may start a run with a comment, or by labelling an issue of their own.
+TRUSTED_ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+COMMAND = "/stepflow"
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class User(_Shape):
+    """The parts of a user that matter here."""
+
+    login: str = ""
+    type: str = "User"
+
+
+class _Label(_Shape):
+    name: str = ""
+
+
+class IssuePayload(_Shape):
+    """The parts of an issue in an event."""
+
+    number: int
+    title: str = ""
+    body: str | None = None
+    user: User | None = None
+    html_url: str = ""
+    labels: tuple[_Label, ...] = ()
+    author_association: str = "NONE"
+    pull_request: dict[str, object] | None = None
+
+
+class _Comment(_Shape):
+    body: str = ""
+    user: User | None = None
+    author_association: str = "NONE"
+
+
+class _Repository(_Shape):
+    full_name: str = ""
+    default_branch: str = ""
+    private: bool | None = None
+
+
+class EventPayload(_Shape):
+    """The parts of an event's payload that a trigger reads."""
+
+    action: str = ""
+    label: _Label | None = None
+    issue: IssuePayload | None = None
+    comment: _Comment | None = None
+    sender: User | None = None
+    repository: _Repository = Field(default_factory=_Repository)
+    inputs: dict[str, object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trigger:
+    """A run that somebody asked for. `issue` is None when the event carries none; `issue_number` is then the input's.
+
+    `label` is the label that started the run, if one did; the boundary takes it off at completion. `private` is None
+    when the event does not say whether the repository is.
+    """
+
+    agent: str
+    actor: str
+    actor_is_bot: bool
+    issue: Issue | None = None
+    issue_number: int | None = None
+    label: str | None = None
+    default_branch: str = ""
+    private: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skip:
+    """The event does not ask for a run; the reason is one line for the log."""
+
+    reason: str
+
+
+def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
+    """The typed parts of an event's payload."""
+    try:
+        return EventPayload.model_validate(payload)
+    except ValidationError as exc:
+        first = exc.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"The event's payload is not what GitHub sends: {place}: {first['msg']}.",
+            hint="Check the file that GITHUB_EVENT_PATH (or --event) names.",
+        ) from None
+
+
+def find_trigger(
+    event_name: str, event: EventPayload, inputs: Inputs, *, actor: str = "", agents: tuple[str, ...] = ()
+) -> Trigger | Skip:
+    """The run that this event asks for. `actor` is who started a workflow whose event names no sender; with an empty
+    `label-prefix` a label is the bare name of one of the `agents`."""
+    sender = event.sender or User(login=actor, type="Bot" if actor.endswith("[bot]") else "User")
+    if sender.type == "Bot" and not _is_named(sender.login, inputs.allow_bots):
+        return Skip(reason=f"{sender.login} is a bot that the input allow-bots does not name")
+    match event_name, event.action:
+        case "issues", "labeled":
+            return _labeled(event, inputs, sender, agents)
+        case "issue_comment", "created":
+            return _commented(event, sender)
+        case "issues" | "issue_comment", action:
+            return Skip(reason=f"the event {event_name}.{action} starts no agent")
+        case _:
+            return _dispatched(event_name, event, inputs, sender)
+
+
+def _is_named(login: str, names: tuple[str, ...]) -> bool:
+    return login.removesuffix("[bot]") in {name.removesuffix("[bot]") for name in names}
+
+
+def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[str, ...]) -> Trigger | Skip:
+    issue, label = event.issue, event.label.name if event.label else ""
+    if issue is None:
+        raise InputError("The labeled event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    if label == inputs.trigger_label:
+        agent = inputs.agent
+    elif inputs.label_prefix and label.startswith(inputs.label_prefix):
+        agent = label.removeprefix(inputs.label_prefix)
+    elif not inputs.label_prefix and label in agents:
+        agent = label
+    else:
+        named = f'does not begin with "{inputs.label_prefix}"' if inputs.label_prefix else "is no agent's name"
+        return Skip(reason=f'the label "{label}" {named}')
+    if not agent:
+        return Skip(reason=f'the label "{label}" names no agent and the input agent is empty')
+    own_issue = issue.user is not None and issue.user.login == sender.login
+    if own_issue and issue.author_association not in TRUSTED_ASSOCIATIONS:
+        return Skip(reason=_untrusted(sender, issue.author_association, "label an issue of their own"))
+    return _trigger(agent, event, issue, sender, label=label)
+
+
+def _commented(event: EventPayload, sender: User) -> Trigger | Skip:
+    if event.issue is None or event.comment is None:
+        raise InputError("The comment event carries no comment.", hint="Check the file that GITHUB_EVENT_PATH names.")
+    if event.issue.pull_request is not None:
+        return Skip(reason="the comment is on a pull request; agents run on issues")
+    first_line = event.comment.body.strip().splitlines()[:1]
+    words = first_line[0].split() if first_line else []
+    if words[:2] != [COMMAND, "run"] or len(words) != 3:
+        return Skip(reason=f'the comment does not begin with "{COMMAND} run <agent>"')
+    if event.comment.author_association not in TRUSTED_ASSOCIATIONS:
+        return Skip(reason=_untrusted(sender, event.comment.author_association, "start an agent by a comment"))
+    return _trigger(words[2], event, event.issue, sender)
+
+
+def _dispatched(event_name: str, event: EventPayload, inputs: Inputs, sender: User) -> Trigger | Skip:
+    if not inputs.agent:
+        return Skip(reason=f"the event {event_name} names no agent and the input agent is empty")
+    return Trigger(
+        agent=inputs.agent,
+        actor=sender.login,
+        actor_is_bot=sender.type == "Bot",
+        issue_number=inputs.issue or _asked_issue(event),
+        default_branch=event.repository.default_branch,
+        private=event.repository.private,
+    )
+
+
+def _asked_issue(event: EventPayload) -> int | None:
+    """The dispatch form's own `issue`, so that a workflow need not repeat it as an input of the action."""
+    text = str((event.inputs or {}).get("issue") or "")
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+
+
+def _trigger(
+    agent: str, event: EventPayload, issue: IssuePayload, sender: User, *, label: str | None = None
+) -> Trigger:
+    return Trigger(
+        agent=agent,
+        actor=sender.login,
+        actor_is_bot=sender.type == "Bot",
+        issue=issue_of(issue),
+        issue_number=issue.number,
+        label=label,
+        default_branch=event.repository.default_branch,
+        private=event.repository.private,
+    )
+
+
+def issue_of(payload: IssuePayload) -> Issue:
+    """The issue as the payload carries it."""
+    return Issue(
+        number=payload.number,
+        title=payload.title,
+        body=payload.body or "",
+        author=payload.user.login if payload.user else "",
+        url=payload.html_url,
+        labels=tuple(label.name for label in payload.labels),
+    )
+
+
+def _untrusted(sender: User, association: str, what: str) -> str:
+    trusted = ", ".join(sorted(TRUSTED_ASSOCIATIONS))
+    return f"{sender.login} ({association}) may not {what}; that takes {trusted}"
+
 
 #: Where the job's other steps and the tools write: folders, files of the runner in folders of its own, where it mounts
 #: them into a container, and what is made of a process's own variables.

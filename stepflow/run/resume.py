@@ -19,11 +19,13 @@ from stepflow.errors import InputError
 from stepflow.journal.reader import iter_journal
 from stepflow.journal.replay import safe_point
 from stepflow.journal.snapshots import SnapshotStore
-from stepflow.run.earlier import JOURNAL, Earlier, look_into
 from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import (
+    JOURNAL,
+    Earlier,
     kept_snapshots,
     known_heads,
+    look_into,
     past_answers,
     receipts_of,
     recorded_turns,

@@ -1,23 +1,23 @@
-"""The Python API: an agent definition run from a program (flow.md §12).
-
-Takes: a loaded agent, a model, and whatever part the caller wants to replace. Gives: `AgentResult`, always.
-May touch: nothing itself; without parts of the caller it starts a toolbox in the repository for each run.
-"""
+"""The Python API: an agent definition run from a program (flow.md §12)."""
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stepflow.definition.arguments import check_arguments
-from stepflow.domain.event import Noted, RunFinished, RunStarted
+from stepflow.domain.effect import EffectStatus, describe_effect
+from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished, RunStarted
+from stepflow.domain.figures import count
+from stepflow.domain.guard import Closing, GuardFindings
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.state import fold
-from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Outcome
+from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Isolation, Outcome
 from stepflow.engine.loop import run_flow
 from stepflow.engine.prompt.intake.visible import take_in
 from stepflow.errors import DefinitionError
@@ -28,25 +28,108 @@ from stepflow.report.collect import collect_report
 from stepflow.report.ending import ReportFacts
 from stepflow.report.log import log_entries
 from stepflow.run.clock import RehearsalClock, SystemClock
-from stepflow.run.context import removal_event
-from stepflow.run.drive import Place, guarded
 from stepflow.run.ending import Ending
-from stepflow.run.outside import finish_outside
-from stepflow.run.own_verdict import open_verdict
-from stepflow.run.parts import LoadedSchemas
-from stepflow.run.workers import open_workers
+from stepflow.run.execute import Place, guarded, validators_of
+from stepflow.run.parts import LoadedSchemas, open_verdict
+from stepflow.run.subject import removal_event
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.restore import credentials_away
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
-    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.decision import FlowResult
+    from stepflow.domain.definition import AgentDefinition, Validator
+    from stepflow.domain.effect import Effect, Receipt
     from stepflow.domain.event import Entry, TextRemoved
     from stepflow.domain.json import JsonObject, JsonValue
-    from stepflow.ports import Clock, Commands, Journal, Model, Schemas, Tools
+    from stepflow.ports import Clock, Commands, Guards, Journal, Model, Schemas, Tools
     from stepflow.report.log import LogEntry
-    from stepflow.run.outside import Boundary
-    from stepflow.run.workers import Workers
+
+
+class UnguardedCommands:
+    """For commands of the caller: what stands behind them is the caller's to look at."""
+
+    def closing(self) -> Closing:
+        """Not known."""
+        return Closing()
+
+    def look_again(self, _validator: Validator, *, passed: bool) -> GuardFindings:
+        """Nothing was found."""
+        return GuardFindings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """The parts, and what is known of the checkout and of the sandbox's layers; empty for parts of the caller."""
+
+    tools: Tools
+    commands: Commands
+    guards: Guards = field(default_factory=UnguardedCommands)
+    base_commit: str = ""
+    isolation: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@contextmanager
+def open_workers(
+    agent: AgentDefinition, root: Path, tools: Tools | None, commands: Commands | None
+) -> Iterator[Workers]:
+    """The caller's parts; for each that is None, a toolbox in the repository that lives as long as the block."""
+    if tools is not None and commands is not None:
+        yield Workers(tools=tools, commands=commands)
+        return
+    with ExitStack() as opened:
+        away = opened.enter_context(credentials_away(root))
+        box = opened.enter_context(
+            Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT), restore=away)
+        )
+        yield Workers(
+            tools=tools or box,
+            commands=commands or box,
+            guards=UnguardedCommands() if commands else box.guards(validators_of(agent)),
+            base_commit=box.tree().commit,
+            isolation={**box.isolation, "credentials": away.state},
+            warnings=box.warnings,
+        )
+
+
+class Boundary(Protocol):
+    """What changes the outside after a completed flow; called once per run, never after any other outcome."""
+
+    def plan(self, agent: AgentDefinition, facts: RunFacts, result: FlowResult) -> Sequence[Effect]:
+        """The effects that the closing answer asks for; pure."""
+        ...
+
+    def apply(self, effects: Sequence[Effect]) -> Iterable[Receipt]:
+        """Write the effects in order, and give a receipt as soon as each is through. A receipt of a failed effect, or
+        a `BoundaryError`, fails the run."""
+        ...
+
+
+def finish_outside(
+    boundary: Boundary | None, agent: AgentDefinition, facts: RunFacts, result: FlowResult, journal: Journal
+) -> Ending:
+    """Plan, write down, apply. Without a boundary the plan is empty (flow.md §12)."""
+    effects = tuple(boundary.plan(agent, facts, result)) if boundary else ()
+    for effect in effects:
+        journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
+    _note(journal, "info", f"planned {count(len(effects), 'effect')}")
+    for receipt in boundary.apply(effects) if boundary else ():
+        journal.append(EffectApplied(**vars(receipt)))
+        if receipt.status is EffectStatus.FAILED:
+            _note(journal, "error", f"failed: {receipt.kind}")
+            reason = f"Completion loop: {receipt.kind} failed: {receipt.detail}"
+            return Ending(outcome=Outcome.BOUNDARY_FAILED, reason=reason)
+    if boundary:
+        _note(journal, "info", "applied")
+    return Ending(outcome=result.outcome, reason=result.reason)
+
+
+def _note(journal: Journal, level: str, message: str) -> None:
+    journal.append(Noted(level=level, message=f"[Boundary] {message}"))
 
 
 class StepFlowRunner:

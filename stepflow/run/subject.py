@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.actor import check_actor
 from stepflow.boundary.writer import Refused
+from stepflow.domain.event import TextRemoved
+from stepflow.domain.removal import RemovedPiece
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.visible import Taken, take_in, take_line
@@ -199,3 +201,35 @@ def _told(remark: Remark, mark: str) -> Taken:
     body = take_in(remark.body.strip(), f"comment by {author}")
     text = re.sub(mark, "[mark removed]", body.text, flags=re.IGNORECASE)
     return Taken(text=f"--- {mark}: {author}, {remark.at:%Y-%m-%d %H:%M} UTC\n{text}", removed=body.removed)
+
+
+#: What the journal keeps of removed text: so many pieces, of so many characters each.
+MOST_PIECES = 100
+LONGEST_PIECE = 1000
+NO_DISCUSSION = Taken()
+
+
+def issue_text(issue: Issue | None, discussion: Taken = NO_DISCUSSION, *, otherwise: str = "") -> Taken:
+    """Number, title, author, body and discussion; without an issue what else was given. The prompt room frames it as
+    data."""
+    if issue is None:
+        return take_in(otherwise.strip(), "issue-text")
+    title, author = take_line(issue.title, "title"), take_line(issue.author, "author")
+    body = take_in(issue.body, "body")
+    heading = f"Issue #{issue.number}{': ' + title.text if title.text else ''}"
+    by = f"\nWritten by {author.text}" if author.text else ""
+    return Taken(
+        text=f"{heading}{by}\n\n{body.text}\n\n{discussion.text}".strip(),
+        removed=(*title.removed, *author.removed, *body.removed, *discussion.removed),
+    )
+
+
+def removal_event(taken: Taken) -> TextRemoved | None:
+    """The journal's line about what was taken out, None when nothing was."""
+    if not taken.removed:
+        return None
+    pieces = [
+        RemovedPiece(kind=piece.kind, where=piece.where, text=piece.text[:LONGEST_PIECE])
+        for piece in taken.removed[:MOST_PIECES]
+    ]
+    return TextRemoved(count=len(taken.removed), pieces=pieces)

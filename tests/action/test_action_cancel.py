@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stepflow.engine import asking
-from stepflow.run import deadline
+from stepflow.run import clock
 from tests.checkout import Invocation
 from tests.servers.messages_api import Drop, Reply
 from tests.world import BRANCH, COMMIT, World, answer, bash, crowd, label_event, solve, understood
@@ -142,7 +142,7 @@ def _wait(until: Callable[[], bool]) -> None:
 def test_a_tool_in_flight_at_the_deadline_is_ended_and_the_work_is_kept_if_wanted(
     world: World, monkeypatch: pytest.MonkeyPatch, on_failure: str
 ) -> None:
-    monkeypatch.setattr(deadline, "GRACE", 0.2)
+    monkeypatch.setattr(clock, "GRACE", 0.2)
     commit = bash(f"echo 'hello, world' > greeting.txt && {COMMIT}")
     began = time.monotonic()
     replies = iter([understood(), commit, bash(f"sleep {MARK}")])

@@ -204,7 +204,7 @@ def test_a_run_begins_with_what_it_needs_before_its_first_request() -> None:
         "requests",
         "yaml",
         "stepflow.run.finish",
-        "stepflow.run.leave",
+        "stepflow.run.reports",
     }
     assert not late & set(loaded)
 

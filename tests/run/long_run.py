@@ -19,11 +19,10 @@ from stepflow.domain.event import Entry
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import ActionLog
 from stepflow.run.cancel import Cancellation
-from stepflow.run.drive import drive_run
+from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import clock_for, prepare_run
-from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Trigger
+from stepflow.run.request import RunRequest, Trigger
 from tests.checkout import git
 
 CHECKOUT = Path(__file__).parents[1] / "action" / "checkout"

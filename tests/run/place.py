@@ -13,11 +13,10 @@ from stepflow.ports import Clock
 from stepflow.report.watch import ActionLog
 from stepflow.run.cancel import Cancellation
 from stepflow.run.clock import RehearsalClock
-from stepflow.run.drive import drive_run
+from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import prepare_run
-from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Trigger
+from stepflow.run.request import RunRequest, Trigger
 from tests.checkout import DEMO
 
 SECRET = "ghs_secretofatest0123456789"

@@ -22,11 +22,10 @@ from stepflow.model.scenario_file import parse_scenario
 from stepflow.report.log import log_entries
 from stepflow.run.cancel import Cancellation
 from stepflow.run.clock import RehearsalClock
-from stepflow.run.drive import drive_run
+from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import Prepared, prepare_run
-from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Trigger
+from stepflow.run.request import RunRequest, Trigger
 from tests.runs.played_run import RUNS, make_checkout
 
 CASE = RUNS / "dirty-tree-then-clean"

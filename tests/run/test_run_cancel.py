@@ -17,9 +17,8 @@ from stepflow.journal.reader import read_journal
 from stepflow.run.cancel import Cancellation
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.inputs import read_inputs
-from stepflow.run.leave import leave_unbegun
-from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Trigger
+from stepflow.run.reports import leave_unbegun
+from stepflow.run.request import RunRequest, Trigger
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -8,7 +8,7 @@ import pytest
 
 from stepflow.domain.command import CommandRequest
 from stepflow.domain.conversation import ToolResult, ToolUse
-from stepflow.run.deadline import COMPLETION_GRACE, GRACE, Deadline, TimelyCommands, TimelyTools
+from stepflow.run.clock import COMPLETION_GRACE, GRACE, Deadline, TimelyCommands, TimelyTools
 from tests.fakes import RecordingTools, StillClock, TableCommands
 
 

@@ -8,11 +8,9 @@ import pytest
 import trustme
 
 from stepflow.errors import InputError
-from stepflow.run.addresses import check_addresses
+from stepflow.run.connections import Outbound, check_addresses, proxy_passwords, proxy_secrets_in, read_outbound
 from stepflow.run.inputs import read_inputs
-from stepflow.run.outbound import Outbound, proxy_passwords, proxy_secrets_in, read_outbound
-from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Trigger
+from stepflow.run.request import RunRequest, Trigger
 from tests.servers.private_network import pem_of
 
 PROXY = "http://proxy.corp:3128"

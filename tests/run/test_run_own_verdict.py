@@ -9,7 +9,7 @@ import pytest
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText
 from stepflow.domain.words import VerdictType
 from stepflow.errors import DefinitionError
-from stepflow.run.own_verdict import open_verdict
+from stepflow.run.parts import open_verdict
 from tests.build import issue_agent
 
 SOUND = """

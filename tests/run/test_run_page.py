@@ -9,7 +9,7 @@ import pytest
 
 from stepflow.domain.event import Entry, Noted
 from stepflow.domain.words import Outcome
-from stepflow.run import page as page_module
+from stepflow.run import reports as page_module
 from tests.runs.played_run import RUNS, play_case
 
 CASE = RUNS / "dirty-tree-then-clean"

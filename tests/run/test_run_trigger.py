@@ -9,7 +9,7 @@ import yaml
 
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
-from stepflow.run.trigger import Skip, Trigger, find_trigger, read_event
+from stepflow.run.request import Skip, Trigger, find_trigger, read_event
 from tests.docs.readme import README
 
 ISSUE = {

@@ -18,11 +18,10 @@ from stepflow.domain.run import Issue
 from stepflow.model.scenario import Expect, Scenario
 from stepflow.model.scenario_file import load_scenario
 from stepflow.run.cancel import Cancellation
-from stepflow.run.drive import drive_run
+from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import Prepared, prepare_run
-from stepflow.run.request import RunRequest
-from stepflow.run.trigger import Trigger
+from stepflow.run.request import RunRequest, Trigger
 from tests.checkout import git
 from tests.definition.load_cases import Case, cases
 from tests.fakes import StillClock

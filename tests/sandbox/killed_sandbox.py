@@ -83,8 +83,7 @@ class Changes:
 def request_in(place: Path) -> Any:
     """A run in the place."""
     from stepflow.run.inputs import read_inputs
-    from stepflow.run.request import RunRequest
-    from stepflow.run.trigger import Trigger
+    from stepflow.run.request import RunRequest, Trigger
 
     environment = {"RUNNER_TEMP": str(place / "temp"), "HOME": str(place / "home")}
     environment["GITHUB_OUTPUT"] = str(place / "temp/commands/output")
@@ -104,8 +103,7 @@ def sandbox(place: Path) -> None:
     from stepflow.domain.command import CommandRequest
     from stepflow.run.cancel import Cancellation
     from stepflow.run.parts import toolbox_options
-    from stepflow.run.sandbox import open_sandbox
-    from stepflow.run.selftest import outside_of
+    from stepflow.run.sandbox import open_sandbox, outside_of
     from stepflow.sandbox.restore import mend_checkouts
     from stepflow.sandbox.selftest.trial import try_canaries
 
@@ -135,9 +133,6 @@ def child(order: dict[str, Any], answers: int) -> None:
 
 def serve() -> None:
     """Fork a child for each order; what it needs is loaded before."""
-    import stepflow.run.parts
-    import stepflow.run.sandbox
-    import stepflow.run.selftest  # noqa: F401
 
     for line in sys.stdin:
         pid = os.fork()

@@ -14,9 +14,8 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.run.cancel import Cancellation
 from stepflow.run.inputs import read_inputs
-from stepflow.run.request import RunRequest
+from stepflow.run.request import RunRequest, Trigger
 from stepflow.run.sandbox import open_sandbox
-from stepflow.run.trigger import Trigger
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
 from stepflow.sandbox.restore import credentials_away

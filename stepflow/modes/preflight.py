@@ -1,0 +1,295 @@
+"""What stands in the way of a run, looked at before a token is spent (cli.md)."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stepflow.boundary.actor import check_actor
+from stepflow.definition.arguments import check_arguments
+from stepflow.definition.loading import load_agent, validate_agent
+from stepflow.domain.figures import usd
+from stepflow.domain.preflight import Check, CheckState, Preflight
+from stepflow.domain.problem import Severity, count_problems
+from stepflow.domain.words import CanaryState, Isolation, Outcome, Provider
+from stepflow.errors import InputError, IsolationError, StepflowError
+from stepflow.model.models import UnlistedModel, resolve_model
+from stepflow.model.prices import is_priced
+from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
+from stepflow.run.connections import open_anthropic, told_ways
+from stepflow.run.ending import outcome_of
+from stepflow.run.inputs import BoundaryMode
+from stepflow.run.parts import boundary_settings, toolbox_options
+from stepflow.run.prepare import scenario_of
+from stepflow.run.sandbox import open_sandbox, outside_of
+from stepflow.run.subject import github_reader, issue_number
+from stepflow.sandbox.selftest.trial import try_canaries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.problem import Problem
+    from stepflow.run.cancel import Cancellation
+    from stepflow.run.request import RunRequest
+    from stepflow.sandbox.isolation import Layer
+    from stepflow.sandbox.options import ToolboxOptions
+    from stepflow.sandbox.selftest.canaries import Canary
+
+
+def run_preflight(request: RunRequest, cancellation: Cancellation) -> Preflight:
+    """Look at everything; what fails keeps nothing else from being looked at."""
+    redact = request.redactor
+    checks = (replace(check, detail=redact(check.detail)) for check in _checks(request, cancellation))
+    return Preflight(agent=request.trigger.agent, checks=tuple(checks))
+
+
+def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Check]:
+    inputs = guarded("inputs", lambda: _inputs(request))
+    yield from inputs
+    agent = None
+    # A name that is none must not be looked for in the file system (security.md case 10).
+    if not any(check.outcome is Outcome.INVALID_DEFINITION for check in inputs):
+        problems = _problems(request)
+        yield _judged("definition", problems)
+        agent = None if _has_errors(problems) else _agent(request)
+    if agent:
+        yield from guarded("run arguments", lambda: _arguments(request, agent))
+        yield from model_checks(request, agent)
+    yield from sandbox_checks(request, cancellation)
+    with cancellation.obeyed():
+        yield from guarded("boundary", lambda: _boundary(request))
+        yield from github_checks(request, agent)
+
+
+def _inputs(request: RunRequest) -> Iterator[Check]:
+    check_request(request)
+    unset = unset_variables(request)
+    yield warning("inputs", " ".join(unset)) if unset else ok("inputs", "can work together")
+    yield from (warning("network", note) for note in request.outbound.notes)
+    yield from guarded("network", lambda: _ways(request))
+
+
+def _ways(request: RunRequest) -> Iterator[Check]:
+    if ways := tuple(told_ways(request)):
+        yield ok("network", "; ".join(ways))
+
+
+def _problems(request: RunRequest) -> tuple[Problem, ...]:
+    inputs = request.inputs
+    return validate_agent(
+        request.trigger.agent,
+        root=request.root,
+        allow_spec_violations=inputs.allow_spec_violations,
+        allow_custom_verdict=inputs.allow_custom_verdict,
+    )
+
+
+def _agent(request: RunRequest) -> AgentDefinition:
+    inputs = request.inputs
+    return load_agent(
+        request.trigger.agent,
+        root=request.root,
+        allow_spec_violations=inputs.allow_spec_violations,
+        allow_custom_verdict=inputs.allow_custom_verdict,
+    )
+
+
+def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[Check]:
+    scenario = scenario_of(request)
+    given = {**(scenario.params if scenario else {}), **request.inputs.parameters}
+    issue = issue_number(request, scenario)
+    problems = check_arguments(agent, given, issue=issue)[1]
+    if issue is None and _has_errors(problems):
+        # The event of a real run brings the issue, which no preflight needs.
+        told = "; ".join(problem.message for problem in problems)
+        yield warning("run arguments", f"there is no issue here to run on: {told}")
+    else:
+        yield _judged("run arguments", problems)
+
+
+def _boundary(request: RunRequest) -> Iterator[Check]:
+    check_boundary(request)
+    writes = request.inputs.boundary is BoundaryMode.GITHUB
+    yield ok("boundary", f"writes to {request.repository}" if writes else "a dry run, which writes nothing")
+
+
+def _judged(name: str, problems: tuple[Problem, ...]) -> Check:
+    """The first problem in full; `stepflow validate` has the others."""
+    counted = count_problems(problems)
+    worth_telling = next((str(problem) for problem in problems if problem.severity is not Severity.NOTE), "")
+    detail = f"{counted}; {worth_telling}" if worth_telling else counted
+    if _has_errors(problems):
+        return failed(name, detail, Outcome.INVALID_DEFINITION)
+    return warning(name, detail) if worth_telling else ok(name, detail)
+
+
+def _has_errors(problems: tuple[Problem, ...]) -> bool:
+    return any(problem.severity is Severity.ERROR for problem in problems)
+
+
+def ok(name: str, detail: str) -> Check:
+    """Nothing stands in the way."""
+    return Check(name=name, state=CheckState.OK, detail=detail)
+
+
+def warning(name: str, detail: str) -> Check:
+    """A run would begin, and somebody should know."""
+    return Check(name=name, state=CheckState.WARNING, detail=detail)
+
+
+def failed(name: str, detail: str, outcome: Outcome) -> Check:
+    """A run would end with this outcome before it spends a token."""
+    return Check(name=name, state=CheckState.FAILED, detail=detail, outcome=outcome)
+
+
+def unknown(name: str, where_to_look: str) -> Check:
+    """Not to be known from here."""
+    return Check(name=name, state=CheckState.UNKNOWN, detail=where_to_look)
+
+
+def guarded(name: str, look: Callable[[], Iterable[Check]]) -> tuple[Check, ...]:
+    """The rows that `look` gives, or one that says why it gives none."""
+    try:
+        return tuple(look())
+    except StepflowError as error:
+        return (failed(name, str(error), outcome_of(error)),)
+
+
+def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Check, ...]:
+    """The layers as a run would have them; where `required` does not start, as they would be without that demand."""
+    try:
+        options = toolbox_options(request)
+        return tuple(_looked_at(request, options, cancellation))
+    except InputError as error:
+        return (failed("sandbox", str(error), Outcome.INVALID_DEFINITION),)
+    except IsolationError as error:
+        refused = failed("sandbox", str(error), Outcome.REFUSED)
+    if options.isolation is not Isolation.REQUIRED:
+        return (refused,)
+    try:
+        return (refused, *_looked_at(request, replace(options, isolation=Isolation.BEST_EFFORT), cancellation))
+    except IsolationError:
+        return (refused,)
+
+
+def _looked_at(request: RunRequest, options: ToolboxOptions, cancellation: Cancellation) -> Iterator[Check]:
+    required = request.inputs.isolation is Isolation.REQUIRED
+    notes: list[str] = []
+    with open_sandbox(request, options, cancellation, warn=notes.append) as sandbox:
+        layers = sandbox.toolbox.layers
+        report = try_canaries(sandbox.toolbox, outside_of(request))
+    yield from (_layer(layer, required=required) for layer in layers)
+    yield ok("sandbox: credentials", sandbox.credentials)
+    yield from (warning("sandbox: credentials", note) for note in notes)
+    yield from (_canary(canary, required=required) for canary in report.canaries)
+
+
+def _layer(layer: Layer, *, required: bool) -> Check:
+    name = f"sandbox: {layer.name}"
+    if not layer.missing:
+        return ok(name, layer.state)
+    return failed(name, layer.state, Outcome.REFUSED) if required else warning(name, layer.state)
+
+
+def _canary(canary: Canary, *, required: bool) -> Check:
+    name = f"canary: {canary.place}"
+    if canary.state is not CanaryState.REACHED:
+        return ok(name, canary.told)
+    refuses = required or canary.refuses
+    return failed(name, canary.told, Outcome.REFUSED) if refuses else warning(name, canary.told)
+
+
+_MAY_OPEN = "Actions may create pull requests"
+_SCOPES = "scopes of github-token"
+
+
+def model_checks(request: RunRequest, agent: AgentDefinition) -> tuple[Check, ...]:
+    """Whether the models of this agent answer, and what a turn of them costs."""
+    if request.inputs.provider is Provider.SCRIPTED:
+        return guarded("model", lambda: _scripted(request))
+    models = _models(request, agent)
+    return (
+        *guarded("model", lambda: _reachable(request, models)),
+        *guarded("price", lambda: _priced(request, agent, models)),
+    )
+
+
+def github_checks(request: RunRequest, agent: AgentDefinition | None) -> tuple[Check, ...]:
+    """What `read-token` lets us know, and what no token may ask."""
+    token, writes = request.inputs.read_token, request.inputs.boundary is BoundaryMode.GITHUB
+    if token is None:
+        return tuple(_unasked(request)) if writes else ()
+    told = guarded("read-token", lambda: _read(request, agent, token.get_secret_value()))
+    return (*told, *(_unaskable(request) if writes else ()))
+
+
+def _scripted(request: RunRequest) -> Iterator[Check]:
+    scenario = scenario_of(request)
+    if scenario:
+        yield ok("model", f"scripted, no key needed: {request.inputs.scenario}")
+        yield ok("price", "scripted turns cost nothing")
+
+
+def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
+    default = request.inputs.model or agent.default_model
+    asked = (step.model or default for step in agent.steps.values() if step.command is None)
+    return tuple(dict.fromkeys(resolve_model(name, request.inputs.provider) for name in asked))
+
+
+def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[Check]:
+    with open_anthropic(request) as service:
+        for model in models:
+            fault = service.probe(model)
+            if fault is None:
+                yield ok("model", f"{model} answers at {service.base_url}")
+            elif isinstance(fault, UnlistedModel):
+                yield unknown("model", f"the first turn will tell: {service.base_url} has no list of models")
+            else:
+                yield failed("model", f"{fault.reason} {fault.hint}".strip(), Outcome.MODEL_FAILED)
+
+
+def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]) -> Iterator[Check]:
+    check_budget(agent, request.inputs)
+    unpriced = [model for model in models if not is_priced(model, request.inputs.provider)]
+    if unpriced:
+        tokens = f"budget-tokens ({request.inputs.budget_tokens:,}) holds instead of budget-usd"
+        yield warning("price", f"of {', '.join(unpriced)} unknown; {tokens}")
+    else:
+        yield ok("price", f"known; budget-usd is {usd(request.inputs.budget_usd)}")
+
+
+def _unasked(request: RunRequest) -> Iterator[Check]:
+    yield unknown(
+        "actor", "whether whoever starts a run may write is asked in the boundary, or before with `read-token`"
+    )
+    yield unknown("labels", f"see {_address(request)}/labels, or give `read-token`")
+    yield from _unaskable(request)
+
+
+def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Iterator[Check]:
+    with closing(github_reader(request, token)) as reader:
+        refusal = check_actor(reader, boundary_settings(request))
+        there = reader.labels()
+    held = f"{request.trigger.actor} has `{request.inputs.min_permission}` or more"
+    yield failed("actor", refusal, Outcome.REFUSED) if refusal else ok("actor", held)
+    yield _labels(request, agent, {name.casefold() for name in there})
+
+
+def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str]) -> Check:
+    trigger = request.inputs.trigger_label or f"{request.inputs.label_prefix}{request.trigger.agent}"
+    wanted = dict.fromkeys((trigger, *(agent.github.labels_add if agent else ())))
+    if missing := [name for name in wanted if name.casefold() not in there]:
+        return warning("labels", f"not in the repository, see {_address(request)}/labels: {', '.join(missing)}")
+    return ok("labels", f"there: {', '.join(wanted)}")
+
+
+def _unaskable(request: RunRequest) -> Iterator[Check]:
+    where = f"{_address(request)}/settings/actions"
+    yield unknown(_MAY_OPEN, f"see {where}, 'Allow GitHub Actions to create and approve pull requests'")
+    yield unknown(_SCOPES, "see `permissions:` of the job: it takes contents, issues and pull-requests, each `write`")
+
+
+def _address(request: RunRequest) -> str:
+    return f"{request.inputs.github_server_url.rstrip('/')}/{request.repository or 'OWNER/REPOSITORY'}"
