@@ -18,6 +18,11 @@ from stepflow.action.performed import Asked, Performed
 from stepflow.action.runner import read_runner, secret_variables, secrets_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import DefinitionError, RunCancelled, StepflowError
+from stepflow.report.annotations import outcome_annotation, problem_annotations
+from stepflow.report.collect import collect_report
+from stepflow.report.ending import ReportFacts
+from stepflow.report.summary import job_summary
+from stepflow.report.watch import folded_traceback
 from stepflow.run.cancel import Cancellation
 from stepflow.run.connections import proxy_passwords, proxy_secrets_in
 from stepflow.run.ending import outcome_of
@@ -56,8 +61,6 @@ def act(
     with cancellation.listening():
         job.mask((*secrets_in(environ), *proxy_passwords(environ)))
         performed = _performed(environ, job, cancellation, clock)
-        from stepflow.report.annotations import outcome_annotation, problem_annotations  # noqa: PLC0415 - a run need not wait for what tells of its end
-        from stepflow.report.summary import job_summary  # noqa: PLC0415 - a run need not wait for what tells of its end
 
         report = performed.report
         told = outcome_annotation(report) if performed.annotations is None else performed.annotations
@@ -85,15 +88,11 @@ def _performed(
     except StepflowError as error:
         return _not_begun(asked, outcome_of(error), str(error))
     except Exception as bug:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome (house.md)
-        from stepflow.report.watch import folded_traceback  # noqa: PLC0415 - only a bug needs it
-
         job.say(*folded_traceback(traceback.format_exc()))
         return _not_begun(asked, Outcome.INTERNAL_ERROR, f"an error of stepflow itself: {type(bug).__name__}: {bug}")
 
 
 def _not_begun(asked: Asked, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = ()) -> Performed:
-    from stepflow.report.collect import collect_report  # noqa: PLC0415 - a run need not wait for them
-    from stepflow.report.ending import ReportFacts  # noqa: PLC0415 - a run need not wait for them
 
     facts = ReportFacts(
         agent=asked.agent, issue=asked.issue, outcome=outcome, reason=f"Before the run: {reason}", problems=problems

@@ -1,22 +1,20 @@
-"""The action's modes: a run here, the others in `modes.py`.
-
-Takes: what the runner handed over. Gives: `Performed`, a report with what belongs to it.
-May touch: the job log; everything else through `run/`. What only an end or another mode needs is loaded there: a
-container has just been started, and the first request waits for all that is loaded before it.
-"""
+"""The action's modes: a run here, the others in `modes.py`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stepflow.action.modes import perform_other
 from stepflow.action.performed import Asked, Performed, skipped
 from stepflow.action.request import request_of, root_of, trigger_of
 from stepflow.errors import InputError, RunCancelled
 from stepflow.report.annotations import annotation
 from stepflow.report.watch import ActionLog
+from stepflow.report.words import final_words
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import Mode
 from stepflow.run.prepare import clock_for, prepare_run
+from stepflow.run.reports import leave_missing, leave_unbegun
 from stepflow.run.request import Skip, restore_folder
 from stepflow.run.resume import Fresh, completed_report
 from stepflow.sandbox.restore import mend_checkouts
@@ -40,7 +38,6 @@ def perform(
         _mend(runner, job)
     if runner.inputs.mode is Mode.RUN:
         return run_mode(runner, job, cancellation, asked, clock=clock or clock_for(runner.inputs))
-    from stepflow.action.modes import perform_other  # noqa: PLC0415
 
     return perform_other(runner.inputs.mode, runner, job, cancellation, asked, clock=clock)
 
@@ -65,16 +62,12 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
     asked.agent, asked.issue = trigger.agent, trigger.issue_number
     request = request_of(runner, trigger, job)
     if complete := completed_report(request):
-        from stepflow.run.reports import leave_missing  # noqa: PLC0415
-
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
         job.say(*(annotation("warning", problem) for problem in leave_missing(request, complete)))
         return Performed(report=complete)
     try:
         prepared = prepare_run(request, now=clock.now())
     except RunCancelled as cancelled:
-        from stepflow.run.reports import leave_unbegun  # noqa: PLC0415
-
         return Performed(report=leave_unbegun(request, cancelled, clock))
     if isinstance(prepared.found, Fresh) and prepared.found.notice:
         job.say(annotation("notice", prepared.found.notice))
@@ -86,7 +79,6 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
         cancellation=cancellation,
         listeners=(lambda entry: job.say(*log.render(entry)),),
     )
-    from stepflow.report.words import final_words  # noqa: PLC0415
 
     # The log has just said how the run ended, and why.
     job.say(*log.close(), *final_words(result.report)[1:])

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Outcome
+from stepflow.report.collect import collect_report
+from stepflow.report.ending import ReportFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,8 +47,6 @@ class Asked:
 
 def skipped(skip: Skip) -> Performed:
     """The event asks for no run."""
-    from stepflow.report.collect import collect_report  # noqa: PLC0415 - a run need not wait for them
-    from stepflow.report.ending import ReportFacts  # noqa: PLC0415 - a run need not wait for them
 
     facts = ReportFacts(outcome=Outcome.SKIPPED, reason=f"Before the run: {skip.reason}")
     return Performed(report=collect_report((), facts=facts))

@@ -21,9 +21,12 @@ from stepflow.cli.terminal import make_console, show_lines, watch_run
 from stepflow.domain.login import holds_login, login_of, logs_in
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
+from stepflow.report.document import report_json
+from stepflow.report.words import final_words
 from stepflow.run.cancel import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
+from stepflow.run.reports import leave_missing
 from stepflow.run.request import RunRequest, Trigger, issue_of, login_files_in, read_event, restore_folder
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.sandbox.credentials.away import find_credentials
@@ -65,14 +68,10 @@ def carry_out(request: RunRequest, *, as_json: bool) -> int:
     console = make_console(sys.stderr if as_json else sys.stdout)
     report = completed_report(request)
     if report:
-        from stepflow.run.reports import leave_missing  # noqa: PLC0415 - only here is a report left without a run
-
         console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
         show_lines(console, leave_missing(request, report))
     else:
         report = run_request(request, console)[0].report
-    from stepflow.report.document import report_json  # noqa: PLC0415 - costs time that the first request can do without
-    from stepflow.report.words import final_words  # noqa: PLC0415 - costs time that the first request can do without
 
     show_lines(console, final_words(report))
     if as_json:

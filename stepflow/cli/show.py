@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.json_output import print_json
+from stepflow.cli.show_page import write_page
 from stepflow.cli.terminal import live_lines, make_console, show_lines, styled
 from stepflow.errors import InputError
 from stepflow.journal.file import is_being_written
@@ -61,8 +62,6 @@ def execute(arguments: argparse.Namespace) -> int:
     if not path.is_file():
         raise InputError(f"There is no journal at {path}.", hint="Name the run folder that a run has printed.")
     if arguments.html:
-        from stepflow.cli.show_page import write_page  # noqa: PLC0415 - reads agents, which a timeline need not pay for
-
         write_page(path, _report(path), Path(arguments.html))
     elif arguments.json:
         print_json(report_json(_report(path)))

@@ -24,11 +24,11 @@ from stepflow.run.cancel import InterruptibleClock, InterruptibleModel
 from stepflow.run.clock import Deadline, TimelyCommands, TimelyTools
 from stepflow.run.connections import told_ways
 from stepflow.run.ending import Ending, outcome_of
-from stepflow.run.finish import Work, collect_work
+from stepflow.run.finish import Finish, Work, collect_work, finish_run, tell_failure
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
 from stepflow.run.parts import LoadedSchemas, structured_output_of, toolbox_options
 from stepflow.run.recorded import JOURNAL, Kept, move_aside
-from stepflow.run.reports import LogFile, make_folder
+from stepflow.run.reports import LogFile, leave_reports, make_folder
 from stepflow.run.resume import Fresh
 from stepflow.run.sandbox import demand_nothing_in_reach, install, open_sandbox, set_up
 from stepflow.run.snapshots import Snapshots
@@ -72,8 +72,6 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         result = run_flow(prepared.agent, facts, ports, state)
         work = collect_work(prepared, facts, toolbox, journal, closing=result.closing)
     cancellation.check()
-    # Loaded here: while the flow runs, and before the first model is asked, nothing needs the modules of the end.
-    from stepflow.run.finish import Finish, finish_run  # noqa: PLC0415
 
     result = replace(result, validated=result.validated and not work.uncommitted)
     finish = Finish(
@@ -262,8 +260,6 @@ def drive_run(
     aloud = Aloud(listeners, clock)
     if not told:
         aloud.say(finished)
-    # Loaded here: the flow neither waits for what draws reports nor holds it.
-    from stepflow.run.reports import leave_reports  # noqa: PLC0415
 
     return leave_reports(prepared, ending, unwritten=log.problems, say=aloud.say)
 
@@ -317,8 +313,6 @@ def _tell_unfinished(
     prepared: Prepared, ending: Ending, journal: Journal, clock: Clock, cancellation: Cancellation
 ) -> Ending:
     """Tell the issue of an end that came before anything could be planned or collected."""
-    # Loaded here, as in the stages: only an end needs it.
-    from stepflow.run.finish import Finish, tell_failure  # noqa: PLC0415
 
     finish = Finish(
         prepared=prepared,

@@ -18,6 +18,9 @@ from stepflow.domain.spent import Spent
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
 from stepflow.engine.prompt.intake.visible import Taken
 from stepflow.errors import DefinitionError, InputError
+from stepflow.model.recording import RecordingModel
+from stepflow.model.scenario_file import load_scenario
+from stepflow.model.scripted import ScriptedModel
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.connections import open_anthropic
@@ -148,8 +151,6 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
 
 def _model(request: RunRequest, scenario: Scenario | None, past: Past | None, resources: ExitStack) -> Model:
     if scenario:
-        from stepflow.model.scripted import ScriptedModel  # noqa: PLC0415 - most runs have a real one
-
         return ScriptedModel(scenario, position=past.position(scenario) if past else None)
     return resources.enter_context(open_anthropic(request))
 
@@ -157,7 +158,6 @@ def _model(request: RunRequest, scenario: Scenario | None, past: Past | None, re
 def _recording(
     model: Model, request: RunRequest, past: Past | None, args: JsonObject, subject: Subject
 ) -> RecordingModel:
-    from stepflow.model.recording import RecordingModel  # noqa: PLC0415 - few runs are recorded
 
     before = past.turns() if past else ()
     return RecordingModel(model, params=args, issue=subject.issue, root=str(request.root), before=before)
@@ -191,6 +191,5 @@ def scenario_of(request: RunRequest) -> Scenario | None:
             "The provider `scripted` needs a scenario.",
             hint="Set `scenario` to a YAML file of the repository, such as .agent/<agent>/scenarios/<name>.yaml.",
         )
-    from stepflow.model.scenario_file import load_scenario  # noqa: PLC0415 - reads YAML, which other runs need not load
 
     return load_scenario(request.inputs.scenario, root=request.root)

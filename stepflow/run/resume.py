@@ -19,6 +19,9 @@ from stepflow.errors import InputError
 from stepflow.journal.reader import iter_journal
 from stepflow.journal.replay import safe_point
 from stepflow.journal.snapshots import SnapshotStore
+from stepflow.model.scripted import played_out
+from stepflow.report.collect import collect_report
+from stepflow.report.ending import ReportFacts
 from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import (
     JOURNAL,
@@ -120,7 +123,6 @@ class Past:
 
     def position(self, scenario: Scenario) -> dict[str, int]:
         """Where a scripted model goes on."""
-        from stepflow.model.scripted import played_out  # noqa: PLC0415 - only a scripted run that goes on needs it
 
         queues = {place: played_out(turns) for place, turns in scenario.queues().items()}
         return scenario_position(self.events, queues)
@@ -198,9 +200,6 @@ def completed_report(request: RunRequest) -> RunReport | None:
     earlier = look_into(request.folder) if is_explicit(request.inputs) else None
     if earlier is None or earlier.ended is None or earlier.ended.outcome is not Outcome.COMPLETED:
         return None
-    # Loaded here: no other run needs a report before it has ended.
-    from stepflow.report.collect import collect_report  # noqa: PLC0415
-    from stepflow.report.ending import ReportFacts  # noqa: PLC0415
 
     facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)
     return collect_report(iter_journal(request.folder / JOURNAL), facts=facts)
