@@ -188,25 +188,12 @@ def test_modules_that_a_command_loads(words: tuple[str, ...], most: int, tmp_pat
 
 
 def test_a_run_begins_with_what_it_needs_before_its_first_request() -> None:
-    """Not with what ends it: reports, the boundary, prices. The SDK is loaded while the run is prepared."""
+    """Neither with a vendor's library nor with what draws pages."""
     program = "import stepflow.cli.start, stepflow.cli.run, sys; print(*sys.modules)"
     words = [sys.executable, "-I", "-S", "-c", _with_path(program)]
     loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    ours = [name for name in loaded if name.partition(".")[0] == "stepflow"]
-    print(f"{len(ours)} of {len(loaded)} modules are ours")
-    assert len(ours) <= 240
-    assert len(loaded) <= 600
-    late = {
-        "anthropic",
-        "genai_prices",
-        "github",
-        "jinja2",
-        "requests",
-        "yaml",
-        "stepflow.run.finish",
-        "stepflow.run.reports",
-    }
-    assert not late & set(loaded)
+    assert len(loaded) <= 800
+    assert not {"anthropic", "genai_prices", "github", "jinja2", "requests"} & set(loaded)
 
 
 def test_the_toolbox_loads_the_standard_library_only_and_little_of_it() -> None:
