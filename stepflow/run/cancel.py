@@ -67,6 +67,18 @@ class Cancellation:
         finally:
             self._held = True
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A wait for something outside, which a signal ends. A library may wrap what the signal raises or swallow it:
+        whatever came of the wait, the run is cancelled."""
+        try:
+            with self.obeyed():
+                yield
+        except Exception:
+            self.check()
+            raise
+        self.check()
+
     def check(self) -> None:
         """Raise what came while signals were held."""
         if self._asked is not None:
@@ -97,7 +109,7 @@ class InterruptibleModel:
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Ask once; raises `RunCancelled` when a signal comes."""
-        with self.cancellation.obeyed():
+        with self.cancellation.waiting():
             return self.model.ask(request)
 
 
@@ -114,7 +126,7 @@ class InterruptibleClock:
 
     def sleep(self, seconds: float) -> None:
         """Wait; raises `RunCancelled` when a signal comes."""
-        with self.cancellation.obeyed():
+        with self.cancellation.waiting():
             self.clock.sleep(seconds)
 
 

@@ -60,7 +60,7 @@ def open_sandbox(
     with (
         _lent(request, warn) as restore,
         Toolbox.start(request.root, options=options, restore=restore) as toolbox,
-        toolbox.interruptible(cancellation.obeyed),
+        toolbox.interruptible(cancellation.waiting),
     ):
         yield Sandbox(toolbox=toolbox, credentials=restore.state)
     if not toolbox.ended_all:

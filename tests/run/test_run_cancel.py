@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -100,6 +103,34 @@ def test_a_signal_in_a_section_that_obeys_interrupts_it() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(10)
     assert time.monotonic() - started < 5
+
+
+def wrap() -> None:
+    try:
+        time.sleep(10)
+    except BaseException as cancelled:
+        raise ValueError("a model could not be built") from cancelled
+
+
+def swallow() -> None:
+    with suppress(BaseException):
+        time.sleep(10)
+
+
+@pytest.mark.parametrize("library", [wrap, swallow])
+def test_a_library_that_wraps_or_swallows_the_signal_cannot_keep_a_run_going(library: Callable[[], None]) -> None:
+    cancellation = Cancellation()
+    with cancellation.listening():
+        cancellation.hold()
+        with pytest.raises(RunCancelled, match="SIGTERM"), cancellation.waiting():
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            library()
+
+
+def test_an_error_of_a_wait_without_a_signal_stays_what_it_is() -> None:
+    cancellation = Cancellation()
+    with cancellation.listening(), pytest.raises(ZeroDivisionError), cancellation.waiting():
+        raise ZeroDivisionError
 
 
 def test_without_a_signal_there_is_nothing_to_ask_for() -> None:
