@@ -12,7 +12,6 @@ from typing import IO, TYPE_CHECKING
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.bundle import read_bundle
-from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.patience import Patience
 from stepflow.boundary.plan import plan_effects
@@ -38,6 +37,7 @@ from stepflow.run.reports import collect_run, comment_text, guard_warnings, jour
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from stepflow.boundary.bundle_push import BundlePush
     from stepflow.boundary.github_writer import GitHubWriter
     from stepflow.boundary.plan import Plan
     from stepflow.domain.decision import FlowResult
@@ -319,6 +319,8 @@ def _writer(finish: Finish) -> GitHubWriter:
 
 
 def _pusher(finish: Finish, writer: GitHubWriter) -> BundlePush | None:
+    from stepflow.boundary.bundle_push import BundlePush  # noqa: PLC0415 - loads requests, as PyGithub does
+
     request, agent, work = finish.prepared.request, finish.prepared.agent, finish.work
     if work.bundle is None:
         return None
