@@ -15,8 +15,7 @@ from stepflow.domain.attempt_event import ToolCalled
 from stepflow.domain.definition import SourceText, StepPrompt
 from stepflow.domain.event import Noted, TextRemoved
 from stepflow.domain.removal import RemovalKind, RemovedPiece
-from stepflow.report.diff import Diffs, StepDiff
-from stepflow.report.diff_file import FileDiff
+from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from tests.report.hostile import PIECES
 from tests.report.hostile_agent import hostile_agent
 from tests.report.page_of import events_of, long_run, page_of

@@ -12,9 +12,20 @@ import pytest
 
 from stepflow.domain.change import LINK, PLAIN, PROGRAM, FileChange, FileSide
 from stepflow.domain.redact import Redactor
-from stepflow.report.diff import BYTES_LIMIT, MOST_FILES, STEP_LIMIT, Room, StepDiff, step_diff
-from stepflow.report.diff_file import FILE_LIMIT, LINE_LIMIT, FileDiff, file_diff
-from stepflow.report.diff_lines import hunk_lines, operations
+from stepflow.report.diff import (
+    BYTES_LIMIT,
+    FILE_LIMIT,
+    LINE_LIMIT,
+    MOST_FILES,
+    STEP_LIMIT,
+    FileDiff,
+    Room,
+    StepDiff,
+    file_diff,
+    hunk_lines,
+    operations,
+    step_diff,
+)
 from stepflow.report.visible import visible
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")

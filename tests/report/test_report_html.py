@@ -45,8 +45,7 @@ from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.removal import RemovalKind, RemovedPiece
 from stepflow.domain.words import Outcome, StepKind, Strategy
 from stepflow.report.collect import collect_report
-from stepflow.report.diff import Diffs, StepDiff
-from stepflow.report.diff_file import FileDiff
+from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from stepflow.report.html.page import report_html
 from stepflow.report.html.texts import LIMITS
 from stepflow.report.visible import visible

@@ -13,8 +13,7 @@ from stepflow.report.html.card import Card, Part
 from stepflow.report.plain import one_line
 
 if TYPE_CHECKING:
-    from stepflow.report.diff import StepDiff
-    from stepflow.report.diff_file import FileDiff
+    from stepflow.report.diff import FileDiff, StepDiff
 
 #: Of a step with more files than these, each is opened by whoever wants to read it.
 OPEN_FILES = 5
