@@ -14,7 +14,7 @@ from stepflow.cli.ink import paper_for
 from stepflow.definition.rules import rules
 from stepflow.definition.suggest import meant
 from stepflow.errors import InputError
-from stepflow.report.explain import explanation, rule_list
+from stepflow.report.diagnostic import explanation, rule_list
 
 if TYPE_CHECKING:
     import argparse

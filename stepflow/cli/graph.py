@@ -13,8 +13,7 @@ from stepflow.cli.json_output import print_json
 from stepflow.definition.loading import load_agent
 from stepflow.journal.reader import iter_journal
 from stepflow.report.collect import collect_report
-from stepflow.report.graph import cost_words, graph_json, walked_path
-from stepflow.report.mermaid import mermaid_graph
+from stepflow.report.graph import cost_words, graph_json, mermaid_graph, walked_path
 
 if TYPE_CHECKING:
     import argparse

@@ -1,30 +1,92 @@
-"""The problems of agents for a person: what, where, why, and what to write instead.
+"""The problems of agents and the rules behind them, as lines for a terminal or a log.
 
-Takes: problems with the texts that they are in, and the rules. Gives: lines that no runner and no terminal obeys,
-whose files a pull request may have changed (security.md case 6).
-May touch: nothing.
+The lines obey no command: a pull request may have changed the files that they quote (security.md case 6).
 """
 
 from __future__ import annotations
 
 import textwrap
+import unicodedata
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity, count_problems
-from stepflow.report.excerpt import excerpt
-from stepflow.report.plain import defuse, one_line
+from stepflow.report.plain import ELLIPSIS, clean, defuse, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from stepflow.domain.problem import Inspection, Problem
-    from stepflow.domain.rule import Rule
+    from stepflow.domain.rule import Example, Rule
 
+#: Of a line that is longer than there is room, so much is shown before the mark.
+BEFORE = 30
 #: A text in a problem is not shown longer than this, and a line of a file not wider where nobody says how wide.
 LONGEST = 1000
 WIDE = 160
+#: Prose without an end is hard to read even where lines may be of any length.
+READABLE = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excerpt:
+    """Lines with their numbers; the last of them is the one that is meant. `mark` has its carets, or nothing."""
+
+    lines: tuple[tuple[int, str], ...]
+    mark: str
+
+
+def excerpt(text: str, line: int, columns: tuple[int, int] | None, *, room: int) -> Excerpt | None:
+    """The line with the one before it; None when the text has no such line. `room` is the width for a line."""
+    rows = text.split("\n")
+    if not 0 < line <= len(rows):
+        return None
+    above = _seen(rows[line - 2].rstrip("\r")) if line > 1 else ""
+    before = ((line - 1, _cut(above, room)),) if above.strip() else ()
+    shown, mark = _marked(rows[line - 1].rstrip("\r"), columns, room)
+    return Excerpt(lines=(*before, (line, shown)), mark=mark)
+
+
+def _seen(text: str) -> str:
+    """What is visible of a part of a line. More than `\\n` breaks lines for a terminal, and for a job's runner."""
+    return clean(text).replace("\n", " ")
+
+
+def width_of(text: str) -> int:
+    """How many cells of a terminal a text takes."""
+    return sum(_cells(sign) for sign in text)
+
+
+def _cells(sign: str) -> int:
+    if unicodedata.combining(sign):
+        return 0
+    return 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+
+
+def _marked(row: str, columns: tuple[int, int] | None, room: int) -> tuple[str, str]:
+    if columns is None:
+        return _cut(_seen(row), room), ""
+    head, meant, rest = (
+        _seen(part) for part in (row[: columns[0] - 1], row[columns[0] - 1 : columns[1] - 1], row[columns[1] - 1 :])
+    )
+    if width_of(head) + width_of(meant) > room and width_of(head) > BEFORE:
+        head = ELLIPSIS + head[-BEFORE:]
+    meant = _cut(meant, max(room - width_of(head), 1))
+    rest = _cut(rest, max(room - width_of(head) - width_of(meant), 1))
+    return (head + meant + rest).rstrip(), " " * width_of(head) + "^" * max(width_of(meant), 1)
+
+
+def _cut(text: str, room: int) -> str:
+    """The beginning of a text that takes no more than `room` cells."""
+    if width_of(text) <= room:
+        return text
+    used = 0
+    for at, sign in enumerate(text):
+        used += _cells(sign)
+        if used > room - 1:
+            return text[:at] + ELLIPSIS
+    return text
 
 
 class Ink(StrEnum):
@@ -114,3 +176,28 @@ def _wrapped(text: str, indent: str, head: str, ink: Ink, paper: Paper) -> Itera
     for line in lines:
         safe = defuse(line)
         yield paper.ink(ink, head) + safe[len(head) :] if safe.startswith(head) else safe
+
+
+def explanation(rule: Rule, paper: Paper) -> tuple[str, ...]:
+    """The rule, why it matters, and an example of wrong and right."""
+    head = f"{rule.severity}[{rule.code}]"
+    lines = [f"{paper.ink(Ink(rule.severity.value), head)}: {rule.broken}", ""]
+    lines += [*textwrap.wrap(rule.why, paper.width or READABLE), ""]
+    place = ""
+    for word, ink, examples in (("Wrong", Ink.ERROR, rule.wrong), ("Right", Ink.HELP, rule.right)):
+        for example in examples:
+            lines += [*_example(paper.ink(ink, word), example, where=example.place != place), ""]
+            place = example.place
+    return tuple(lines)
+
+
+def rule_list(rules: Iterable[Rule], paper: Paper) -> tuple[str, ...]:
+    """One line for each rule."""
+    rows = [f"{paper.ink(Ink(rule.severity.value), f'{rule.code} {rule.severity:7}')} {rule.broken}" for rule in rules]
+    return (*rows, "", "`stepflow explain CODE` says why a rule matters, with an example.")
+
+
+def _example(word: str, example: Example, *, where: bool) -> Iterator[str]:
+    yield f"{word}, in {example.place}:" if where else f"{word}:"
+    yield ""
+    yield from (f"    {line}".rstrip() for line in example.text.split("\n"))

@@ -1,29 +1,108 @@
-"""The registry's graph as nodes and arrows, with the path of a run drawn into it.
-
-Takes: `AgentDefinition`, and a path. Gives: `FlowGraph`, for Mermaid, JSON and the HTML report alike.
-May touch: nothing.
-"""
+"""The step graph of an agent, with the path of a run drawn into it: as nodes and edges, as JSON and as Mermaid."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
+from stepflow.domain.definition import Branch, Target
 from stepflow.domain.figures import usd
-from stepflow.domain.words import Outcome, StepKind
-from stepflow.report.ways import Way, reachable_steps, ways_of
+from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.report.plain import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from stepflow.domain.definition import AgentDefinition, Step
+    from stepflow.domain.check import Check
+    from stepflow.domain.definition import AgentDefinition, Rule, Step
     from stepflow.domain.json import JsonObject
     from stepflow.domain.report import RunReport
 
+#: From a step (None: the start) to a step (None: the end), and the words for the arrow.
+Way = tuple[str | None, str | None, str]
+RED_VALIDATOR = "validator red"
+VERDICT = "verdict"
 #: From a step to a step, and how often. None stands for the start on the left and for the end on the right.
 PathEdge = tuple[str | None, str | None, int]
+LABEL_LIMIT = 60
+#: Text colours stand beside their fills, so that the picture reads on GitHub's light and dark pages.
+CLASSES: dict[str, str] = {
+    "work": "fill:#ddf4ff,stroke:#0969da,color:#0a3069",
+    "verification": "fill:#fff8c5,stroke:#9a6700,color:#4d2d00",
+    "closure": "fill:#dafbe1,stroke:#1a7f37,color:#044f1e",
+    "plain": "fill:#f6f8fa,stroke:#57606a,color:#24292f",
+    "terminal": "fill:#24292f,stroke:#24292f,color:#ffffff",
+    "unreachable": "fill:#ffffff,stroke:#8c959f,color:#57606a,stroke-dasharray:4 4",
+}
+WALKED = "stroke:#bf3989,stroke-width:4px"
+
+
+def ways_of(agent: AgentDefinition) -> Iterator[Way]:
+    """All declared ways: rules, the way back from a red validator, and the verdict's end of an ungated flow."""
+    yield (None, agent.entry_step, "")
+    for step in agent.steps.values():
+        for intent, rule in step.edges.items():
+            yield from _rule_ways(step.id, intent, rule)
+        if step.check:
+            yield from _check_ways(step.id, step.check)
+        if step.validation:
+            yield (step.id, _repeat_target(step), RED_VALIDATOR)
+        if not agent.gated:
+            yield (step.id, None, VERDICT)
+
+
+def _rule_ways(source: str, intent: Intent, rule: Rule) -> Iterator[Way]:
+    match rule:
+        case Target(step_id=None) if intent is Intent.REPEAT:
+            yield (source, source, intent)
+        case Target():
+            # `closing` ends the flow whatever its target says (registry.md §5.4).
+            yield (source, None if intent is Intent.CLOSING else rule.step_id, intent)
+        case Branch():
+            for value, to in rule.targets.items():
+                yield (source, to, f"{intent} [{rule.condition} = {value}]")
+            if rule.default is not None and "default" not in rule.targets:
+                yield (source, rule.default, f"{intent} [else]")
+        case _:
+            assert_never(rule)
+
+
+def _check_ways(source: str, check: Check) -> Iterator[Way]:
+    for outcome, rules in (("pass", check.on_pass), ("fail", check.on_fail)):
+        for rule in rules:
+            ends = rule.intent is Intent.CLOSING
+            to = None if ends else rule.target or source
+            yield (source, to, f"{outcome}: {rule.transition}")
+
+
+def _repeat_target(step: Step) -> str:
+    rule = step.edges.get(Intent.REPEAT)
+    return rule.step_id if isinstance(rule, Target) and rule.step_id is not None else step.id
+
+
+def reachable_steps(agent: AgentDefinition, ways: Iterable[Way]) -> frozenset[str]:
+    """Every step that some way leads to. A jump that may name its target leads everywhere (SF346)."""
+    leads: dict[str, set[str]] = {}
+    for source, to, _ in ways:
+        if source is not None and to is not None:
+            leads.setdefault(source, set()).add(to)
+    reached: set[str] = set()
+    waiting = [agent.entry_step]
+    while waiting:
+        step_id = waiting.pop()
+        reached.add(step_id)
+        if _jumps_anywhere(agent.steps, step_id):
+            return frozenset(agent.steps)
+        waiting.extend(leads.get(step_id, set()) - reached)
+    return frozenset(reached)
+
+
+def _jumps_anywhere(steps: Mapping[str, Step], step_id: str) -> bool:
+    step = steps.get(step_id)
+    gate = step.gate if step else None
+    return bool(gate and gate.target_field and Intent.JUMP in gate.allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,3 +245,66 @@ def _edges(ways: Iterable[Way], path: Iterable[PathEdge], *, known: set[str | No
         if (source, to) not in labels
     )
     return declared + surprising
+
+
+def mermaid_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> str:
+    """A flowchart: kinds by colour, intents on the arrows, validators in the closures, the walked path thick."""
+    graph = flow_graph(agent, path)
+    names = {node.id: f"s{number}" for number, node in enumerate(graph.nodes)}
+    return "\n".join(
+        (
+            "flowchart TD",
+            '  start(["start"])',
+            *(f"  {names[node.id]}{_shape(node)}" for node in graph.nodes),
+            '  done(["end"])',
+            *(f"  {_arrow(edge, names)}" for edge in graph.edges),
+            *(f"  classDef {name} {style}" for name, style in CLASSES.items()),
+            "  class start,done terminal",
+            *(f"  class {names[node.id]} {_class(node)}" for node in graph.nodes),
+            *_walked(graph),
+            "",
+        )
+    )
+
+
+def _shape(node: GraphNode) -> str:
+    text = _text(node.id)
+    if not node.reachable:
+        text += "<br/>(unreachable)"
+    for validator in node.validators:
+        text += f"<br/>✓ {_text(validator)}"
+    match node.kind:
+        case StepKind.VERIFICATION:
+            return f'{{{{"{text}"}}}}'
+        case StepKind.CLOSURE:
+            return f'[["{text}"]]'
+        case _:
+            return f'["{text}"]'
+
+
+def _arrow(edge: GraphEdge, names: Mapping[str, str]) -> str:
+    source = names[edge.source] if edge.source is not None else "start"
+    to = names[edge.to] if edge.to is not None else "done"
+    labels = [*map(_text, edge.labels), *([f"×{edge.walked}"] if edge.walked > 1 else [])]
+    label = f'|"{"<br/>".join(labels)}"|' if labels else ""
+    arrow = "==>" if edge.walked else "-->" if edge.declared else "-.->"
+    return f"{source} {arrow}{label} {to}"
+
+
+def _class(node: GraphNode) -> str:
+    if not node.reachable:
+        return "unreachable"
+    return node.kind.value if node.kind else "plain"
+
+
+def _walked(graph: FlowGraph) -> tuple[str, ...]:
+    numbers = [str(number) for number, edge in enumerate(graph.edges) if edge.walked]
+    return (f"  linkStyle {','.join(numbers)} {WALKED}",) if numbers else ()
+
+
+def _text(text: str) -> str:
+    """A label between quotes: everything that could mean something to Mermaid or HTML becomes a numeric entity."""
+    return "".join(
+        character if character.isalnum() or character in " .-_" else f"#{ord(character)};"
+        for character in one_line(text, LABEL_LIMIT)
+    )

@@ -1,23 +1,21 @@
-"""Rehearsed scenarios for people: the table, and what differs in each.
-
-Takes: `Rehearsal`. Gives: lines for a terminal or a job log, Markdown for the job summary, annotations.
-May touch: nothing.
-"""
+"""A rehearsal for people and for CI: lines, Markdown for the job summary, annotations, JUnit XML."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 from stepflow.domain.figures import count
 from stepflow.report.annotations import annotation
 from stepflow.report.columns import aligned
 from stepflow.report.ending import told_reason
 from stepflow.report.markdown import code, details, fence, html_text, plain, table
-from stepflow.report.plain import defuse, one_line, seconds_text
+from stepflow.report.plain import clean, defuse, one_line, seconds_text
 from stepflow.report.story_line import LineKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from stepflow.domain.rehearsal import Difference, Rehearsal, Rehearsed, Row
 
@@ -27,6 +25,8 @@ REASON = 600
 ROWS = 40
 #: In characters, which may take four bytes each; GitHub drops a summary of more than 1 MiB.
 SUMMARY_LIMIT = 200_000
+#: What XML 1.0 cannot hold, not even as a reference.
+NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def rehearsed_lines(rehearsed: Rehearsed) -> list[tuple[LineKind, str]]:
@@ -137,3 +137,41 @@ def _part(difference: Difference) -> Iterator[str]:
 
 def _cells(row: Row) -> tuple[str, str, str, str]:
     return ("" if row.same else "≠", one_line(row.place, CELL), one_line(row.expected, CELL), one_line(row.came, CELL))
+
+
+def junit_xml(rehearsal: Rehearsal) -> str:
+    """One suite per agent, one case per scenario."""
+    root = ElementTree.Element("testsuites", _totals("stepflow rehearse", rehearsal.scenarios))
+    for agent in dict.fromkeys(each.agent for each in rehearsal.scenarios):
+        own = [each for each in rehearsal.scenarios if each.agent == agent]
+        suite = ElementTree.SubElement(root, "testsuite", _totals(agent, own))
+        for each in own:
+            _add_case(suite, each)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _totals(name: str, scenarios: Sequence[Rehearsed]) -> dict[str, str]:
+    return {
+        "name": name,
+        "tests": str(len(scenarios)),
+        "failures": str(sum(not each.passed for each in scenarios)),
+        "errors": "0",
+        "skipped": "0",
+        "time": f"{sum(each.seconds for each in scenarios):.3f}",
+    }
+
+
+def _add_case(suite: ElementTree.Element, rehearsed: Rehearsed) -> None:
+    named = {"classname": f"stepflow.{rehearsed.agent}", "name": _text(rehearsed.name), "file": _text(rehearsed.file)}
+    case = ElementTree.SubElement(suite, "testcase", {**named, "time": f"{rehearsed.seconds:.3f}"})
+    if not rehearsed.passed:
+        told = "not as expected: " + ", ".join(difference.what for difference in rehearsed.differences)
+        failure = ElementTree.SubElement(case, "failure", {"message": _text(told), "type": rehearsed.outcome})
+        failure.text = _text("\n".join(difference_lines(rehearsed)))
+    if said := [*rehearsed.notes, *([rehearsed.refusal] if rehearsed.refusal else [])]:
+        ElementTree.SubElement(case, "system-out").text = _text("\n".join(said))
+
+
+def _text(text: str) -> str:
+    return NOT_IN_XML.sub("\ufffd", clean(text))

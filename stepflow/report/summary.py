@@ -15,9 +15,8 @@ from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
 from stepflow.report.canaries import canaries_counted, reached_places
 from stepflow.report.ending import told_reason
-from stepflow.report.graph import flow_graph, walked_path
+from stepflow.report.graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.markdown import code, details, fence, html_text, link, plain
-from stepflow.report.mermaid import mermaid_graph
 from stepflow.report.plain import seconds_text
 from stepflow.report.removed import removed_text
 from stepflow.report.tables import effect_table, guard_warnings, step_table, validator_table

@@ -12,8 +12,13 @@ import pytest
 from stepflow.domain.rehearsal import Difference, Rehearsal, Rehearsed, Row
 from stepflow.domain.words import Outcome
 from stepflow.report.columns import aligned, width
-from stepflow.report.junit import junit_xml
-from stepflow.report.rehearsal import rehearsal_annotations, rehearsal_lines, rehearsal_summary, rehearsed_lines
+from stepflow.report.rehearsal import (
+    junit_xml,
+    rehearsal_annotations,
+    rehearsal_lines,
+    rehearsal_summary,
+    rehearsed_lines,
+)
 from stepflow.report.rehearsal_document import rehearsal_json
 from tests.action.runner_model import obeyed_in
 
