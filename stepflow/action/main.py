@@ -93,6 +93,7 @@ def _performed(
 
 
 def _not_begun(asked: Asked, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = ()) -> Performed:
+    from stepflow.report.collect import ReportFacts, collect_report  # noqa: PLC0415 - a run need not wait for them
 
     facts = ReportFacts(
         agent=asked.agent, issue=asked.issue, outcome=outcome, reason=f"Before the run: {reason}", problems=problems

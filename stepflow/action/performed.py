@@ -47,6 +47,7 @@ class Asked:
 
 def skipped(skip: Skip) -> Performed:
     """The event asks for no run."""
+    from stepflow.report.collect import ReportFacts, collect_report  # noqa: PLC0415 - a run need not wait for them
 
     facts = ReportFacts(outcome=Outcome.SKIPPED, reason=f"Before the run: {skip.reason}")
     return Performed(report=collect_report((), facts=facts))

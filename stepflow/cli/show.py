@@ -19,9 +19,8 @@ from stepflow.cli.terminal import live_lines, make_console, show_lines, styled
 from stepflow.errors import InputError
 from stepflow.journal.file import is_being_written
 from stepflow.journal.reader import JournalReader, iter_journal
-from stepflow.report.collect import collect_report
+from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
-from stepflow.report.ending import ReportFacts
 from stepflow.report.timeline import Timeline
 from stepflow.report.watch import TerminalLog
 from stepflow.report.words import final_words

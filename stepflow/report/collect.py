@@ -1,15 +1,15 @@
-"""The report of a run, drawn from the lines of its journal alone.
-
-Takes: entries (all, or as many as a crash left), and what the journal cannot know. Gives: `RunReport` (flow.md §11).
-May touch: nothing.
-"""
+"""The report of a run, collected from the entries of its journal (flow.md §11)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.domain.attempt_event import (
+    AnswerLost,
+    ContextOutgrown,
     IterationStarted,
     ModelTurned,
     PromptRendered,
@@ -26,32 +26,48 @@ from stepflow.domain.event import (
     EffectApplied,
     EffectPlanned,
     Entry,
+    Event,
     FailureReported,
     FlowEnded,
     IssueCostSummed,
     LayerTold,
+    Noted,
+    RunFinished,
     RunResumed,
     RunStarted,
+    SnapshotFailed,
     SnapshotTaken,
     TextRemoved,
     ValidatorRan,
     WorkCollected,
 )
 from stepflow.domain.json import JsonObject
+from stepflow.domain.problem import Severity
 from stepflow.domain.removal import RemovedText
-from stepflow.domain.report import RunReport, ValidatorRun
+from stepflow.domain.report import CheckResult, HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.state import fold
-from stepflow.report.ending import ReportFacts, code_of, ending_of, last_of
-from stepflow.report.facts import issue_cost_told
-from stepflow.report.history import collect_history, seconds_between
+from stepflow.domain.words import CODE_OF_OUTCOME, Intent, Outcome
+from stepflow.report.wording import issue_cost_told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.effect import EffectKind
-    from stepflow.domain.event import Event
+    from stepflow.domain.problem import Problem
 
+#: flow.md §15; the check's outcome has no event of its own.
+CHECK = re.compile(r"\[Check\] .*: (?P<result>ok|ng)\b", re.DOTALL)
+#: What may change the line of an iteration. Most events of a long run do not, and each is asked.
+TELLING = frozenset({ModelTurned, AnswerLost, ToolCalled, UserSpoke, StepAnswered, ContextOutgrown, Routed, Noted})
+OF_A_STEP = (PromptRendered, ModelTurned, AnswerLost, ToolCalled, UserSpoke, ContextOutgrown, StepAnswered, Routed)
+E = TypeVar("E")
+#: What may follow the end of a flow; anything else means that the run went on.
+AFTER_AN_END = (
+    *(FlowEnded, RunFinished, Noted, FailureReported, IssueCostSummed, LayerTold, SnapshotFailed),
+    *(EffectPlanned, EffectApplied, ValidatorRan, CompletionJudged),
+)
+UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 #: Of these only the kind counts.
 UNTOLD: Mapping[type, Event] = {
     PromptRendered: PromptRendered(system="", blocks=[], source="", retry=False, tools=[]),
@@ -62,6 +78,155 @@ UNTOLD: Mapping[type, Event] = {
 OFTEN = frozenset(
     {PromptRendered, ModelTurned, ToolStarted, ToolCalled, UserSpoke, StepAnswered, Routed, SnapshotTaken}
 )
+
+
+def collect_history(entries: Sequence[Entry]) -> tuple[HistoryEntry, ...]:
+    """One entry per iteration, in order; the last one may be cut short by a crash."""
+    history: list[HistoryEntry] = []
+    spent: list[float] = []
+    running = False
+    for entry, seconds in zip(entries, seconds_between(entries), strict=True):
+        event = entry.event
+        # After an end these mean that the run was resumed inside the iteration that had been cut short.
+        running = running or isinstance(event, OF_A_STEP)
+        if history and running:
+            if type(event) in TELLING:
+                history[-1] = _include(history[-1], event)
+            spent[-1] += seconds
+        if isinstance(event, IterationStarted):
+            history.append(_history_entry(event))
+            spent.append(0.0)
+            running = True
+        elif isinstance(event, (FlowEnded, RunResumed)):
+            running = False
+    return tuple(replace(line, seconds=round(each, 3)) for line, each in zip(history, spent, strict=True))
+
+
+def seconds_between(entries: Sequence[Entry]) -> Iterable[float]:
+    """For each entry the seconds since the one before; 0 where the run stood still, as before a resume."""
+    if entries:
+        yield 0.0
+    for before, entry in pairwise(entries):
+        yield 0.0 if _stood_still(before.event, entry.event) else max(0.0, entry.time - before.time)
+
+
+def _stood_still(before: Event, event: Event) -> bool:
+    return isinstance(before, RunFinished) or isinstance(event, (RunStarted, RunResumed))
+
+
+def _history_entry(begun: IterationStarted) -> HistoryEntry:
+    return HistoryEntry(iteration=begun.iteration, step_id=begun.step_id, kind=begun.kind, model=begun.model)
+
+
+def _include(line: HistoryEntry, event: Event) -> HistoryEntry:
+    match event:
+        case ModelTurned():
+            line = replace(_with_cost(line, event), model=event.model or line.model)
+        case AnswerLost():
+            line = _with_cost(line, event)
+        case ToolCalled():
+            line = replace(line, tool_calls=line.tool_calls + 1)
+        case UserSpoke(format_retry=True):
+            line = replace(line, format_retries=line.format_retries + 1)
+        case StepAnswered():
+            line = replace(line, intent=event.intent, target=event.target, reason=event.reason)
+        case ContextOutgrown():
+            line = replace(line, intent=Intent.REPEAT)
+        case Routed():
+            # A jump's target is what the answer named; for every other intent it is where the rule led.
+            line = replace(line, transition=event.transition, target=event.to or line.target)
+        case Noted():
+            line = _with_check(line, event)
+        case _:
+            pass
+    return line
+
+
+def _with_cost(line: HistoryEntry, paid: ModelTurned | AnswerLost) -> HistoryEntry:
+    unpriced = line.cost_usd is None or paid.cost_usd is None
+    return replace(
+        line,
+        usage=line.usage + paid.usage,
+        cost_usd=None if unpriced else (line.cost_usd or 0.0) + (paid.cost_usd or 0.0),
+    )
+
+
+def _with_check(line: HistoryEntry, note: Noted) -> HistoryEntry:
+    found = CHECK.match(note.message)
+    if not found:
+        return line
+    message = note.data.get("message")
+    return replace(
+        line, check_result=CheckResult(result=found["result"], message=message if isinstance(message, str) else "")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFacts:
+    """What the journal cannot know.
+
+    `outcome` and `reason` count only where the journal has no end of its own: a run that never began, or one that was
+    killed. A caller that writes the comment of a flow that completed, before its effects are applied, says
+    `completed` here. `code`, `isolation` and `base_commit` win over what the journal says.
+    """
+
+    run_id: str = ""
+    agent: str = ""
+    outcome: Outcome = Outcome.CANCELLED
+    reason: str = ""
+    code: str | None = None
+    problems: tuple[Problem, ...] = ()
+    issue: int | None = None
+    base_commit: str = ""
+    isolation: Mapping[str, str] = field(default_factory=dict)
+    run_folder: str = ""
+    host_run_folder: str = ""
+
+
+def ending_of(events: Sequence[Event], known: ReportFacts) -> RunFinished:
+    """How the run ended. A flow that completed is no end yet: its boundary was not through."""
+    flow, finished = _standing_end(events)
+    if finished:
+        return finished
+    if flow and flow.outcome is not Outcome.COMPLETED:
+        return RunFinished(outcome=flow.outcome, reason=flow.reason, success=False)
+    if flow and known.outcome is Outcome.COMPLETED:
+        return RunFinished(outcome=known.outcome, reason=known.reason or flow.reason, success=True)
+    where = "Completion loop" if flow else "Flow loop" if last_of(events, IterationStarted) else "Before the run"
+    return RunFinished(outcome=known.outcome, reason=known.reason or f"{where}: {UNFINISHED}", success=False)
+
+
+def _standing_end(events: Sequence[Event]) -> tuple[FlowEnded | None, RunFinished | None]:
+    """The end that no later event took back: a resumed run goes on after the end of its first part."""
+    flow: FlowEnded | None = None
+    finished: RunFinished | None = None
+    last = next((at for at in range(len(events), 0, -1) if not isinstance(events[at - 1], AFTER_AN_END)), 0)
+    for event in events[last:]:
+        match event:
+            case FlowEnded():
+                flow, finished = event, None
+            case RunFinished():
+                finished = event
+            case EffectPlanned() | EffectApplied() | ValidatorRan() | CompletionJudged():
+                finished = None
+            case _:
+                pass
+    return flow, finished
+
+
+def code_of(outcome: Outcome, reason: str, known: ReportFacts, problems: Iterable[Problem]) -> str | None:
+    """The code of the outcome, if it has one (registry.md §9)."""
+    if known.code or outcome in CODE_OF_OUTCOME:
+        return known.code or CODE_OF_OUTCOME[outcome]
+    if outcome is not Outcome.INVALID_DEFINITION:
+        return None
+    named = re.search(r"\bSF\d{3}\b", reason)
+    return named[0] if named else next((p.code for p in problems if p.severity is Severity.ERROR), None)
+
+
+def last_of(events: Sequence[Event], kind: type[E]) -> E | None:
+    """The last event of a kind."""
+    return next((event for event in reversed(events) if isinstance(event, kind)), None)
 
 
 def collect_report(

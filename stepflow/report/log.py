@@ -41,9 +41,8 @@ from stepflow.domain.guard import named
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.removal import count_kinds
 from stepflow.domain.words import FailureAction
-from stepflow.report.canaries import canaries_told, reached_places
-from stepflow.report.facts import fact_told
 from stepflow.report.plain import clean, cut, defuse
+from stepflow.report.wording import canaries_told, fact_told, reached_places
 
 if TYPE_CHECKING:
     from stepflow.domain.event import Entry, Event

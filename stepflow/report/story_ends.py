@@ -30,12 +30,10 @@ from stepflow.domain.event import (
 from stepflow.domain.figures import count
 from stepflow.domain.guard import named
 from stepflow.domain.removal import count_kinds
-from stepflow.report.canaries import canaries_told, reached_places
-from stepflow.report.ending import told_reason
-from stepflow.report.facts import fact_told
 from stepflow.report.log import restored_words, resumed_words
 from stepflow.report.plain import first_lines, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind, StoryLine, line
+from stepflow.report.wording import canaries_told, fact_told, reached_places, told_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,13 +13,12 @@ from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
-from stepflow.report.canaries import canaries_counted, reached_places
-from stepflow.report.ending import told_reason
 from stepflow.report.graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.markdown import code, details, fence, html_text, link, plain
 from stepflow.report.plain import seconds_text
 from stepflow.report.removed import removed_text
 from stepflow.report.tables import effect_table, guard_warnings, step_table, validator_table
+from stepflow.report.wording import canaries_counted, reached_places, told_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

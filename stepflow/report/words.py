@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from stepflow.domain.problem import Severity
 from stepflow.report.advice import next_step
 from stepflow.report.columns import aligned
-from stepflow.report.ending import told_reason
 from stepflow.report.plain import defuse, one_line
 from stepflow.report.summary import figures
 from stepflow.report.tables import ends_of
+from stepflow.report.wording import told_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

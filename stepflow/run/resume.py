@@ -200,6 +200,8 @@ def completed_report(request: RunRequest) -> RunReport | None:
     earlier = look_into(request.folder) if is_explicit(request.inputs) else None
     if earlier is None or earlier.ended is None or earlier.ended.outcome is not Outcome.COMPLETED:
         return None
+    # Loaded here: no other run needs a report before it has ended.
+    from stepflow.report.collect import ReportFacts, collect_report  # noqa: PLC0415
 
     facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)
     return collect_report(iter_journal(request.folder / JOURNAL), facts=facts)

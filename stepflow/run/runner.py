@@ -24,8 +24,7 @@ from stepflow.errors import DefinitionError
 from stepflow.journal.memory import Fanout, MemoryJournal
 from stepflow.model.scripted import ScriptedModel
 from stepflow.ports import Ports
-from stepflow.report.collect import collect_report
-from stepflow.report.ending import ReportFacts
+from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.log import log_entries
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.ending import Ending

@@ -29,9 +29,8 @@ from stepflow.domain.event import (
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import AgentResult, CheckResult
 from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.report.collect import collect_report
+from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json, report_schema
-from stepflow.report.ending import ReportFacts
 
 GOLDEN = Path(__file__).parent / "golden"
 

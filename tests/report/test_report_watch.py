@@ -51,8 +51,7 @@ from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Limits
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
 from stepflow.report.annotations import annotation, outcome_annotation, problem_annotations
-from stepflow.report.collect import collect_report
-from stepflow.report.ending import ReportFacts
+from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.plain import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
 from stepflow.report.story_line import LineKind

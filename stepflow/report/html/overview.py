@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.figures import count, usd
-from stepflow.report.canaries import canaries_counted, reached_places
 from stepflow.report.html.run_cards import TONE_OF_STATUS, web_address
 from stepflow.report.plain import cut, one_line, seconds_text
+from stepflow.report.wording import canaries_counted, reached_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

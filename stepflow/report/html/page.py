@@ -17,7 +17,6 @@ from markupsafe import Markup
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
 from stepflow.report.diff import Diffs
-from stepflow.report.ending import told_reason
 from stepflow.report.graph import cost_words, flow_graph, walked_path
 from stepflow.report.html.overview import overview
 from stepflow.report.html.timeline import Timeline
@@ -25,6 +24,7 @@ from stepflow.report.plain import one_line
 from stepflow.report.rendered import read_text, render
 from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.svg.draw import graph_svg
+from stepflow.report.wording import told_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

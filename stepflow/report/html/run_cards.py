@@ -31,12 +31,10 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.figures import count
 from stepflow.domain.removal import count_kinds
-from stepflow.report.canaries import canaries_told, reached_places
-from stepflow.report.ending import told_reason
-from stepflow.report.facts import fact_told
 from stepflow.report.html.card import Card, Tone, json_part, text_part
 from stepflow.report.markdown import ADDRESS
 from stepflow.report.plain import one_line, seconds_text
+from stepflow.report.wording import canaries_told, fact_told, reached_places, told_reason
 
 if TYPE_CHECKING:
     from stepflow.domain.event import Event
