@@ -1,7 +1,4 @@
-"""Text of the model, of tools and of people, made harmless for a log that GitHub's runner reads.
-
-Takes: any text. Gives: visible text that no runner or terminal obeys (security.md case 6).
-May touch: nothing.
+"""Text of models, tools and people, made safe for logs, terminals and pages (security.md case 6).
 
 The runner obeys `::command::` at the start of a line, after any blanks, and `##[command]` anywhere in one. It
 compares by culture, which skips invisible characters: they must go first, and a zero-width guard would guard nothing.
@@ -10,11 +7,18 @@ compares by culture, which skips invisible characters: they must go first, and a
 from __future__ import annotations
 
 import re
+import unicodedata
+from typing import TYPE_CHECKING
 
-from stepflow.domain.characters import ANSI, is_invisible
+from stepflow.domain.characters import ANSI, is_invisible, spell_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 ELLIPSIS = "…"
+#: Joiners and variants belong to the letter or sign before them; elsewhere nobody sees them, so they are spelled out.
+JOINED = re.compile("(?<=[^\x00-\u02ff\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufe00-\ufe0f])[\u200c\u200d\ufe0e\ufe0f]")
 
 
 def clean(text: str) -> str:
@@ -78,3 +82,39 @@ def seconds_text(seconds: float) -> str:
 def _head(text: str, limit: int) -> str:
     """Enough of a text for `limit` characters: cleaning costs time per character, and a tool may give a million."""
     return text[: limit * 3 + 200]
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """One line per row, two blanks between columns, none at the end."""
+    cells = [list(row) for row in rows]
+    widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
+    return tuple(_padded(row, widths) for row in cells)
+
+
+def width(text: str) -> int:
+    """How many places a terminal gives the text: East Asian characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(_places(character) for character in text)
+
+
+def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell + " " * (wide - width(cell)) for cell, wide in zip(row, widths, strict=True)).rstrip()
+
+
+def _places(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def visible(text: str) -> str:
+    """A text with its line breaks, without what terminals obey, and with every invisible character spelled out."""
+    text = LINE_BREAK.sub("\n", ANSI.sub("", text))
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    kept = JOINED.split(text)
+    if len(kept) == 1:
+        return spell_out(text)
+    joiners = JOINED.findall(text)
+    return "".join(spell_out(piece) + joiner for piece, joiner in zip(kept, [*joiners, ""], strict=True))

@@ -12,7 +12,7 @@ from importlib.resources import files
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from stepflow.report.visible import visible
+from stepflow.report.plain import visible
 
 
 def render(name: str, /, **values: object) -> str:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
 from stepflow.report.advice import next_step
-from stepflow.report.columns import aligned
-from stepflow.report.plain import defuse, one_line
+from stepflow.report.plain import aligned, defuse, one_line
 from stepflow.report.summary import figures
 from stepflow.report.tables import ends_of
 from stepflow.report.wording import told_reason

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.report.columns import width
+from stepflow.report.plain import width
 
 COLUMNS = 80
 WORDS = "最初に、何が壊れているかを見ます。日本語のとても長い文章がここに続きますので、八十列の端末では折り返します。"

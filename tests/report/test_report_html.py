@@ -48,7 +48,7 @@ from stepflow.report.collect import collect_report
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from stepflow.report.html.page import report_html
 from stepflow.report.html.texts import LIMITS
-from stepflow.report.visible import visible
+from stepflow.report.plain import visible
 
 HOSTILE = (
     "</script><script>alert(1)</script>",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepflow.domain.preflight import Check, CheckState, Preflight
-from stepflow.report.columns import width
+from stepflow.report.plain import width
 from stepflow.report.preflight import preflight_lines, preflight_summary
 
 

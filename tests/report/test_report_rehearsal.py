@@ -11,7 +11,7 @@ import pytest
 
 from stepflow.domain.rehearsal import Difference, Rehearsal, Rehearsed, Row
 from stepflow.domain.words import Outcome
-from stepflow.report.columns import aligned, width
+from stepflow.report.plain import aligned, width
 from stepflow.report.rehearsal import (
     junit_xml,
     rehearsal_annotations,

@@ -19,10 +19,9 @@ from stepflow.domain.report import CheckResult, RunReport
 from stepflow.domain.words import Intent, Outcome
 from stepflow.report.advice import advice, next_step
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.report.columns import width
 from stepflow.report.comment import comment_summary
 from stepflow.report.markdown import code, fence, html_text, link, plain, reveal
-from stepflow.report.plain import one_line
+from stepflow.report.plain import one_line, width
 from stepflow.report.summary import job_summary
 from stepflow.report.words import final_words
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from stepflow.report.visible import visible
+from stepflow.report.plain import visible
 
 #: What one text may show at most, in characters; the next limit holds for all as soon as the page would grow too large.
 LIMITS = (20_000, 8_000, 3_000, 1_000, 300)

@@ -20,8 +20,7 @@ from stepflow.report.html.put_in import templates_of
 from stepflow.report.html.run_cards import run_card, web_address
 from stepflow.report.html.step_cards import step_card, unanswered_part
 from stepflow.report.html.texts import Texts
-from stepflow.report.plain import one_line
-from stepflow.report.visible import visible
+from stepflow.report.plain import one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
