@@ -79,6 +79,7 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
         cancellation=cancellation,
         listeners=(lambda entry: job.say(*log.render(entry)),),
     )
+    from stepflow.report.summary import final_words  # noqa: PLC0415
 
     # The log has just said how the run ended, and why.
     job.say(*log.close(), *final_words(result.report)[1:])

@@ -22,7 +22,7 @@ from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
 from stepflow.model.scenario_file import load_scenario
 from stepflow.report.graph import mermaid_graph, walked_path
-from stepflow.report.words import final_words
+from stepflow.report.summary import final_words
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import Trigger
 from stepflow.sandbox.box import Toolbox

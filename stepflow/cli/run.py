@@ -72,6 +72,8 @@ def carry_out(request: RunRequest, *, as_json: bool) -> int:
         show_lines(console, leave_missing(request, report))
     else:
         report = run_request(request, console)[0].report
+    from stepflow.report.document import report_json  # noqa: PLC0415 - costs time that the first request can do without
+    from stepflow.report.summary import final_words  # noqa: PLC0415 - costs time that the first request can do without
 
     show_lines(console, final_words(report))
     if as_json:

@@ -21,9 +21,9 @@ from stepflow.journal.file import is_being_written
 from stepflow.journal.reader import JournalReader, iter_journal
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
+from stepflow.report.summary import final_words
 from stepflow.report.timeline import Timeline
 from stepflow.report.watch import TerminalLog
-from stepflow.report.words import final_words
 
 if TYPE_CHECKING:
     import argparse

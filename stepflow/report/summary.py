@@ -1,31 +1,46 @@
-"""The job summary: what happened, for the person who opens the run's page.
-
-Takes: `RunReport`, the agent, and what only the caller knows. Gives: Markdown, always under GitHub's 1 MiB.
-May touch: nothing.
-"""
+"""The result of a run for people: the job summary, the issue's comment, and the last lines in a terminal."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+from itertools import groupby
+from typing import TYPE_CHECKING, TypeVar
 
+from stepflow.domain.effect import EffectStatus
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
+from stepflow.domain.removal import RemovalKind, count_kinds
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
 from stepflow.report.graph import flow_graph, mermaid_graph, walked_path
-from stepflow.report.markdown import code, details, fence, html_text, link, plain
-from stepflow.report.plain import seconds_text
-from stepflow.report.removed import removed_text
-from stepflow.report.tables import effect_table, guard_warnings, step_table, validator_table
+from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal, table
+from stepflow.report.plain import aligned, defuse, one_line, seconds_text
 from stepflow.report.wording import canaries_counted, reached_places, told_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.report import RunReport
+    from stepflow.domain.effect import Receipt
+    from stepflow.domain.removal import RemovedPiece
+    from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
 
+R = TypeVar("R")
+STEP_HEADER = (">#", "Step", "Intent", "Leads to", ">Tools", ">Tokens", ">USD", ">Seconds", "Reason")
+VALIDATOR_HEADER = (">Iteration", "Validator", "Result", ">Exit", ">Seconds")
+WARNINGS_SHOWN = 20
+EFFECT_HEADER = ("Effect", "Status", "Detail", "Link")
+MARKS = {
+    EffectStatus.APPLIED: "✅",
+    EffectStatus.FAILED: "❌",
+    EffectStatus.FORBIDDEN: "❌",
+    EffectStatus.PLANNED: "▫️",
+    EffectStatus.SKIPPED: "▫️",
+}
+#: Of one piece so many characters and lines are shown.
+PIECE_SHOWN = 300
+LINES_SHOWN = 6
 #: GitHub drops a step's whole summary from 1 MiB on; other steps' words do not count.
 LIMIT = 1_000_000
 STEP_ROWS = 200
@@ -36,6 +51,109 @@ REMOVED_SHOWN = 100
 #: GitHub's Mermaid refuses larger ones and shows an error in their place.
 GRAPH_LIMIT = 40_000
 EDGE_LIMIT = 400
+COMMENT_STEPS = 12
+COMMENT_STEP_ROWS = 20
+COMMENT_NOTES = 10
+COMMENT_PIECES = 20
+CODE_TAG = re.compile("</?code>")
+TERMINAL_ROWS = 12
+TERMINAL_PROBLEMS = 20
+
+
+def step_table(report: RunReport, rows: int) -> str:
+    """One row per iteration; from the middle of a long run rows are left out, with a note."""
+    shown, left_out = ends_of(report.history, rows)
+    lines: list[Sequence[str]] = [_step_row(line, report) for line in shown]
+    if left_out:
+        note = f"*{left_out:,} iterations left out; the run folder's report has them*"
+        lines.insert(len(shown) // 2, ("…", note, *[""] * (len(STEP_HEADER) - 2)))
+    return table(STEP_HEADER, lines)
+
+
+def validator_table(report: RunReport, rows: int) -> str:
+    """One row per run of a validator, the last ones of a long run."""
+    left_out = len(report.validators) - rows
+    lines: list[Sequence[str]] = [_validator_row(run) for run in report.validators[-rows:]]
+    if left_out > 0:
+        lines.insert(0, ("…", f"*{left_out:,} earlier runs left out*", "", "", ""))
+    return table(VALIDATOR_HEADER, lines)
+
+
+def guard_warnings(runs: Sequence[ValidatorRun]) -> str:
+    """What was changed under validators or hidden from them, as a list; what is said again and again stands once."""
+    last = {(run.name, text): run.iteration for run in runs for text in run.warnings}
+    shown = list(last.items())[-WARNINGS_SHOWN:]
+    return "\n".join(f"- ⚠️ {plain(name)}, iteration {at}: {plain(text, 600)}" for (name, text), at in shown)
+
+
+def effect_table(report: RunReport) -> str:
+    """One row per effect, with where it led."""
+    return table(EFFECT_HEADER, (_effect_row(receipt) for receipt in report.effects))
+
+
+def ends_of(items: Sequence[R], count: int) -> tuple[tuple[R, ...], int]:
+    """All items, or the first and the last ones, and how many were left out between them."""
+    if len(items) <= count:
+        return tuple(items), 0
+    half = count // 2
+    return (*items[:half], *items[-half:]), len(items) - 2 * half
+
+
+def _step_row(line: HistoryEntry, report: RunReport) -> Sequence[str]:
+    intent = line.intent or line.transition
+    shown = intent if line.transition in (intent, "none") else f"{intent} ({line.transition})"
+    check = f"check {line.check_result.result}: {line.check_result.message}" if line.check_result else ""
+    closed = line.target is None and line.transition in ("closing", "complete")
+    ended = report.history[-1] is line and report.success
+    leads = "end" if closed and ended else "not done" if closed else code(line.target or "")
+    cells = (str(line.iteration), code(line.step_id), plain(shown), leads, str(line.tool_calls))
+    figures = (f"{line.usage.total:,}", usd(line.cost_usd).lstrip("$"), f"{line.seconds:.1f}")
+    return (*cells, *figures, plain(check or line.reason, 140))
+
+
+def _validator_row(run: ValidatorRun) -> Sequence[str]:
+    if run.passed:
+        result = "✅ passed"
+    else:
+        pattern = f" {code(run.pattern)}" if run.pattern else ""
+        result = f"❌ failed{pattern}, attempt {run.attempt}, then {plain(run.action or 'stop')}"
+    # Red in spite of exit 0 means that the output was not as demanded.
+    exited = str(run.exit_code) if run.passed or run.exit_code else ""
+    return (str(run.iteration), code(run.name), result, exited, f"{run.seconds:.1f}")
+
+
+def _effect_row(receipt: Receipt) -> Sequence[str]:
+    commit = f" {code(receipt.commit[:12])}" if receipt.commit else ""
+    where = link("open", receipt.url) if receipt.url else ""
+    status = f"{MARKS[receipt.status]} {receipt.status}"
+    return (code(receipt.kind), status, f"{plain(receipt.detail)}{commit}", where)
+
+
+def removed_text(report: RunReport, most: int, *, title: str = "") -> str:
+    """How many pieces were removed, of which kinds, and a folded copy of the first `most`; empty when none was."""
+    removed = report.removed_text
+    if not removed.count:
+        return ""
+    told = f"{count(removed.count, 'hidden piece')} of the issue's text did not reach the model"
+    shown = removed.pieces[:most]
+    lines = [line for piece in shown for line in _piece_lines(piece)]
+    if removed.count > len(shown):
+        lines.append(f"and {removed.count - len(shown):,} more")
+    body = fence("\n".join(lines), lines=most * (LINES_SHOWN + 2), width=PIECE_SHOWN)
+    sentence = f"{told}: {plain(count_kinds(removed.pieces), 400)}." + _cut_words(removed.pieces)
+    return "\n\n".join(part for part in (title, sentence, details("What was removed", body)) if part)
+
+
+def _piece_lines(piece: RemovedPiece) -> list[str]:
+    text = [line for line in reveal(piece.text, PIECE_SHOWN).split("\n") if line.strip()]
+    more = ["  …"] if len(text) > LINES_SHOWN or len(piece.text) > PIECE_SHOWN else []
+    return [f"{piece.kind}, {piece.where}:", *(f"  {line}" for line in text[:LINES_SHOWN]), *more]
+
+
+def _cut_words(pieces: tuple[RemovedPiece, ...]) -> str:
+    """A text that was too long is no attempt to hide anything, and its reader should know."""
+    cut = any(piece.kind is RemovalKind.CUT for piece in pieces)
+    return " The text was longer than a model is given, so its end is missing." if cut else ""
 
 
 def job_summary(
@@ -204,3 +322,128 @@ def _fit(sections: Sequence[str], limit: int) -> str:
             return "\n\n".join([*kept, note])
         kept.append(section)
     return "\n\n".join(kept) + "\n"
+
+
+def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: str = "") -> str:
+    """The default text of the run's one comment. `run_url` leads to the job with the full summary."""
+    parts = [
+        _without_code_tags(headline(report).replace("## ", "### ", 1)),
+        # A success is told before its effects are written: what to do then is seen by looking at them.
+        "" if report.success else f"**What to do next:** {next_step(report)}",
+        _comment_validators(report),
+        # Of a success the boundary tells them itself, also below a text of the model's.
+        "" if report.success else guard_warnings(tuple(_last_runs(report).values())),
+        _red_output(report),
+        _without_code_tags(effect_table(report)) if report.effects else "",
+        "\n".join(f"- {plain(note, 400)}" for note in notes[:COMMENT_NOTES]),
+        removed_part(report),
+        _comment_way(report),
+        link("The run with its full summary", run_url) if run_url else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def removed_part(report: RunReport) -> str:
+    """What the model did not see of the issue's text, as the comment tells it; empty when that is nothing."""
+    return removed_text(report, COMMENT_PIECES)
+
+
+def _without_code_tags(text: str) -> str:
+    """What the summary shows as code, as words. All tags of these texts are the engine's: others are escaped."""
+    return CODE_TAG.sub("", text)
+
+
+def _comment_validators(report: RunReport) -> str:
+    """Each validator once, as it stood at its last run. Of many all red ones are shown."""
+    runs = _last_runs(report).values()
+    green = [run.name for run in runs if run.passed]
+    left = max(0, min(len(green), len(runs) - COMMENT_STEPS))
+    hidden = set(green[len(green) - left :])
+    shown = [f"{'✅' if run.passed else '❌'} {plain(run.name)}" for run in runs if run.name not in hidden]
+    more = f" ✅ {left:,} more" if left else ""
+    return f"**Validators:** {' '.join(shown)}{more}" if runs else ""
+
+
+def _last_runs(report: RunReport) -> dict[str, ValidatorRun]:
+    return {run.name: run for run in report.validators}
+
+
+def _red_output(report: RunReport) -> str:
+    """The output of the validator that ended the run, for whoever must mend it."""
+    if report.success or not report.validators or report.validators[-1].passed:
+        return ""
+    run = report.validators[-1]
+    if not run.output_tail.strip():
+        return ""
+    return details(f"Output of {html_text(run.name)}", fence(run.output_tail, lines=40))
+
+
+def _comment_way(report: RunReport) -> str:
+    if not report.history:
+        return ""
+    shown, left_out = ends_of(report.history, COMMENT_STEPS)
+    names = [html_text(line.step_id) for line in shown]
+    if left_out:
+        names.insert(len(names) // 2, f"… {left_out:,} more …")
+    return details(f"The way it took: {' → '.join(names)}", _without_code_tags(step_table(report, COMMENT_STEP_ROWS)))
+
+
+def final_words(report: RunReport) -> list[str]:
+    """Outcome, reason, way, validators, effects, cost, run folder, and what to do next."""
+    reason = one_line(told_reason(report.outcome, report.reason), 500)
+    lines = [f"{'✓' if report.success else '✗'} {report.outcome}: {reason}"]
+    shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
+    lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:TERMINAL_PROBLEMS]]
+    facts = [*_terminal_facts(report)]
+    width = max(len(name) for name, _ in facts)
+    lines += [f"  {name:<{width}}  {text}".rstrip() for name, text in facts]
+    return [defuse(line) for line in lines]
+
+
+def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
+    if report.history:
+        yield "steps", _terminal_way(report)
+    if report.verdict:
+        yield "verdict", one_line(report.verdict)
+    for at, text in enumerate(_terminal_validators(report)):
+        yield "" if at else "validators", text
+    for at, text in enumerate(_terminal_effects(report)):
+        yield "" if at else "effects", text
+    yield "cost", " · ".join(figures(report))
+    if report.host_run_folder or report.run_folder:
+        yield "run folder", one_line(report.host_run_folder or report.run_folder, 400)
+    yield "next", next_step(report)
+
+
+def _terminal_way(report: RunReport) -> str:
+    names = [one_line(line.step_id, 60) for line in report.history]
+    runs = [(name, len(list(same))) for name, same in groupby(names)]
+    shown, left_out = ends_of([f"{name} ×{times}" if times > 1 else name for name, times in runs], TERMINAL_ROWS)
+    way = list(shown)
+    if left_out:
+        way.insert(len(way) // 2, f"… {left_out:,} more …")
+    return " → ".join(way)
+
+
+def _terminal_validators(report: RunReport) -> tuple[str, ...]:
+    shown, left_out = ends_of(report.validators, TERMINAL_ROWS)
+    lines = aligned(
+        [
+            (
+                f"{'✓' if run.passed else '✗'} {one_line(run.name, 40)}",
+                f"iteration {run.iteration}",
+                "" if run.passed else f"{_exited(run)}then {one_line(run.action or 'stop', 40)}",
+            )
+            for run in shown
+        ]
+    )
+    return (*lines, f"… {left_out:,} more …") if left_out else lines
+
+
+def _exited(run: ValidatorRun) -> str:
+    """A red validator that exited with 0 failed by its output."""
+    return f"exit {run.exit_code}, " if run.exit_code else ""
+
+
+def _terminal_effects(report: RunReport) -> tuple[str, ...]:
+    return aligned([(e.kind, e.status, one_line(e.url or e.detail, 200)) for e in report.effects])

@@ -25,8 +25,8 @@ from stepflow.report.annotations import annotation, problem_annotations
 from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import Paper, diagnostics
 from stepflow.report.plain import harmless
+from stepflow.report.summary import final_words
 from stepflow.report.watch import ActionLog, folded_traceback
-from stepflow.report.words import final_words
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=150)
 COMMANDS = (

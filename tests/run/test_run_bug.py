@@ -13,7 +13,7 @@ from stepflow.domain.attempt_event import StepAnswered
 from stepflow.domain.event import Entry, RunStarted
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import InputError
-from stepflow.report.words import final_words
+from stepflow.report.summary import final_words
 from tests.run.place import SECRET, Place
 
 

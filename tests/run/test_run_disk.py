@@ -13,7 +13,7 @@ from stepflow.domain.attempt_event import StepAnswered
 from stepflow.domain.event import EffectPlanned, Entry, RunFinished
 from stepflow.domain.words import Outcome
 from stepflow.journal.reader import read_journal
-from stepflow.report.words import final_words
+from stepflow.report.summary import final_words
 from stepflow.run.clock import RehearsalClock, SystemClock
 from tests.run.place import Place
 
