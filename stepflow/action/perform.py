@@ -72,7 +72,7 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
     if isinstance(prepared.found, Fresh) and prepared.found.notice:
         job.say(annotation("notice", prepared.found.notice))
     log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)
-    log.story.recall(prepared.past.events if prepared.past else ())
+    log.run_log.recall(prepared.past.events if prepared.past else ())
     result = drive_run(
         prepared,
         clock=clock,

@@ -22,8 +22,7 @@ from stepflow.journal.reader import JournalReader, iter_journal
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
 from stepflow.report.summary import final_words
-from stepflow.report.timeline import Timeline
-from stepflow.report.watch import TerminalLog
+from stepflow.report.watch import TerminalLog, Timeline
 
 if TYPE_CHECKING:
     import argparse
@@ -80,7 +79,7 @@ def _show(path: Path, *, newest: int | None, follow: bool) -> None:
     if follow and goes_on:
         with live_lines(console, log) as hear:
             for entry in _coming(path, reader):
-                lines = timeline.tell(entry)
+                lines = timeline.render(entry)
                 hear(entry)
                 show_lines(console, lines)
         goes_on, report = False, _report(path)
@@ -98,7 +97,7 @@ def _coming(path: Path, reader: JournalReader) -> Iterator[Entry]:
 
 def _end(report: RunReport, log: TerminalLog, *, finished: bool, goes_on: bool) -> Iterable[str]:
     if goes_on:
-        return (log.story.progress(), f"{GOES_ON} `--follow` shows it until it ends.")
+        return (log.run_log.progress(), f"{GOES_ON} `--follow` shows it until it ends.")
     return (*(() if finished else (NO_END,)), *final_words(report))
 
 

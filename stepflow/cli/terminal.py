@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.text import Text
 
 from stepflow.domain.event import RunFinished
-from stepflow.report.story_line import LineKind
+from stepflow.report.lines import LineKind
 from stepflow.report.watch import TerminalLog
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def watch_run(
     """A listener that shows each entry at once; on a terminal the last lines tell what the run does just now. `before`
     are the events of a run that goes on."""
     log = TerminalLog(limits, style=styled if console.color_system else None, debug=debug)
-    log.story.recall(before)
+    log.run_log.recall(before)
     with live_lines(console, log) as hear:
 
         def listen(entry: Entry) -> None:

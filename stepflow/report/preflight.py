@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
 from stepflow.domain.preflight import CheckState
+from stepflow.report.lines import LineKind
 from stepflow.report.markdown import plain, table
 from stepflow.report.plain import aligned, defuse, one_line
-from stepflow.report.story_line import LineKind
 
 if TYPE_CHECKING:
     from stepflow.domain.preflight import Preflight

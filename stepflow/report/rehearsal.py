@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 from stepflow.domain.figures import count
 from stepflow.report.annotations import annotation
+from stepflow.report.lines import LineKind
 from stepflow.report.markdown import code, details, fence, html_text, plain, table
 from stepflow.report.plain import aligned, clean, defuse, one_line, seconds_text
-from stepflow.report.story_line import LineKind
 from stepflow.report.wording import told_reason
 
 if TYPE_CHECKING:

@@ -1,41 +1,258 @@
-"""The story of a run for the job log and for a terminal.
-
-Takes: entries in order. Gives: lines to print. May touch: nothing.
-A job log folds each step into a group; a terminal indents it and may colour the lines.
-"""
+"""The log of a run for people who watch it: a job log that folds each step, and a terminal with a live last line."""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import Entry, Noted
-from stepflow.report.story import Story
-from stepflow.report.story_line import LineKind, StoryLine
+from stepflow.domain.attempt_event import (
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    Routed,
+    StepAnswered,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
+)
+from stepflow.domain.event import (
+    CompletionJudged,
+    Entry,
+    FlowEnded,
+    Noted,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    ValidatorRan,
+)
+from stepflow.domain.figures import count, usd
+from stepflow.domain.run import Limits
+from stepflow.domain.state import RunState, advance, fold
+from stepflow.domain.words import Intent
+from stepflow.report.event_lines import call_text, end_lines, full_lines, spoken, step_lines
+from stepflow.report.lines import LineKind, LogLine, line
+from stepflow.report.plain import cut, first_line, one_line, seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from stepflow.domain.run import Limits
+    from stepflow.domain.event import Event
+    from stepflow.domain.json import JsonValue
 
+BEFORE = "prepares the run"
+MODEL = "the model answers"
+CHECKS = "validators run"
+BOUNDARY = "plans what to write to GitHub"
+OVER = "ends the run"
+STEP_SHOWN = 32
+#: The options that limit a run, beside its iterations.
+LIMIT_OPTIONS = ("budget-usd", "budget-tokens", "timeout-minutes")
 #: Kinds that stand at the left edge: they are not inside a step.
 OUTSIDE = (LineKind.RUN, LineKind.STEP, LineKind.STEP_END)
 #: Kinds that lie inside a fold.
 INSIDE = (LineKind.FOLDED, LineKind.ASIDE)
+#: All of an entry that the lines after it may depend on: the number of its iteration, and what was spent.
+LASTING = (IterationStarted, ModelTurned)
+
+
+class CurrentActivity:
+    """The work under way. Times are the journal's, in seconds since the epoch."""
+
+    def __init__(self) -> None:
+        #: The model's last words, once something else happened after them.
+        self.words = ""
+        self._said = ""
+        self._step, self._doing = "", BEFORE
+        self._since: float | None = None
+        self._until: float | None = None
+        self._calls: dict[str, str] = {}
+
+    def follow(self, entry: Entry) -> None:
+        """Take one entry."""
+        event = entry.event
+        self._note(event)
+        doing = self._begun(event)
+        if doing:
+            self._doing, self._since = doing, entry.time
+            self._until = entry.time + event.seconds if isinstance(event, ModelWaited) else None
+
+    def describe(self, now: float) -> str:
+        """The step, for how long already, and what it does: `continuation.issue · 12 s · bash make test`. The end may
+        be cut off, so the longest part is the last."""
+        parts = [cut(self._step, STEP_SHOWN)]
+        if self._until is not None:
+            parts.append(f"{seconds_text(max(0.0, self._until - now))} left")
+        elif self._since is not None and now - self._since >= 1:
+            parts.append(_whole_seconds(now - self._since))
+        return " · ".join(part for part in (*parts, self._doing) if part)
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case IterationStarted() | RunResumed():
+                self._step, self._calls = one_line(event.step_id), {}
+            case ModelTurned():
+                self._said = first_line(spoken(event)) or self._said
+                self._calls = dict(_calls(event))
+            case ToolCalled() | StepAnswered():
+                self.words = self._said
+            case FlowEnded() | RunFinished():
+                self._step = ""
+            case _:
+                pass
+
+    def _begun(self, event: Event) -> str:  # noqa: PLR0911 - one return per event is the table
+        """What begins with the event; nothing for an event in the middle of something."""
+        match event:
+            case RunStarted() | RunResumed():
+                return BEFORE
+            case IterationStarted() | ToolCalled() | UserSpoke() | CompletionJudged(done=False):
+                return MODEL
+            case ModelWaited():
+                return f"waits for the model, try {event.attempt} of {event.tries} failed"
+            case ToolStarted():
+                return f"{one_line(event.name, 40)} {self._calls.get(event.tool_use_id, '')}".rstrip()
+            case StepAnswered(intent=Intent.CLOSING) | ValidatorRan():
+                return CHECKS
+            case CompletionJudged() | FlowEnded():
+                return BOUNDARY
+            case RunFinished():
+                return OVER
+            case _:
+                return ""
+
+
+def _calls(turned: ModelTurned) -> Iterator[tuple[str, str]]:
+    """The id of each tool call that the turn asks for, and what the call is."""
+    for block in turned.content:
+        if block.get("type") == "tool_use":
+            arguments = block.get("input")
+            yield str(block.get("id")), call_text(arguments if isinstance(arguments, dict) else {})
+
+
+def _whole_seconds(seconds: float) -> str:
+    """A time that counts up: `7 s`, `2 min 5 s`."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+class RunLog:
+    """The lines of a run. `limits` are the caller's, so that a watcher sees how far the run is; with `debug` prompts
+    and answers are shown in full."""
+
+    def __init__(self, limits: Limits | None = None, *, debug: bool = False) -> None:
+        self._limits, self._debug = limits, debug
+        self._iterations = limits.iterations if limits else 0
+        self._state = RunState()
+        self.activity = CurrentActivity()
+        self._began = self._now = 0.0
+        self._step = ""
+        self._leads = ""
+
+    def recall(self, events: Iterable[Event]) -> None:
+        """Take in what a resumed run did before, without showing it again."""
+        self._state = fold(events, self._state)
+
+    def lines(self, entry: Entry) -> tuple[LogLine, ...]:
+        """The lines of one entry."""
+        event = entry.event
+        self._now = entry.time
+        self._began = self._began or entry.time
+        ends = isinstance(event, IterationStarted | FlowEnded | RunFinished)
+        closing = self._close_step() if ends and self._step else ()
+        self._follow(entry)
+        opening = self._opening(event)
+        full = full_lines(event) if self._debug else ()
+        if isinstance(event, RunResumed):
+            return (*end_lines(event), *opening)
+        return (*closing, *opening, *step_lines(event), *full, *end_lines(event))
+
+    def skip(self, entry: Entry) -> None:
+        """Follow an entry without showing it."""
+        self._step = ""
+        self._follow(entry)
+
+    def progress(self, now: float | None = None) -> str:
+        """Iterations, money, tokens and minutes so far, each against its limit if it has one."""
+        limits, state = self._limits, self._state
+        cost = usd(state.cost_usd) + (" and unpriced turns" if state.unpriced else "")
+        minutes = f"{max(0.0, (now or self._now) - self._began) / 60:.1f}"
+        deadline = (limits.deadline - self._began) / 60 if limits and limits.deadline is not None else None
+        parts = (
+            _against(f"iteration {state.iteration}", str(self._iterations or "")),
+            _against(cost, usd(limits.usd) if limits and limits.usd is not None else ""),
+            _against(f"{state.usage.total:,}", f"{limits.tokens:,}" if limits and limits.tokens else "") + " tokens",
+            _against(minutes, f"{deadline:.0f}" if deadline is not None else "") + " min",
+        )
+        return " · ".join(parts)
+
+    def _follow(self, entry: Entry) -> None:
+        event = entry.event
+        self._state = advance(self._state, event)
+        self.activity.follow(entry)
+        match event:
+            case RunStarted() if self._limits is None:
+                self._limits, self._iterations = _limits_of(event, entry.time), event.max_iterations
+            case Routed():
+                self._leads = one_line(event.to) if event.to is not None else ""
+            case CompletionJudged():
+                self._leads = "done" if event.done else one_line(event.step_id)
+            case _:
+                pass
+
+    def _opening(self, event: Event) -> tuple[LogLine, ...]:
+        match event:
+            case IterationStarted():
+                return self._open_step(event, f" ({event.kind})" if event.kind else "")
+            case RunResumed() if event.step_id:
+                return self._open_step(event, " (goes on)")
+            case _:
+                return ()
+
+    def _open_step(self, event: IterationStarted | RunResumed, how: str) -> tuple[LogLine, ...]:
+        self._step, self._leads = one_line(event.step_id) or "(no id)", ""
+        number = _against(f"Iteration {event.iteration}", str(self._iterations or ""))
+        return (line(LineKind.STEP, f"{number} · {self._step}{how}"),)
+
+    def _close_step(self) -> tuple[LogLine, ...]:
+        """The end of the step that is open: how far the run is, and what a reader of folded steps must see."""
+        leads = f" → {self._leads}" if self._leads else ""
+        summary = f"{self._state.iteration} · {self._step}: {self._state.intent or 'no intent'}{leads}"
+        self._step = ""
+        return (line(LineKind.PROGRESS, self.progress()), line(LineKind.STEP_END, summary))
+
+
+def _limits_of(started: RunStarted, began: float) -> Limits:
+    """The limits of a run that another process drives, as its options say."""
+    usd_most, tokens, minutes = (_figure(started.options.get(name)) for name in LIMIT_OPTIONS)
+    return Limits(
+        iterations=started.max_iterations,
+        usd=usd_most,
+        tokens=int(tokens) if tokens is not None else None,
+        deadline=began + minutes * 60 if minutes is not None else None,
+    )
+
+
+def _figure(value: JsonValue) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _against(value: str, limit: str) -> str:
+    return f"{value} of {limit}" if limit else value
 
 
 class ActionLog:
     """The job log: one `::group::` per step attempt. No other line of it is a workflow command (security.md case 6)."""
 
     def __init__(self, limits: Limits | None = None, *, debug: bool = False) -> None:
-        self.story = Story(limits, debug=debug)
+        self.run_log = RunLog(limits, debug=debug)
         self._open = False
 
     def render(self, entry: Entry) -> tuple[str, ...]:
         """The lines of one entry."""
-        told = self.story.tell(entry)
-        lines = tuple(text for each in told for text in self._lines(each))
+        lines = self.run_log.lines(entry)
+        texts = tuple(text for line in lines for text in self._texts(line))
         # A fold ends with its entry. Groups do not nest: one inside a step ends the step's own.
-        return (*lines, *self.close()) if told and told[-1].kind in INSIDE else lines
+        return (*texts, *self.close()) if lines and lines[-1].kind in INSIDE else texts
 
     def close(self) -> tuple[str, ...]:
         """Closes a group that a crash left open."""
@@ -43,16 +260,16 @@ class ActionLog:
         self._open = False
         return lines
 
-    def _lines(self, told: StoryLine) -> tuple[str, ...]:
-        match told.kind:
+    def _texts(self, line: LogLine) -> tuple[str, ...]:
+        match line.kind:
             case LineKind.STEP | LineKind.FOLD:
                 before = self.close()
                 self._open = True
-                return (*before, f"::group::{told.text.replace('%', '%25')}")
+                return (*before, f"::group::{line.text.replace('%', '%25')}")
             case LineKind.STEP_END:
-                return (*self.close(), told.text)
+                return (*self.close(), line.text)
             case _:
-                return (f"  {told.text}" if self._open else told.text,)
+                return (f"  {line.text}" if self._open else line.text,)
 
 
 def folded_traceback(trace: str) -> tuple[str, ...]:
@@ -71,26 +288,69 @@ class TerminalLog:
         style: Callable[[LineKind, str], str] | None = None,
         debug: bool = False,
     ) -> None:
-        self.story = Story(limits, debug=debug)
-        self._style = style or _plain
+        self.run_log = RunLog(limits, debug=debug)
+        self._style = style or (lambda _kind, text: text)
         # A terminal folds nothing: what is aside there is left out.
         self._left_out = (LineKind.STEP_END,) if debug else (LineKind.STEP_END, LineKind.ASIDE)
 
     def render(self, entry: Entry) -> tuple[str, ...]:
         """The lines of one entry."""
         return tuple(
-            self._style(told.kind, told.text if told.kind in OUTSIDE else f"  {told.text}")
-            for told in self.story.tell(entry)
-            if told.kind not in self._left_out
+            self._style(line.kind, line.text if line.kind in OUTSIDE else f"  {line.text}")
+            for line in self.run_log.lines(entry)
+            if line.kind not in self._left_out
         )
 
     def now(self, time: float) -> tuple[tuple[LineKind, str], ...]:
         """What stands below the log while the run goes on: its work just now, the last words, how far it is."""
-        story = self.story
-        words = ((LineKind.WORDS, f"│ {story.now.words}"),) if story.now.words else ()
-        return ((LineKind.STEP, story.now.doing(time)), *words, (LineKind.PROGRESS, story.progress(time)))
+        activity = self.run_log.activity
+        words = ((LineKind.WORDS, f"│ {activity.words}"),) if activity.words else ()
+        return ((LineKind.STEP, activity.describe(time)), *words, (LineKind.PROGRESS, self.run_log.progress(time)))
 
 
-def _plain(kind: LineKind, text: str) -> str:
-    del kind
-    return text
+class Timeline:
+    """Takes the entries of the past, shows them once, then those that come.
+
+    `newest`: so many iterations are shown whole, all when it is None; `hint` says how to see the others. What happened
+    before the first iteration is always shown.
+    """
+
+    def __init__(self, log: TerminalLog, *, newest: int | None = None, hint: str = "") -> None:
+        self._log, self._newest, self._hint = log, newest, hint
+        self._before: list[Entry] = []
+        self._iterations: deque[list[Entry]] = deque()
+        self._lasting: list[Entry] = []
+        self._left_out = 0
+        self.finished = False
+
+    def taking(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Take each entry of the past, and pass it on."""
+        for entry in entries:
+            self._take(entry)
+            yield entry
+
+    def past(self) -> Iterator[str]:
+        """The lines of all that was taken."""
+        for entry in self._before:
+            yield from self.render(entry)
+        for entry in self._lasting:
+            self._log.run_log.skip(entry)
+        if self._left_out:
+            yield f"… {count(self._left_out, 'earlier iteration')} left out{self._hint}"
+        for entries in self._iterations:
+            for entry in entries:
+                yield from self.render(entry)
+
+    def render(self, entry: Entry) -> tuple[str, ...]:
+        """The lines of one entry. How the run ended is left to the final lines."""
+        self.finished = isinstance(entry.event, RunFinished)
+        return () if self.finished else self._log.render(entry)
+
+    def _take(self, entry: Entry) -> None:
+        if isinstance(entry.event, IterationStarted):
+            self._iterations.append([])
+            if self._newest is not None and len(self._iterations) > self._newest:
+                dropped = self._iterations.popleft()
+                self._lasting += (each for each in dropped if isinstance(each.event, LASTING))
+                self._left_out += 1
+        (self._iterations[-1] if self._iterations else self._before).append(entry)

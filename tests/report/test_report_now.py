@@ -17,7 +17,7 @@ from stepflow.domain.attempt_event import (
 from stepflow.domain.conversation import Usage
 from stepflow.domain.event import CompletionJudged, Entry, Event
 from stepflow.domain.words import Intent, StepKind
-from stepflow.report.story_line import LineKind
+from stepflow.report.lines import LineKind
 from stepflow.report.watch import TerminalLog
 
 STEP = IterationStarted(iteration=1, step_id="initial.issue", kind=StepKind.WORK, model="m")
@@ -87,4 +87,4 @@ def test_who_looks_from_outside_reads_the_limits_in_the_options() -> None:
     options = {"budget-usd": 5.0, "budget-tokens": 9000, "timeout-minutes": 50.0}
     log = TerminalLog()
     log.render(Entry(seq=1, time=BEGAN, event=replace(STARTED, options=options)))
-    assert log.story.progress(BEGAN + 60) == "iteration 0 of 10 · $0.00 of $5.00 · 0 of 9,000 tokens · 1.0 of 50 min"
+    assert log.run_log.progress(BEGAN + 60) == "iteration 0 of 10 · $0.00 of $5.00 · 0 of 9,000 tokens · 1.0 of 50 min"

@@ -52,9 +52,9 @@ from stepflow.domain.run import Limits
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
 from stepflow.report.annotations import annotation, outcome_annotation, problem_annotations
 from stepflow.report.collect import ReportFacts, collect_report
+from stepflow.report.lines import LineKind
 from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.plain import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
-from stepflow.report.story_line import LineKind
 from stepflow.report.watch import ActionLog, TerminalLog
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -77,14 +77,14 @@ def logged(event) -> list[tuple[str, str]]:
 def test_a_run_that_goes_on_is_told_with_what_it_had_spent_and_in_the_step_where_it_stood() -> None:
     before = ENTRIES[: next(at for at, one in enumerate(ENTRIES) if isinstance(one.event, StepAnswered))]
     log = ActionLog(LIMITS)
-    log.story.recall(entry.event for entry in before)
+    log.run_log.recall(entry.event for entry in before)
     resumed = RunResumed(events=len(before), from_seq=1, iteration=1, step_id="initial.issue")
     lines = list(log.render(Entry(seq=len(before) + 1, time=BEGAN, event=resumed)))
     words = f"resumed after {len(before)} events, at iteration 1"
     assert lines == [f"The run is {words}", "::group::Iteration 1 of 10 · initial.issue (goes on)"]
     spent = sum(entry.event.cost_usd or 0 for entry in before if isinstance(entry.event, ModelTurned))
     assert spent > 0
-    assert usd(spent) in log.story.progress()
+    assert usd(spent) in log.run_log.progress()
     assert [line.message for line in log_entries(Entry(seq=1, time=0.0, event=resumed))] == [f"[Run] {words}"]
 
 
@@ -152,17 +152,17 @@ def test_progress_is_told_against_every_limit():
     log = ActionLog(Limits(iterations=4, usd=1.0, tokens=9000, deadline=BEGAN + 600))
     for entry in ENTRIES[:8]:
         log.render(entry)
-    assert log.story.progress(BEGAN + 120) == (
+    assert log.run_log.progress(BEGAN + 120) == (
         "iteration 1 of 4 · $0.0246 of $1.00 · 8,700 of 9,000 tokens · 2.0 of 10 min"
     )
 
 
 def test_progress_without_limits_tells_what_there_is():
     log = TerminalLog()
-    assert log.story.progress() == "iteration 0 · $0.00 · 0 tokens · 0.0 min"
+    assert log.run_log.progress() == "iteration 0 · $0.00 · 0 tokens · 0.0 min"
     turn = ModelTurned(content=[], stop_reason="end_turn", usage=Usage(), cost_usd=None, model="m", seconds=1)
     log.render(Entry(seq=1, time=BEGAN, event=turn))
-    assert "$0.00 and unpriced turns" in log.story.progress()
+    assert "$0.00 and unpriced turns" in log.run_log.progress()
 
 
 USAGE = Usage(input_tokens=1)

@@ -28,10 +28,10 @@ from stepflow.domain.attempt_event import (
 )
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject
+from stepflow.report.event_lines import strategy_words
 from stepflow.report.html.card import Card, Part, Tone, json_part, text_part
 from stepflow.report.html.put_in import put_in
 from stepflow.report.plain import first_line, one_line, seconds_text, visible
-from stepflow.report.story_steps import strategy_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 from stepflow.report.graph import flow_graph
 from stepflow.report.plain import one_line
 from stepflow.report.rendered import read_text, render
-from stepflow.report.svg.layout import lay_out
-from stepflow.report.svg.shape import LOOP, SMALL_LINE, shapes
+from stepflow.report.svg.layout import LOOP, SMALL_LINE, lay_out, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.report.graph import PathEdge
-    from stepflow.report.svg.layout import Layout, Point
-    from stepflow.report.svg.shape import Arrow, Box, Way
+    from stepflow.report.svg.layout import Arrow, Box, Layout, Point, StepPair
 
 TEMPLATE = "svg/graph.svg.j2"
 STYLE = "svg/graph.css"
@@ -69,7 +67,7 @@ def graph_svg(
     agent: AgentDefinition,
     path: Sequence[PathEdge] | None = None,
     *,
-    costs: Mapping[Way, str] | None = None,
+    costs: Mapping[StepPair, str] | None = None,
     links: Mapping[str, str] | None = None,
 ) -> str:
     """A picture that needs no font, no script and no network. `links` lead from a step into the page that holds the

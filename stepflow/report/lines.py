@@ -1,8 +1,4 @@
-"""One line of the story that is told of a run.
-
-Takes: text that is clean already. Gives: a line of one kind, cut, that no runner or terminal obeys.
-May touch: nothing.
-"""
+"""One line of a run's log for people: its kind, and a text that no runner or terminal obeys."""
 
 from __future__ import annotations
 
@@ -34,13 +30,13 @@ class LineKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoryLine:
+class LogLine:
     """One line without its line break."""
 
     kind: LineKind
     text: str
 
 
-def line(kind: LineKind, text: str) -> StoryLine:
+def line(kind: LineKind, text: str) -> LogLine:
     """A line of text that is clean already."""
-    return StoryLine(kind=kind, text=defuse(cut(text, WIDTH)))
+    return LogLine(kind=kind, text=defuse(cut(text, WIDTH)))
