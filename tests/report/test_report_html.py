@@ -47,7 +47,7 @@ from stepflow.domain.words import Outcome, StepKind, Strategy
 from stepflow.report.collect import collect_report
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from stepflow.report.html.page import report_html
-from stepflow.report.html.texts import LIMITS
+from stepflow.report.html.timeline import LIMITS
 from stepflow.report.plain import visible
 
 HOSTILE = (
@@ -414,7 +414,7 @@ def test_the_same_text_stands_in_the_page_once():
 
 
 def test_a_run_of_very_many_long_outputs_has_a_page_of_bounded_size(monkeypatch):
-    monkeypatch.setattr("stepflow.report.html.texts.PAGE_LIMIT", 400_000)
+    monkeypatch.setattr("stepflow.report.html.timeline.PAGE_LIMIT", 400_000)
     page = Page(page_of(events_of(*(tool(f"{number} " + "x" * 30_000 + f" {number}") for number in range(300)))))
     data = page.data
     outputs = [(text, cut) for text, cut in zip(data["texts"], data["cuts"], strict=True) if "xxx" in text]

@@ -1,8 +1,7 @@
 """The page of a run, `report.html`: one file that needs no network and shows everything that the journal knows.
 
-Takes: entries, their `RunReport`, the agent, and the diffs of steps where somebody has them. Gives: HTML.
-May touch: nothing. No text of the run can become markup: Jinja2 escapes it, the script only makes text nodes of it, and
-the page's own policy lets no other script run and nothing be fetched (security.md case 31).
+No text of the run can become markup: Jinja2 escapes it, the script only makes text nodes of it, and the page's own
+policy lets no other script run and nothing be fetched (security.md case 31).
 """
 
 from __future__ import annotations
@@ -10,30 +9,47 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from stepflow.domain.effect import EffectStatus
+from stepflow.domain.figures import count, usd
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
 from stepflow.report.diff import Diffs
 from stepflow.report.graph import cost_words, flow_graph, walked_path
-from stepflow.report.html.overview import overview
+from stepflow.report.html.cards import TONE_OF_STATUS, web_address
 from stepflow.report.html.timeline import Timeline
-from stepflow.report.plain import one_line
+from stepflow.report.plain import cut, one_line, seconds_text
 from stepflow.report.rendered import read_text, render
 from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.svg.draw import graph_svg
-from stepflow.report.wording import told_reason
+from stepflow.report.wording import canaries_counted, reached_places, told_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import Entry
     from stepflow.domain.json import JsonValue
-    from stepflow.domain.report import RunReport
+    from stepflow.domain.report import HistoryEntry, RunReport
 
+PIECES_SHOWN = 200
+PROBLEMS_SHOWN = 200
+ANSWER_SHOWN = 20_000
+#: Plain signs: a font for pictures may be missing where a page is read.
+EFFECT_SIGNS = {
+    EffectStatus.APPLIED: "✓",
+    EffectStatus.FAILED: "✗",
+    EffectStatus.FORBIDDEN: "✗",
+    EffectStatus.PLANNED: "–",
+    EffectStatus.SKIPPED: "–",
+}
+#: Rows of the table for a browser without scripts.
+PLAIN_ROWS = 200
 #: Nothing is fetched, no form is sent, no other script runs, and this one can make no markup out of text.
 POLICY = (
     "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; base-uri 'none'; "
@@ -43,6 +59,88 @@ POLICY = (
 SIGNS = {Outcome.COMPLETED: ("✓", "good"), Outcome.SKIPPED: ("–", ""), Outcome.CANCELLED: ("■", "")}
 #: What could end the script element that holds the data, or begin a comment in it.
 MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSum:
+    """All iterations of one step. `share` is its part of the run's time in percent."""
+
+    step: str
+    kind: str
+    visits: int
+    tools: int
+    tokens: str
+    cost: str
+    seconds: str
+    share: int
+
+
+def overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
+    """The values, each text of them bounded."""
+    pieces = report.removed_text.pieces[:PIECES_SHOWN]
+    told = report.failure_report or ""
+    return {
+        "sums": step_sums(report.history),
+        "validators": [(f"e{seq}", run, seconds_text(run.seconds)) for seq, run in timeline.validators],
+        "validators_left_out": len(report.validators) - len(timeline.validators),
+        "effects": [
+            (effect, EFFECT_SIGNS[effect.status], TONE_OF_STATUS.get(effect.status, ""), web_address(effect.url))
+            for effect in report.effects
+        ],
+        "told": "" if web_address(told) else told,
+        "told_url": web_address(told),
+        "pieces": [(piece.kind.value, piece.where, piece.text) for piece in pieces],
+        "problems": [str(problem) for problem in report.problems[:PROBLEMS_SHOWN]],
+        "answer": _indented(report.structured_output),
+        "handoff": _indented({step: dict(values) for step, values in report.handoff.items()}),
+        "facts": [*_facts(timeline, report)],
+        "plain_rows": [(line, usd(line.cost_usd), line.step_id) for line in report.history[:PLAIN_ROWS]],
+    }
+
+
+def step_sums(history: Sequence[HistoryEntry]) -> list[StepSum]:
+    """One line per step, in the order in which the run came to them."""
+    lines: dict[str, list[HistoryEntry]] = {}
+    for line in history:
+        lines.setdefault(line.step_id, []).append(line)
+    whole = sum(line.seconds for line in history) or 1.0
+    return [_sum(step, own, whole) for step, own in lines.items()]
+
+
+def _sum(step: str, lines: Sequence[HistoryEntry], whole: float) -> StepSum:
+    costs = [line.cost_usd for line in lines]
+    seconds = sum(line.seconds for line in lines)
+    return StepSum(
+        step=one_line(step),
+        kind=lines[0].kind.value if lines[0].kind else "",
+        visits=len(lines),
+        tools=sum(line.tool_calls for line in lines),
+        tokens=f"{sum(line.usage.total for line in lines):,}",
+        cost=usd(None if None in costs else sum(cost or 0.0 for cost in costs)),
+        seconds=seconds_text(seconds),
+        share=round(100 * seconds / whole),
+    )
+
+
+def _indented(value: Mapping[str, object] | None) -> str:
+    return cut(json.dumps(value, ensure_ascii=False, indent=2), ANSWER_SHOWN) if value else ""
+
+
+def _facts(timeline: Timeline, report: RunReport) -> Iterator[tuple[str, str]]:
+    if timeline.began is not None:
+        yield "Began", f"{datetime.fromtimestamp(timeline.began, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    yield "Run", report.run_id
+    yield "Verdict type", report.verdict_type
+    yield "Definition", report.definition_digest[:12]
+    yield "Base commit", report.base_commit[:12]
+    yield "Run folder", report.host_run_folder or report.run_folder
+    if report.spec_violations:
+        yield "Spec violations", count(report.spec_violations, "time")
+    for layer, state in report.isolation.items():
+        yield f"Sandbox, {one_line(layer)}", one_line(state, 300)
+    if report.canaries:
+        reached = "".join(f"; {place}: {report.canaries[place]}" for place in reached_places(report.canaries))
+        yield "Sandbox, canaries", one_line(canaries_counted(report.canaries) + reached, 400)
 
 
 def report_html(

@@ -1,25 +1,18 @@
-"""The timeline of a page: iterations with their cards, as data for the page's script.
-
-Takes: entries in order, one after the other. Gives: JSON in which every text stands once, and what else a page needs.
-May touch: nothing. Of an entry nothing is kept but what the page shows.
-"""
+"""The timeline of a page as data for its script: iterations with their cards, each text stored once and bounded."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import IterationStarted, ModelTurned, ToolCalled, ToolStarted
 from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, ValidatorRan
 from stepflow.domain.figures import usd
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.report.html.card import Card, Part
-from stepflow.report.html.diff_card import diff_card
+from stepflow.report.html.cards import Card, Part, diff_card, run_card, step_card, unanswered_part, web_address
 from stepflow.report.html.put_in import templates_of
-from stepflow.report.html.run_cards import run_card, web_address
-from stepflow.report.html.step_cards import step_card, unanswered_part
-from stepflow.report.html.texts import Texts
 from stepflow.report.plain import one_line, visible
 
 if TYPE_CHECKING:
@@ -30,9 +23,76 @@ if TYPE_CHECKING:
     from stepflow.domain.report import HistoryEntry
     from stepflow.report.diff import StepDiff
 
+#: What one text may show at most, in characters; the next limit holds for all as soon as the page would grow too large.
+LIMITS = (20_000, 8_000, 3_000, 1_000, 300)
+#: Characters of all texts together: a browser reads so many within a second.
+PAGE_LIMIT = 16_000_000
+#: A longer text is remembered by its digest.
+SHORT = 200
 #: So many events have their cards on a page; of a longer run the first and the last half.
 EVENTS_SHOWN = 30_000
 VALIDATORS_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The beginning of a text, and where it was cut also its end, and how many characters are missing between them."""
+
+    head: str
+    tail: str = ""
+    left_out: int = 0
+
+    @property
+    def text(self) -> str:
+        """What stands on the page."""
+        if not self.left_out:
+            return self.head
+        return f"{self.head}\n[… {self.left_out:,} characters left out …]\n{self.tail}"
+
+
+class Texts:
+    """The table of a page's texts. What is said again and again, such as a system prompt, stands in it once."""
+
+    def __init__(self) -> None:
+        self._places: dict[str | bytes, int] = {}
+        self._shown: list[Shown] = []
+        self._size = 0
+        self._limits = list(LIMITS)
+
+    def add(self, text: str) -> int:
+        """Where this text stands in the table."""
+        key = text if len(text) <= SHORT else blake2b(text.encode("utf-8", "surrogatepass")).digest()
+        if key not in self._places:
+            self._places[key] = len(self._shown)
+            self._shown.append(cut_to(text, self._limits[0]))
+            self._size += len(self._shown[-1].text)
+        while self._size > PAGE_LIMIT and len(self._limits) > 1:
+            self._limits.pop(0)
+            self._shown = [cut_more(shown, self._limits[0]) for shown in self._shown]
+            self._size = sum(len(shown.text) for shown in self._shown)
+        return self._places[key]
+
+    def table(self) -> tuple[list[str], list[int]]:
+        """Every text as it is shown, and of each how many characters were left out."""
+        return [shown.text for shown in self._shown], [shown.left_out for shown in self._shown]
+
+
+def cut_to(text: str, limit: int) -> Shown:
+    """The text, or so many characters of its beginning and its end."""
+    if len(text) <= limit:
+        return Shown(visible(text))
+    head = limit * 2 // 3
+    return Shown(visible(text[:head]), visible(text[head - limit :]), len(text) - limit)
+
+
+def cut_more(shown: Shown, limit: int) -> Shown:
+    """What is shown, cut to a lower limit."""
+    whole = shown.head + shown.tail
+    if len(whole) <= limit:
+        return shown
+    head = min(limit * 2 // 3, len(shown.head))
+    tail = whole[head - limit :]
+    return Shown(whole[:head], tail, shown.left_out + len(whole) - limit)
 
 
 @dataclass
@@ -79,7 +139,7 @@ class Timeline:
                 parts = [self._part(part) for part in card.parts]
                 group.cards.append([f"{group.id}-diff", None, card.tone.value, card.title, [*card.facts], parts, ""])
         table, cuts = self._texts.table()
-        groups: list[JsonValue] = [{**_head(group), "cards": group.cards} for group in self.groups]
+        groups: list[JsonValue] = [{**_group_head(group), "cards": group.cards} for group in self.groups]
         return {"groups": groups, "texts": [*table], "cuts": [*cuts]}
 
     def _add(self, entry: Entry) -> None:
@@ -133,7 +193,7 @@ class Timeline:
         return [*told, [[*put] for put in part.puts]] if part.puts else told
 
 
-def _head(group: Group) -> JsonObject:
+def _group_head(group: Group) -> JsonObject:
     head: JsonObject = {"id": group.id, "title": group.title, "hidden": group.hidden}
     line = group.line
     if line is None:
