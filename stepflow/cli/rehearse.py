@@ -19,8 +19,8 @@ from stepflow.cli.run import request_of, root_of
 from stepflow.cli.terminal import make_console, styled
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
+from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import junit_xml, rehearsal_lines, rehearsed_lines
-from stepflow.report.rehearsal_document import rehearsal_json
 from stepflow.run.cancel import Cancellation
 from stepflow.run.request import Trigger
 

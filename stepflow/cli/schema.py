@@ -20,7 +20,7 @@ FORMATS = {
     "scenario": "stepflow.model.scenario:scenario_schema",
     "journal": "stepflow.journal.line:journal_schema",
     "report": "stepflow.report.document:report_schema",
-    "problems": "stepflow.report.problem_document:problems_schema",
+    "problems": "stepflow.report.document:problems_schema",
 }
 
 

@@ -16,7 +16,7 @@ from stepflow.definition.rules import rules
 from stepflow.modes.validate import check_agents, from_above, repository_above
 from stepflow.report.annotations import problem_annotations
 from stepflow.report.diagnostic import diagnostics
-from stepflow.report.problem_document import problems_json
+from stepflow.report.document import problems_json
 from stepflow.report.sarif import sarif_log
 
 if TYPE_CHECKING:

@@ -1,11 +1,10 @@
-"""The report as JSON: `report.json` and what `--json` prints (cli.md "Report").
-
-Takes: `RunReport`. Gives: a JSON object that fits one published model; the schema of that model.
-May touch: nothing.
-"""
+"""The JSON documents for programs: `report.json`, `validate --format json`, and `rehearse --json` (cli.md)."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -14,10 +13,19 @@ from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Severity
 from stepflow.domain.removal import RemovalKind
+from stepflow.domain.suggestion import Change
 from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.domain.problem import Inspection
+    from stepflow.domain.rehearsal import Rehearsal, Rehearsed
     from stepflow.domain.report import HistoryEntry, RunReport
+    from stepflow.domain.rule import Rule
+
+#: Attributes of `RunReport` and `HistoryEntry` that have another name in JSON (cli.md "Report").
+RENAMED = {"final_step_id": "final_step", "step_id": "step"}
 
 
 class _Part(BaseModel):
@@ -154,24 +162,126 @@ class ReportDocument(_Part):
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), title="stepflow report")
 
 
-#: Attributes of `RunReport` and `HistoryEntry` that have another name in JSON (cli.md "Report").
-RENAMED = {"final_step_id": "final_step", "step_id": "step"}
-
-
 def report_json(report: RunReport) -> JsonObject:
     """The JSON form of a report."""
-    fields = {RENAMED.get(name, name): value for name, value in vars(report).items()}
-    fields["history"] = tuple(_history_fields(line) for line in report.history)
-    document = ReportDocument.model_validate({"schema": 1, **fields})
-    dumped: JsonObject = document.model_dump(mode="json", by_alias=True)
+    fields = {"schema": 1, **_renamed(report), "history": tuple(map(_renamed, report.history))}
+    dumped: JsonObject = ReportDocument.model_validate(fields).model_dump(mode="json", by_alias=True)
     return dumped
 
 
 def report_schema() -> JsonObject:
     """JSON Schema of the report."""
-    schema: JsonObject = ReportDocument.model_json_schema(mode="serialization", by_alias=True)
+    return _published_schema(ReportDocument)
+
+
+def _renamed(part: RunReport | HistoryEntry) -> dict[str, object]:
+    return {RENAMED.get(name, name): value for name, value in vars(part).items()}
+
+
+def _published_schema(model: type[BaseModel]) -> JsonObject:
+    schema: JsonObject = model.model_json_schema(mode="serialization", by_alias=True)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _history_fields(line: HistoryEntry) -> dict[str, object]:
-    return {RENAMED.get(name, name): value for name, value in vars(line).items()}
+class RegionDocument(_Part):
+    """A piece of a text: lines and columns from 1, in characters; the end is the first character after it."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+class EditDocument(_Part):
+    """One edit. Whoever puts `text` in the place of `region` has made it; a `move` has no region, its `value` is the
+    new path of the file, relative to the agent's folder."""
+
+    change: Change
+    file: str
+    path: str
+    value: str
+    region: RegionDocument | None
+    text: str
+
+
+class SuggestionDocument(_Part):
+    """Edits that together mend the problem, and the same as a sentence."""
+
+    words: str
+    edits: tuple[EditDocument, ...]
+
+
+class FoundProblem(_Part):
+    """One problem. `file` is relative to the folder that was checked, `path` a JSON Pointer into it; `line` and the
+    columns count from 1, and are null where there is no place. `why` says why its rule matters."""
+
+    agent: str
+    severity: Severity
+    code: str
+    file: str
+    path: str
+    line: int | None
+    column: int | None
+    end_column: int | None
+    message: str
+    why: str
+    fix: str
+    suggestion: SuggestionDocument | None
+
+
+class ProblemsDocument(_Part):
+    """Every problem of every agent that was checked."""
+
+    schema_: int = 1
+    errors: int
+    warnings: int
+    notes: int
+    agents: tuple[str, ...]
+    problems: tuple[FoundProblem, ...]
+
+    model_config = ConfigDict(
+        alias_generator=lambda name: name.rstrip("_"), populate_by_name=True, title="stepflow problems"
+    )
+
+
+def problems_json(inspections: Mapping[str, Inspection], rules: Mapping[str, Rule]) -> JsonObject:
+    """The JSON form of all problems."""
+    problems = [(agent, problem) for agent, inspection in inspections.items() for problem in inspection.problems]
+    counts = Counter(problem.severity for _, problem in problems)
+    document = ProblemsDocument(
+        errors=counts[Severity.ERROR],
+        warnings=counts[Severity.WARNING],
+        notes=counts[Severity.NOTE],
+        agents=tuple(inspections),
+        problems=tuple(
+            FoundProblem.model_validate(
+                {**vars(problem), "agent": agent, "why": rules[problem.code].why if problem.code in rules else ""}
+            )
+            for agent, problem in problems
+        ),
+    )
+    dumped: JsonObject = document.model_dump(mode="json", by_alias=True)
+    return dumped
+
+
+def problems_schema() -> JsonObject:
+    """JSON Schema of the problems."""
+    return _published_schema(ProblemsDocument)
+
+
+def rehearsal_json(rehearsal: Rehearsal) -> JsonObject:
+    """Everything that the table shows, under the same words."""
+    return {
+        "schema": 1,
+        "outcome": rehearsal.outcome.value,
+        "success": rehearsal.outcome is Outcome.COMPLETED,
+        "scenarios": [_scenario(each) for each in rehearsal.scenarios],
+        "unrehearsed": list(rehearsal.unrehearsed),
+    }
+
+
+def _scenario(rehearsed: Rehearsed) -> JsonObject:
+    fields: JsonObject = json.loads(json.dumps(asdict(rehearsed)))
+    del fields["story"]
+    fields |= {"scenario": fields.pop("name"), "passed": rehearsed.passed, "seconds": round(rehearsed.seconds, 3)}
+    return fields

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, assert_never
 
@@ -184,18 +185,7 @@ def graph_json(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
     return {
         "agent": graph.agent,
         "entry": graph.entry,
-        "steps": [
-            {
-                "id": node.id,
-                "name": node.name,
-                "kind": node.kind.value if node.kind else None,
-                "initial": node.initial,
-                "validators": list(node.validators),
-                "reachable": node.reachable,
-                "visits": node.visits,
-            }
-            for node in graph.nodes
-        ],
+        "steps": json.loads(json.dumps([asdict(node) for node in graph.nodes])),
         "edges": [
             {
                 "from": edge.source,

@@ -7,6 +7,7 @@ May touch: nothing.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count, usd
@@ -79,7 +80,8 @@ def gathered_summary(gathered: Gathered) -> str:
 
 def gathered_document(gathered: Gathered) -> JsonObject:
     """The table for programs."""
-    return {"issues": [_json(result) for result in gathered.results], "totals": _totals(gathered)}
+    results = [{**asdict(result), "reason": cut(result.reason, LONGEST_REASON)} for result in gathered.results]
+    return {"issues": [*results], "totals": _totals(gathered)}
 
 
 def gathered_json(gathered: Gathered) -> str:
@@ -102,20 +104,6 @@ def _totals(gathered: Gathered) -> JsonObject:
         "cost_usd": gathered.cost_usd,
         "cost_unknown": gathered.unpriced,
         "seconds": sum(result.seconds for result in gathered.results),
-    }
-
-
-def _json(result: IssueResult) -> JsonObject:
-    return {
-        "issue": result.issue,
-        "agent": result.agent,
-        "outcome": result.outcome,
-        "reason": cut(result.reason, LONGEST_REASON),
-        "iterations": result.iterations,
-        "tokens": result.tokens,
-        "cost_usd": result.cost_usd,
-        "seconds": result.seconds,
-        "pull_request_url": result.pull_request_url,
     }
 
 

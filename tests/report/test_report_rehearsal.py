@@ -11,6 +11,7 @@ import pytest
 
 from stepflow.domain.rehearsal import Difference, Rehearsal, Rehearsed, Row
 from stepflow.domain.words import Outcome
+from stepflow.report.document import rehearsal_json
 from stepflow.report.plain import aligned, width
 from stepflow.report.rehearsal import (
     junit_xml,
@@ -19,7 +20,6 @@ from stepflow.report.rehearsal import (
     rehearsal_summary,
     rehearsed_lines,
 )
-from stepflow.report.rehearsal_document import rehearsal_json
 from tests.action.runner_model import obeyed_in
 
 GREEN = Rehearsed(
