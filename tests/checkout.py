@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stepflow.action import act
+from stepflow.action.main import act
 from stepflow.ports import Clock
 
 DEMO = Path(__file__).parents[1] / "stepflow" / "cli" / "demo"

@@ -19,8 +19,7 @@ from stepflow.action.runner import read_runner, secret_variables, secrets_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import DefinitionError, RunCancelled, StepflowError
 from stepflow.report.annotations import outcome_annotation, problem_annotations
-from stepflow.report.collect import collect_report
-from stepflow.report.ending import ReportFacts
+from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import folded_traceback
 from stepflow.run.cancel import Cancellation
@@ -93,7 +92,6 @@ def _performed(
 
 
 def _not_begun(asked: Asked, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = ()) -> Performed:
-    from stepflow.report.collect import ReportFacts, collect_report  # noqa: PLC0415 - a run need not wait for them
 
     facts = ReportFacts(
         agent=asked.agent, issue=asked.issue, outcome=outcome, reason=f"Before the run: {reason}", problems=problems

@@ -15,6 +15,9 @@ from stepflow.action.request import request_of, root_of, trigger_of
 from stepflow.definition.rules import rules
 from stepflow.domain.problem import count_problems
 from stepflow.domain.words import Outcome
+from stepflow.modes.preflight import run_preflight
+from stepflow.modes.rehearse import rehearse_agents
+from stepflow.modes.validate import check_agents, from_above
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import Paper, diagnostics
 from stepflow.report.plain import harmless

@@ -9,8 +9,8 @@ from stepflow.action.performed import Asked, Performed, skipped
 from stepflow.action.request import request_of, root_of, trigger_of
 from stepflow.errors import InputError, RunCancelled
 from stepflow.report.annotations import annotation
+from stepflow.report.summary import final_words
 from stepflow.report.watch import ActionLog
-from stepflow.report.words import final_words
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import Mode
 from stepflow.run.prepare import clock_for, prepare_run
@@ -79,7 +79,6 @@ def run_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked,
         cancellation=cancellation,
         listeners=(lambda entry: job.say(*log.render(entry)),),
     )
-    from stepflow.report.summary import final_words  # noqa: PLC0415
 
     # The log has just said how the run ended, and why.
     job.say(*log.close(), *final_words(result.report)[1:])

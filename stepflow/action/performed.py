@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Outcome
-from stepflow.report.collect import collect_report
-from stepflow.report.ending import ReportFacts
+from stepflow.report.collect import ReportFacts, collect_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +46,6 @@ class Asked:
 
 def skipped(skip: Skip) -> Performed:
     """The event asks for no run."""
-    from stepflow.report.collect import ReportFacts, collect_report  # noqa: PLC0415 - a run need not wait for them
 
     facts = ReportFacts(outcome=Outcome.SKIPPED, reason=f"Before the run: {skip.reason}")
     return Performed(report=collect_report((), facts=facts))

@@ -19,6 +19,7 @@ from stepflow.cli.run import request_of, root_of
 from stepflow.cli.terminal import make_console, styled
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
+from stepflow.modes.rehearse import rehearse_agents
 from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import junit_xml, rehearsal_lines, rehearsed_lines
 from stepflow.run.cancel import Cancellation

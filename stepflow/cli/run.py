@@ -22,7 +22,7 @@ from stepflow.domain.login import holds_login, login_of, logs_in
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.report.document import report_json
-from stepflow.report.words import final_words
+from stepflow.report.summary import final_words
 from stepflow.run.cancel import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
@@ -72,8 +72,6 @@ def carry_out(request: RunRequest, *, as_json: bool) -> int:
         show_lines(console, leave_missing(request, report))
     else:
         report = run_request(request, console)[0].report
-    from stepflow.report.document import report_json  # noqa: PLC0415 - costs time that the first request can do without
-    from stepflow.report.summary import final_words  # noqa: PLC0415 - costs time that the first request can do without
 
     show_lines(console, final_words(report))
     if as_json:

@@ -25,8 +25,10 @@ from stepflow.domain.pack_search import UnsearchablePack, pack_holds_secret, sec
 from stepflow.domain.spent import Spent
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
+from stepflow.errors import BoundaryError
+from stepflow.journal.reader import iter_journal
 from stepflow.report.summary import removed_part
-from stepflow.run.collect import collect_run, comment_text, guard_warnings, pushed_commit
+from stepflow.run.cancel import clock_of_services
 from stepflow.run.ending import Ending
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings

@@ -15,11 +15,10 @@ from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.file import JournalFile
 from stepflow.journal.reader import iter_journal
-from stepflow.report.collect import collect_report
-from stepflow.report.comment import comment_summary
+from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
-from stepflow.report.ending import ReportFacts
 from stepflow.report.log import log_entries, log_line
+from stepflow.report.summary import comment_summary
 from stepflow.run.diffs import Stretches, diffs_of
 from stepflow.run.expected import expect_of_recording
 from stepflow.run.recorded import JOURNAL

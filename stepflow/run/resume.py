@@ -20,8 +20,7 @@ from stepflow.journal.reader import iter_journal
 from stepflow.journal.replay import safe_point
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.model.scripted import played_out
-from stepflow.report.collect import collect_report
-from stepflow.report.ending import ReportFacts
+from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import (
     JOURNAL,
@@ -201,7 +200,6 @@ def completed_report(request: RunRequest) -> RunReport | None:
     if earlier is None or earlier.ended is None or earlier.ended.outcome is not Outcome.COMPLETED:
         return None
     # Loaded here: no other run needs a report before it has ended.
-    from stepflow.report.collect import ReportFacts, collect_report  # noqa: PLC0415
 
     facts = ReportFacts(run_folder=str(request.folder), host_run_folder=request.host_folder)
     return collect_report(iter_journal(request.folder / JOURNAL), facts=facts)

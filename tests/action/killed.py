@@ -114,7 +114,7 @@ class Watch:
 
 def child(order: dict[str, Any], watch: Watch) -> int:
     """One call of the action, in a process of its own."""
-    from stepflow.action import act
+    from stepflow.action.main import act
 
     os.environ.clear()
     os.environ.update(order["environ"])

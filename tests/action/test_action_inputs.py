@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stepflow.action import act
+from stepflow.action.main import act
 from tests.checkout import Invocation, git
 from tests.world import BRANCH, COMMIT, MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
 

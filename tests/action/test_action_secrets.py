@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stepflow.action import act
+from stepflow.action.main import act
 from tests.checkout import Invocation
 from tests.docs.readme import ROOT
 from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
