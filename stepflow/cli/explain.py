@@ -11,8 +11,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from stepflow.cli.ink import paper_for
+from stepflow.definition.findings import closest_match
 from stepflow.definition.rules import rules
-from stepflow.definition.suggest import meant
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import explanation, rule_list
 
@@ -42,6 +42,8 @@ def _known_code(word: str) -> str:
     code = f"SF{number[1]}" if number else word.upper()
     if code in known:
         return code
-    near = [found] if (found := meant(code, known)) else [one for one in known if one[:4] == code[:4]]
+    # Codes differ in single digits: only one that is a typo away is more likely than its neighbors.
+    match = closest_match(code, known, 0.85)
+    near = [match] if match else [one for one in known if one[:4] == code[:4]]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise InputError(f'There is no code "{word}".{hint}', hint="`stepflow explain` lists all of them.")

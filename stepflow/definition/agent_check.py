@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from stepflow.definition.agent_file import AGENT_CODES, AgentFile, Runner
 from stepflow.definition.agent_layout import report_old_names, to_runner_layout
 from stepflow.definition.documents import read_object
-from stepflow.definition.findings import listed, nearest
+from stepflow.definition.findings import did_you_mean, listed
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.run_variables import run_variables
 from stepflow.definition.shapes import ShapeCodes, read_shape
-from stepflow.definition.suggest import remove, write, write_meant
 from stepflow.definition.verdict import check_verdict
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 
@@ -75,9 +74,7 @@ def check_version(version: str | None, found: FileFindings) -> None:
     """Warn about a version that is not three numbers (SF308)."""
     if version and version.strip() and not re.fullmatch(r"\d+\.\d+\.\d+", version):
         message = f'"version" is "{version}", which is not of the form 1.2.3'
-        parts = re.fullmatch(r"[vV]?(\d+)(?:\.(\d+))?(?:\.(\d+))?", version.strip())
-        ideas = write("/version", ".".join(part or "0" for part in parts.groups())) if parts else ()
-        found.add("SF308", "/version", message, "Write three numbers with dots between them.", ideas=ideas)
+        found.add("SF308", "/version", message, "Write three numbers with dots between them.")
 
 
 def _check_names(file: AgentFile, folder: AgentFolder, found: FileFindings) -> None:
@@ -91,8 +88,7 @@ def _check_names(file: AgentFile, folder: AgentFolder, found: FileFindings) -> N
 def _check_tools(tools: list[str] | tuple[str, ...], found: FileFindings) -> None:
     for index, tool in enumerate(tools):
         if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
-            message = f'the tool "{tool}" is not known and is ignored{nearest(tool, TOOL_SPECS_BY_NAME)}'
+            message = f'the tool "{tool}" is not known and is ignored{did_you_mean(tool, TOOL_SPECS_BY_NAME)}'
             fix = f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}."
             at = f"/runner/boundaries/allowedTools/{index}"
-            free = [one for one in TOOL_SPECS_BY_NAME if one not in tools]
-            found.add("SF210", at, message, fix, ideas=write_meant(at, tool, free) or remove(at))
+            found.add("SF210", at, message, fix)

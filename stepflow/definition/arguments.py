@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from stepflow.definition.findings import Findings, listed, nearest, shown
+from stepflow.definition.findings import Findings, did_you_mean, listed, shown
 from stepflow.definition.json_text import JsonFault, child, parse_json
 from stepflow.definition.parameters import misfit
 from stepflow.domain.problem import Severity
@@ -38,7 +38,7 @@ def check_arguments(
     arguments: JsonObject = {}
     for name in given:
         if name not in declared and name != "issue":
-            message = f'the argument "{name}" is not declared and is dropped{nearest(name, declared)}'
+            message = f'the argument "{name}" is not declared and is dropped{did_you_mean(name, declared)}'
             found.add("SF108", "/parameters", message, f"Declare it; declared are {listed(declared)}.")
     for parameter in agent.parameters:
         _take(parameter, _value_of(parameter, given, issue), arguments, found)

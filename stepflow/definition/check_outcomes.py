@@ -11,9 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.definition.findings import listed, nearest
+from stepflow.definition.findings import did_you_mean, listed
 from stepflow.definition.json_text import child
-from stepflow.definition.suggest import remove, write_meant
 from stepflow.domain.check import OutcomeRule
 from stepflow.domain.words import Intent
 
@@ -69,17 +68,16 @@ class Outcomes:
         for name, target in (("next", entry.next), ("fallback", entry.fallback)) if entry else ():
             if target is not None and target not in self.steps:
                 message = f'step "{self.step_id}": "{name}" names "{target}", which does not exist'
-                message += nearest(target, self.steps)
+                message += did_you_mean(target, self.steps)
                 place = child(child(self.at, key), name)
-                ideas = write_meant(place, target, self.steps)
-                self.found.add("SF703", place, message, f"Name a step; there are {listed(self.steps)}.", ideas=ideas)
+                self.found.add("SF703", place, message, f"Name a step; there are {listed(self.steps)}.")
 
     def _note_unreached(self, key: str) -> None:
         entry = self._entry(key)
         for name, why in _unreached(entry) if entry else ():
             message = f'step "{self.step_id}": "{name}" of "{key}" is never reached, because {why}'
             place = child(child(self.at, key), name)
-            self.found.add("SF709", place, message, "Remove the key, or leave it.", ideas=remove(place))
+            self.found.add("SF709", place, message, "Remove the key, or leave it.")
 
 
 def _rules(entry: TransitionEntry) -> Iterator[OutcomeRule]:

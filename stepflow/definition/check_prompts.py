@@ -21,7 +21,6 @@ from stepflow.definition.prompt_files import (
     PromptFiles,
 )
 from stepflow.definition.steps import check_part
-from stepflow.definition.suggest import remove
 from stepflow.definition.variables import check_supply, used_in
 from stepflow.domain.definition import StepPrompt
 from stepflow.domain.words import ClosureAction, StepKind
@@ -110,7 +109,7 @@ class CheckPromptDesk:
         if entry.path is None and entry.fallback is not None:
             message = f'step "{node.id}": "fallback" has no effect beside an address, only beside a "path"'
             place = child(at, "fallback")
-            self.found.add("SF111", place, message, "Remove the key, or leave it.", ideas=remove(place))
+            self.found.add("SF111", place, message, "Remove the key, or leave it.")
         parts = [check_part(at, key, getattr(entry, key), self.found) for key in _PARTS]
         paths = [self._safe(node, getattr(entry, key), child(at, key)) for key in ("path", "fallback")]
         return not fault and all(parts) and all(paths) and not self.found.at(at)
@@ -143,13 +142,12 @@ class CheckPromptDesk:
         elif adapted is None and entry.adaptation:
             own = self.files.path(address, entry.adaptation)
             message = f'step "{node.id}": the adaptation file "{own}" is missing, "{plain}" is used'
-            ideas = remove(child(at, "adaptation"))
-            self.found.add("SF502", at, message, 'Write the file, or remove "adaptation".', ideas=ideas)
+            self.found.add("SF502", at, message, 'Write the file, or remove "adaptation".')
         return prompt
 
     def _report_none(self, node: CheckNode, paths: list[str], at: str) -> None:
         named = " and ".join(f'"{path}"' for path in paths)
         what = f"file {named} is" if len(paths) == 1 else f"files {named} are"
-        near, ideas = beside(self.files.folder, paths[0])
+        near = beside(self.files.folder, paths[0])
         message = f'step "{node.id}": the prompt {what} missing or empty{near}'
-        self.found.add("SF501", at, message, f'Write "{paths[0]}".', ideas=ideas)
+        self.found.add("SF501", at, message, f'Write "{paths[0]}".')

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from stepflow.definition.check_outcomes import Outcomes
 from stepflow.definition.json_text import child
 from stepflow.definition.steps import check_key
-from stepflow.definition.suggest import remove
 from stepflow.domain.check import OutcomeRule
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, StepKind
@@ -90,7 +89,7 @@ def _handoff(node: CheckNode) -> JsonObject:
 
 def _node(step_id: str, entry: CheckStepEntry, registry: CheckRegistry, found: FileFindings) -> CheckNode:
     at = child("/steps", step_id)
-    check_key(step_id, entry.id, at, found, named=_named(registry), word="id")
+    check_key(step_id, entry.id, at, found, word="id")
     _check_id(step_id, at, found)
     _check_handoff(step_id, entry, at, found)
     low, high = entry.iterations.min, entry.iterations.max
@@ -113,15 +112,6 @@ def _node(step_id: str, entry: CheckStepEntry, registry: CheckRegistry, found: F
     )
 
 
-def _named(registry: CheckRegistry) -> frozenset[str]:
-    """Every step id that an entry or an outcome names."""
-    checks = [entry.check for entry in registry.steps.values() if entry.check]
-    outcomes = [one for check in checks for one in (check.on_pass, check.on_fail) if one]
-    named = {registry.entry_step, *registry.entry_step_mapping.values()}
-    named |= {target for one in outcomes for target in (one.next, one.fallback)}
-    return frozenset(step_id for step_id in named if step_id)
-
-
 def _check_id(step_id: str, at: str, found: FileFindings) -> None:
     if not _ID_FORM.fullmatch(step_id):
         message = f'the id "{step_id}" is not "s_" and 4 to 8 hexadecimal digits'
@@ -134,5 +124,5 @@ def _check_handoff(step_id: str, entry: CheckStepEntry, at: str, found: FileFind
         if one.key and one.key in seen:
             place = f"{child(at, 'handoff')}/{index}/key"
             message = f'step "{step_id}": the handoff key "{one.key}" is declared twice'
-            found.add("SF708", place, message, "Declare each key once.", ideas=remove(place.removesuffix("/key")))
+            found.add("SF708", place, message, "Declare each key once.")
         seen.add(one.key or "")

@@ -94,7 +94,7 @@ class _Compiler:
         desk = schema_desk(self.agent, self.folder, self.found, own_base=own.schemas_base, agent_id=own.agent_id)
         schemas = self.schemas(desk)
         violations = self.options.allow_spec_violations
-        gates = check_gates(self.nodes, schemas, desk, self.found, allow_spec_violations=violations)
+        gates = check_gates(self.nodes, schemas, self.found, allow_spec_violations=violations)
         edges = check_edges(self.nodes, gates, self.found)
         entry_step = self.check_graph(gates, edges)
         files = prompt_files(self.registry, self.folder, self.found, templates=self.options.templates)

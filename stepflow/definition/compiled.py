@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from stepflow.definition.folder import unsafe_reason
 from stepflow.definition.schema_refs import SchemaFiles
 from stepflow.definition.schemas import SchemaDesk
-from stepflow.definition.suggest import write
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -74,10 +73,7 @@ def check_agent_id(agent_id: str | None, agent: Agent, found: FileFindings) -> N
     name = agent.file.name
     if agent_id and name and agent_id != name:
         message = f'"agentId" is "{agent_id}", but "name" in agent.json is "{name}"'
-        # The name of the folder is the third witness.
-        astray = agent_id == found.findings.agent
-        ideas = write("/name", agent_id, file=agent.found.file) if astray else write("/agentId", name)
-        found.add("SF201", "/agentId", message, "Give both the same name.", ideas=ideas)
+        found.add("SF201", "/agentId", message, "Give both the same name.")
 
 
 def format_retries(agent: Agent, own: int | None) -> int:

@@ -6,20 +6,22 @@ May touch: reads the agent folder.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from stepflow.definition.findings import listed
+from stepflow.definition.findings import LIKE_PATHS, closest_match, listed
 from stepflow.definition.folder import FaultKind, FileFault
-from stepflow.definition.json_mend import looks_like_yaml, mend
 from stepflow.definition.json_text import JsonFault, last_key, parse_json
-from stepflow.definition.suggest import meant, move
 
 if TYPE_CHECKING:
     from stepflow.definition.findings import FileFindings
     from stepflow.definition.folder import AgentFolder
     from stepflow.definition.json_text import Document
-    from stepflow.definition.suggest import Ideas
     from stepflow.domain.json import JsonObject
+
+
+#: A text that begins as YAML does and JSON never.
+_YAML = re.compile(r"\s*(---|#|[A-Za-z_][\w-]*:(\s|$))")
 
 
 def read_object(folder: AgentFolder, found: FileFindings, *, what: str) -> JsonObject | None:
@@ -28,8 +30,8 @@ def read_object(folder: AgentFolder, found: FileFindings, *, what: str) -> JsonO
         text = folder.read(found.file)
     except FileFault as fault:
         code = {FaultKind.UNSAFE: "SF109", FaultKind.CONTENT: "SF104"}.get(fault.kind, "SF102")
-        near, ideas = beside(folder, found.file) if fault.kind is FaultKind.MISSING else ("", ())
-        found.add(code, "", f'the {what} "{found.file}" {fault.message}{near}', _FIXES[fault.kind], ideas=ideas)
+        near = beside(folder, found.file) if fault.kind is FaultKind.MISSING else ""
+        found.add(code, "", f'the {what} "{found.file}" {fault.message}{near}', _FIXES[fault.kind])
         return None
     try:
         document = parse_json(text)
@@ -44,35 +46,33 @@ def read_object(folder: AgentFolder, found: FileFindings, *, what: str) -> JsonO
 
 
 def report_fault(text: str, fault: JsonFault, found: FileFindings, code: str, message: str) -> None:
-    """Report what is no JSON, with what mends it where that is plain."""
+    """Report what is no JSON, and say so when it looks like YAML."""
     fix = "Write valid JSON: no comments, no comma after the last item, every text and key in double quotes."
-    ideas: Ideas = ()
-    if looks_like_yaml(text):
+    if _YAML.match(text):
         fix = "Write the file as JSON: it looks like YAML, which is read nowhere but in scenarios and front matter."
-    elif fault.line is not None and fault.column is not None:
-        ideas = mend(text, fault.line, fault.column)
-    found.add(code, "", message, fix, line=fault.line, column=fault.column, ideas=ideas)
+    found.add(code, "", message, fix, line=fault.line, column=fault.column)
 
 
-def beside(folder: AgentFolder, file: str) -> tuple[str, Ideas]:
-    """What is there in the place of a file that is missing, in words, and the renaming when that is surely meant.
+def beside(folder: AgentFolder, file: str) -> str:
+    """What is there in the place of a file that is missing, in words.
 
     A file that was read already has its place.
     """
     there = [name for name in folder.files() if name != file and name not in folder.texts]
     alike = [name for name in there if _one_part_apart(name, file)]
-    if len(alike) == 1:
-        return f'; there is "{alike[0]}"', move(alike[0], file)
     place, _, _ = file.rpartition("/")
     near = alike or [name for name in there if name.rpartition("/")[0] == place and _stem(name) == _stem(file)]
-    return (f"; there is {listed(near[:3])}", ()) if near else ("", ())
+    return f"; there is {listed(near[:3])}" if near else ""
 
 
 def _one_part_apart(there: str, wanted: str) -> bool:
     """The same path but for one name, which is alike."""
     pairs = [(one, other) for one, other in zip(there.split("/"), wanted.split("/"), strict=False) if one != other]
     same_depth = there.count("/") == wanted.count("/")
-    return same_depth and len(pairs) == 1 and meant(pairs[0][0], [pairs[0][1]]) is not None and _alike_ending(*pairs[0])
+    if not same_depth or len(pairs) != 1:
+        return False
+    name, other = pairs[0]
+    return closest_match(name, [other], LIKE_PATHS) is not None and _alike_ending(name, other)
 
 
 def _alike_ending(there: str, wanted: str) -> bool:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.definition.findings import listed, nearest
+from stepflow.definition.findings import did_you_mean, listed
 from stepflow.definition.gates import check_intent, fitting_intents
 from stepflow.definition.json_text import child
-from stepflow.definition.suggest import add, remove, write, write_meant
 from stepflow.domain.definition import Branch, Target
 from stepflow.domain.words import Intent, StepKind
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from stepflow.definition.findings import FileFindings
     from stepflow.definition.registry_file import RuleEntry
     from stepflow.definition.steps import Node, Nodes
-    from stepflow.definition.suggest import Ideas
     from stepflow.domain.definition import Gate, Rule
 
 Edges = dict[str, dict[Intent, "Rule"]]
@@ -85,18 +83,18 @@ class _Rules:
                 rules[intent] = Target(step_id=None) if intent is Intent.CLOSING else rule
         return rules
 
-    def add(self, code: str, at: str, message: str, fix: str, ideas: Ideas = ()) -> None:
-        self.found.add(code, at, f'step "{self.node.id}": {message}', fix, ideas=ideas)
+    def add(self, code: str, at: str, message: str, fix: str) -> None:
+        self.found.add(code, at, f'step "{self.node.id}": {message}', fix)
 
     def useless(self, intent: Intent, at: str) -> bool:
         if intent is Intent.ABORT:
             message = 'the rule for "abort" has no effect, "abort" always ends the run'
-            self.add("SF111", at, message, "Remove the rule, or leave it.", remove(at))
+            self.add("SF111", at, message, "Remove the rule, or leave it.")
             return True
         if self.gate is None or not self.gate.allowed or intent in (*self.gate.allowed, Intent.REPEAT):
             return False
         message = f'there is a rule for "{intent}", which is not among "allowedIntents"'
-        self.add("SF342", at, message, f'Remove the rule, or allow "{intent}".', remove(at))
+        self.add("SF342", at, message, f'Remove the rule, or allow "{intent}".')
         return True
 
     def rule(self, intent: Intent, entry: RuleEntry, at: str) -> Rule | None:
@@ -110,8 +108,7 @@ class _Rules:
         if entry.target is None and intent not in (Intent.CLOSING, Intent.REPEAT, Intent.ABORT):
             message = f'the target of "{intent}" is null, but only "closing" ends the flow'
             fix = f'Name the step that "{intent}" goes to.'
-            only = _only_target(intent, self.node, self.nodes)
-            self.add("SF344", child(at, "target"), message, fix, write(child(at, "target"), only) if only else ())
+            self.add("SF344", child(at, "target"), message, fix)
             return None
         return Target(step_id=entry.target)
 
@@ -140,9 +137,8 @@ class _Rules:
         known = {*fields, *(path.rpartition(".")[2] for path in fields)}
         if condition not in known:
             message = f'the condition "{condition}" of "{intent}" is no handoff field of this step'
-            message += nearest(condition, known)
-            ideas = write_meant(child(at, "condition"), condition, known)
-            self.add("SF354", child(at, "condition"), message, 'Add it to "handoffFields".', ideas)
+            message += did_you_mean(condition, known)
+            self.add("SF354", child(at, "condition"), message, 'Add it to "handoffFields".')
 
     def warn(self, intent: Intent, rule: Rule, at: str) -> None:
         targets = [self.nodes.flow[step_id] for step_id in targets_of(rule) if step_id in self.nodes.flow]
@@ -150,7 +146,7 @@ class _Rules:
         others = [one.id for one in targets if one.kind is not StepKind.CLOSURE]
         if intent is Intent.CLOSING and isinstance(rule, Target) and rule.step_id is not None:
             message = f'the target "{rule.step_id}" of "closing" is ignored, "closing" ends the flow'
-            self.add("SF353", child(at, "target"), message, 'Write "target": null.', write(child(at, "target"), None))
+            self.add("SF353", child(at, "target"), message, 'Write "target": null.')
         if intent is Intent.HANDOFF and others:
             message = f'"handoff" leads to {listed(others)}, which is no closure step'
             self.add("SF347", at, message, 'Hand off to a closure step, or use "next".')
@@ -167,10 +163,9 @@ def _check_targets(node: Node, entry: RuleEntry, at: str, nodes: Nodes, found: F
     for place, step_id in named.items():
         if step_id is None or step_id in nodes.flow:
             continue
-        what = "is a section" if step_id in nodes.sections else f"does not exist{nearest(step_id, nodes.flow)}"
+        what = "is a section" if step_id in nodes.sections else f"does not exist{did_you_mean(step_id, nodes.flow)}"
         message = f'step "{node.id}": the target "{step_id}" {what}'
-        ideas = write_meant(place, step_id, nodes.flow)
-        found.add("SF343", place, message, f"Name a flow step; there are {listed(nodes.flow)}.", ideas=ideas)
+        found.add("SF343", place, message, f"Name a flow step; there are {listed(nodes.flow)}.")
 
 
 def _check_missing(node: Node, gate: Gate, nodes: Nodes, found: FileFindings) -> None:
@@ -184,24 +179,8 @@ def _check_missing(node: Node, gate: Gate, nodes: Nodes, found: FileFindings) ->
         target = default_next(node.id, nodes) if intent is Intent.NEXT else None
         if target is not None:
             message = f'step "{node.id}": "next" has no rule and goes to "{target}" by default'
-            ideas = add(child(at, intent), {"target": target})
-            found.add("SF345", at, message, f'Write "next": {{"target": "{target}"}}.', ideas=ideas)
+            found.add("SF345", at, message, f'Write "next": {{"target": "{target}"}}.')
         elif intent is not Intent.JUMP:  # a jump without a rule is SF330, or chosen by the answer
             message = f'step "{node.id}": the intent "{intent}" is allowed, but no rule says where it goes'
-            only = _only_target(intent, node, nodes)
-            closing = intent is Intent.CLOSING
-            ideas = add(child(at, intent), {"target": only}) if only or closing else ()
             fix = f'Add "{intent}": {{"target": "<step id>"}} to "transitions"; there are {listed(nodes.flow)}.'
-            found.add("SF341", at, message, fix, ideas=ideas)
-
-
-def _only_target(intent: Intent, node: Node, nodes: Nodes) -> str | None:
-    """Where an intent leads when only one step makes sense."""
-    match intent:
-        case Intent.NEXT:
-            return default_next(node.id, nodes)
-        case Intent.HANDOFF:
-            closures = [one.id for one in nodes.flow.values() if one.kind is StepKind.CLOSURE]
-            return closures[0] if len(closures) == 1 else None
-        case _:
-            return None
+            found.add("SF341", at, message, fix)

@@ -7,7 +7,7 @@ May touch: nothing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -19,25 +19,15 @@ from stepflow.domain.problem import Inspection, Problem, Severity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from stepflow.definition.suggest import Ideas
     from stepflow.domain.json import JsonValue
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Aside:
-    """What is known of a problem beside what it says: the words on its line that are meant, and what to edit."""
-
-    word: str = ""
-    ideas: Ideas = ()
 
 
 @dataclass
 class Findings:
     """Collects problems of one load; files are named relative to the agent folder."""
 
-    #: The name of the agent's folder.
-    agent: str = ""
-    found: dict[Problem, _Aside] = field(default_factory=dict)
+    #: Each problem with the words on its line that it is about, where the file is no JSON.
+    found: dict[Problem, str] = field(default_factory=dict)
     #: The JSON files that were parsed, for finding places.
     json_texts: dict[str, str] = field(default_factory=dict)
 
@@ -57,12 +47,9 @@ class Findings:
     def inspection(self, *, prefix: str, texts: Mapping[str, str]) -> Inspection:
         """The problems with the texts that they are in; `texts` are the files that were read, JSON or not."""
         named = {one.file for one in self.found}
-        edited = {idea.file for aside in self.found.values() for idea in aside.ideas}
         known = {**texts, **self.json_texts}
-        sources = {
-            file: Source.of(known[file], is_json=file in self.json_texts) for file in (named | edited) & {*known}
-        }
-        placed = [place(one, aside.word, aside.ideas, prefix, sources) for one, aside in self.found.items()]
+        sources = {file: Source.of(known[file], is_json=file in self.json_texts) for file in named & {*known}}
+        placed = [place(one, word, prefix, sources.get(one.file)) for one, word in self.found.items()]
         return Inspection(
             problems=tuple(sorted(placed, key=lambda one: (one.file, one.line or 0, one.code, one.path, one.message))),
             texts={visible(f"{prefix}/{file}"): known[file] for file in named & {*known}},
@@ -88,11 +75,10 @@ class FileFindings:
         column: int | None = None,
         word: str = "",
         severity: Severity | None = None,
-        ideas: Ideas = (),
     ) -> None:
         """Report a problem at the JSON Pointer `path`; a `line` is only given where the file is no JSON.
 
-        `word` is what is meant on that line; `ideas` mend the problem exactly, when they are there.
+        `word` is what is meant on that line.
         """
         problem = Problem(
             severity=severity or CODES[code].severity,
@@ -104,8 +90,7 @@ class FileFindings:
             message=message,
             fix=fix,
         )
-        here = tuple(replace(idea, path=self.origin(idea.path)) if not idea.file else idea for idea in ideas)
-        self.findings.found[problem] = _Aside(word=word, ideas=here)
+        self.findings.found[problem] = word
 
     def at(self, pointer: str) -> bool:
         """True when an error was reported at this pointer or below it."""
@@ -126,11 +111,22 @@ def shown(value: JsonValue) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """` (did you mean "x"?)`, or nothing when no known word is like it. Capitals make no difference."""
+#: How like two words must be, from 0 to 1, and two paths, which often share their folder and their ending.
+LIKE_WORDS = 0.6
+LIKE_PATHS = 0.75
+
+
+def closest_match(word: str, known: Iterable[str], likeness: float = LIKE_WORDS) -> str | None:
+    """The known word that is most like this one, if any is like it. Capitals make no difference."""
     plain = {one.casefold(): one for one in sorted(known, reverse=True)}
-    close = get_close_matches(word.casefold(), sorted(plain), n=1)
-    return f' (did you mean "{plain[close[0]]}"?)' if close else ""
+    close = get_close_matches(word.casefold(), sorted(plain), n=1, cutoff=likeness)
+    return plain[close[0]] if close else None
+
+
+def did_you_mean(word: str, known: Iterable[str], likeness: float = LIKE_WORDS) -> str:
+    """` (did you mean "x"?)`, or nothing when no known word is like it."""
+    match = closest_match(word, known, likeness)
+    return f' (did you mean "{match}"?)' if match else ""
 
 
 def listed(words: Iterable[str]) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.definition.enums import brought_together, enum_of, pointer_meant
-from stepflow.definition.findings import listed, nearest
+from stepflow.definition.findings import did_you_mean, listed
 from stepflow.definition.json_text import child
 from stepflow.definition.registry_file import GateEntry
-from stepflow.definition.suggest import meant, remove, rename, write, write_meant
+from stepflow.definition.schema_refs import node_at
 from stepflow.domain.definition import Gate
 from stepflow.domain.words import INTENTS_OF_KIND, Intent
 from stepflow.engine.prompt.variables import handoff_variable
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stepflow.definition.findings import FileFindings
-    from stepflow.definition.schemas import SchemaDesk
     from stepflow.definition.steps import Node, Nodes
     from stepflow.domain.json import JsonObject
     from stepflow.domain.words import StepKind
@@ -41,7 +39,6 @@ _ALIASES = {
 def check_gates(
     nodes: Nodes,
     schemas: Mapping[str, JsonObject],
-    desk: SchemaDesk | None,
     found: FileFindings,
     *,
     allow_spec_violations: bool,
@@ -53,9 +50,9 @@ def check_gates(
         if entry is not None:
             at = child(node.at, "structuredGate")
             schema = schemas.get(node.id)
-            words = enum_of(entry, schema)
+            words = _enum_of(entry, schema)
             _check_gate(node, entry, at, found)
-            _check_pointer(node, at, schema, desk, found)
+            _check_pointer(node, at, schema, found)
             _check_fail_fast(node, entry, at, found, allowed=allow_spec_violations)
             gates[node.id] = _gate(entry, lists_abort=Intent.ABORT in (words or ()))
     _check_handoff_names(gates, nodes, found)
@@ -66,12 +63,9 @@ def check_intent(word: str, node: Node, at: str, found: FileFindings) -> Intent 
     """The intent a word names, when it exists and fits the step's kind (SF321)."""
     if word not in list(Intent):
         alias = _ALIASES.get(word)
-        hint = f' (did you mean "{alias}"?)' if alias else nearest(word, Intent)
+        hint = f' (did you mean "{alias}"?)' if alias else did_you_mean(word, Intent)
         message = f'step "{node.id}": the intent "{word}" does not exist{hint}'
-        better = alias or meant(word, Intent)
-        is_key = not at.rpartition("/")[2].isdigit() and at.rpartition("/")[0].endswith("/transitions")
-        ideas = (rename(at, better) if is_key else write(at, better)) if better else ()
-        found.add("SF321", at, message, f"Use only {listed(fitting_intents(node.kind))}.", ideas=ideas)
+        found.add("SF321", at, message, f"Use only {listed(fitting_intents(node.kind))}.")
         return None
     intent = Intent(word)
     if intent not in fitting_intents(node.kind):
@@ -98,7 +92,7 @@ def _check_gate(node: Node, entry: GateEntry, at: str, found: FileFindings) -> N
     if entry.target_field and Intent.JUMP not in allowed:
         message = f'step "{node.id}": "targetField" is only read for "jump", which is not allowed here'
         place = child(at, "targetField")
-        found.add("SF331", place, message, 'Remove "targetField", or allow "jump".', ideas=remove(place))
+        found.add("SF331", place, message, 'Remove "targetField", or allow "jump".')
 
 
 def _check_paths(node: Node, entry: GateEntry, at: str, found: FileFindings) -> None:
@@ -125,36 +119,45 @@ def _dotted(path: str) -> bool:
     return all(part and part == part.strip() for part in path.split("."))
 
 
-def _check_pointer(
-    node: Node, at: str, schema: JsonObject | None, desk: SchemaDesk | None, found: FileFindings
-) -> None:
+def _enum_of(entry: GateEntry, schema: JsonObject | None) -> list[str] | None:
+    """The words of the enum that `intentSchemaRef` leads to; None when it leads to no enum of texts."""
+    pointer = entry.intent_schema_ref or ""
+    node = node_at(schema, pointer[1:]) if schema is not None and pointer.startswith("#/") else None
+    words = node.get("enum") if isinstance(node, dict) else None
+    if not isinstance(words, list) or not words:
+        return None
+    texts = [word for word in words if isinstance(word, str)]
+    return texts if len(texts) == len(words) else None
+
+
+def _check_pointer(node: Node, at: str, schema: JsonObject | None, found: FileFindings) -> None:
     entry = node.entry.structured_gate or GateEntry()
     pointer, allowed, place = entry.intent_schema_ref or "", entry.allowed_intents or [], f"{at}/intentSchemaRef"
-    words = enum_of(entry, schema)
+    words = _enum_of(entry, schema)
     if not pointer.strip():
         return  # SF325 was reported with the shape
     if not pointer.startswith("#/"):
         message = f'step "{node.id}": "intentSchemaRef" is "{pointer}", which does not begin with "#/"'
         fix = 'Write a pointer such as "#/properties/next_action/properties/action".'
-        found.add("SF325", place, message, fix, ideas=pointer_meant(entry, schema, place))
+        found.add("SF325", place, message, fix)
     elif words is None and schema is not None:
         message = f'step "{node.id}": "intentSchemaRef" "{pointer}" leads to no enum of texts in the answer schema'
         fix = "Point it at the schema node whose enum lists the intents."
-        found.add("SF325", place, message, fix, ideas=pointer_meant(entry, schema, place))
+        found.add("SF325", place, message, fix)
     elif words is not None and allowed and (set(words) ^ set(allowed)) - {Intent.ABORT}:
         extra = sorted(set(words) - set(allowed) - {Intent.ABORT})
         missing = sorted(set(allowed) - set(words) - {Intent.ABORT})
         message = f'step "{node.id}": the enum at "{pointer}" differs from "allowedIntents": '
         message += f"extra in the enum {listed(extra)}, missing in the enum {listed(missing)}"
         fix = f'Give the enum and "allowedIntents" the same words: {listed(words)}, or {listed(allowed)}.'
-        found.add("SF326", place, message, fix, ideas=brought_together(node, entry, words, desk, at))
+        found.add("SF326", place, message, fix)
 
 
 def _check_fail_fast(node: Node, entry: GateEntry, at: str, found: FileFindings, *, allowed: bool) -> None:
     if not entry.fail_fast:
         message = f'step "{node.id}": "failFast" is false, so an answer without an intent would not stop the run'
         code, fix = ("SF329", "Remove it before real use.") if allowed else ("SF328", 'Remove "failFast": false.')
-        found.add(code, child(at, "failFast"), message, fix, ideas=remove(child(at, "failFast")))
+        found.add(code, child(at, "failFast"), message, fix)
     word = entry.fallback_intent
     if word is None:
         return
@@ -162,11 +165,10 @@ def _check_fail_fast(node: Node, entry: GateEntry, at: str, found: FileFindings,
     intent = check_intent(word, node, place, found)
     if intent and word not in (entry.allowed_intents or []) and intent is not Intent.ABORT:
         message = f'step "{node.id}": "fallbackIntent" is "{word}", which is not among "allowedIntents"'
-        ideas = write_meant(place, word, entry.allowed_intents or [])
-        found.add("SF321", place, message, f"Use one of {listed(entry.allowed_intents or [])}.", ideas=ideas)
+        found.add("SF321", place, message, f"Use one of {listed(entry.allowed_intents or [])}.")
     elif intent and entry.fail_fast:
         message = f'step "{node.id}": "fallbackIntent" is only used with "failFast": false'
-        found.add("SF331", place, message, "Remove the key, or leave it.", ideas=remove(place))
+        found.add("SF331", place, message, "Remove the key, or leave it.")
 
 
 def _gate(entry: GateEntry, *, lists_abort: bool) -> Gate:

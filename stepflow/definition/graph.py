@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.agent_layout import OLD_VERDICT_TYPES
 from stepflow.definition.edges import default_next, targets_of
-from stepflow.definition.findings import listed, nearest
+from stepflow.definition.findings import did_you_mean, listed
 from stepflow.definition.json_text import child
-from stepflow.definition.suggest import add, meant, remove, rename, write_meant
 from stepflow.domain.words import Intent, StepKind, VerdictType
 
 if TYPE_CHECKING:
@@ -57,10 +56,8 @@ def check_entries(
         named[at] = step_id
         kind = OLD_VERDICT_TYPES.get(word, word)
         if kind not in list(VerdictType):
-            message = f'"{word}" is no verdict type{nearest(word, VerdictType)}'
-            better = meant(word, [one for one in VerdictType if one not in mapping])
-            ideas = rename(at, better) if better else remove(at)
-            found.add("SF310", at, message, f"Use {listed(VerdictType)}.", ideas=ideas)
+            message = f'"{word}" is no verdict type{did_you_mean(word, VerdictType)}'
+            found.add("SF310", at, message, f"Use {listed(VerdictType)}.")
         elif kind == verdict:
             chosen = step_id
     _check_chosen(mapping, chosen, verdict, ids, found)
@@ -111,28 +108,17 @@ def _check_chosen(
     if verdict is not None:
         message = f'there is no entry step for the verdict type "{verdict}"'
         at = "/entryStepMapping" if mapping else ""
-        first = _only_first(ids)
-        ideas = add(child(at, verdict) if at else "/entryStep", first) if first else ()
-        found.add("SF303", at, message, fix, ideas=ideas)
+        found.add("SF303", at, message, fix)
     elif not mapping:
-        first = _only_first(ids)
-        ideas = add("/entryStep", first) if first else ()
-        found.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix, ideas=ideas)
-
-
-def _only_first(ids: Named) -> str | None:
-    """The one step that can only be the first, by its name."""
-    first = [step_id for step_id in ids.flow if step_id.startswith("initial.")] or list(ids.flow)
-    return first[0] if len(first) == 1 else None
+        found.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix)
 
 
 def _check_named(at: str, step_id: str, ids: Named, found: FileFindings) -> None:
     if step_id in ids.flow:
         return
-    what = "is a section" if step_id in ids.sections else f"does not exist{nearest(step_id, ids.flow)}"
+    what = "is a section" if step_id in ids.sections else f"does not exist{did_you_mean(step_id, ids.flow)}"
     message = f'the entry step "{step_id}" {what}'
-    ideas = write_meant(at, step_id, ids.flow)
-    found.add("SF304", at, message, f"Name a flow step; there are {listed(ids.flow)}.", ideas=ideas)
+    found.add("SF304", at, message, f"Name a flow step; there are {listed(ids.flow)}.")
 
 
 def _following(step_id: str, nodes: Nodes, gates: Mapping[str, Gate], edges: Edges) -> set[str]:

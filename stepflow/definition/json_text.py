@@ -109,7 +109,7 @@ def last_key(pointer: str) -> str:
 
 
 def nearest_line(lines: dict[str, int], pointer: str) -> int:
-    """The line of a pointer, or of the nearest thing around it that exists."""
+    """The line of a pointer, or of the did_you_mean thing around it that exists."""
     while pointer and pointer not in lines:
         pointer = pointer.rpartition("/")[0]
     return lines.get(pointer, 1)

@@ -14,12 +14,11 @@ from stepflow.definition.agent_check import read_agent
 from stepflow.definition.compiled import LoadOptions
 from stepflow.definition.dialect import tell_dialect
 from stepflow.definition.documents import read_object
-from stepflow.definition.findings import Findings
+from stepflow.definition.findings import LIKE_PATHS, Findings, did_you_mean
 from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, unsafe_reason
 from stepflow.definition.locate import Located, locate
 from stepflow.definition.prompt_files import shipped_prompt
 from stepflow.definition.prompt_text import read_prompt
-from stepflow.definition.suggest import meant, write
 from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.figures import count
 from stepflow.domain.problem import Inspection, Problem, Severity
@@ -109,7 +108,7 @@ def _load(
     if isinstance(located, Problem):
         return None, Inspection(problems=(located,))
     folder = AgentFolder(located.folder, root=located.root)
-    loading = _Loading(folder=folder, findings=Findings(agent=folder.name), options=options)
+    loading = _Loading(folder=folder, findings=Findings(), options=options)
     made = loading.load(located, bare_registry=bare_registry)
     inspection = loading.findings.inspection(prefix=folder.prefix, texts=folder.texts)
     if made is None or loading.findings.failed:
@@ -153,18 +152,16 @@ class _Loading:
         except FileFault as fault:
             code = {FaultKind.UNSAFE: "SF109", FaultKind.CONTENT: "SF104"}.get(fault.kind, "SF102")
             missing = fault.kind is FaultKind.MISSING
-            other = meant(path, [one for one in self.folder.files() if one.endswith(".md")]) if missing else None
-            self._report_system(agent, code, f'"{path}" {fault.message}', other)
+            texts = [one for one in self.folder.files() if one.endswith(".md")] if missing else []
+            self._report_system(agent, code, f'"{path}" {fault.message}{did_you_mean(path, texts, LIKE_PATHS)}')
             return None
         if not text.text:
             self._report_system(agent, "SF102", f'the file "{path}" is empty')
         return SourceText(text=text.text, file=path)
 
-    def _report_system(self, agent: Agent, code: str, state: str, other: str | None = None) -> None:
+    def _report_system(self, agent: Agent, code: str, state: str) -> None:
         fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
-        hint = f' (did you mean "{other}"?)' if other else ""
-        ideas = write(_SYSTEM_PATH, other) if other else ()
-        agent.found.add(code, _SYSTEM_PATH, f"the system prompt: {state}{hint}", fix, ideas=ideas)
+        agent.found.add(code, _SYSTEM_PATH, f"the system prompt: {state}", fix)
 
     def graph(self, agent: Agent, named: str | None) -> Graph | None:
         file = named or agent.runner.flow.prompts.registry

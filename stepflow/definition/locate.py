@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepflow.definition.codes import CODES
-from stepflow.definition.findings import listed, nearest
+from stepflow.definition.findings import did_you_mean, listed
 from stepflow.definition.placing import visible
 from stepflow.domain.problem import Problem
 from stepflow.files import first_link
@@ -82,7 +82,7 @@ def _named(name: str, root: Path) -> Located | Problem:
     if linked := _link_below(root, folder):
         return linked
     if _real_folder(folder) is None:
-        others = f"{nearest(name, known)}; the agents are {listed(known)}" if known else ", nor any other"
+        others = f"{did_you_mean(name, known)}; the agents are {listed(known)}" if known else ", nor any other"
         message = f'there is no agent "{name}"{others}'
         return _problem("SF101", f"{AGENTS}/{name}", message, fix)
     return _inside(Located(folder=folder, root=root))

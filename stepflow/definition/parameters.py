@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import TYPE_CHECKING
 
 from stepflow.definition.findings import shown
 from stepflow.definition.json_text import child
-from stepflow.definition.known_values import flag_of
-from stepflow.definition.suggest import remove, write
 from stepflow.domain.parameter import Parameter
 from stepflow.patterns import PatternFault, PatternTooSlow, Search, check_pattern
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 
     from stepflow.definition.agent_file import ParameterEntry, ParameterRules
     from stepflow.definition.findings import FileFindings
-    from stepflow.definition.suggest import Ideas
     from stepflow.domain.json import JsonValue
 
 
@@ -35,7 +31,7 @@ def check_parameters(
     for name, entry in entries.items():
         at = child("/parameters", name)
         _check_style(name, entry, at, found, reserved)
-        _check_flag(name, entries, at, found, flags)
+        _check_flag(name, entry, at, found, flags)
         _check_rules(name, entry, at, found)
     return tuple(_parameter(name, entry) for name, entry in entries.items() if entry.type and entry.cli)
 
@@ -99,25 +95,18 @@ def _check_style(name: str, entry: ParameterEntry, at: str, found: FileFindings,
         found.add("SF208", at, message, 'Say in "description" what the parameter is for.')
     if entry.required and "default" in entry.model_fields_set:
         message = f'parameter "{name}" is required and has the default {shown(entry.default)}, so it is never missing'
-        ideas = remove(child(at, "required"))
-        found.add("SF208", child(at, "default"), message, 'Remove "required" or "default".', ideas=ideas)
+        found.add("SF208", child(at, "default"), message, 'Remove "required" or "default".')
     if name in reserved:
         message = f'parameter "{name}" has the name of a run variable, which hides it in prompts'
         found.add("SF208", at, message, "Give the parameter another name.")
 
 
-def _check_flag(
-    name: str, entries: Mapping[str, ParameterEntry], at: str, found: FileFindings, flags: dict[str, str]
-) -> None:
-    entry = entries[name]
+def _check_flag(name: str, entry: ParameterEntry, at: str, found: FileFindings, flags: dict[str, str]) -> None:
     if entry.cli is None:
         return
     if entry.cli in flags:
         message = f'parameter "{name}": the flag "{entry.cli}" is already that of "{flags[entry.cli]}"'
-        own = flag_of(name)
-        taken = {one.cli for one in entries.values()}
-        ideas = write(child(at, "cli"), own) if own and own not in taken else ()
-        found.add("SF207", child(at, "cli"), message, "Give each parameter a flag of its own.", ideas=ideas)
+        found.add("SF207", child(at, "cli"), message, "Give each parameter a flag of its own.")
     flags.setdefault(entry.cli, name)
 
 
@@ -134,22 +123,10 @@ def _check_rules(name: str, entry: ParameterEntry, at: str, found: FileFindings)
         return
     if not type_fits(entry.default, entry.type):
         message = f'parameter "{name}": the default {shown(entry.default)} is no {entry.type}'
-        ideas = _converted(child(at, "default"), entry.default, entry.type)
-        found.add("SF207", child(at, "default"), message, f"Give it a default of the type {entry.type}.", ideas=ideas)
+        found.add("SF207", child(at, "default"), message, f"Give it a default of the type {entry.type}.")
     elif fault := misfit(_parameter(name, entry), entry.default):
         message = f'parameter "{name}": the default is {shown(entry.default)}, but "validation" wants it {fault}'
         found.add("SF207", child(at, "default"), message, 'Change "default" or "validation".')
-
-
-def _converted(at: str, value: JsonValue, kind: str) -> Ideas:
-    """The same value in the type that was declared, or nothing where it is not the same."""
-    if kind == "string" and isinstance(value, int | float) and not isinstance(value, bool):
-        return write(at, str(value))
-    if kind == "number" and isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value):
-        return write(at, int(value))
-    if kind == "boolean" and isinstance(value, str) and value.lower() in ("true", "false"):
-        return write(at, value.lower() == "true")
-    return write(at, [value]) if kind == "array" and isinstance(value, str) else ()
 
 
 def _parameter(name: str, entry: ParameterEntry) -> Parameter:

@@ -7,19 +7,14 @@ May touch: nothing.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.definition.json_text import Spot, find_places, last_key, nearest_line
-from stepflow.domain.suggestion import Change, Edit, Region, Suggestion
+from stepflow.definition.json_text import Spot, find_places, nearest_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from stepflow.definition.json_text import Places
-    from stepflow.definition.suggest import Idea, Ideas
     from stepflow.domain.problem import Problem
 
 #: Problems that are about the key, whatever its value is.
@@ -56,28 +51,20 @@ class Source:
         """Both from 1."""
         return self.text.count("\n", 0, offset) + 1, offset - (self.text.rfind("\n", 0, offset) + 1) + 1
 
-    def region(self, start: int, end: int) -> Region:
-        """The piece between two offsets."""
-        line, column = self.line_and_column(start)
-        end_line, end_column = self.line_and_column(end)
-        return Region(line=line, column=column, end_line=end_line, end_column=end_column)
 
-
-def place(problem: Problem, word: str, ideas: Ideas, prefix: str, sources: Mapping[str, Source]) -> Problem:
+def place(problem: Problem, word: str, prefix: str, source: Source | None) -> Problem:
     """The problem where it stands. `word` is what is meant on the line of a file that is no JSON."""
-    source = sources.get(problem.file)
     line, span = _spot(problem, word, source)
     if source is not None and span is not None:
-        found = source.region(*span)
-        problem = replace(problem, column=found.column, end_column=found.end_column)
-    placed = replace(problem, line=line)
+        end = source.line_and_column(span[1])[1]
+        problem = replace(problem, column=source.line_and_column(span[0])[1], end_column=end)
     return replace(
-        placed,
+        problem,
+        line=line,
         file=visible(f"{prefix}/{problem.file}"),
         path=visible(problem.path),
         message=visible(problem.message),
         fix=visible(problem.fix),
-        suggestion=_suggestion(placed, ideas, prefix, sources),
     )
 
 
@@ -119,113 +106,3 @@ def _word_span(source: Source, line: int | None, word: str) -> tuple[int, int] |
     end = source.text.find("\n", start)
     at = source.text.find(word, start, len(source.text) if end < 0 else end)
     return (at, at + len(word)) if at >= 0 else None
-
-
-def _suggestion(problem: Problem, ideas: Ideas, prefix: str, sources: Mapping[str, Source]) -> Suggestion | None:
-    """All edits, or nothing: half of a change would not mend the problem."""
-    placed = [_placed(idea, problem, sources) for idea in ideas]
-    edits = tuple(replace(edit, file=visible(f"{prefix}/{edit.file}")) for edit, _ in filter(None, placed))
-    if not edits or len(edits) < len(placed):
-        return None
-    words = "; ".join(told for _, told in filter(None, placed))
-    return Suggestion(words=visible(f"{words[0].upper()}{words[1:]}."), edits=edits)
-
-
-def _placed(idea: Idea, problem: Problem, sources: Mapping[str, Source]) -> tuple[Edit, str] | None:
-    """The edit, and what it does in words."""
-    file = idea.file or problem.file
-    edit = Edit(change=idea.change, file=file, path=idea.path, value=idea.value)
-    source = sources.get(file)
-    where = "" if file == problem.file else f' in "{file}"'
-    if idea.change is Change.MOVE:
-        return edit, f'rename the file "{idea.file}" to "{idea.value}"'
-    if source is None:
-        return None
-    if idea.change is Change.TEXT:
-        return _text_edit(idea, edit, problem, source)
-    if source.places is None:
-        return None
-    found = _json_edit(idea, source, source.places)
-    if found is None:
-        return None
-    start, end, text, told = found
-    return replace(edit, region=source.region(start, end), text=text), told + where
-
-
-def _text_edit(idea: Idea, edit: Edit, problem: Problem, source: Source) -> tuple[Edit, str] | None:
-    span = idea.span or _word_span(source, problem.line, idea.old)
-    if span is None:
-        return None
-    region = source.region(*span)
-    old = idea.old.strip()
-    told = f'write "{idea.value}" in place of "{old}"' if idea.value else f'remove "{old}"'
-    if not old:
-        told = f'insert "{idea.value}"'
-    on = f" on line {region.line}" if region.line != problem.line else ""
-    return replace(edit, region=region, text=idea.value), told + on
-
-
-def _json_edit(idea: Idea, source: Source, places: Places) -> tuple[int, int, str, str] | None:
-    """Offsets, the new text, and the words."""
-    if idea.change is Change.ADD:
-        return _added(idea, source, places)
-    spot = places.spots.get(idea.path)
-    if spot is None:
-        return None
-    key = last_key(idea.path)
-    old = source.text[spot.start : spot.end]
-    match idea.change:
-        case Change.REPLACE:
-            told = f'write "{key}": {idea.value}' if spot.key else f"write {idea.value} in place of {_named(old, key)}"
-            return spot.start, spot.end, idea.value, told
-        case Change.RENAME if spot.key is not None:
-            return *spot.key, json.dumps(idea.value, ensure_ascii=False), f'rename the key "{key}" to "{idea.value}"'
-        case Change.REMOVE:
-            inside = last_key(idea.path.rpartition("/")[0])
-            told = f'remove "{key}"' if spot.key else f'remove {_named(old, key)} from "{inside}"'
-            return *_removed(idea.path, spot, source.text, places), "", told
-        case _:
-            return None
-
-
-def _named(old: str, index: str) -> str:
-    """An item of a list in a sentence."""
-    return old if old[:1] not in "{[" and len(old) <= 80 else f"item {int(index) + 1}"
-
-
-def _begin(spot: Spot) -> int:
-    return spot.key[0] if spot.key else spot.start
-
-
-def _siblings(pointer: str, places: Places) -> list[Spot]:
-    """Everything in one object or list, in the order of the text."""
-    found = [spot for other, spot in places.spots.items() if other and other.rpartition("/")[0] == pointer]
-    return sorted(found, key=_begin)
-
-
-def _removed(pointer: str, spot: Spot, text: str, places: Places) -> tuple[int, int]:
-    """The offsets of a member or item with the comma that goes with it."""
-    beside = _siblings(pointer.rpartition("/")[0], places)
-    at = beside.index(spot)
-    if at + 1 < len(beside):
-        return _begin(spot), _begin(beside[at + 1])
-    if at > 0:
-        return beside[at - 1].end, spot.end
-    return _begin(spot), spot.end
-
-
-def _added(idea: Idea, source: Source, places: Places) -> tuple[int, int, str, str] | None:
-    parent, _, last = idea.path.rpartition("/")
-    spot = places.spots.get(parent)
-    if spot is None or source.text[spot.start] != ("[" if last == "-" else "{"):
-        return None
-    key = f"{json.dumps(last_key(idea.path), ensure_ascii=False)}: " if last != "-" else ""
-    new = f"{key}{idea.value}"
-    told = f"add {new}" + (f' to "{last_key(parent)}"' if parent else "")
-    beside = _siblings(parent, places)
-    if not beside:
-        return spot.start + 1, spot.end - 1, new, told
-    before = source.text[source.text.rfind("\n", 0, _begin(beside[-1])) + 1 : _begin(beside[-1])]
-    # As the one before it: on a line of its own with the same indent, or on the same line.
-    gap = f"\n{before}" if not before.strip() and "\n" in source.text else " "
-    return beside[-1].end, beside[-1].end, f",{gap}{new}", told

@@ -6,7 +6,6 @@ May touch: reads the agent's prompt files and the package's templates.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from stepflow.definition.folder import FaultKind, FileFault, unsafe_reason
 from stepflow.definition.placeholders import TEMPLATE_PARTS, fill_template, template_fault
 from stepflow.definition.prompt_text import read_prompt
 from stepflow.definition.steps import check_part
-from stepflow.definition.suggest import meant, write
 from stepflow.domain.definition import SourceText
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from stepflow.definition.findings import FileFindings
     from stepflow.definition.folder import AgentFolder
     from stepflow.definition.registry_file import GateRegistry
-    from stepflow.definition.suggest import Ideas
 
 DEFAULT_BASE = "prompts"
 DEFAULT_TEMPLATE = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md"
@@ -146,21 +143,12 @@ def _check_base(base: str, found: FileFindings) -> bool:
 _INSIDE = "Name a place inside the agent folder."
 
 
-def _template_meant(key: str, template: str) -> Ideas:
-    """The same template with a part that is misspelt put right."""
-    parts = re.findall(r"\{([^{}]*)\}", template)
-    for part in parts:
-        better = meant(part, TEMPLATE_PARTS)
-        template = template.replace(f"{{{part}}}", f"{{{better}}}") if better else template
-    return write(f"/{key}", template) if template_fault(template) is None else ()
-
-
 def _check_template(key: str, template: str, found: FileFindings) -> bool:
     fault = template_fault(template)
     if fault:
         message = f'"{key}" is "{template}": {fault}'
         fix = f"Use only {', '.join('{' + part + '}' for part in TEMPLATE_PARTS)}."
-        found.add("SF514", f"/{key}", message, fix, ideas=_template_meant(key, template))
+        found.add("SF514", f"/{key}", message, fix)
         return False
     reason = unsafe_reason(fill_template(template, dict.fromkeys(TEMPLATE_PARTS, "x")))
     if reason:

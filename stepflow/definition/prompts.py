@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.definition.documents import beside
-from stepflow.definition.findings import listed, nearest
+from stepflow.definition.findings import did_you_mean, listed
 from stepflow.definition.json_text import child
 from stepflow.definition.placeholders import sections_in
 from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, Prompt
-from stepflow.definition.suggest import meant, remove, reword, write, write_meant
 from stepflow.domain.definition import SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import ClosureAction, StepKind
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from stepflow.definition.prompt_files import PromptFiles
     from stepflow.definition.registry_file import InputEntry
     from stepflow.definition.steps import Node, Nodes
-    from stepflow.definition.suggest import Ideas
     from stepflow.domain.definition import Gate
 
 _ADDRESS_KEYS = ("c2", "c3", "edition", "adaptation")
@@ -90,8 +88,7 @@ class PromptDesk:
         elif adapted is None and entry.adaptation:
             own = files.path(address, entry.adaptation)
             message = f'step "{node.id}": the adaptation file "{own}" is missing, "{plain}" is used'
-            ideas = remove(child(node.at, "adaptation"))
-            self.found.add("SF502", node.at, message, 'Write the file, or remove "adaptation".', ideas=ideas)
+            self.found.add("SF502", node.at, message, 'Write the file, or remove "adaptation".')
         return prompt
 
     def _adapted(self, node: Node, address: Address, files: PromptFiles) -> Prompt | None:
@@ -106,9 +103,9 @@ class PromptDesk:
             message = f'No fallback prompt found for key: "{key}" (step: {node.id}); the file "{path}" is missing too'
         else:
             message = f'step "{node.id}": the prompt file "{path}" is missing or empty, and there is no "fallbackKey"'
-        near, ideas = beside(self.files.folder, path) if self.files else ("", ())
+        near = beside(self.files.folder, path) if self.files else ""
         fix = f'Write "{path}", or name a template in "fallbackKey".'
-        self.found.add("SF501", node.at, message + near, fix, ideas=ideas)
+        self.found.add("SF501", node.at, message + near, fix)
 
     def _fallback(self, node: Node) -> Prompt | None:
         key = node.entry.fallback_key
@@ -117,11 +114,10 @@ class PromptDesk:
         if key in TEMPLATE_KEYS:
             return self.files.shipped(key) if self.files else None
         form = key.replace(".", "_").replace("-", "_")
-        hint = f' (did you mean "{form}"?)' if form in TEMPLATE_KEYS else nearest(key, TEMPLATE_KEYS)
+        hint = f' (did you mean "{form}"?)' if form in TEMPLATE_KEYS else did_you_mean(key, TEMPLATE_KEYS)
         at = child(node.at, "fallbackKey")
-        ideas = write(at, form) if form in TEMPLATE_KEYS else write_meant(at, key, TEMPLATE_KEYS)
         message = f'step "{node.id}": there is no fallback template "{key}"{hint}'
-        self.found.add("SF504", at, message, f"The templates are {listed(sorted(TEMPLATE_KEYS))}.", ideas=ideas)
+        self.found.add("SF504", at, message, f"The templates are {listed(sorted(TEMPLATE_KEYS))}.")
         return None
 
     def _with_sections(
@@ -148,11 +144,10 @@ class PromptDesk:
                 taken.append(name)
                 self._section(name)
             else:
-                message = f'step "{node.id}": "{{section:{name}}}" names no section{nearest(name, self.nodes.sections)}'
+                message = f'step "{node.id}": "{{section:{name}}}" names no section'
+                message += did_you_mean(name, self.nodes.sections)
                 fix = f"The sections are {listed(self.nodes.sections)}."
-                better = meant(name, self.nodes.sections)
-                ideas = reword(f"{{section:{name}}}", f"{{section:{better}}}") if better else ()
-                self._no_section(prompt, (name, line), message, fix, ideas)
+                self._no_section(prompt, (name, line), message, fix)
         return tuple(taken)
 
     def _section(self, name: str) -> None:
@@ -164,13 +159,13 @@ class PromptDesk:
         for inner, line in sections_in(prompt.source.text).items():
             message = f'the section "{name}" holds "{{section:{inner}}}", but sections do not nest'
             fix = "Put both sections into the step's prompt."
-            self._no_section(prompt, (inner, line), message, fix, ())
+            self._no_section(prompt, (inner, line), message, fix)
 
-    def _no_section(self, prompt: Prompt, placeholder: tuple[str, int], message: str, fix: str, ideas: Ideas) -> None:
+    def _no_section(self, prompt: Prompt, placeholder: tuple[str, int], message: str, fix: str) -> None:
         name, line = placeholder
         own = self.found.findings.of(prompt.source.file)
         at = line + prompt.first_line - 1
-        own.add("SF509", "", message, fix, line=at, word=f"{{section:{name}}}", ideas=ideas)
+        own.add("SF509", "", message, fix, line=at, word=f"{{section:{name}}}")
 
     def _input(self, node: Node, name: str, entry: InputEntry) -> StepInput:
         at = child(child(node.at, "inputs"), name)
@@ -182,17 +177,11 @@ class PromptDesk:
         elif entry.from_ and not self._hands_off(step_id, key):
             state = f'step "{step_id}" does not hand off "{key}"'
             if step_id not in self.nodes.flow:
-                state = f'there is no step "{step_id}"{nearest(step_id, self.nodes.flow)}'
+                state = f'there is no step "{step_id}"{did_you_mean(step_id, self.nodes.flow)}'
             message = f'step "{node.id}": the input "{name}" is from "{entry.from_}", but {state}'
-            ideas = write_meant(child(at, "from"), entry.from_, self._sources())
             fix = "Name a step and one of its handoff fields."
-            self.found.add("SF510", child(at, "from"), message, fix, ideas=ideas)
+            self.found.add("SF510", child(at, "from"), message, fix)
         return StepInput(name=name, step_id=step_id, key=key, required=entry.required, default=entry.default)
-
-    def _sources(self) -> list[str]:
-        """Everything that an input can be from."""
-        fields = ((step_id, path) for step_id, gate in self.gates.items() for path in gate.handoff_fields)
-        return [f"{step_id}.{path.rpartition('.')[2]}" for step_id, path in fields]
 
     def _hands_off(self, step_id: str, key: str) -> bool:
         gate = self.gates.get(step_id)

@@ -10,23 +10,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.definition.documents import take_document
-from stepflow.definition.findings import listed
+from stepflow.definition.findings import LIKE_PATHS, did_you_mean, listed
 from stepflow.definition.folder import FaultKind, FileFault, unsafe_reason
 from stepflow.definition.json_text import JsonFault, child, keys_of, parse_json
-from stepflow.definition.suggest import meant
 
 if TYPE_CHECKING:
     from stepflow.definition.findings import Findings
     from stepflow.definition.folder import AgentFolder
-    from stepflow.definition.suggest import Ideas
     from stepflow.domain.json import JsonObject, JsonValue
 
 
 class SchemaFault(Exception):
     """What is wrong with a schema. `file` and `pointer` say where, when that is not where the schema was asked for.
 
-    `fault` is the text of a file that is no JSON, and why not. `file_meant` and `name_meant` are what the asking
-    `outputSchemaRef` should say, `ideas` what mends the schema itself.
+    `fault` is the text of a file that is no JSON, and why not.
     """
 
     def __init__(
@@ -38,9 +35,6 @@ class SchemaFault(Exception):
         file: str = "",
         pointer: str = "",
         fault: tuple[str, JsonFault] | None = None,
-        file_meant: str = "",
-        name_meant: str = "",
-        ideas: Ideas = (),
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -49,9 +43,6 @@ class SchemaFault(Exception):
         self.file = file
         self.pointer = pointer
         self.fault = fault
-        self.file_meant = file_meant
-        self.name_meant = name_meant
-        self.ideas = ideas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +122,8 @@ class SchemaFiles:
         names = self.folder.json_files(self.base)
         fix = f'Name a JSON file inside the schemas folder; "{self.base}" has {listed(names)}.'
         own = path.removeprefix("" if self.base == "." else f"{self.base}/")
-        found = meant(own, names) if fault.kind is FaultKind.MISSING else None
-        hint = f' (did you mean "{found}"?)' if found else ""
-        return SchemaFault(code, f'the schema file "{path}" {fault.message}{hint}', fix, file_meant=found or "")
+        hint = did_you_mean(own, names, LIKE_PATHS) if fault.kind is FaultKind.MISSING else ""
+        return SchemaFault(code, f'the schema file "{path}" {fault.message}{hint}', fix)
 
     def _by_pointer(self, ref: str) -> SchemaPlace:
         if not ref.startswith("#/"):
@@ -171,11 +161,10 @@ def _not_found(document: JsonValue, name: str, path: str, *, there: bool) -> Sch
     if name.startswith(("#", "/")):
         sign = "#" if name.startswith("#") else ""
         known = [sign + child(f"/{key}", one) for key, each in names.items() for one in each]
-    found = meant(name, known)
-    hint = f' (did you mean "{found}"?)' if found else ""
-    message = f'the schema "{name}" {"is not an object" if there else "is not there"} in "{path}"{hint}'
+    message = f'the schema "{name}" {"is not an object" if there else "is not there"} in "{path}"'
+    message += did_you_mean(name, known, LIKE_PATHS)
     fix = f"Correct the identifier, or add the schema to the file; it has {listed(known)}."
-    return SchemaFault("SF403", message, fix, name_meant=found or "")
+    return SchemaFault("SF403", message, fix)
 
 
 def pointer_of(name: str) -> str | None:

@@ -6,21 +6,19 @@ May touch: reads the agent's schema files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.definition.documents import report_fault
 from stepflow.definition.findings import shown
 from stepflow.definition.json_text import child
 from stepflow.definition.schema_expand import DRAFT_07, DRAFT_2020_12, expand
-from stepflow.definition.schema_refs import SchemaFault, SchemaPlace, node_at
+from stepflow.definition.schema_refs import SchemaFault, SchemaPlace
 from stepflow.definition.shapes import note_unknown, owner
-from stepflow.definition.suggest import add, write
 
 if TYPE_CHECKING:
     from stepflow.definition.findings import FileFindings
     from stepflow.definition.schema_refs import SchemaFiles
-    from stepflow.definition.suggest import Ideas
     from stepflow.domain.json import JsonObject, JsonValue
 
 
@@ -38,11 +36,11 @@ class SchemaDesk:
         if isinstance(ref, dict):
             known = ["file", "schema"]
             for key in ref.keys() - set(known):
-                note_unknown(child(at, key), key, known, self.registry, [one for one in known if one not in ref])
+                note_unknown(child(at, key), key, known, self.registry)
         try:
             place = self.files.find(ref)
         except SchemaFault as fault:
-            self._report(fault, at, ref)
+            self._report(fault, at)
             return None
         here = (place.file, place.pointer)
         if here not in self._done:
@@ -52,15 +50,6 @@ class SchemaDesk:
     def inline(self, schema: JsonObject, at: str) -> JsonObject | None:
         """An answer schema that stands in the registry itself."""
         return self._resolve(self.files.inline(schema, self.registry.file, at), at)
-
-    def written_place(self, ref: JsonValue, pointer: str) -> tuple[str, str] | None:
-        """File and pointer of a node of an answer schema, when it stands there as it is, without any reference."""
-        try:
-            place = self.files.find(ref)
-        except SchemaFault:
-            return None
-        there = node_at(place.node, pointer) is not None
-        return self.files.written_at(place.file, place.pointer + pointer) if there else None
 
     def _resolve(self, place: SchemaPlace, at: str) -> JsonObject | None:
         draft = self._draft(place)
@@ -78,14 +67,13 @@ class SchemaDesk:
             message = f'"$schema" is {shown(written)}, which is not known; the schema is read as 2020-12'
             file, pointer = self.files.written_at(place.file, "/$schema")
             fix = f'Write "{DRAFT_2020_12}" or "{DRAFT_07}#".'
-            ideas = write(pointer, DRAFT_2020_12)
-            self.registry.findings.of(file).add("SF408", pointer, message, fix, ideas=ideas)
+            self.registry.findings.of(file).add("SF408", pointer, message, fix)
         return draft or DRAFT_2020_12
 
-    def _report(self, fault: SchemaFault, at: str, ref: JsonValue = None) -> None:
+    def _report(self, fault: SchemaFault, at: str) -> None:
         message = f"{owner(at)}{fault.message}"
         if not fault.file:
-            self.registry.add(fault.code, at, message, fault.fix, ideas=_meant(fault, ref, at))
+            self.registry.add(fault.code, at, message, fault.fix)
             return
         file, pointer = self.files.written_at(fault.file, fault.pointer)
         if (fault.code, file, pointer) in self._reported:  # several steps may meet the same fault
@@ -95,17 +83,7 @@ class SchemaDesk:
         if fault.fault is not None:
             report_fault(*fault.fault, found, fault.code, message)
         else:
-            ideas = tuple(replace(idea, path=pointer + idea.path) for idea in fault.ideas)
-            found.add(fault.code, pointer, message, fault.fix, ideas=ideas)
-
-
-def _meant(fault: SchemaFault, ref: JsonValue, at: str) -> Ideas:
-    """What the reference at a pointer should say."""
-    if isinstance(ref, str):
-        return write(at, fault.name_meant) if fault.name_meant else ()
-    if fault.file_meant:
-        return write(child(at, "file"), fault.file_meant)
-    return write(child(at, "schema"), fault.name_meant) if fault.name_meant else ()
+            found.add(fault.code, pointer, message, fault.fix)
 
 
 _DRAFTS = {
@@ -122,9 +100,7 @@ def _checked(schema: JsonValue, place: SchemaPlace, draft: str) -> JsonObject:
     if not isinstance(schema, dict) or not _describes_object(schema):
         message = 'the root of the answer schema does not describe an object ("type": "object")'
         fix = 'Give the schema "type": "object".'
-        bare = isinstance(place.node, dict) and not place.node.keys() & {"type", "$ref", "anyOf", "oneOf", "allOf"}
-        ideas = add("/type", "object") if bare else ()
-        raise SchemaFault("SF409", message, fix, file=place.file, pointer=place.pointer, ideas=ideas)
+        raise SchemaFault("SF409", message, fix, file=place.file, pointer=place.pointer)
     return {"$schema": f"{DRAFT_07}#", **schema} if draft == DRAFT_07 else schema
 
 

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from stepflow.definition.findings import nearest, shown
+from stepflow.definition.findings import did_you_mean, shown
 from stepflow.definition.json_text import child, keys_of
-from stepflow.definition.known_values import as_meant, example_of, known_value
-from stepflow.definition.suggest import add, meant, remove, rename, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from stepflow.definition.findings import FileFindings
-    from stepflow.definition.suggest import Ideas
     from stepflow.domain.json import JsonObject, JsonValue
 
 
@@ -154,14 +151,14 @@ def _drop(document: JsonObject, error: ErrorDetails, at: str, found: FileFinding
         del node[int(last)]
     code = code_at(pointer, codes.wrong, "SF106")
     message = f"{owner(pointer)}{_says(last, error)}"
-    found.add(code, pointer, message, _fix(last, error), ideas=as_meant(pointer, error, found.findings.agent))
+    found.add(code, pointer, message, _fix(last, error))
     return pointer
 
 
 def _says(key: str | int, error: ErrorDetails) -> str:
     hint = ""
     if isinstance(error["input"], str) and "expected" in error.get("ctx", {}):
-        hint = nearest(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+        hint = did_you_mean(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
     return f'"{key}" is {shown(error["input"])}, but it must {_demand(error)}{hint}'
 
 
@@ -219,25 +216,20 @@ def _shapes_in(value: object, pointer: str) -> Iterator[tuple[FileModel, str]]:
 
 
 def _note_extra_keys(shape: FileModel, at: str, found: FileFindings) -> None:
-    known = {name: info.alias or name for name, info in type(shape).model_fields.items()}
+    known = [info.alias or name for name, info in type(shape).model_fields.items()]
     for key in (key for key in shape.model_extra or {} if key not in shape.for_editors):
         pointer = child(at, key)
         if shape.rest_has_no_effect or key in shape.no_effect:
             message = f'{owner(pointer)}"{key}" has no effect here'
-            found.add("SF111", pointer, message, "Remove the key, or leave it.", ideas=remove(pointer))
+            found.add("SF111", pointer, message, "Remove the key, or leave it.")
         else:
-            free = [one for name, one in known.items() if name not in shape.model_fields_set]
-            note_unknown(pointer, key, list(known.values()), found, free)
+            note_unknown(pointer, key, known, found)
 
 
-def note_unknown(
-    pointer: str, key: str, known: list[str], found: FileFindings, free: list[str] | tuple[str, ...] = ()
-) -> None:
-    """Report one key that nobody knows (SF108); `free` are those of the known keys that are not written yet."""
-    message = f'{owner(pointer)}the key "{key}" is not known and is ignored{nearest(key, known)}'
-    better = meant(key, free)
-    ideas = remove(pointer) if better is None else rename(pointer, better)
-    found.add("SF108", pointer, message, "Correct the spelling, or remove the key.", ideas=ideas)
+def note_unknown(pointer: str, key: str, known: list[str], found: FileFindings) -> None:
+    """Report one key that nobody knows (SF108)."""
+    message = f'{owner(pointer)}the key "{key}" is not known and is ignored{did_you_mean(key, known)}'
+    found.add("SF108", pointer, message, "Correct the spelling, or remove the key.")
 
 
 def _empty(value: object) -> bool:
@@ -251,14 +243,40 @@ def _report_missing(pointer: str, shape: FileModel, name: str, found: FileFindin
     # The pointer must lead somewhere: a key that is not there is reported at the object that lacks it.
     place = pointer.rpartition("/")[0] if value is None else pointer
     message = f'{owner(pointer)}the required key "{key}" {state}'
-    fitting = known_value(pointer, shape, found.findings.agent)
-    ideas: Ideas = ()
-    if fitting is not None:
-        ideas = add(pointer, fitting) if value is None else write(pointer, fitting)
-    found.add(code, place, message, example_of(key), ideas=ideas)
+    found.add(code, place, message, _example_of(key))
 
 
 def _report_null(pointer: str, key: str, found: FileFindings, codes: ShapeCodes) -> None:
     code = code_at(pointer, codes.wrong, "SF106")
     message = f'{owner(pointer)}"{key}" is null, which says nothing here'
-    found.add(code, pointer, message, f'Leave "{key}" out.', ideas=remove(pointer))
+    found.add(code, pointer, message, f'Leave "{key}" out.')
+
+
+def _example_of(key: str) -> str:
+    """What to write for a needed key, as a sentence."""
+    shown = _EXAMPLES.get(key)
+    return f"Write {shown}, for example." if shown else f'Give "{key}" a value.'
+
+
+#: How a value looks that nobody but the author can know.
+_EXAMPLES: dict[str, str] = {
+    "description": '"description": "Says in a sentence what it is for."',
+    "displayName": '"displayName": "Issue Fixer"',
+    "runner": '"runner": {"verdict": {"type": "poll:state"}}',
+    "command": '"command": "make test"',
+    "successWhen": '"successWhen": "exitCode:0"',
+    "failurePattern": '"failurePattern": "test-failed", and "test-failed" in "failurePatterns"',
+    "allowedIntents": '"allowedIntents": ["next", "repeat"]',
+    "intentField": '"intentField": "next_action.action"',
+    "intentSchemaRef": '"intentSchemaRef": "#/properties/next_action/properties/action"',
+    "validationConditions": '"validationConditions": [{"validator": "tests"}]',
+    "validator": '"validator": "tests", a key of "validators"',
+    "from": '"from": "initial.issue.plan"',
+    "type": '"type": "string"',
+    "cli": '"cli": "--depth"',
+    "key": '"key": "plan"',
+    "check": '"check": {"onPass": {"next": "<step id>"}}',
+    "prompt": '"prompt": {"c1": "steps", "c2": "phase", "c3": "analyze"}',
+    "c2": '"c2": "initial", the folder of the prompt',
+    "c3": '"c3": "issue", the folder of the prompt in that of "c2"',
+}

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.findings import listed
 from stepflow.definition.json_text import child
-from stepflow.definition.suggest import remove, rename, write, write_meant
 from stepflow.domain.words import StepKind
 
 if TYPE_CHECKING:
@@ -62,9 +61,8 @@ def check_steps(registry: GateRegistry, raw: JsonObject, found: FileFindings) ->
     flow = {node.id: node for node in nodes if node.id not in sections}
     written = {node.id: _written(raw, node.id) for node in nodes}
     gated = any("structuredGate" in written[node_id] for node_id in flow)
-    named = _named(registry)
     for node in nodes:
-        check_key(node.id, node.entry.step_id, node.at, found, named=named)
+        check_key(node.id, node.entry.step_id, node.at, found)
         _check_address(node, found)
     for node in flow.values():
         _check_kind(node, found, gated=gated)
@@ -81,15 +79,12 @@ def check_key(
     at: str,
     found: FileFindings,
     *,
-    named: frozenset[str] = frozenset(),
     word: str = "stepId",
 ) -> None:
-    """An entry's `stepId`, or another `word`, equals its key (SF305). `named` are the ids that the rest speaks of."""
+    """An entry's `stepId`, or another `word`, equals its key (SF305)."""
     if step_id and step_id != key:
         message = f'"{word}" is "{step_id}", but the key is "{key}"'
-        astray = step_id in named and key not in named
-        ideas = rename(at, step_id) if astray else write(child(at, word), key)
-        found.add("SF305", child(at, word), message, f'Write "{word}": "{key}", or rename the key.', ideas=ideas)
+        found.add("SF305", child(at, word), message, f'Write "{word}": "{key}", or rename the key.')
 
 
 def check_part(at: str, key: str, part: str | None, found: FileFindings) -> bool:
@@ -106,15 +101,6 @@ def check_c3_style(at: str, c3: str | None, found: FileFindings) -> None:
     if c3 and not found.at(child(at, "c3")) and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c3):
         message = f'"c3" is "{c3}", which is not kebab-case'
         found.add("SF308", child(at, "c3"), message, "Use small letters, digits and single hyphens.")
-
-
-def _named(registry: GateRegistry) -> frozenset[str]:
-    """Every step id that an entry or a transition names."""
-    named = {registry.entry_step, *registry.entry_step_mapping.values()}
-    for entry in registry.steps.values():
-        for rule in (entry.transitions or {}).values():
-            named |= {rule.target, *(rule.targets or {}).values()}
-    return frozenset(step_id for step_id in named if step_id)
 
 
 def _node(key: str, entry: StepEntry) -> Node:
@@ -139,8 +125,7 @@ def _check_address(node: Node, found: FileFindings) -> None:
 def _check_kind(node: Node, found: FileFindings, *, gated: bool) -> None:
     if gated and node.kind is None and not found.at(child(node.at, "stepKind")):
         message = f'step "{node.id}": its kind cannot be told from "c2": "{node.entry.c2}", and there is no "stepKind"'
-        ideas = write_meant(child(node.at, "c2"), node.entry.c2 or "", _KIND_OF_C2)
-        found.add("SF306", node.at, message, f'Write "stepKind": one of {listed(StepKind)}.', ideas=ideas)
+        found.add("SF306", node.at, message, f'Write "stepKind": one of {listed(StepKind)}.')
 
 
 def _check_gated(node: Node, written: JsonObject, found: FileFindings, *, gated: bool) -> None:
@@ -162,4 +147,4 @@ def _note_section_keys(node: Node, written: JsonObject, found: FileFindings) -> 
         if key in written:
             message = f'"{key}" has no effect on the section "{node.id}", which is no flow step'
             place = child(node.at, key)
-            found.add("SF111", place, message, "Remove the key, or leave it.", ideas=remove(place))
+            found.add("SF111", place, message, "Remove the key, or leave it.")

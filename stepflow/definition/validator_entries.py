@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.definition.clean_tree import clean_tree
-from stepflow.definition.findings import listed, nearest
+from stepflow.definition.findings import did_you_mean, listed
 from stepflow.definition.json_text import child
 from stepflow.definition.steps import check_part
-from stepflow.definition.suggest import meant, write, write_meant
 from stepflow.domain.definition import (
     ExitCode,
     FailurePattern,
@@ -93,29 +92,24 @@ class ValidatorDesk:
         if success is None:
             message = f'validator "{name}": "successWhen" is "{rule}", which is not understood'
             fix = 'Write "empty", "exitCode:N", "contains:TEXT" or "matches:REGEX".'
-            better = _rule_meant(rule)
-            self.found.add("SF602", at, message, fix, ideas=write(at, better) if better else ())
+            self.found.add("SF602", at, message, fix)
         return success
 
     def _check_pattern(self, name: str, entry: ValidatorEntry, at: str) -> None:
         pattern = entry.failure_pattern
         known = self.declared.patterns
         if pattern and pattern not in known:
-            message = f'validator "{name}": there is no failure pattern "{pattern}"{nearest(pattern, known)}'
+            message = f'validator "{name}": there is no failure pattern "{pattern}"{did_you_mean(pattern, known)}'
             place = child(at, "failurePattern")
-            ideas = write_meant(place, pattern, known)
-            self.found.add("SF604", place, message, f"The patterns are {listed(known)}.", ideas=ideas)
+            self.found.add("SF604", place, message, f"The patterns are {listed(known)}.")
 
     def _check_extractors(self, name: str, entry: ValidatorEntry, at: str) -> None:
         for parameter, extractor in entry.extract_params.items():
             if extractor not in EXTRACTORS:
                 message = f'validator "{name}": there is no extractor "{extractor}" for "{parameter}"'
-                message += nearest(extractor, EXTRACTORS)
+                message += did_you_mean(extractor, EXTRACTORS)
                 place = child(child(at, "extractParams"), parameter)
-                ideas = write_meant(place, extractor, EXTRACTORS)
-                self.found.add(
-                    "SF605", place, message, f"The extractors are {listed(sorted(EXTRACTORS))}.", ideas=ideas
-                )
+                self.found.add("SF605", place, message, f"The extractors are {listed(sorted(EXTRACTORS))}.")
 
     def _check_guards(self, name: str, entry: ValidatorEntry, at: str) -> None:
         for index, guard in enumerate(entry.guards):
@@ -138,21 +132,6 @@ def _read_rule(rule: str) -> SuccessRule | None:
             return OutputMatches(pattern=rest)
         case _:
             return None
-
-
-def _rule_meant(rule: str) -> str | None:
-    """A rule whose word is misspelt, or an exit code by itself."""
-    word, _, rest = rule.strip().partition(":")
-    if code := re.fullmatch(r"(?:exit)?[ _-]*(?:code)?[ :=_-]*([0-9]{1,3})", rule.strip(), re.IGNORECASE):
-        return f"exitCode:{code[1]}"
-    better = meant(word, ("empty", "exitCode", "contains", "matches"))
-    if better is None or (better == "empty") == bool(rest.strip()):
-        return None
-    mended = f"{better}:{rest.strip()}" if rest else better
-    try:
-        return mended if _read_rule(mended) is not None else None
-    except PatternFault:
-        return None
 
 
 def _pattern(name: str, entry: PatternEntry, edition: str) -> FailurePattern:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.definition.documents import beside
-from stepflow.definition.findings import listed, nearest
+from stepflow.definition.findings import did_you_mean, listed
 from stepflow.definition.json_text import child
 from stepflow.definition.prompt_files import Address
 from stepflow.definition.steps import check_c3_style, check_key, check_part
-from stepflow.definition.suggest import meant, rename, write, write_meant
 from stepflow.definition.validator_entries import Declared, ValidatorDesk
 from stepflow.domain.definition import Condition, FailurePattern, ValidationEntry, Validator
 from stepflow.domain.json import compact
@@ -70,21 +69,18 @@ class ValidationDesk:
         for key, entry in self.declared.steps.items():
             at = child("/validationSteps", key)
             check_key(key, entry.step_id, at, self.found)
-            self._check_owner(key, entry, at)
+            self._check_owner(key, at)
             conditions = self._conditions(key, entry, at, validators)
             entries[key] = self._entry(key, entry, at, conditions)
         return entries
 
-    def _check_owner(self, key: str, entry: ValidationStepEntry, at: str) -> None:
+    def _check_owner(self, key: str, at: str) -> None:
         closures = self.closures
         mapped = self.verdict is None or (bool(closures) and key == _MAPPED_ID[self.verdict])
         if key not in closures and not mapped:
-            message = f'the validation entry "{key}" belongs to no closure step{nearest(key, closures)}'
-            better = meant(key, [one for one in closures if one not in self.declared.steps])
-            both = write(child(at, "stepId"), better) if better and entry.step_id == key else ()
-            ideas = (*rename(at, better), *both) if better else ()
+            message = f'the validation entry "{key}" belongs to no closure step{did_you_mean(key, closures)}'
             fix = f"Name it like a closure step; there are {listed(closures)}."
-            self.found.add("SF606", at, message, fix, ideas=ideas)
+            self.found.add("SF606", at, message, fix)
 
     def _conditions(
         self, key: str, entry: ValidationStepEntry, at: str, validators: Mapping[str, Validator]
@@ -95,9 +91,8 @@ class ValidationDesk:
             name = one.validator or ""
             if name and name not in known:
                 place = f"{at}/validationConditions/{index}/validator"
-                message = f'validation step "{key}": there is no validator "{name}"{nearest(name, known)}'
-                ideas = write_meant(place, name, known)
-                self.found.add("SF603", place, message, f"The validators are {listed(known)}.", ideas=ideas)
+                message = f'validation step "{key}": there is no validator "{name}"{did_you_mean(name, known)}'
+                self.found.add("SF603", place, message, f"The validators are {listed(known)}.")
             elif name in validators:
                 conditions.append(_condition(one, validators[name]))
         return tuple(conditions)
@@ -138,9 +133,9 @@ class ValidationDesk:
             path = self._path(Address(c2=c2, c3=c3, edition=pattern.edition), pattern.adaptation)
             source, fault = self._usable(path)
             if source is None:
-                near, ideas = beside(self.prompts.folder, path) if self.prompts and fault == _MISSING else ("", ())
+                near = beside(self.prompts.folder, path) if self.prompts and fault == _MISSING else ""
                 message = f'validation step "{key}", failure pattern "{name}": the retry prompt "{path}" {fault}{near}'
-                self.found.add("SF513", at, message, f'Write "{path}", or leave it to the general text.', ideas=ideas)
+                self.found.add("SF513", at, message, f'Write "{path}", or leave it to the general text.')
             else:
                 prompts[name] = source
         return prompts

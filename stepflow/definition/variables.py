@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.definition.findings import nearest
+from stepflow.definition.findings import did_you_mean
 from stepflow.definition.json_text import child
 from stepflow.definition.placeholders import variables_in
 from stepflow.definition.run_variables import run_variables
-from stepflow.definition.suggest import add, meant, remove, reword, write
 from stepflow.domain.words import VerdictType
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from stepflow.definition.prompt_files import Prompt
     from stepflow.definition.prompts import FoundPrompt
     from stepflow.definition.steps import Node
-    from stepflow.definition.suggest import Ideas
     from stepflow.domain.parameter import Parameter
 
 
@@ -94,39 +92,20 @@ class _Check:
                 continue
             if name not in self.inputs and name not in self.supply.handoff:
                 message = f'step "{self.node.id}": the variable "{name}" is used but not declared'
-                message += nearest(name, self.declared)
-                better = meant(name, self.declared)
-                ideas = (
-                    self.declares(name) if better is None or not self.wrong(name, better) else _reworded(name, better)
-                )
+                message += did_you_mean(name, self.declared)
                 fix = 'Add it to "uvVariables" of the step.'
-                own.add("SF505", "", message, fix, line=line, word=f"{{uv-{name}}}", ideas=ideas)
+                own.add("SF505", "", message, fix, line=line, word=f"{{uv-{name}}}")
             if name not in self.inputs:
                 check_supply(self.node.id, name, self.supply, own, line=line)
-
-    def wrong(self, name: str, other: str) -> bool:
-        """Which of two like names is the misspelt one: the one that nothing supplies."""
-        known = self.supply.sure | self.supply.perhaps | self.supply.handoff
-        return name not in known and (other in known or not self.supply.known)
-
-    def declares(self, name: str) -> Ideas:
-        """One more declared variable."""
-        at, file = child(self.node.at, "uvVariables"), self.found.file
-        written = self.node.entry.uv_variables is not None
-        return add(f"{at}/-", name, file=file) if written else add(at, [name], file=file)
 
     def declared_by(self, owner: Node, texts: list[Prompt]) -> None:
         used = {name for text in texts for name in used_in(text)}
         for index, name in enumerate(owner.entry.uv_variables or ()):
             at = child(child(owner.at, "uvVariables"), index)
             if name not in used and texts[0].source.template is None:
-                message = f'step "{owner.id}": the declared variable "{name}" is not used{nearest(name, used)}'
+                message = f'step "{owner.id}": the declared variable "{name}" is not used{did_you_mean(name, used)}'
                 fix = f'Write "{{uv-{name}}}" in the prompt, or remove the declaration.'
-                better = meant(name, used - self.declared)
-                ideas = remove(at)
-                if better is not None:  # one of the two is misspelt, and SF505 mends it when it is the other
-                    ideas = write(at, better) if self.wrong(name, better) else ()
-                self.found.add("SF506", at, message, fix, ideas=ideas)
+                self.found.add("SF506", at, message, fix)
             if name not in self.inputs:
                 check_supply(owner.id, name, self.supply, self.found, at=at)
 
@@ -150,10 +129,6 @@ def check_supply(
     else:
         state, fix = "is supplied by nothing", "Declare a parameter, hand it off in a step, or remove it."
     known = supply.sure | supply.perhaps | supply.handoff
-    hint = "" if name in supply.perhaps else nearest(name, known)
+    hint = "" if name in supply.perhaps else did_you_mean(name, known)
     word = f"{{uv-{name}}}" if line else ""
     found.add("SF507", at, f'step "{step_id}": the variable "{name}" {state}{hint}', fix, line=line, word=word)
-
-
-def _reworded(name: str, better: str) -> Ideas:
-    return reword(f"{{uv-{name}}}", f"{{uv-{better}}}")

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.agent_file import VerdictConfig
 from stepflow.definition.agent_layout import OLD_VERDICT_TYPES
-from stepflow.definition.findings import listed, nearest, shown
+from stepflow.definition.findings import did_you_mean, listed, shown
 from stepflow.definition.folder import FaultKind, FileFault
 from stepflow.definition.json_text import child
-from stepflow.definition.suggest import remove, write_meant
 from stepflow.domain.definition import AgentVerdict, SourceText
 from stepflow.domain.words import VerdictType
 
@@ -81,12 +80,9 @@ def check_verdict(
 def _type(word: str, at: str, found: FileFindings) -> VerdictType | None:
     if word in list(VerdictType):
         return VerdictType(word)
-    hint = nearest(word, [*VerdictType, *OLD_VERDICT_TYPES])
+    hint = did_you_mean(word, [*VerdictType, *OLD_VERDICT_TYPES])
     reason = "is not supported" if word == "project" else "is not known"
-    ideas = write_meant(at, word, VerdictType)
-    found.add(
-        "SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {listed(VerdictType)}.", ideas=ideas
-    )
+    found.add("SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {listed(VerdictType)}.")
     return None
 
 
@@ -101,7 +97,7 @@ def _check_config(kind: VerdictType, config: VerdictConfig, at: str, found: File
         key = info.alias or name
         if name in config.model_fields_set and key not in own:
             message = f'"{key}" has no effect with the verdict type "{kind}"'
-            found.add("SF111", child(at, key), message, "Remove the key, or leave it.", ideas=remove(child(at, key)))
+            found.add("SF111", child(at, key), message, "Remove the key, or leave it.")
     fields = config.required_fields
     if fields is not None and not _field_list(fields):
         message = f'"requiredFields" is {shown(fields)}, but it must be an object or a list of names'
