@@ -1,9 +1,4 @@
-"""Problems and suggestions get their places in the files.
-
-Takes: a problem with its JSON Pointer or its words, and the text of the file. Gives: the same with line and columns,
-and what it suggests as edits of the text.
-May touch: nothing.
-"""
+"""Problems get their line and columns in the files."""
 
 from __future__ import annotations
 

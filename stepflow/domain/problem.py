@@ -16,8 +16,6 @@ from stepflow.domain.figures import count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from stepflow.domain.suggestion import Suggestion
-
 
 class Severity(StrEnum):
     """An error forbids the run; a warning and a note do not."""
@@ -32,7 +30,7 @@ class Problem:
     """One finding. `file` is relative to the repository root, `path` a JSON Pointer into it.
 
     `line` and `column` are 1-based, or None where there is no place; the end is the first column after what is meant,
-    on the same line. `fix` says what to change; a `suggestion` says it exactly, where that can be told.
+    on the same line. `fix` says what to change.
     """
 
     severity: Severity
@@ -44,17 +42,11 @@ class Problem:
     fix: str
     column: int | None = None
     end_column: int | None = None
-    suggestion: Suggestion | None = None
-
-    @property
-    def change(self) -> str:
-        """What to change, as exactly as it can be told."""
-        return self.suggestion.words if self.suggestion else self.fix
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
         pointer = f" ({self.path})" if self.path else ""
-        return f"{place}: {self.severity} {self.code} {self.message}{pointer}. Fix: {self.change}"
+        return f"{place}: {self.severity} {self.code} {self.message}{pointer}. Fix: {self.fix}"
 
 
 @dataclass(frozen=True, kw_only=True)

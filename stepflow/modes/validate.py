@@ -60,20 +60,14 @@ def check_agents(
 def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Problem, ...]:
     """The problems with files as seen from a folder above the one that was checked."""
     way = root.relative_to(top).as_posix()
-    return tuple(problems) if way == "." else tuple(_below(problem, way) for problem in problems)
+    return (
+        tuple(problems) if way == "." else tuple(replace(problem, file=f"{way}/{problem.file}") for problem in problems)
+    )
 
 
 def repository_above(root: Path) -> Path:
     """The root of the repository that a folder is in; the folder itself when it is in none."""
     return next((place for place in (root, *root.parents) if (place / ".git").exists()), root)
-
-
-def _below(problem: Problem, way: str) -> Problem:
-    suggestion = problem.suggestion
-    if suggestion is not None:
-        edits = tuple(replace(edit, file=f"{way}/{edit.file}") for edit in suggestion.edits)
-        suggestion = replace(suggestion, edits=edits)
-    return replace(problem, file=f"{way}/{problem.file}", suggestion=suggestion)
 
 
 def _where_else(root: Path) -> str:

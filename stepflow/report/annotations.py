@@ -50,7 +50,7 @@ def problem_annotations(problems: Iterable[Problem]) -> tuple[str, ...]:
     return tuple(
         annotation(
             LEVELS[problem.severity],
-            f"{problem.message}. Fix: {problem.change}",
+            f"{problem.message}. Fix: {problem.fix}",
             file=problem.file,
             line=problem.line,
             columns=(problem.column, problem.end_column and problem.end_column - 1),

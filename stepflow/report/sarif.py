@@ -10,18 +10,15 @@ https://docs.github.com/en/code-security/code-scanning/integrating-with-code-sca
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-from stepflow.domain.suggestion import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.domain.json import JsonObject
     from stepflow.domain.problem import Problem
     from stepflow.domain.rule import Example, Rule
-    from stepflow.domain.suggestion import Edit, Region, Suggestion
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 ROOT = "%SRCROOT%"
@@ -69,7 +66,7 @@ def _fenced(word: str, example: Example) -> str:
 
 
 def _result(problem: Problem, known: list[str]) -> JsonObject:
-    text = f"{problem.message}. {problem.change}"
+    text = f"{problem.message}. {problem.fix}"
     result: JsonObject = {
         "ruleId": problem.code,
         "level": problem.severity.value,
@@ -79,9 +76,6 @@ def _result(problem: Problem, known: list[str]) -> JsonObject:
     }
     if problem.code in known:
         result["ruleIndex"] = known.index(problem.code)
-    fix = _fix(problem.suggestion) if problem.suggestion else None
-    if fix:
-        result["fixes"] = [fix]
     return result
 
 
@@ -101,28 +95,3 @@ def _fingerprint(problem: Problem) -> str:
     """The same problem has the same one when only its line changes."""
     told = "\0".join((problem.code, problem.file, problem.path, problem.message))
     return hashlib.sha256(told.encode(errors="replace")).hexdigest()[:32]
-
-
-def _fix(suggestion: Suggestion) -> JsonObject | None:
-    """SARIF has no word for renaming a file: such a change is only told."""
-    if any(edit.change is Change.MOVE for edit in suggestion.edits):
-        return None
-    files: dict[str, list[JsonValue]] = {}
-    for edit in suggestion.edits:
-        files.setdefault(edit.file, []).append(_replacement(edit))
-    changes = [{"artifactLocation": _file(file), "replacements": made} for file, made in files.items()]
-    return {"description": {"text": suggestion.words}, "artifactChanges": cast("list[JsonValue]", changes)}
-
-
-def _replacement(edit: Edit) -> JsonObject:
-    replacement: JsonObject = {"deletedRegion": _deleted(edit.region)} if edit.region else {}
-    return replacement | ({"insertedContent": {"text": edit.text}} if edit.text else {})
-
-
-def _deleted(region: Region) -> JsonObject:
-    return {
-        "startLine": region.line,
-        "startColumn": region.column,
-        "endLine": region.end_line,
-        "endColumn": region.end_column,
-    }
