@@ -1,26 +1,127 @@
-"""The steps of a check registry by themselves (registry.md §6.1 and §6.2).
-
-Takes: the registry as a model. Gives: what each outcome of a step leads to, its kind and its built answer schema;
-problems SF305, SF704, SF705 and SF708.
-May touch: nothing.
-"""
+"""The steps of a check registry: their outcomes, handoff variables and prompts (registry.md §6, prompts.md §6.2)."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.definition.check_outcomes import Outcomes
+from stepflow.definition.diagnostics import did_you_mean, listed
+from stepflow.definition.folder import beside, unsafe_reason
+from stepflow.definition.gate_steps import check_key, check_part
 from stepflow.definition.json_text import child
-from stepflow.definition.steps import check_key
+from stepflow.definition.prompt_files import (
+    DEFAULT_EDITION,
+    DEFAULT_PLAIN_TEMPLATE,
+    DEFAULT_TEMPLATE,
+    Address,
+    PromptFiles,
+)
+from stepflow.definition.prompts import check_supply, used_in
 from stepflow.domain.check import OutcomeRule
+from stepflow.domain.definition import StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import Intent, StepKind
+from stepflow.domain.words import ClosureAction, Intent, StepKind
+from stepflow.engine.prompt.variables import handoff_variable
 
 if TYPE_CHECKING:
-    from stepflow.definition.check_file import CheckRegistry, CheckStepEntry
-    from stepflow.definition.findings import FileFindings
+    from collections.abc import Iterator, Mapping
+    from importlib.resources.abc import Traversable
+
+    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.file_models import CheckEntry, CheckRegistry, CheckStepEntry, PromptEntry, TransitionEntry
+    from stepflow.definition.folder import AgentFolder
+    from stepflow.definition.prompt_files import Prompt
+    from stepflow.definition.prompts import Supply
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcomes:
+    """Reads what the two outcomes of one check lead to."""
+
+    step_id: str
+    at: str
+    check: CheckEntry
+    steps: Mapping[str, CheckStepEntry]
+    found: FileFindings
+
+    def check_rules(self, high: int) -> None:
+        """Report an outcome that leads nowhere, and keys that are never reached."""
+        if not self.rules("onPass") and not self.rules("onFail"):
+            if not self.found.failed_at(f"{re.escape(self.at)}/on(Pass|Fail)(/.*)?"):
+                message = f'step "{self.step_id}": neither "onPass" nor "onFail" of the check says what follows'
+                fix = 'Write "onPass", for example {"next": "<step id>"}.'
+                self.found.add("SF702", self.at, message, fix)
+            return
+        for key in ("onPass", "onFail"):
+            self._check_targets(key)
+            self._note_unreached(key)
+            if not self.rules(key) and not (key == "onFail" and high > 1):
+                self._warn_nothing(key)
+
+    def _entry(self, key: str) -> TransitionEntry | None:
+        return self.check.on_pass if key == "onPass" else self.check.on_fail
+
+    def rules(self, key: str) -> tuple[OutcomeRule, ...]:
+        """What follows, in the order of reading (registry.md §6.2)."""
+        entry = self._entry(key)
+        return tuple(_rules(entry)) if entry is not None else ()
+
+    def _warn_nothing(self, key: str) -> None:
+        outcome = "pass" if key == "onPass" else "fail"
+        entry, place = self._entry(key), child(self.at, key)
+        message = f'step "{self.step_id}": nothing says what follows a {outcome}, so it ends the run as failed'
+        if not self.found.at(place):
+            fix = f'Give "{key}" one of "next", "fallback", "retry" and "complete".'
+            self.found.add("SF706", self.at if entry is None else place, message, fix)
+
+    def _check_targets(self, key: str) -> None:
+        entry = self._entry(key)
+        for name, target in (("next", entry.next), ("fallback", entry.fallback)) if entry else ():
+            if target is not None and target not in self.steps:
+                message = f'step "{self.step_id}": "{name}" names "{target}", which does not exist'
+                message += did_you_mean(target, self.steps)
+                place = child(child(self.at, key), name)
+                self.found.add("SF703", place, message, f"Name a step; there are {listed(self.steps)}.")
+
+    def _note_unreached(self, key: str) -> None:
+        entry = self._entry(key)
+        for name, why in _unreached(entry) if entry else ():
+            message = f'step "{self.step_id}": "{name}" of "{key}" is never reached, because {why}'
+            place = child(child(self.at, key), name)
+            self.found.add("SF709", place, message, "Remove the key, or leave it.")
+
+
+def _rules(entry: TransitionEntry) -> Iterator[OutcomeRule]:
+    if entry.complete:
+        yield OutcomeRule(intent=Intent.CLOSING, transition="complete")
+    elif entry.next is not None:
+        yield OutcomeRule(intent=Intent.NEXT, transition="next", target=entry.next)
+    else:
+        if entry.retry:
+            most = entry.max_retries or None
+            yield OutcomeRule(intent=Intent.REPEAT, transition="retry", retries_below=most)
+        if entry.fallback is not None and not (entry.retry and not entry.max_retries):
+            yield OutcomeRule(intent=Intent.JUMP, transition="fallback", target=entry.fallback)
+
+
+def _unreached(entry: TransitionEntry) -> Iterator[tuple[str, str]]:
+    """The written keys that the order of reading never comes to, each with the reason."""
+    given = {
+        "next": entry.next is not None,
+        "retry": entry.retry,
+        "maxRetries": entry.max_retries > 0,
+        "fallback": entry.fallback is not None,
+    }
+    if entry.complete or entry.next is not None:
+        first = "complete" if entry.complete else "next"
+        yield from ((name, f'"{first}" comes first') for name in given if given[name] and name != first)
+    elif not entry.retry and given["maxRetries"]:
+        yield "maxRetries", 'there is no "retry": true'
+    elif entry.retry and not given["maxRetries"] and given["fallback"]:
+        yield "fallback", '"retry" has no limit of its own'
+
 
 _ID_FORM = re.compile(r"s_[0-9a-fA-F]{4,8}")
 
@@ -126,3 +227,176 @@ def _check_handoff(step_id: str, entry: CheckStepEntry, at: str, found: FileFind
             message = f'step "{step_id}": the handoff key "{one.key}" is declared twice'
             found.add("SF708", place, message, "Declare each key once.")
         seen.add(one.key or "")
+
+
+#: Step id → variable → the key that it stands for.
+Aliases = dict[str, dict[str, str]]
+
+
+def name_handoff(nodes: Mapping[str, CheckNode], taken: frozenset[str], found: FileFindings) -> Aliases:
+    """The names beside `<id>_<key>`: the id without its `s_`, and the prompt's `c3` if no other step has it.
+
+    `taken` are names that mean something else; a second form that clashes with one of them, or with an earlier name,
+    is left out.
+    """
+    owners = _main_names(nodes, found)
+    aliases: Aliases = {step_id: {} for step_id in nodes}
+    for node, prefix in (*_ids_without_prefix(nodes), *_only_c3(nodes)):
+        for index, key in enumerate(node.handoff_keys):
+            name = handoff_variable(prefix, key)
+            owner = owners.setdefault(name, (node.id, key))
+            if owner == (node.id, key) and name not in taken:
+                aliases[node.id].setdefault(name, key)
+            elif owner != (node.id, key) or name in taken:
+                other = f'"{owner[1]}" of step "{owner[0]}"' if owner != (node.id, key) else "another variable"
+                message = f'step "{node.id}": "{key}" is not known as "{name}" too, since that is {other}'
+                place = f"{child(node.at, 'handoff')}/{index}"
+                found.add("SF111", place, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')
+    return aliases
+
+
+def _main_names(nodes: Mapping[str, CheckNode], found: FileFindings) -> dict[str, tuple[str, str]]:
+    owners: dict[str, tuple[str, str]] = {}
+    for node in nodes.values():
+        for index, key in enumerate(node.handoff_keys):
+            name = handoff_variable(node.id, key)
+            other = owners.setdefault(name, (node.id, key))
+            if other != (node.id, key):
+                message = f'step "{node.id}": the handoff key "{key}" would be the variable "{name}", '
+                message += f'as "{other[1]}" of step "{other[0]}" already is'
+                place = f"{child(node.at, 'handoff')}/{index}"
+                found.add("SF327", place, message, "Rename one of the keys or steps.")
+    return owners
+
+
+def _ids_without_prefix(nodes: Mapping[str, CheckNode]) -> Iterator[tuple[CheckNode, str]]:
+    for node in nodes.values():
+        short = node.id.removeprefix("s_")
+        if short and short != node.id:
+            yield node, short
+
+
+def _only_c3(nodes: Mapping[str, CheckNode]) -> Iterator[tuple[CheckNode, str]]:
+    named = {node.id: node.entry.prompt.c3 for node in nodes.values() if node.entry.prompt and node.entry.prompt.c3}
+    times = Counter(named.values())
+    for step_id, c3 in named.items():
+        if times[c3] == 1:
+            yield nodes[step_id], c3
+
+
+DEFAULT_BASE_PATH = "prompts"
+DEFAULT_C1 = "steps"
+_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
+_CLOSURE_ADAPTATIONS = (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
+
+
+def check_prompt_files(
+    registry: CheckRegistry, folder: AgentFolder, found: FileFindings, *, templates: Traversable
+) -> PromptFiles | None:
+    """The prompt files of a check registry; None when its base path cannot be used."""
+    base = DEFAULT_BASE_PATH if registry.base_path is None else registry.base_path
+    reason = unsafe_reason(base)
+    if reason:
+        message = f'"basePath" is "{base}", which {reason}'
+        found.add("SF109", "/basePath", message, "Name a place inside the agent folder.")
+    if not check_part("", "c1", registry.c1, found) or reason:
+        return None
+    return PromptFiles(
+        folder=folder,
+        base=folder.base(base),
+        c1=registry.c1 or DEFAULT_C1,
+        template=DEFAULT_TEMPLATE,
+        plain_template=DEFAULT_PLAIN_TEMPLATE,
+        templates=templates,
+        found=found,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckPromptDesk:
+    """Finds the prompts of the steps and of their checks."""
+
+    files: PromptFiles
+    supply: Supply
+    closure_action: ClosureAction | None
+    found: FileFindings
+
+    def own(self, node: CheckNode) -> StepPrompt | None:
+        """The step's own prompt; None after a problem was reported."""
+        if node.entry.uses_stdin:
+            message = f'step "{node.id}": "usesStdin" is true, so a run without input text cannot render it'
+            self.found.add("SF511", child(node.at, "usesStdin"), message, "Start every run with an input text.")
+        return self._prompt(node, node.entry.prompt, child(node.at, "prompt"))
+
+    def question(self, node: CheckNode) -> StepPrompt | None:
+        """The prompt of the step's check, if it has one."""
+        check = node.entry.check
+        return self._prompt(node, check.prompt if check else None, child(child(node.at, "check"), "prompt"))
+
+    def _prompt(self, node: CheckNode, entry: PromptEntry | None, at: str) -> StepPrompt | None:
+        if entry is None or not self._sound(node, entry, at):
+            return None
+        prompt = self._by_path(node, entry, at) if entry.path is not None else self._by_address(node, entry, at)
+        if prompt is None:
+            return None
+        own = self.found.findings.of(prompt.source.file)
+        for name, line in used_in(prompt).items():
+            check_supply(node.id, name, self.supply, own, line=line)
+        return StepPrompt(source=prompt.source, uses_stdin=bool(node.entry.uses_stdin), bare_names=True)
+
+    def _sound(self, node: CheckNode, entry: PromptEntry, at: str) -> bool:
+        """Whether the reference is a path or an address, and safe."""
+        given = [key for key in _PARTS if getattr(entry, key) is not None]
+        fault = ""
+        if entry.path is not None and given:
+            fault = f'has both "path" and "{given[0]}"'
+        elif entry.path is None and not (entry.c1 and entry.c2 and entry.c3):
+            fault = 'has neither "path" nor "c1", "c2" and "c3"'
+        if fault and not self.found.at(at):
+            fix = 'Write {"c1": "steps", "c2": "phase", "c3": "<name>"}, or {"path": "<file>"}.'
+            self.found.add("SF701", at, f'step "{node.id}": the prompt reference {fault}', fix)
+        if entry.path is None and entry.fallback is not None:
+            message = f'step "{node.id}": "fallback" has no effect beside an address, only beside a "path"'
+            place = child(at, "fallback")
+            self.found.add("SF111", place, message, "Remove the key, or leave it.")
+        parts = [check_part(at, key, getattr(entry, key), self.found) for key in _PARTS]
+        paths = [self._safe(node, getattr(entry, key), child(at, key)) for key in ("path", "fallback")]
+        return not fault and all(parts) and all(paths) and not self.found.at(at)
+
+    def _safe(self, node: CheckNode, path: str | None, at: str) -> bool:
+        reason = unsafe_reason(path) if path is not None else None
+        if reason:
+            message = f'step "{node.id}": the prompt path "{path}" {reason}'
+            self.found.add("SF109", at, message, "Name a file under the base path.")
+        return reason is None
+
+    def _by_path(self, node: CheckNode, entry: PromptEntry, at: str) -> Prompt | None:
+        named = [self.files.below_base(path) for path in (entry.path, entry.fallback) if path]
+        prompt = next((prompt for path in named if (prompt := self.files.read(path)) is not None), None)
+        if prompt is None:
+            self._report_none(node, named, at)
+        return prompt
+
+    def _by_address(self, node: CheckNode, entry: PromptEntry, at: str) -> Prompt | None:
+        edition = entry.edition or DEFAULT_EDITION
+        address = Address(c1=entry.c1, c2=entry.c2 or "", c3=entry.c3 or "", edition=edition)
+        plain = self.files.path(address, None)
+        adaptation = entry.adaptation
+        if not adaptation and node.kind is StepKind.CLOSURE and self.closure_action in _CLOSURE_ADAPTATIONS:
+            adaptation = self.closure_action
+        adapted = self.files.read(self.files.path(address, adaptation)) if adaptation else None
+        prompt = adapted or self.files.read(plain)
+        if prompt is None:
+            self._report_none(node, [plain], at)
+        elif adapted is None and entry.adaptation:
+            own = self.files.path(address, entry.adaptation)
+            message = f'step "{node.id}": the adaptation file "{own}" is missing, "{plain}" is used'
+            self.found.add("SF502", at, message, 'Write the file, or remove "adaptation".')
+        return prompt
+
+    def _report_none(self, node: CheckNode, paths: list[str], at: str) -> None:
+        named = " and ".join(f'"{path}"' for path in paths)
+        what = f"file {named} is" if len(paths) == 1 else f"files {named} are"
+        near = beside(self.files.folder, paths[0])
+        message = f'step "{node.id}": the prompt {what} missing or empty{near}'
+        self.found.add("SF501", at, message, f'Write "{paths[0]}".')

@@ -1,8 +1,4 @@
-"""An agent folder loaded, or everything that is wrong with it (registry.md §9).
-
-Takes: a folder or a name. Gives: `AgentDefinition`, or all problems at once.
-May touch: reads the agent folder, once.
-"""
+"""An agent folder loaded, or everything that is wrong with it (registry.md §3 and §9)."""
 
 from __future__ import annotations
 
@@ -10,15 +6,13 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.definition.agent_check import read_agent
-from stepflow.definition.compiled import LoadOptions
-from stepflow.definition.dialect import tell_dialect
-from stepflow.definition.documents import read_object
-from stepflow.definition.findings import LIKE_PATHS, Findings, did_you_mean
-from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, unsafe_reason
+from stepflow.definition.agent import read_agent
+from stepflow.definition.compile import LoadOptions, compile_check_registry, compile_gate_registry
+from stepflow.definition.diagnostics import LIKE_PATHS, Findings, did_you_mean, listed
+from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, read_object, unsafe_reason
+from stepflow.definition.json_text import child
 from stepflow.definition.locate import Located, locate
-from stepflow.definition.prompt_files import shipped_prompt
-from stepflow.definition.prompt_text import read_prompt
+from stepflow.definition.prompt_files import read_prompt, shipped_prompt
 from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.figures import count
 from stepflow.domain.problem import Inspection, Problem, Severity
@@ -27,13 +21,49 @@ from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
 from stepflow.errors import DefinitionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-    from stepflow.definition.agent_check import Agent
-    from stepflow.definition.agent_file import GitHub, PullRequest
-    from stepflow.definition.compiled import Graph
+    from stepflow.definition.agent import Agent
+    from stepflow.definition.compile import Graph
+    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.file_models import GitHub, PullRequest
     from stepflow.domain.definition import AgentVerdict
+    from stepflow.domain.json import JsonObject
+
+
+_GATE_KEYS = ("structuredGate", "c2")
+_CHECK_KEYS = ("check", "prompt", "iterations")
+
+
+def tell_dialect(registry: JsonObject, found: FileFindings) -> Dialect | None:
+    """The dialect, told by the keys that only one of them has; None after a problem was reported."""
+    steps = registry.get("steps")
+    if not isinstance(steps, dict) or not steps:
+        state = "is missing" if steps is None else "is empty" if steps == {} else "is no object"
+        found.add("SF301", "/steps" if steps is not None else "", f'"steps" {state}', "Declare at least one step.")
+        return None
+    gate = list(_marks(steps, _GATE_KEYS))
+    check = [*(["/basePath"] if "basePath" in registry else []), *_marks(steps, _CHECK_KEYS)]
+    if gate and check:
+        message = f"the registry mixes two dialects: {listed(gate[:1])} is of the gate dialect, "
+        message += f"{listed(check[:1])} of the check dialect"
+        found.add("SF302", check[0], message, "Write all steps in one dialect.")
+        return None
+    if not gate and not check:
+        message = f"no step has {listed(_GATE_KEYS)} or {listed(_CHECK_KEYS)}, so the dialect cannot be told"
+        found.add("SF301", "/steps", message, 'Give each step "c2", "c3" and a "structuredGate".')
+        return None
+    return Dialect.GATE if gate else Dialect.CHECK
+
+
+def _marks(steps: JsonObject, keys: tuple[str, ...]) -> Iterator[str]:
+    for name, step in steps.items():
+        for key in keys:
+            if isinstance(step, dict) and key in step:
+                yield child(child("/steps", name), key)
+
 
 DEFAULT_REGISTRY = "steps_registry.json"
 DEFAULT_MODEL = "opus"
@@ -175,14 +205,9 @@ class _Loading:
         if document is None or dialect is None:
             return None
         match dialect:
-            # Each with the modules that it alone needs.
             case Dialect.GATE:
-                from stepflow.definition.compile_gate import compile_gate_registry  # noqa: PLC0415
-
                 return compile_gate_registry(document, found, agent=agent, folder=self.folder, options=self.options)
             case Dialect.CHECK:
-                from stepflow.definition.compile_check import compile_check_registry  # noqa: PLC0415
-
                 return compile_check_registry(document, found, agent=agent, folder=self.folder, options=self.options)
             case _:
                 assert_never(dialect)

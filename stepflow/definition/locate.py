@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepflow.definition.codes import CODES
-from stepflow.definition.findings import did_you_mean, listed
-from stepflow.definition.placing import visible
+from stepflow.definition.diagnostics import did_you_mean, listed, visible
+from stepflow.definition.rules import CODES
 from stepflow.domain.problem import Problem
 from stepflow.files import first_link
 

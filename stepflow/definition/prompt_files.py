@@ -1,26 +1,96 @@
-"""Where prompt texts come from (prompts.md §1).
-
-Takes: addresses of steps, sections and retry prompts. Gives: their texts, or problems SF109, SF104, SF508 and SF514.
-May touch: reads the agent's prompt files and the package's templates.
-"""
+"""Prompt texts: where they are, what counts of a file, and the placeholders in them (prompts.md §1, §2 and §5)."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.definition.folder import FaultKind, FileFault, unsafe_reason
-from stepflow.definition.placeholders import TEMPLATE_PARTS, fill_template, template_fault
-from stepflow.definition.prompt_text import read_prompt
-from stepflow.definition.steps import check_part
+from stepflow.definition.gate_steps import check_part
 from stepflow.domain.definition import SourceText
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-    from stepflow.definition.findings import FileFindings
+    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.file_models import GateRegistry
     from stepflow.definition.folder import AgentFolder
-    from stepflow.definition.registry_file import GateRegistry
+
+
+#: prompts.md §1: what may stand in a path template.
+TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
+
+_VARIABLE = re.compile(r"\{uv-([A-Za-z0-9_-]+)\}")
+_SECTION = re.compile(r"\{section:([A-Za-z0-9._-]+)\}")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def variables_in(text: str) -> dict[str, int]:
+    """Each `{uv-NAME}` of a text with the line of its first use; `{{uv-NAME}}` holds the same."""
+    return _first_lines(_VARIABLE, text)
+
+
+def sections_in(text: str) -> dict[str, int]:
+    """Each `{section:ID}` of a text with the line of its first use."""
+    return _first_lines(_SECTION, text)
+
+
+def template_fault(template: str) -> str | None:
+    """What is wrong with a path template; None when only the five known parts stand in braces."""
+    for part in _BRACES.findall(template):
+        if part not in TEMPLATE_PARTS:
+            return f'"{{{part}}}" is no part of an address'
+    return "a brace stands alone" if re.search(r"[{}]", _BRACES.sub("", template)) else None
+
+
+def fill_template(template: str, parts: dict[str, str]) -> str:
+    """The path that a sound template gives; a part that is not given is empty."""
+    return _BRACES.sub(lambda match: parts.get(match[1], ""), template)
+
+
+def _first_lines(pattern: re.Pattern[str], text: str) -> dict[str, int]:
+    lines: dict[str, int] = {}
+    for match in pattern.finditer(text):
+        lines.setdefault(match[1], text.count("\n", 0, match.start()) + 1)
+    return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptText:
+    """`first_line` is the file's line on which `text` begins; `yaml_fault` says what is wrong with the front matter."""
+
+    text: str
+    first_line: int
+    yaml_fault: str | None = None
+    yaml_line: int = 1
+
+
+def read_prompt(text: str) -> PromptText:
+    """Normalise line ends, cut the front matter off, trim."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    end = next((index for index, line in enumerate(lines[1:], 1) if line == "---"), 0) if lines[0] == "---" else 0
+    body = "\n".join(lines[end + 1 :]) if end else text
+    blank = body[: len(body) - len(body.lstrip())].count("\n")
+    fault, line = _yaml_fault("\n".join(lines[1:end])) if end else (None, 0)
+    first = (end + 1 if end else 0) + blank + 1
+    return PromptText(text=body.strip(), first_line=first, yaml_fault=fault, yaml_line=line + 2)
+
+
+def _yaml_fault(front: str) -> tuple[str | None, int]:
+    """What is wrong with a YAML text, and on which of its lines, from 0.
+
+    Only its form is read, nothing is built from it: its content has no effect.
+    """
+    from stepflow.yaml_text import YamlFault, check_yaml  # noqa: PLC0415 - costs time where no front matter is
+
+    try:
+        check_yaml(front)
+    except YamlFault as fault:
+        return fault.problem, (fault.line or 1) - 1
+    return None, 0
+
 
 DEFAULT_BASE = "prompts"
 DEFAULT_TEMPLATE = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md"

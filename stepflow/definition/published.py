@@ -11,9 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, cast
 
-from stepflow.definition.agent_file import AgentFile
-from stepflow.definition.check_file import CheckRegistry
-from stepflow.definition.registry_file import GateRegistry
+from stepflow.definition.file_models import AgentFile, CheckRegistry, GateRegistry
 from stepflow.yaml_text import read_yaml
 
 if TYPE_CHECKING:

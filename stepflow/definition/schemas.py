@@ -1,25 +1,362 @@
-"""The answer schemas of an agent (registry.md §8).
-
-Takes: every `outputSchemaRef` of the registry. Gives: resolved schemas, or problems SF401 to SF409.
-May touch: reads the agent's schema files.
-"""
+"""The answer schemas of an agent: found, made self-contained and checked (registry.md §8)."""
 
 from __future__ import annotations
 
+import posixpath
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from stepflow.definition.documents import report_fault
-from stepflow.definition.findings import shown
-from stepflow.definition.json_text import child
-from stepflow.definition.schema_expand import DRAFT_07, DRAFT_2020_12, expand
-from stepflow.definition.schema_refs import SchemaFault, SchemaPlace
+from stepflow.definition.diagnostics import LIKE_PATHS, did_you_mean, listed, shown
+from stepflow.definition.folder import FaultKind, FileFault, report_fault, take_document, unsafe_reason
+from stepflow.definition.json_text import JsonFault, child, keys_of, parse_json
 from stepflow.definition.shapes import note_unknown, owner
 
 if TYPE_CHECKING:
-    from stepflow.definition.findings import FileFindings
-    from stepflow.definition.schema_refs import SchemaFiles
+    from stepflow.definition.diagnostics import FileFindings, Findings
+    from stepflow.definition.folder import AgentFolder
     from stepflow.domain.json import JsonObject, JsonValue
+
+
+@dataclass(eq=False)
+class SchemaFault(Exception):
+    """What is wrong with a schema. `file` and `pointer` say where, when that is not where the schema was asked for.
+
+    `fault` is the text of a file that is no JSON, and why not.
+    """
+
+    code: str
+    message: str
+    fix: str
+    file: str = ""
+    pointer: str = ""
+    fault: tuple[str, JsonFault] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaPlace:
+    """A node of a schema file. `file` is relative to the agent folder."""
+
+    file: str
+    pointer: str
+    node: JsonValue
+
+
+@dataclass(kw_only=True)
+class SchemaFiles:
+    """The schema files below one base folder, each parsed once."""
+
+    folder: AgentFolder
+    base: str
+    findings: Findings
+    default: str | None
+    agent_id: str
+    _parsed: dict[str, JsonValue] = field(default_factory=dict)
+    _inline: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def find(self, ref: JsonValue) -> SchemaPlace:
+        """The place that an `outputSchemaRef` names. Raises `SchemaFault`."""
+        match ref:
+            case str():
+                return self._by_pointer(ref)
+            case {"file": str(file), "schema": str(name)} if file.strip():
+                path = self._safe_path(file)
+                return self._by_name(path, self.load(path), name)
+            case _:
+                raise _malformed('it needs "file" and "schema", both texts', '{"file": …, "schema": …}')
+
+    def inline(self, schema: JsonObject, file: str, at: str) -> SchemaPlace:
+        """A schema that stands in another file, at a pointer; its references are relative to the schemas base."""
+        path = self.path(f"#{len(self._inline)}")  # no reference can name this
+        self._parsed[path] = schema
+        self._inline[path] = (file, at)
+        return SchemaPlace(file=path, pointer="", node=schema)
+
+    def written_at(self, file: str, pointer: str) -> tuple[str, str]:
+        """The real file and pointer of a place, which differ from the given ones for an inline schema."""
+        real, prefix = self._inline.get(file, (file, ""))
+        return real, prefix + pointer
+
+    def path(self, file: str) -> str:
+        """A file of the schemas base, relative to the agent folder."""
+        return file if self.base == "." else f"{self.base}/{file}"
+
+    def load(self, path: str) -> JsonValue:
+        """The parsed content of a schema file. Raises `SchemaFault`."""
+        if path not in self._parsed:
+            self._parsed[path] = self._parse(path)
+        return self._parsed[path]
+
+    def _safe_path(self, file: str) -> str:
+        if reason := unsafe_reason(file):
+            message = f'the schema file "{file}" {reason}'
+            raise SchemaFault("SF109", message, "Name a JSON file inside the schemas folder.")
+        return self.path(file)
+
+    def _parse(self, path: str) -> JsonValue:
+        try:
+            text = self.folder.read(path)
+            document = parse_json(text)
+        except FileFault as fault:
+            raise self._unreadable(path, fault) from fault
+        except JsonFault as fault:
+            message = f'the schema file "{path}" {fault.message}'
+            raise SchemaFault("SF401", message, "Write valid JSON.", file=path, fault=(text, fault)) from fault
+        take_document(text, document, self.findings.of(path))
+        return document.value
+
+    def _unreadable(self, path: str, fault: FileFault) -> SchemaFault:
+        code = "SF109" if fault.kind is FaultKind.UNSAFE else "SF401"
+        names = self.folder.json_files(self.base)
+        fix = f'Name a JSON file inside the schemas folder; "{self.base}" has {listed(names)}.'
+        own = path.removeprefix("" if self.base == "." else f"{self.base}/")
+        hint = did_you_mean(own, names, LIKE_PATHS) if fault.kind is FaultKind.MISSING else ""
+        return SchemaFault(code, f'the schema file "{path}" {fault.message}{hint}', fix)
+
+    def _by_pointer(self, ref: str) -> SchemaPlace:
+        if not ref.startswith("#/"):
+            raise _malformed(f'the text "{ref}" does not begin with "#/"', '"#/definitions/<id>"')
+        path = self._default_path()
+        return self._by_name(path, self.load(path), ref)
+
+    def _default_path(self) -> str:
+        if self.default is not None:
+            return self._safe_path(self.default)
+        names = self.folder.json_files(self.base)
+        own = f"{self.agent_id}.schema.json"
+        if len(names) == 1:
+            return self.path(names[0])
+        if own in names:
+            return self.path(own)
+        message = f'a pointer needs a default schema file, and "{self.base}" has {len(names)} JSON files, none "{own}"'
+        raise SchemaFault("SF404", message, 'Set "runner.flow.schemas.default", or use the {file, schema} form.')
+
+    def _by_name(self, path: str, document: JsonValue, name: str) -> SchemaPlace:
+        pointer = _bare(document, name) if name and name[0] not in "#/" else pointer_of(name)
+        if pointer is None:
+            raise _malformed(f'the identifier "{name}" is malformed', 'a name, or a pointer such as "#/definitions/x"')
+        found = node_at(document, pointer)
+        if not isinstance(found, dict):
+            raise _not_found(document, name, path, there=found is not None)
+        return SchemaPlace(file=path, pointer=pointer, node=found)
+
+
+def _not_found(document: JsonValue, name: str, path: str, *, there: bool) -> SchemaFault:
+    """A bare name is held against the names of the file, a pointer against their pointers."""
+    holders = {key: node_at(document, f"/{key}") for key in ("definitions", "$defs")}
+    names = {key: list(one) for key, one in holders.items() if isinstance(one, dict)}
+    known = [one for each in names.values() for one in each]
+    if name.startswith(("#", "/")):
+        sign = "#" if name.startswith("#") else ""
+        known = [sign + child(f"/{key}", one) for key, each in names.items() for one in each]
+    message = f'the schema "{name}" {"is not an object" if there else "is not there"} in "{path}"'
+    message += did_you_mean(name, known, LIKE_PATHS)
+    fix = f"Correct the identifier, or add the schema to the file; it has {listed(known)}."
+    return SchemaFault("SF403", message, fix)
+
+
+def pointer_of(name: str) -> str | None:
+    """The JSON Pointer in `#/a/b` or `/a/b`, empty for the whole file (`#/`); None when it is malformed."""
+    if name == "#/":
+        return ""
+    pointer = name.removeprefix("#")
+    if not pointer.startswith("/") or "" in pointer.split("/")[1:]:
+        return None
+    return pointer
+
+
+def node_at(document: JsonValue, pointer: str) -> JsonValue:
+    """The value at a JSON Pointer; None when there is nothing."""
+    node = document
+    for key in keys_of(pointer):
+        if isinstance(node, dict):
+            node = node.get(key)
+        elif isinstance(node, list) and key.isascii() and key.isdigit() and len(key) < 9 and int(key) < len(node):
+            node = node[int(key)]
+        else:
+            return None
+    return node
+
+
+def _bare(document: JsonValue, name: str) -> str:
+    for container in ("definitions", "$defs"):
+        pointer = child(f"/{container}", name)
+        if node_at(document, pointer) is not None:
+            return pointer
+    return child("", name)
+
+
+def _malformed(reason: str, form: str) -> SchemaFault:
+    return SchemaFault("SF402", f'"outputSchemaRef" is malformed: {reason}', f"Write {form}.")
+
+
+MAX_NODES = 20_000
+MAX_DEPTH = 50
+DRAFT_07 = "http://json-schema.org/draft-07/schema"
+DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
+
+#: Keywords by what stands under them; everything else is copied as it is.
+_ONE = frozenset(
+    {"additionalItems", "contains", "additionalProperties", "propertyNames", "if", "then", "else", "not"}
+    | {"unevaluatedItems", "unevaluatedProperties", "contentSchema", "items"}
+)
+_LIST = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
+
+#: A member of `allOf` with only these keys is merged.
+_PLAIN = frozenset(
+    {"type", "title", "description", "$comment", "$schema", "$id", "properties", "required", "additionalProperties"}
+    | {"default", "examples", "$defs", "definitions"}
+)
+
+#: Resolving never uses them, and beside schemas that are put into each other they would only mislead a validator.
+_IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor"})
+
+
+def expand(files: SchemaFiles, place: SchemaPlace, *, draft: str) -> JsonValue:
+    """The schema at a place, self-contained. Raises `SchemaFault`."""
+    here = (place.file, place.pointer)
+    return _Expansion(files=files, draft=draft).schema(place.node, place.file, place.pointer, (here,))
+
+
+@dataclass(kw_only=True)
+class _Expansion:
+    """One expansion; it counts what it makes, so that no nest of references can grow without end."""
+
+    files: SchemaFiles
+    draft: str
+    nodes: int = 0
+    depth: int = 0
+
+    def schema(self, node: JsonValue, file: str, at: str, path: tuple[tuple[str, str], ...]) -> JsonValue:
+        """`path` holds the targets of the references that are being put in."""
+        if not isinstance(node, dict):
+            return self.copied(node, file, at)
+        self.count(1, file, at)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _too_large(f"is nested deeper than {MAX_DEPTH} schemas", file, at)
+        expanded = self.object(node, file, at, path)
+        self.depth -= 1
+        return expanded
+
+    def object(self, node: JsonObject, file: str, at: str, path: tuple[tuple[str, str], ...]) -> JsonValue:
+        if "$dynamicRef" in node:
+            raise _refused(
+                f'"$dynamicRef" ({shown(node["$dynamicRef"])}) is not supported', file, child(at, "$dynamicRef")
+            )
+        if "$ref" in node:
+            return self.referred(node, file, at, path)
+        own = {key: self.keyword(key, value, file, child(at, key), path) for key, value in node.items()}
+        return _merged_members({key: value for key, value in own.items() if key not in _IDENTITY})
+
+    def keyword(self, key: str, value: JsonValue, file: str, at: str, path: tuple[tuple[str, str], ...]) -> JsonValue:
+        def inner(name: str | int, item: JsonValue) -> JsonValue:
+            return self.schema(item, file, child(at, name), path)
+
+        if key in _NAMED and isinstance(value, dict):
+            return {name: inner(name, item) for name, item in value.items()}
+        if key in _LIST and isinstance(value, list):
+            return [inner(index, item) for index, item in enumerate(value)]
+        if key in _ONE and isinstance(value, dict):
+            return self.schema(value, file, at, path)
+        return self.copied(value, file, at)
+
+    def referred(self, node: JsonObject, file: str, at: str, path: tuple[tuple[str, str], ...]) -> JsonValue:
+        target = self.target(node["$ref"], file, child(at, "$ref"))
+        here = (target.file, target.pointer)
+        if here in path:
+            message = f'the "$ref" to "{node["$ref"]}" leads back into itself'
+            fix = "Write the nested part out as deep as it is needed: an answer schema cannot be endless."
+            raise SchemaFault("SF406", message, fix, file=file, pointer=child(at, "$ref"))
+        schema = self.schema(target.node, target.file, target.pointer, (*path, here))
+        rest = {key: value for key, value in node.items() if key != "$ref"}
+        if self.draft == DRAFT_07 or not rest or schema is False:
+            return schema
+        own = self.schema(rest, file, at, path)
+        return merge([one for one in (schema, own) if isinstance(one, dict)])
+
+    def target(self, ref: JsonValue, file: str, at: str) -> SchemaPlace:
+        if not isinstance(ref, str):
+            raise _refused(f'"$ref" is {shown(ref)}, but it must be a text', file, at)
+        name, hash_, fragment = (unquote(part) for part in ref.partition("#"))
+        if not name and not hash_:
+            raise _refused('"$ref" is empty', file, at)
+        path = self.file_of(name, file, at, ref) if name else file
+        pointer = pointer_of(f"#{fragment}") if fragment else ""
+        if pointer is None:
+            raise _refused(f'"$ref" is "{ref}", and what follows "#" is no JSON Pointer', file, at)
+        try:
+            node = node_at(self.files.load(path), pointer)
+        except SchemaFault as fault:
+            if fault.file:
+                raise
+            raise SchemaFault(fault.code, fault.message, fault.fix, file=file, pointer=at) from fault
+        if not isinstance(node, dict | bool):
+            message = f'"$ref" leads to "{ref}", where no schema is'
+            raise SchemaFault("SF403", message, "Correct the pointer, or add the schema.", file=file, pointer=at)
+        return SchemaPlace(file=path, pointer=pointer, node=node)
+
+    def file_of(self, name: str, file: str, at: str, ref: str) -> str:
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", name) or unsafe_reason(name) is not None:
+            raise _refused(f'"$ref" is "{ref}", but only files inside the schemas folder can be referred to', file, at)
+        return posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
+
+    def copied(self, value: JsonValue, file: str, at: str) -> JsonValue:
+        self.count(_size(value), file, at)
+        return value
+
+    def count(self, nodes: int, file: str, at: str) -> None:
+        self.nodes += nodes
+        if self.nodes > MAX_NODES:
+            raise _too_large(f"has more than {MAX_NODES} nodes", file, at)
+
+
+def merge(schemas: list[JsonObject]) -> JsonObject:
+    """Several schemas as one: `required` and `properties` are united, of any other keyword the later one counts."""
+    merged: JsonObject = {}
+    for schema in schemas:
+        for key, value in schema.items():
+            earlier = merged.get(key)
+            if key == "required" and isinstance(earlier, list) and isinstance(value, list):
+                merged[key] = [*earlier, *(name for name in value if name not in earlier)]
+            elif key == "properties" and isinstance(earlier, dict) and isinstance(value, dict):
+                merged[key] = {**earlier, **value}
+            else:
+                merged[key] = value
+    return merged
+
+
+def _merged_members(schema: JsonObject) -> JsonObject:
+    members = schema.get("allOf")
+    if not isinstance(members, list):
+        return schema
+    plain = [one for one in members if isinstance(one, dict) and _PLAIN.issuperset(one)]
+    rest = [one for one in members if not (isinstance(one, dict) and _PLAIN.issuperset(one))]
+    own = {key: value for key, value in schema.items() if key != "allOf"}
+    merged = merge([*plain, own])
+    return {**merged, "allOf": rest} if rest or not members else merged
+
+
+def _size(value: JsonValue) -> int:
+    match value:
+        case dict():
+            return 1 + sum(_size(item) for item in value.values())
+        case list():
+            return 1 + sum(_size(item) for item in value)
+        case _:
+            return 1
+
+
+def _refused(message: str, file: str, pointer: str) -> SchemaFault:
+    fix = 'Use "#/pointer", "file.json" or "file.json#/pointer", inside the schemas folder.'
+    return SchemaFault("SF405", message, fix, file=file, pointer=pointer)
+
+
+def _too_large(state: str, file: str, pointer: str) -> SchemaFault:
+    message = f"the schema {state} when all references are put in"
+    return SchemaFault("SF407", message, "Make the schema smaller.", file=file, pointer=pointer)
 
 
 @dataclass(kw_only=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from stepflow.definition.findings import did_you_mean, shown
+from stepflow.definition.diagnostics import did_you_mean, shown
 from stepflow.definition.json_text import child, keys_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from stepflow.definition.findings import FileFindings
+    from stepflow.definition.diagnostics import FileFindings
     from stepflow.domain.json import JsonObject, JsonValue
 
 

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from stepflow.definition.arguments import check_arguments
 from stepflow.definition.loading import load_agent
+from stepflow.definition.parameters import check_arguments
 from stepflow.domain.problem import Severity
 from stepflow.domain.run import Limits
 from stepflow.domain.spent import Spent

@@ -15,8 +15,8 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.cli.ink import coloured, paper_for
-from stepflow.definition.codes import CODES
-from stepflow.report.document import problems_schema
+from stepflow.definition.rules import CODES
+from stepflow.report.problem_document import problems_schema
 from tests.checkout import git
 
 GOLDEN = Path(__file__).parent / "golden"

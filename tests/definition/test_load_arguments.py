@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.definition.arguments import check_arguments
+from stepflow.definition.parameters import check_arguments
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText
 from stepflow.domain.parameter import Parameter
 from stepflow.domain.problem import Problem

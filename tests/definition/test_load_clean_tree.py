@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepflow.definition.clean_tree import clean_tree
+from stepflow.definition.validators import clean_tree
 from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, SuccessRule
 
 EMPTY, ZERO = OutputEmpty(), ExitCode(code=0)

@@ -9,9 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from load_cases import DEFINITIONS
 
-from stepflow.definition.agent_file import AgentFile
-from stepflow.definition.check_file import CheckRegistry
-from stepflow.definition.registry_file import GateRegistry
+from stepflow.definition.file_models import AgentFile, CheckRegistry, GateRegistry
 from stepflow.definition.shapes import FileModel
 
 FOLDER = DEFINITIONS / "valid/issue-flow/.agent/demo"

@@ -10,13 +10,13 @@ import pytest
 from jsonschema import Draft202012Validator
 from load_cases import DEFINITIONS, Case, cases
 
-from stepflow.definition import agent_file, check_file, registry_file
-from stepflow.definition.compiled import DEFAULT_FORMAT_RETRIES, DEFAULT_SCHEMAS_BASE
+from stepflow.definition import file_models
+from stepflow.definition.agent import DEFAULT_MAX_ITERATIONS
+from stepflow.definition.compile import DEFAULT_FORMAT_RETRIES, DEFAULT_SCHEMAS_BASE
 from stepflow.definition.loading import DEFAULT_MODEL, DEFAULT_REGISTRY
 from stepflow.definition.prompt_files import DEFAULT_BASE, DEFAULT_EDITION, DEFAULT_PLAIN_TEMPLATE, DEFAULT_TEMPLATE
 from stepflow.definition.published import agent_schema, check_schema, field_notes, gate_schema, registry_schema
 from stepflow.definition.shapes import FileModel
-from stepflow.definition.verdict import DEFAULT_MAX_ITERATIONS
 
 SCHEMAS = {"agent.json": agent_schema, "steps_registry.json": registry_schema}
 #: Valid cases in a form that the schemas, which describe the names of today, do not know.
@@ -24,10 +24,9 @@ OLD_FORMS = {"old-registry-names"}
 
 
 def models() -> dict[str, type[FileModel]]:
-    found = {**vars(agent_file), **vars(registry_file), **vars(check_file)}
     return {
         name: model
-        for name, model in found.items()
+        for name, model in vars(file_models).items()
         if isinstance(model, type) and issubclass(model, FileModel) and model is not FileModel
     }
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from load_cases import DEFINITIONS, edit_json
 
-from stepflow.definition.codes import CODES
 from stepflow.definition.loading import validate_agent
-from stepflow.definition.rules import rules
+from stepflow.definition.rules import CODES, rules
 from stepflow.domain.rule import Example, Rule
 
 ROOT = Path(__file__).parents[2]

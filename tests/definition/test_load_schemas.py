@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from load_cases import DEFINITIONS  # noqa: F401  # makes the folder importable in the same way everywhere
 
-from stepflow.definition.findings import Findings
+from stepflow.definition.diagnostics import Findings
 from stepflow.definition.folder import AgentFolder
-from stepflow.definition.schema_refs import SchemaFiles
-from stepflow.definition.schemas import SchemaDesk
+from stepflow.definition.schemas import SchemaDesk, SchemaFiles
 from stepflow.domain.json import JsonObject, JsonValue
 
 DRAFT_07 = {"$schema": "http://json-schema.org/draft-07/schema#"}

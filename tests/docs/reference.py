@@ -12,14 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from stepflow.definition.agent_layout import _MOVES, OLD_VERDICT_TYPES
-from stepflow.definition.arguments import check_arguments
-from stepflow.definition.codes import CODES
+from stepflow.definition.agent import _OPTIONAL, _REQUIRED
 from stepflow.definition.loading import load_agent, validate_agent
+from stepflow.definition.old_names import _CONDITIONS, _MOVES, _TOP, OLD_VERDICT_TYPES
+from stepflow.definition.parameters import check_arguments
 from stepflow.definition.published import agent_schema, check_schema, field_notes, gate_schema
-from stepflow.definition.registry_names import _CONDITIONS, _TOP
-from stepflow.definition.rules import rules
-from stepflow.definition.verdict import _OPTIONAL, _REQUIRED
+from stepflow.definition.rules import CODES, rules
 from stepflow.domain.problem import Problem
 from stepflow.domain.rule import Example, Rule
 from stepflow.domain.words import INTENTS_OF_KIND, VerdictType

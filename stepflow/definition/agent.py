@@ -1,26 +1,63 @@
-"""The verdict of an agent: its type and its config (registry.md §2.4).
-
-Takes: `runner.verdict` as a model. Gives: `AgentVerdict`, or problems SF203 to SF206 and SF111.
-May touch: reads the handler file of `meta:custom` when that is allowed.
-"""
+"""`agent.json`, read and checked, with its verdict and the variables that a run supplies (registry.md §2)."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.definition.agent_file import VerdictConfig
-from stepflow.definition.agent_layout import OLD_VERDICT_TYPES
-from stepflow.definition.findings import did_you_mean, listed, shown
-from stepflow.definition.folder import FaultKind, FileFault
+from stepflow.definition.diagnostics import did_you_mean, listed, shown
+from stepflow.definition.file_models import AGENT_CODES, AgentFile, Runner, VerdictConfig
+from stepflow.definition.folder import FaultKind, FileFault, read_object
 from stepflow.definition.json_text import child
+from stepflow.definition.old_names import OLD_VERDICT_TYPES, report_old_names, to_runner_layout
+from stepflow.definition.parameters import check_parameters
+from stepflow.definition.shapes import ShapeCodes, read_shape
 from stepflow.domain.definition import AgentVerdict, SourceText
+from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import VerdictType
 
 if TYPE_CHECKING:
-    from stepflow.definition.agent_file import CompositePart, VerdictSettings
-    from stepflow.definition.findings import FileFindings
+    from stepflow.definition.diagnostics import FileFindings, Findings
+    from stepflow.definition.file_models import CompositePart, VerdictSettings
     from stepflow.definition.folder import AgentFolder
+    from stepflow.domain.parameter import Parameter
+
+
+_ALWAYS = frozenset(
+    {
+        "iteration",
+        "completed_iterations",
+        "max_iterations",
+        "iterations",
+        "remaining",
+        "agent_name",
+        "agent_description",
+        "step_id",
+        "step_name",
+        "allowed_intents",
+        "verdict_criteria",
+        "completion_criteria",
+        "repeat_reason",
+        "previous_summary",
+        "repeat_count",
+        "repository",
+    }
+)
+
+_BY_VERDICT = {
+    VerdictType.COUNT_CHECK: frozenset({"max_checks", "check_count"}),
+    VerdictType.DETECT_KEYWORD: frozenset({"completion_keyword", "verdict_keyword"}),
+    VerdictType.DETECT_STRUCTURED: frozenset({"signal_type", "required_fields"}),
+}
+
+
+def run_variables(verdict: VerdictType | None) -> frozenset[str]:
+    """The run variables of a verdict type; those of every type when it is not known."""
+    if verdict is None:
+        return _ALWAYS.union(*_BY_VERDICT.values())
+    return _ALWAYS | _BY_VERDICT.get(verdict, frozenset())
+
 
 DEFAULT_MAX_ITERATIONS = 10
 
@@ -150,3 +187,71 @@ def _handler(config: VerdictConfig, found: FileFindings, *, folder: AgentFolder,
         code = "SF109" if fault.kind is FaultKind.UNSAFE else "SF204"
         found.add(code, at, f'"handlerPath": the file "{path}" {fault.message}', "Name a file of the agent folder.")
         return None
+
+
+AGENT_FILE = "agent.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """What `agent.json` says. `known` is False when there is no readable one: then nothing is concluded from it."""
+
+    known: bool
+    found: FileFindings
+    file: AgentFile = field(default_factory=AgentFile)
+    verdict: AgentVerdict | None = None
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def runner(self) -> Runner:
+        """`runner` with its defaults."""
+        return self.file.runner or Runner()
+
+
+def read_agent(folder: AgentFolder, findings: Findings, *, allow_custom: bool, may_lack: bool) -> Agent:
+    """Read and check `agent.json`; every problem goes to `findings`. With `may_lack` there may be no such file."""
+    found = findings.of(AGENT_FILE)
+    if may_lack and not folder.has(AGENT_FILE):
+        return Agent(known=False, found=found)
+    document = read_object(folder, found, what="agent definition")
+    if document is None:
+        return Agent(known=False, found=found)
+    layout = to_runner_layout(document, found)
+    found = findings.of(AGENT_FILE, layout.origin)
+    report_old_names(layout.old_names, findings.of(AGENT_FILE))
+    excused = frozenset({"/version", "/displayName", "/description", "/runner"}) if layout.flat else frozenset()
+    codes = ShapeCodes(missing=AGENT_CODES.missing, wrong=AGENT_CODES.wrong, excused=excused)
+    file = read_shape(AgentFile, layout.document, "", found, codes)
+    runner = file.runner or Runner()
+    verdict = None  # without a runner nothing says which verdict was meant
+    if file.runner is not None or layout.flat:
+        verdict = check_verdict(runner.verdict, found, folder=folder, allow_custom=allow_custom)
+    reserved = run_variables(verdict.type if verdict else None)
+    parameters = check_parameters(file.parameters, found, reserved=reserved)
+    _check_names(file, folder, found)
+    _check_tools(runner.boundaries.allowed_tools or (), found)
+    return Agent(known=True, found=found, file=file, verdict=verdict, parameters=parameters)
+
+
+def check_version(version: str | None, found: FileFindings) -> None:
+    """Warn about a version that is not three numbers (SF308)."""
+    if version and version.strip() and not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        message = f'"version" is "{version}", which is not of the form 1.2.3'
+        found.add("SF308", "/version", message, "Write three numbers with dots between them.")
+
+
+def _check_names(file: AgentFile, folder: AgentFolder, found: FileFindings) -> None:
+    check_version(file.version, found)
+    if file.name and file.name != folder.name:
+        message = f'"name" is "{file.name}", but the folder is "{folder.name}"'
+        fix = f'Rename the folder to "{file.name}", or write "{folder.name}" here and as "agentId" of the registry.'
+        found.add("SF202", "/name", message, fix)
+
+
+def _check_tools(tools: list[str] | tuple[str, ...], found: FileFindings) -> None:
+    for index, tool in enumerate(tools):
+        if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
+            message = f'the tool "{tool}" is not known and is ignored{did_you_mean(tool, TOOL_SPECS_BY_NAME)}'
+            fix = f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}."
+            at = f"/runner/boundaries/allowedTools/{index}"
+            found.add("SF210", at, message, fix)

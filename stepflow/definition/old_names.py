@@ -1,8 +1,4 @@
-"""Old layouts and names of `agent.json`, read as the new ones (registry.md §2.2).
-
-Takes: the parsed file. Gives: the same in the runner layout, and where each moved value stood in the file.
-May touch: nothing.
-"""
+"""Old layouts and names in agent.json and in the registry, read as the new ones (registry.md §2.2 and §4)."""
 
 from __future__ import annotations
 
@@ -14,8 +10,9 @@ from stepflow.definition.json_text import child
 from stepflow.definition.shapes import note_unknown
 
 if TYPE_CHECKING:
-    from stepflow.definition.findings import FileFindings
+    from stepflow.definition.diagnostics import FileFindings
     from stepflow.domain.json import JsonObject, JsonValue
+
 
 Place = tuple[str, ...]
 
@@ -184,3 +181,29 @@ def _rename_type(verdict: JsonObject, layout: RunnerLayout) -> None:
 
 def _pointer(place: Place) -> str:
     return "".join(f"/{key}" for key in place)
+
+
+_TOP = (("completionSteps", "validationSteps"), ("completionPatterns", "failurePatterns"))
+_CONDITIONS = ("completionConditions", "validationConditions")
+
+
+def to_new_names(document: JsonObject) -> Renamed:
+    """Rename what S3 called otherwise; a new name beside the old one wins."""
+    renamed = Renamed(document=copy.deepcopy(document))
+    for old, new in _TOP:
+        _rename(renamed, renamed.document, "", old, new)
+    entries = renamed.document.get("validationSteps")
+    for key, entry in entries.items() if isinstance(entries, dict) else ():
+        _rename(renamed, entry, child("/validationSteps", key), *_CONDITIONS)
+    mapping = renamed.document.get("entryStepMapping")
+    for word in mapping if isinstance(mapping, dict) else ():
+        if word in OLD_VERDICT_TYPES:
+            renamed.old_names.append(f'verdict type "{word}"')
+    return renamed
+
+
+def _rename(renamed: Renamed, holder: JsonValue, at: str, old: str, new: str) -> None:
+    if isinstance(holder, dict) and old in holder and new not in holder:
+        holder[new] = holder.pop(old)
+        renamed.origins[child(at, new)] = child(at, old)
+        renamed.old_names.append(old)

@@ -1,0 +1,457 @@
+"""The models of agent.json and of both registries; the published JSON Schemas come from them (registry.md §2 to §6)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, Strict, WithJsonSchema
+
+from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, FileModel, NeededText, ShapeCodes
+from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.words import CloseBy, ClosureAction, FailureAction, PermissionMode, StepKind
+
+AgentName = Annotated[str | None, NEEDED, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+Mode = Annotated[PermissionMode, Strict(False)]
+AtLeastZero = Annotated[int, Field(ge=0)]
+
+
+class ParameterRules(FileModel):
+    """`parameters.<name>.validation`."""
+
+    min: float | None = None
+    max: float | None = None
+    pattern: str | None = None
+    enum: Annotated[list[JsonValue], Field(min_length=1)] | None = None
+
+
+class ParameterEntry(FileModel):
+    """`parameters.<name>` (registry.md §2.3)."""
+
+    type: Annotated[Literal["string", "number", "boolean", "array"] | None, NEEDED] = None
+    cli: Annotated[str | None, NEEDED, Field(pattern=r"^--[a-z][a-z0-9-]*$")] = None
+    description: str | None = None
+    required: bool = False
+    default: Annotated[JsonValue, NULL_ALLOWED] = None  # null is of no type, which is told as such
+    validation: ParameterRules | None = None
+
+
+class PromptFiles(FileModel):
+    """`runner.flow.prompts`."""
+
+    no_effect = frozenset({"fallbackDir"})
+    registry: str | None = None
+
+
+class SchemaFiles(FileModel):
+    """`runner.flow.schemas`."""
+
+    base: str | None = None
+    default: str | None = None
+
+
+class FlowSettings(FileModel):
+    """`runner.flow`."""
+
+    no_effect = frozenset({"askUserAutoResponse"})
+    system_prompt_path: str | None = None
+    prompts: PromptFiles = PromptFiles()
+    schemas: SchemaFiles = SchemaFiles()
+    default_model: str | None = None
+    format_retries: AtLeastZero | None = None
+
+
+class CompositePart(FileModel):
+    """One of `conditions` of `meta:composite`."""
+
+    type: NeededText = None
+    config: VerdictConfig | None = None
+
+
+class VerdictConfig(FileModel):
+    """`runner.verdict.config`: the keys of all types (registry.md §2.4)."""
+
+    max_iterations: Annotated[int, Field(ge=1)] | None = None
+    max_checks: Annotated[int, Field(ge=1)] | None = None
+    verdict_keyword: str | None = None
+    signal_type: str | None = None
+    required_fields: JsonValue = None
+    operator: Literal["and", "or", "first"] | None = None
+    conditions: list[CompositePart] | None = None
+    handler_path: str | None = None
+
+
+class VerdictSettings(FileModel):
+    """`runner.verdict`."""
+
+    type: str | None = None
+    config: VerdictConfig = VerdictConfig()
+
+
+class Boundaries(FileModel):
+    """`runner.boundaries`."""
+
+    no_effect = frozenset({"sandbox"})
+    allowed_tools: list[str] | None = None
+    permission_mode: Mode | None = None
+
+
+class CompletionLabels(FileModel):
+    """`runner.integrations.github.labels.completion`."""
+
+    add: list[str] = Field(default_factory=list)
+    remove: list[str] = Field(default_factory=list)
+
+
+class Labels(FileModel):
+    """`runner.integrations.github.labels`: only one role does anything."""
+
+    rest_has_no_effect = True
+    completion: CompletionLabels = CompletionLabels()
+
+
+class PullRequest(FileModel):
+    """`runner.integrations.github.pullRequest` (boundary.md)."""
+
+    enabled: bool = True
+    draft: bool = True
+    base: str | None = None
+    branch_prefix: str | None = None
+    title: str | None = None
+
+
+class Comment(FileModel):
+    """`runner.integrations.github.comment` (boundary.md)."""
+
+    enabled: bool = True
+
+
+class GitHub(FileModel):
+    """`runner.integrations.github` (registry.md §2.1, boundary.md)."""
+
+    enabled: bool = True
+    default_closure_action: Annotated[ClosureAction, Strict(False)] | None = None
+    labels: Labels = Labels()
+    allowed_effects: list[Literal["comment", "labels", "close", "pull_request", "release"]] | None = None
+    allowed_labels: list[str] | None = None
+    pull_request: PullRequest = PullRequest()
+    comment: Comment = Comment()
+    protected_paths: list[str] | None = None
+    close_by: Annotated[CloseBy, Strict(False)] = CloseBy.AUTO
+
+
+class Integrations(FileModel):
+    """`runner.integrations`."""
+
+    github: GitHub = GitHub()
+
+
+class Logging(FileModel):
+    """`runner.logging`."""
+
+    no_effect = frozenset({"directory", "maxFiles"})
+    format: Literal["jsonl", "text"] = "jsonl"
+
+
+class Runner(FileModel):
+    """`runner`."""
+
+    no_effect = frozenset({"actions", "execution"})
+    flow: FlowSettings = FlowSettings()
+    verdict: VerdictSettings = VerdictSettings()
+    boundaries: Boundaries = Boundaries()
+    integrations: Integrations = Integrations()
+    logging: Logging = Logging()
+
+
+class AgentFile(FileModel):
+    """`agent.json`."""
+
+    for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
+    name: AgentName = None
+    version: NeededText = None
+    display_name: NeededText = None
+    description: NeededText = None
+    parameters: dict[str, ParameterEntry] = Field(default_factory=dict)
+    runner: Annotated[Runner | None, NEEDED] = None
+
+
+#: Faults of these places have codes of their own.
+AGENT_CODES = ShapeCodes(
+    missing=((r"/parameters/[^/]+/(type|cli)", "SF207"), (r"/runner/verdict/config/.*", "SF204")),
+    wrong=(
+        (r"/name", "SF101"),
+        (r"/parameters/[^/]+/(type|cli)", "SF207"),
+        (r"/runner/verdict/type", "SF203"),
+        (r"/runner/verdict/config(/.*)?", "SF204"),
+    ),
+)
+
+
+#: Text `#/…` or `{file, schema}`; read by `schema_refs`, which names each fault.
+SchemaRef = Annotated[
+    JsonValue,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": "^#/"},
+                {
+                    "type": "object",
+                    "properties": {"file": {"type": "string"}, "schema": {"type": "string"}},
+                    "required": ["file", "schema"],
+                },
+            ]
+        }
+    ),
+]
+
+
+class GateEntry(FileModel):
+    """`structuredGate` (registry.md §5.3)."""
+
+    no_effect = frozenset({"targetMode"})
+    allowed_intents: Annotated[list[str] | None, NEEDED] = None
+    intent_field: NeededText = None
+    intent_schema_ref: NeededText = None
+    target_field: str | None = None
+    handoff_fields: list[str] = Field(default_factory=list)
+    fail_fast: bool = True
+    fallback_intent: str | None = None
+
+
+class RuleEntry(FileModel):
+    """One value of `transitions` (registry.md §5.4)."""
+
+    target: Annotated[str | None, NULL_ALLOWED] = None
+    condition: str | None = None
+    targets: dict[str, str] | None = None
+    fallback: Annotated[str | None, NULL_ALLOWED] = None
+
+
+class InputEntry(FileModel):
+    """One value of `inputs` (prompts.md §6.3)."""
+
+    from_: Annotated[str | None, NEEDED, Field(alias="from")] = None
+    required: bool = False
+    default: Annotated[JsonValue, NULL_ALLOWED] = None
+
+
+class CommandEntry(FileModel):
+    """`runner` of a closure step (registry.md §5.5); `timeout` in milliseconds."""
+
+    command: NeededText = None
+    args: list[str] = Field(default_factory=list)
+    timeout: Annotated[float, Field(gt=0)] = 30000
+
+
+class StepEntry(FileModel):
+    """One value of `steps` (registry.md §5.1)."""
+
+    no_effect = frozenset({"type", "description", "condition", "priority"})
+    step_id: NeededText = None
+    name: str | None = None
+    step_kind: Annotated[StepKind, Strict(False)] | None = None
+    c2: NeededText = None
+    c3: NeededText = None
+    edition: str | None = None
+    adaptation: str | None = None
+    fallback_key: str | None = None
+    uv_variables: Annotated[list[str] | None, NULL_ALLOWED] = None
+    uses_stdin: Annotated[bool | None, NULL_ALLOWED] = None
+    output_schema_ref: SchemaRef = None
+    structured_gate: GateEntry | None = None
+    transitions: dict[str, RuleEntry] | None = None
+    inputs: dict[str, InputEntry] = Field(default_factory=dict)
+    model: str | None = None
+    permission_mode: Mode | None = None
+    format_retries: AtLeastZero | None = None
+    runner: CommandEntry | None = None
+
+
+class PatternEntry(FileModel):
+    """One value of `failurePatterns` (registry.md §5.7)."""
+
+    description: NeededText = None
+    edition: NeededText = None
+    adaptation: str | None = None
+    params: list[str] | None = None
+
+
+class ValidatorEntry(FileModel):
+    """One value of `validators` (registry.md §5.6); `timeout` in seconds."""
+
+    type: Annotated[Literal["command"] | None, NEEDED] = None
+    command: NeededText = None
+    success_when: NeededText = None
+    failure_pattern: NeededText = None
+    extract_params: dict[str, str] = Field(default_factory=dict)
+    recoverable_by_default: bool = True
+    timeout: Annotated[float, Field(gt=0)] = 600
+    guards: list[str] = Field(default_factory=list)
+    guard: Literal["report", "block"] = "report"
+
+
+class ConditionEntry(FileModel):
+    """One of `validationConditions`."""
+
+    validator: NeededText = None
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class OnFailure(FileModel):
+    """`onFailure` of a validation entry."""
+
+    action: Annotated[FailureAction, Strict(False)] = FailureAction.RETRY
+    max_attempts: Annotated[int, Field(ge=1)] = 3
+
+
+class ValidationStepEntry(FileModel):
+    """One value of `validationSteps` (registry.md §5.7)."""
+
+    step_id: NeededText = None
+    name: str | None = None
+    description: str | None = None
+    c2: NeededText = None
+    c3: NeededText = None
+    validation_conditions: Annotated[list[ConditionEntry] | None, NEEDED] = None
+    on_failure: OnFailure = OnFailure()
+    output_schema_ref: SchemaRef = None
+    output_schema: JsonObject | None = None
+
+
+class GateRegistry(FileModel):
+    """`steps_registry.json` of the gate dialect."""
+
+    for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
+    agent_id: NeededText = None
+    version: NeededText = None
+    c1: NeededText = None
+    user_prompts_base: str | None = None
+    schemas_base: str | None = None
+    path_template: str | None = None
+    path_template_no_adaptation: str | None = None
+    entry_step: str | None = None
+    entry_step_mapping: dict[str, str] = Field(default_factory=dict)
+    failure_patterns: dict[str, PatternEntry] = Field(default_factory=dict)
+    validators: dict[str, ValidatorEntry] = Field(default_factory=dict)
+    validation_steps: dict[str, ValidationStepEntry] = Field(default_factory=dict)
+    steps: Annotated[dict[str, StepEntry], NEEDED] = Field(default_factory=dict)
+
+
+#: Faults of these places have codes of their own.
+REGISTRY_CODES = ShapeCodes(
+    missing=(
+        (r"/validators/[^/]+/[^/]+", "SF601"),
+        (r"/steps/[^/]+/structuredGate/allowedIntents", "SF323"),
+        (r"/steps/[^/]+/structuredGate/intentField", "SF324"),
+        (r"/steps/[^/]+/structuredGate/intentSchemaRef", "SF325"),
+        (r"/steps/[^/]+/runner/command", "SF311"),
+    ),
+    wrong=(
+        (r"/validators/[^/]+/type", "SF601"),
+        (r"/validators/[^/]+/successWhen", "SF602"),
+        (r"/validationSteps/[^/]+/onFailure(/.*)?", "SF607"),
+        (r"/steps/[^/]+/structuredGate/intentField", "SF324"),
+        (r"/steps/[^/]+/structuredGate/intentSchemaRef", "SF325"),
+        (r"/steps/[^/]+/runner(/.*)?", "SF311"),
+    ),
+)
+
+
+AtLeastOne = Annotated[int, Field(ge=1)]
+
+
+class PromptEntry(FileModel):
+    """A prompt by path, or by its C3L address (registry.md §6.1)."""
+
+    path: str | None = None
+    fallback: str | None = None
+    c1: str | None = None
+    c2: str | None = None
+    c3: str | None = None
+    edition: str | None = None
+    adaptation: str | None = None
+
+
+class TransitionEntry(FileModel):
+    """What an outcome leads to (registry.md §6.2)."""
+
+    next: Annotated[str | None, NULL_ALLOWED] = None
+    fallback: Annotated[str | None, NULL_ALLOWED] = None
+    retry: bool = False
+    max_retries: AtLeastZero = 0
+    complete: bool = False
+
+
+class CheckEntry(FileModel):
+    """`check` of a step."""
+
+    prompt: PromptEntry | None = None
+    response_format: dict[str, JsonValue] | None = None
+    on_pass: TransitionEntry | None = None
+    on_fail: TransitionEntry | None = None
+
+
+class IterationsEntry(FileModel):
+    """`iterations` of a step."""
+
+    min: AtLeastOne = 1
+    max: AtLeastOne = 1
+
+
+class HandoffEntry(FileModel):
+    """One of `handoff`."""
+
+    key: Annotated[str | None, NEEDED, Field(pattern=r"^[A-Za-z0-9_-]+$")] = None
+    description: str | None = None
+
+
+class CheckStepEntry(FileModel):
+    """One value of `steps` (registry.md §6.1)."""
+
+    no_effect = frozenset({"variables", "customVariables", "description"})
+    id: str | None = None
+    name: str | None = None
+    prompt: Annotated[PromptEntry | None, NEEDED] = None
+    iterations: IterationsEntry = IterationsEntry()
+    check: Annotated[CheckEntry | None, NEEDED] = None
+    handoff: list[HandoffEntry] = Field(default_factory=list)
+    model: str | None = None
+    permission_mode: Mode | None = None
+    uses_stdin: Annotated[bool | None, NULL_ALLOWED] = None
+    format_retries: AtLeastZero | None = None
+
+
+class CheckRegistry(FileModel):
+    """`steps_registry.json` of the check dialect."""
+
+    no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
+    for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
+    agent_id: str | None = None
+    version: str | None = None
+    base_path: str | None = None
+    c1: str | None = None
+    entry_step: str | None = None
+    entry_step_mapping: dict[str, str] = Field(default_factory=dict)
+    failure_patterns: dict[str, PatternEntry] = Field(default_factory=dict)
+    validators: dict[str, ValidatorEntry] = Field(default_factory=dict)
+    validation_steps: dict[str, ValidationStepEntry] = Field(default_factory=dict)
+    steps: Annotated[dict[str, CheckStepEntry], NEEDED] = Field(default_factory=dict)
+
+
+#: Faults of these places have codes of their own.
+CHECK_CODES = ShapeCodes(
+    missing=(
+        *REGISTRY_CODES.missing,
+        (r"/steps/[^/]+/prompt", "SF701"),
+        (r"/steps/[^/]+/check", "SF702"),
+        (r"/steps/[^/]+/handoff/.*", "SF708"),
+    ),
+    wrong=(
+        *REGISTRY_CODES.wrong,
+        (r"/steps/[^/]+/(check/)?prompt(/.*)?", "SF701"),
+        (r"/steps/[^/]+/iterations(/.*)?", "SF705"),
+        (r"/steps/[^/]+/check/on(Pass|Fail)/maxRetries", "SF705"),
+        (r"/steps/[^/]+/check", "SF702"),
+        (r"/steps/[^/]+/handoff/[0-9]+/key", "SF708"),
+    ),
+)
