@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from stepflow.definition.diagnostics import did_you_mean, listed
 from stepflow.definition.folder import beside, unsafe_reason
 from stepflow.definition.gate_steps import check_key, check_part
+from stepflow.definition.graph import check_reached, reached_from
 from stepflow.definition.json_text import child
 from stepflow.definition.prompt_files import (
     DEFAULT_EDITION,
-    DEFAULT_PLAIN_TEMPLATE,
-    DEFAULT_TEMPLATE,
     Address,
     PromptFiles,
 )
@@ -22,16 +21,15 @@ from stepflow.definition.prompts import check_supply, used_in
 from stepflow.domain.check import OutcomeRule
 from stepflow.domain.definition import StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import ClosureAction, Intent, StepKind
+from stepflow.domain.words import Intent, StepKind
 from stepflow.engine.prompt.variables import handoff_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from importlib.resources.abc import Traversable
 
     from stepflow.definition.diagnostics import FileFindings
     from stepflow.definition.file_models import CheckEntry, CheckRegistry, CheckStepEntry, PromptEntry, TransitionEntry
-    from stepflow.definition.folder import AgentFolder
+    from stepflow.definition.graph import Entries
     from stepflow.definition.prompt_files import Prompt
     from stepflow.definition.prompts import Supply
 
@@ -229,6 +227,17 @@ def _check_handoff(step_id: str, entry: CheckStepEntry, at: str, found: FileFind
         seen.add(one.key or "")
 
 
+def check_check_graph(nodes: Mapping[str, CheckNode], entries: Entries, found: FileFindings) -> None:
+    """What no run can reach (SF346), and entries from which none can complete (SF707)."""
+    following = {node.id: node.targets for node in nodes.values()}
+    check_reached(following, entries, found)
+    for at, step_id in entries.by_pointer.items():
+        reached = reached_from((step_id,), following)
+        if not any(nodes[one].kind is StepKind.CLOSURE for one in reached):
+            message = f'no step with "complete" can be reached from the entry step "{step_id}"'
+            found.add("SF707", at, message, 'Let an outcome "complete" the run.')
+
+
 #: Step id → variable → the key that it stands for.
 Aliases = dict[str, dict[str, str]]
 
@@ -284,32 +293,7 @@ def _only_c3(nodes: Mapping[str, CheckNode]) -> Iterator[tuple[CheckNode, str]]:
             yield nodes[step_id], c3
 
 
-DEFAULT_BASE_PATH = "prompts"
-DEFAULT_C1 = "steps"
 _PARTS = ("c1", "c2", "c3", "edition", "adaptation")
-_CLOSURE_ADAPTATIONS = (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
-
-
-def check_prompt_files(
-    registry: CheckRegistry, folder: AgentFolder, found: FileFindings, *, templates: Traversable
-) -> PromptFiles | None:
-    """The prompt files of a check registry; None when its base path cannot be used."""
-    base = DEFAULT_BASE_PATH if registry.base_path is None else registry.base_path
-    reason = unsafe_reason(base)
-    if reason:
-        message = f'"basePath" is "{base}", which {reason}'
-        found.add("SF109", "/basePath", message, "Name a place inside the agent folder.")
-    if not check_part("", "c1", registry.c1, found) or reason:
-        return None
-    return PromptFiles(
-        folder=folder,
-        base=folder.base(base),
-        c1=registry.c1 or DEFAULT_C1,
-        template=DEFAULT_TEMPLATE,
-        plain_template=DEFAULT_PLAIN_TEMPLATE,
-        templates=templates,
-        found=found,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +302,6 @@ class CheckPromptDesk:
 
     files: PromptFiles
     supply: Supply
-    closure_action: ClosureAction | None
     found: FileFindings
 
     def own(self, node: CheckNode) -> StepPrompt | None:
@@ -380,18 +363,9 @@ class CheckPromptDesk:
     def _by_address(self, node: CheckNode, entry: PromptEntry, at: str) -> Prompt | None:
         edition = entry.edition or DEFAULT_EDITION
         address = Address(c1=entry.c1, c2=entry.c2 or "", c3=entry.c3 or "", edition=edition)
-        plain = self.files.path(address, None)
-        adaptation = entry.adaptation
-        if not adaptation and node.kind is StepKind.CLOSURE and self.closure_action in _CLOSURE_ADAPTATIONS:
-            adaptation = self.closure_action
-        adapted = self.files.read(self.files.path(address, adaptation)) if adaptation else None
-        prompt = adapted or self.files.read(plain)
+        prompt = self.files.find(node.id, node.kind, address, entry.adaptation, at)
         if prompt is None:
-            self._report_none(node, [plain], at)
-        elif adapted is None and entry.adaptation:
-            own = self.files.path(address, entry.adaptation)
-            message = f'step "{node.id}": the adaptation file "{own}" is missing, "{plain}" is used'
-            self.found.add("SF502", at, message, 'Write the file, or remove "adaptation".')
+            self._report_none(node, [self.files.path(address, None)], at)
         return prompt
 
     def _report_none(self, node: CheckNode, paths: list[str], at: str) -> None:

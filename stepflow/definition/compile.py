@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from stepflow.definition.agent import check_version, run_variables
 from stepflow.definition.check_steps import (
     CheckPromptDesk,
     built_schema,
+    check_check_graph,
     check_check_steps,
-    check_prompt_files,
     name_handoff,
 )
 from stepflow.definition.file_models import CHECK_CODES, REGISTRY_CODES, CheckRegistry, GateRegistry
@@ -21,13 +21,11 @@ from stepflow.definition.graph import (
     check_edges,
     check_entries,
     check_graph,
-    check_reached,
     check_verdict_fits,
-    reached_from,
 )
 from stepflow.definition.json_text import child
 from stepflow.definition.old_names import report_old_names, to_new_names
-from stepflow.definition.prompt_files import prompt_files
+from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import PromptDesk, check_variables, supply_of
 from stepflow.definition.schemas import SchemaDesk, SchemaFiles
 from stepflow.definition.shapes import read_shape
@@ -38,20 +36,20 @@ from stepflow.domain.words import Dialect, StepKind, VerdictType
 from stepflow.engine.prompt.variables import handoff_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from importlib.resources.abc import Traversable
 
     from stepflow.definition.agent import Agent
-    from stepflow.definition.check_steps import Aliases, CheckNode
+    from stepflow.definition.check_steps import CheckNode
     from stepflow.definition.diagnostics import FileFindings
     from stepflow.definition.file_models import CommandEntry
     from stepflow.definition.folder import AgentFolder
-    from stepflow.definition.gate_steps import Node, Nodes
-    from stepflow.definition.graph import Edges, Entries
+    from stepflow.definition.gate_steps import Node
+    from stepflow.definition.graph import Entries
     from stepflow.definition.prompt_files import PromptFiles
-    from stepflow.domain.definition import Gate, SourceText, StepPrompt, ValidationEntry
+    from stepflow.definition.prompts import Supply
+    from stepflow.domain.definition import SourceText, StepPrompt, ValidationEntry
     from stepflow.domain.json import JsonObject
-    from stepflow.domain.words import ClosureAction
 
 
 DEFAULT_SCHEMAS_BASE = "schemas"
@@ -80,300 +78,211 @@ class Graph:
     sections: dict[str, SourceText]
 
 
-def schema_desk(
-    agent: Agent, folder: AgentFolder, found: FileFindings, *, own_base: str | None, agent_id: str | None
-) -> SchemaDesk | None:
-    """None when the schemas base cannot be used; then nothing is said about schemas. `own_base` is the registry's."""
-    settings = agent.runner.flow.schemas
-    base = own_base if own_base is not None else settings.base if settings.base is not None else DEFAULT_SCHEMAS_BASE
-    if reason := unsafe_reason(base):
-        place, at = (found, "/schemasBase") if own_base is not None else (agent.found, "/runner/flow/schemas/base")
-        place.add("SF109", at, f'the schemas base is "{base}", which {reason}', "Name a folder of the agent.")
-        return None
-    files = SchemaFiles(
-        folder=folder,
-        base=folder.base(base),
-        findings=found.findings,
-        default=settings.default,
-        agent_id=agent_id or agent.file.name or folder.name,
-    )
-    return SchemaDesk(files=files, registry=found)
-
-
-def check_agent_id(agent_id: str | None, agent: Agent, found: FileFindings) -> None:
-    """The registry's `agentId` is the agent's name (SF201)."""
-    name = agent.file.name
-    if agent_id and name and agent_id != name:
-        message = f'"agentId" is "{agent_id}", but "name" in agent.json is "{name}"'
-        found.add("SF201", "/agentId", message, "Give both the same name.")
-
-
-def format_retries(agent: Agent, own: int | None) -> int:
-    """The step's own number, else the agent's, else the default."""
-    retries = agent.runner.flow.format_retries if own is None else own
-    return DEFAULT_FORMAT_RETRIES if retries is None else retries
-
-
-def closure_action(agent: Agent) -> ClosureAction | None:
-    """The adaptation under which closure prompts are looked up first, if it is one (prompts.md §1)."""
-    github = agent.runner.integrations.github
-    return github.default_closure_action if github.enabled else None
-
-
-#: Where errors change which step follows which.
-_GATE_GRAPH_PLACES = r"/steps(/[^/]+(/(stepKind|c2|transitions|structuredGate)(/.*)?)?)?|/entryStep.*"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Parts:
-    """What the groups of checks made of the flow steps."""
-
-    schemas: Mapping[str, JsonObject]
-    gates: Mapping[str, Gate]
-    edges: Edges
-    prompts: Mapping[str, StepPrompt]
-    entries: Mapping[str, ValidationEntry]
-
-
-def compile_gate_registry(
-    document: JsonObject, found: FileFindings, *, agent: Agent, folder: AgentFolder, options: LoadOptions
+def compile_registry(
+    document: JsonObject,
+    dialect: Dialect,
+    found: FileFindings,
+    *,
+    agent: Agent,
+    folder: AgentFolder,
+    options: LoadOptions,
 ) -> Graph | None:
-    """Check a gate registry in the order of registry.md §9 and compile it; None when the agent has any error."""
+    """Check a registry in the order of registry.md §9 and compile it; None when the agent has any error."""
     renamed = to_new_names(document)
     found = found.findings.of(found.file, renamed.origin)
     report_old_names(renamed.old_names, found)
-    registry = read_shape(GateRegistry, renamed.document, "", found, REGISTRY_CODES)
-    check_version(registry.version, found)
-    check_agent_id(registry.agent_id, agent, found)
-    nodes = check_steps(registry, renamed.document, found)
-    compiler = _GateCompiler(registry=registry, agent=agent, folder=folder, found=found, options=options, nodes=nodes)
-    return compiler.compile()
+    compiler = _Compiler(agent=agent, folder=folder, found=found, options=options)
+    match dialect:
+        case Dialect.GATE:
+            gates = read_shape(GateRegistry, renamed.document, "", found, REGISTRY_CODES)
+            return compiler.compile_gates(gates, renamed.document)
+        case Dialect.CHECK:
+            return compiler.compile_checks(read_shape(CheckRegistry, renamed.document, "", found, CHECK_CODES))
+        case _:
+            assert_never(dialect)
+
+
+#: Where errors change which step follows which: of a broken graph it means nothing what can be reached.
+_GATE_GRAPH_PLACES = r"/steps(/[^/]+(/(stepKind|c2|transitions|structuredGate)(/.*)?)?)?|/entryStep.*"
+_CHECK_GRAPH_PLACES = r"/steps(/[^/]+(/check(/on(Pass|Fail)(/.*)?)?)?)?|/entryStep.*"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _GateCompiler:
-    """One compilation: the groups of checks after the steps, each with what it needs of the ones before."""
+class _Compiler:
+    """One compilation: the groups of checks, each with what it needs of the ones before."""
 
-    registry: GateRegistry
     agent: Agent
     folder: AgentFolder
     found: FileFindings
     options: LoadOptions
-    nodes: Nodes
 
     @property
     def verdict(self) -> VerdictType | None:
         return self.agent.verdict.type if self.agent.verdict else None
 
-    def compile(self) -> Graph | None:
-        own = self.registry
-        desk = schema_desk(self.agent, self.folder, self.found, own_base=own.schemas_base, agent_id=own.agent_id)
-        schemas = self.schemas(desk)
-        violations = self.options.allow_spec_violations
-        gates = check_gates(self.nodes, schemas, self.found, allow_spec_violations=violations)
-        edges = check_edges(self.nodes, gates, self.found)
-        entry_step = self.check_graph(gates, edges)
-        files = prompt_files(self.registry, self.folder, self.found, templates=self.options.templates)
-        prompts, sections = self.prompts(files, gates)
-        entries = self.validation_entries(files, desk)
-        if self.found.findings.failed or entry_step is None:
-            return None
-        parts = _Parts(schemas=schemas, gates=gates, edges=edges, prompts=prompts, entries=entries)
-        steps = {node.id: self.step(node, parts) for node in self.nodes.flow.values()}
-        return Graph(dialect=Dialect.GATE, steps=steps, entry_step=entry_step, sections=sections)
-
-    def schemas(self, desk: SchemaDesk | None) -> dict[str, JsonObject]:
+    def compile_gates(self, registry: GateRegistry, raw: JsonObject) -> Graph | None:
+        found = self.found
+        self.check_names(registry)
+        nodes = check_steps(registry, raw, found)
+        desk = self.schema_desk(registry)
         schemas: dict[str, JsonObject] = {}
-        for node in self.nodes.flow.values():
+        for node in nodes.flow.values():
             if desk is not None and node.entry.output_schema_ref is not None:
                 schema = desk.by_ref(node.entry.output_schema_ref, child(node.at, "outputSchemaRef"))
                 if schema is not None:
                     schemas[node.id] = schema
-        return schemas
-
-    def check_graph(self, gates: Mapping[str, Gate], edges: Edges) -> str | None:
-        names = Named(flow=tuple(self.nodes.flow), sections=tuple(self.nodes.sections))
-        entries = check_entries(
-            self.registry.entry_step, self.registry.entry_step_mapping, names, self.verdict, self.found
+        gates = check_gates(nodes, schemas, found, allow_spec_violations=self.options.allow_spec_violations)
+        edges = check_edges(nodes, gates, found)
+        entries = self.entries(registry, Named(flow=tuple(nodes.flow), sections=tuple(nodes.sections)))
+        if not found.failed_at(_GATE_GRAPH_PLACES):
+            check_graph(nodes, gates, edges, entries, found)
+        check_verdict_fits(nodes, entries.step, self.verdict, found)
+        files = self.prompt_files(registry)
+        prompt_desk = PromptDesk(files=files, nodes=nodes, gates=gates, found=found)
+        prompts = prompt_desk.prompts()
+        supply = self.supply(
+            handoff_variable(step_id, path) for step_id, gate in gates.items() for path in gate.handoff_fields
         )
-        if not self.found.failed_at(_GATE_GRAPH_PLACES):  # of a broken graph it means nothing what can be reached
-            check_graph(self.nodes, gates, edges, entries, self.found)
-        check_verdict_fits(self.nodes, entries.step, self.verdict, self.found)
-        return entries.step
-
-    def prompts(
-        self, files: PromptFiles | None, gates: Mapping[str, Gate]
-    ) -> tuple[dict[str, StepPrompt], dict[str, SourceText]]:
-        """The prompts of the steps, and the sections that they take in."""
-        action = closure_action(self.agent)
-        desk = PromptDesk(files=files, nodes=self.nodes, gates=gates, closure_action=action, found=self.found)
-        prompts = desk.prompts()
-        handed = (handoff_variable(step_id, path) for step_id, gate in gates.items() for path in gate.handoff_fields)
-        supply = supply_of(self.agent.parameters, handed, self.verdict, known=self.agent.known)
-        taken = {name: (self.nodes.sections[name], prompt) for name, prompt in desk.sections.items()}
+        sections = {name: (nodes.sections[name], prompt) for name, prompt in prompt_desk.sections.items()}
         for step_id, prompt in prompts.items():
-            check_variables(prompt, self.nodes.flow[step_id], taken, supply, self.found)
-        sections = {name: prompt.source for name, prompt in desk.sections.items()}
-        return {step_id: prompt.step for step_id, prompt in prompts.items()}, sections
+            check_variables(prompt, nodes.flow[step_id], sections, supply, found)
+        validation = self.validation(registry, nodes.flow.values(), files, desk)
+        if found.findings.failed or entries.step is None:
+            return None
+        steps = {
+            node.id: Step(
+                id=node.id,
+                name=node.entry.name or node.id,
+                kind=node.kind,
+                initial=node.initial,
+                prompt=prompts[node.id].step if node.id in prompts else None,
+                schema=schemas.get(node.id),
+                gate=gates.get(node.id),
+                edges=edges[node.id],
+                format_retries=self.format_retries(node.entry.format_retries),
+                model=node.entry.model,
+                permission_mode=node.entry.permission_mode,
+                validation=self.validation_of(node, validation),
+                command=_command(node.entry.runner) if node.entry.runner else None,
+            )
+            for node in nodes.flow.values()
+        }
+        texts = {name: prompt.source for name, prompt in prompt_desk.sections.items()}
+        return Graph(dialect=Dialect.GATE, steps=steps, entry_step=entries.step, sections=texts)
 
-    def validation_entries(self, files: PromptFiles | None, desk: SchemaDesk | None) -> dict[str, ValidationEntry]:
+    def compile_checks(self, registry: CheckRegistry) -> Graph | None:
+        found = self.found
+        self.check_names(registry)
+        nodes = check_check_steps(registry, found)
+        parameters = {parameter.name for parameter in self.agent.parameters}
+        aliases = name_handoff(nodes, run_variables(self.verdict) | parameters, found)
+        entries = self.entries(registry, Named(flow=tuple(nodes)))
+        if not found.failed_at(_CHECK_GRAPH_PLACES):
+            check_check_graph(nodes, entries, found)
+        files = self.prompt_files(registry)
+        prompts: dict[str, StepPrompt | None] = {}
+        questions: dict[str, StepPrompt | None] = {}
+        if files is not None:
+            handed = {handoff_variable(node.id, key) for node in nodes.values() for key in node.handoff_keys}
+            supply = self.supply(handed.union(*aliases.values()))
+            prompt_desk = CheckPromptDesk(files=files, supply=supply, found=found)
+            prompts = {node.id: prompt_desk.own(node) for node in nodes.values()}
+            questions = {node.id: prompt_desk.question(node) for node in nodes.values()}
+        validation = self.validation(registry, nodes.values(), files, self.schema_desk(registry))
+        if found.findings.failed or entries.step is None:
+            return None
+        steps = {
+            node.id: Step(
+                id=node.id,
+                name=node.entry.name or node.id,
+                kind=node.kind,
+                prompt=prompts[node.id],
+                schema=built_schema(node),
+                check=_check(node, questions[node.id]),
+                format_retries=self.format_retries(node.entry.format_retries),
+                model=node.entry.model,
+                permission_mode=node.entry.permission_mode,
+                validation=self.validation_of(node, validation),
+                aliases=aliases[node.id],
+            )
+            for node in nodes.values()
+        }
+        return Graph(dialect=Dialect.CHECK, steps=steps, entry_step=entries.step, sections={})
+
+    def check_names(self, registry: GateRegistry | CheckRegistry) -> None:
+        """The registry's `version` is a version (SF308), its `agentId` the agent's name (SF201)."""
+        check_version(registry.version, self.found)
+        agent_id, name = registry.agent_id, self.agent.file.name
+        if agent_id and name and agent_id != name:
+            message = f'"agentId" is "{agent_id}", but "name" in agent.json is "{name}"'
+            self.found.add("SF201", "/agentId", message, "Give both the same name.")
+
+    def schema_desk(self, registry: GateRegistry | CheckRegistry) -> SchemaDesk | None:
+        """None when the schemas base cannot be used; then nothing is said about schemas."""
+        own = registry.schemas_base if isinstance(registry, GateRegistry) else None
+        settings = self.agent.runner.flow.schemas
+        base = own if own is not None else settings.base if settings.base is not None else DEFAULT_SCHEMAS_BASE
+        if reason := unsafe_reason(base):
+            message, fix = f'the schemas base is "{base}", which {reason}', "Name a folder of the agent."
+            if own is not None:
+                self.found.add("SF109", "/schemasBase", message, fix)
+            else:
+                self.agent.found.add("SF109", "/runner/flow/schemas/base", message, fix)
+            return None
+        files = SchemaFiles(
+            folder=self.folder,
+            base=self.folder.base(base),
+            findings=self.found.findings,
+            default=settings.default,
+            agent_id=registry.agent_id or self.agent.file.name or self.folder.name,
+        )
+        return SchemaDesk(files=files, registry=self.found)
+
+    def entries(self, registry: GateRegistry | CheckRegistry, names: Named) -> Entries:
+        return check_entries(registry.entry_step, registry.entry_step_mapping, names, self.verdict, self.found)
+
+    def prompt_files(self, registry: GateRegistry | CheckRegistry) -> PromptFiles | None:
+        github = self.agent.runner.integrations.github
+        return open_prompts(
+            registry,
+            self.folder,
+            self.found,
+            templates=self.options.templates,
+            closure_action=github.default_closure_action if github.enabled else None,
+        )
+
+    def supply(self, handed: Iterable[str]) -> Supply:
+        return supply_of(self.agent.parameters, handed, self.verdict, known=self.agent.known)
+
+    def validation(
+        self,
+        registry: GateRegistry | CheckRegistry,
+        nodes: Iterable[Node | CheckNode],
+        prompts: PromptFiles | None,
+        schemas: SchemaDesk | None,
+    ) -> dict[str, ValidationEntry]:
         return ValidationDesk(
-            declared=Declared.of(self.registry),
-            closures=tuple(node.id for node in self.nodes.flow.values() if node.kind is StepKind.CLOSURE),
+            declared=Declared.of(registry),
+            closures=tuple(node.id for node in nodes if node.kind is StepKind.CLOSURE),
             verdict=self.verdict,
             found=self.found,
-            schemas=desk,
-            prompts=files,
+            schemas=schemas,
+            prompts=prompts,
         ).entries()
 
-    def step(self, node: Node, parts: _Parts) -> Step:
-        entry = node.entry
-        closure = node.kind is StepKind.CLOSURE
-        verdict = self.verdict or VerdictType.COUNT_ITERATION
-        return Step(
-            id=node.id,
-            name=entry.name or node.id,
-            kind=node.kind,
-            initial=node.initial,
-            prompt=parts.prompts.get(node.id),
-            schema=parts.schemas.get(node.id),
-            gate=parts.gates.get(node.id),
-            edges=parts.edges[node.id],
-            format_retries=format_retries(self.agent, entry.format_retries),
-            model=entry.model,
-            permission_mode=entry.permission_mode,
-            validation=entry_of(node.id, parts.entries, verdict) if closure else None,
-            command=_command(entry.runner) if entry.runner else None,
-        )
+    def validation_of(self, node: Node | CheckNode, entries: Mapping[str, ValidationEntry]) -> ValidationEntry | None:
+        if node.kind is not StepKind.CLOSURE:
+            return None
+        return entry_of(node.id, entries, self.verdict or VerdictType.COUNT_ITERATION)
+
+    def format_retries(self, own: int | None) -> int:
+        """The step's own number, else the agent's, else the default."""
+        retries = self.agent.runner.flow.format_retries if own is None else own
+        return DEFAULT_FORMAT_RETRIES if retries is None else retries
 
 
 def _command(entry: CommandEntry) -> StepCommand:
     return StepCommand(command=entry.command or "", args=tuple(entry.args), timeout=entry.timeout / 1000)
-
-
-#: Where errors change which step follows which.
-_CHECK_GRAPH_PLACES = r"/steps(/[^/]+(/check(/on(Pass|Fail)(/.*)?)?)?)?|/entryStep.*"
-
-
-def compile_check_registry(
-    document: JsonObject, found: FileFindings, *, agent: Agent, folder: AgentFolder, options: LoadOptions
-) -> Graph | None:
-    """Check a check registry in the order of registry.md §9 and compile it; None when the agent has any error."""
-    renamed = to_new_names(document)
-    found = found.findings.of(found.file, renamed.origin)
-    report_old_names(renamed.old_names, found)
-    registry = read_shape(CheckRegistry, renamed.document, "", found, CHECK_CODES)
-    check_version(registry.version, found)
-    check_agent_id(registry.agent_id, agent, found)
-    nodes = check_check_steps(registry, found)
-    compiler = _CheckCompiler(registry=registry, agent=agent, folder=folder, found=found, options=options, nodes=nodes)
-    return compiler.compile()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _CheckCompiler:
-    """One compilation: the groups of checks after the steps, each with what it needs of the ones before."""
-
-    registry: CheckRegistry
-    agent: Agent
-    folder: AgentFolder
-    found: FileFindings
-    options: LoadOptions
-    nodes: Mapping[str, CheckNode]
-
-    @property
-    def verdict(self) -> VerdictType | None:
-        return self.agent.verdict.type if self.agent.verdict else None
-
-    def compile(self) -> Graph | None:
-        aliases = self.aliases()
-        entry_step = self.entry_step()
-        files = check_prompt_files(self.registry, self.folder, self.found, templates=self.options.templates)
-        prompts, questions = self.prompts(files, aliases)
-        entries = self.validation_entries(files)
-        if self.found.findings.failed or entry_step is None:
-            return None
-        steps = {
-            node.id: self.step(node, prompts[node.id], questions.get(node.id), entries, aliases[node.id])
-            for node in self.nodes.values()
-        }
-        return Graph(dialect=Dialect.CHECK, steps=steps, entry_step=entry_step, sections={})
-
-    def aliases(self) -> Aliases:
-        parameters = {parameter.name for parameter in self.agent.parameters}
-        return name_handoff(self.nodes, run_variables(self.verdict) | parameters, self.found)
-
-    def entry_step(self) -> str | None:
-        names = Named(flow=tuple(self.nodes))
-        mapping = self.registry.entry_step_mapping
-        entries = check_entries(self.registry.entry_step, mapping, names, self.verdict, self.found)
-        if not self.found.failed_at(_CHECK_GRAPH_PLACES):  # of a broken graph it means nothing what can be reached
-            self.check_graph(entries)
-        return entries.step
-
-    def check_graph(self, entries: Entries) -> None:
-        """What no run can reach (SF346), and entries from which none can complete (SF707)."""
-        following = {node.id: node.targets for node in self.nodes.values()}
-        check_reached(following, entries, self.found)
-        for at, step_id in entries.by_pointer.items():
-            reached = reached_from((step_id,), following)
-            if not any(self.nodes[one].kind is StepKind.CLOSURE for one in reached):
-                message = f'no step with "complete" can be reached from the entry step "{step_id}"'
-                self.found.add("SF707", at, message, 'Let an outcome "complete" the run.')
-
-    def prompts(
-        self, files: PromptFiles | None, aliases: Aliases
-    ) -> tuple[dict[str, StepPrompt], dict[str, StepPrompt]]:
-        """The prompts of the steps, and those of their checks."""
-        if files is None:
-            return {}, {}
-        handed = {handoff_variable(node.id, key) for node in self.nodes.values() for key in node.handoff_keys}
-        handed |= {name for names in aliases.values() for name in names}
-        supply = supply_of(self.agent.parameters, handed, self.verdict, known=self.agent.known)
-        action = closure_action(self.agent)
-        desk = CheckPromptDesk(files=files, supply=supply, closure_action=action, found=self.found)
-        own = {node.id: desk.own(node) for node in self.nodes.values()}
-        questions = {node.id: desk.question(node) for node in self.nodes.values()}
-        return _there(own), _there(questions)
-
-    def validation_entries(self, files: PromptFiles | None) -> dict[str, ValidationEntry]:
-        return ValidationDesk(
-            declared=Declared.of(self.registry),
-            closures=tuple(node.id for node in self.nodes.values() if node.kind is StepKind.CLOSURE),
-            verdict=self.verdict,
-            found=self.found,
-            schemas=schema_desk(self.agent, self.folder, self.found, own_base=None, agent_id=self.registry.agent_id),
-            prompts=files,
-        ).entries()
-
-    def step(
-        self,
-        node: CheckNode,
-        prompt: StepPrompt,
-        question: StepPrompt | None,
-        entries: Mapping[str, ValidationEntry],
-        aliases: Mapping[str, str],
-    ) -> Step:
-        entry = node.entry
-        closure = node.kind is StepKind.CLOSURE
-        verdict = self.verdict or VerdictType.COUNT_ITERATION
-        return Step(
-            id=node.id,
-            name=entry.name or node.id,
-            kind=node.kind,
-            prompt=prompt,
-            schema=built_schema(node),
-            check=_check(node, question),
-            format_retries=format_retries(self.agent, entry.format_retries),
-            model=entry.model,
-            permission_mode=entry.permission_mode,
-            validation=entry_of(node.id, entries, verdict) if closure else None,
-            aliases=aliases,
-        )
-
-
-def _there(prompts: Mapping[str, StepPrompt | None]) -> dict[str, StepPrompt]:
-    return {step_id: prompt for step_id, prompt in prompts.items() if prompt is not None}
 
 
 def _check(node: CheckNode, question: StepPrompt | None) -> Check:

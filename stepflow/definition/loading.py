@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from stepflow.definition.agent import read_agent
-from stepflow.definition.compile import LoadOptions, compile_check_registry, compile_gate_registry
+from stepflow.definition.compile import LoadOptions, compile_registry
 from stepflow.definition.diagnostics import LIKE_PATHS, Findings, did_you_mean, listed
 from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, read_object, unsafe_reason
 from stepflow.definition.json_text import child
@@ -204,13 +204,7 @@ class _Loading:
         dialect = tell_dialect(document, found) if document is not None else None
         if document is None or dialect is None:
             return None
-        match dialect:
-            case Dialect.GATE:
-                return compile_gate_registry(document, found, agent=agent, folder=self.folder, options=self.options)
-            case Dialect.CHECK:
-                return compile_check_registry(document, found, agent=agent, folder=self.folder, options=self.options)
-            case _:
-                assert_never(dialect)
+        return compile_registry(document, dialect, found, agent=agent, folder=self.folder, options=self.options)
 
 
 def _define(made: _Made, folder: AgentFolder, problems: tuple[Problem, ...]) -> AgentDefinition:

@@ -6,15 +6,17 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stepflow.definition.file_models import GateRegistry
 from stepflow.definition.folder import FaultKind, FileFault, unsafe_reason
 from stepflow.definition.gate_steps import check_part
 from stepflow.domain.definition import SourceText
+from stepflow.domain.words import ClosureAction, StepKind
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from stepflow.definition.diagnostics import FileFindings
-    from stepflow.definition.file_models import GateRegistry
+    from stepflow.definition.file_models import CheckRegistry
     from stepflow.definition.folder import AgentFolder
 
 
@@ -93,6 +95,7 @@ def _yaml_fault(front: str) -> tuple[str | None, int]:
 
 
 DEFAULT_BASE = "prompts"
+DEFAULT_C1 = "steps"
 DEFAULT_TEMPLATE = "{c1}/{c2}/{c3}/f_{edition}_{adaptation}.md"
 DEFAULT_PLAIN_TEMPLATE = "{c1}/{c2}/{c3}/f_{edition}.md"
 DEFAULT_EDITION = "default"
@@ -120,7 +123,7 @@ class Address:
 
 @dataclass(kw_only=True)
 class PromptFiles:
-    """Reads prompts below one base folder, each once."""
+    """Reads prompts below one base folder, each once. Closure steps without an adaptation have this `adaptation`."""
 
     folder: AgentFolder
     base: str
@@ -128,8 +131,23 @@ class PromptFiles:
     template: str
     plain_template: str
     templates: Traversable
+    adaptation: ClosureAction | None
     found: FileFindings
     _read: dict[str, Prompt | None] = field(default_factory=dict)
+
+    def find(
+        self, step_id: str, kind: StepKind | None, address: Address, adaptation: str | None, at: str
+    ) -> Prompt | None:
+        """The prompt of a step, adapted where such a file is there. `at` is the pointer of the address."""
+        plain = self.path(address, None)
+        fitting = adaptation or (self.adaptation if kind is StepKind.CLOSURE else None)
+        adapted = self.read(self.path(address, fitting)) if fitting else None
+        prompt = adapted or self.read(plain)
+        if prompt is not None and adapted is None and adaptation:
+            own = self.path(address, adaptation)
+            message = f'step "{step_id}": the adaptation file "{own}" is missing, "{plain}" is used'
+            self.found.add("SF502", at, message, 'Write the file, or remove "adaptation".')
+        return prompt
 
     def path(self, address: Address, adaptation: str | None) -> str:
         """The file of an address, relative to the agent folder."""
@@ -176,40 +194,48 @@ def shipped_prompt(templates: Traversable, key: str) -> Prompt:
     return Prompt(source=source, first_line=text.first_line)
 
 
-def prompt_files(
-    registry: GateRegistry, folder: AgentFolder, found: FileFindings, *, templates: Traversable
+def open_prompts(
+    registry: GateRegistry | CheckRegistry,
+    folder: AgentFolder,
+    found: FileFindings,
+    *,
+    templates: Traversable,
+    closure_action: ClosureAction | None,
 ) -> PromptFiles | None:
     """The prompt files of a registry; None when its base or its templates cannot be used."""
-    base = registry.user_prompts_base if registry.user_prompts_base is not None else DEFAULT_BASE
-    template = registry.path_template if registry.path_template is not None else DEFAULT_TEMPLATE
-    plain = registry.path_template_no_adaptation
-    plain = plain if plain is not None else DEFAULT_PLAIN_TEMPLATE
+    base_key, base, c1 = "basePath", getattr(registry, "base_path", None), registry.c1 or DEFAULT_C1
+    template: str | None = None
+    plain: str | None = None
+    if isinstance(registry, GateRegistry):
+        base_key, base, c1 = "userPromptsBase", registry.user_prompts_base, registry.c1 or ""
+        template, plain = registry.path_template, registry.path_template_no_adaptation
+    base = DEFAULT_BASE if base is None else base
+    template = DEFAULT_TEMPLATE if template is None else template
+    plain = DEFAULT_PLAIN_TEMPLATE if plain is None else plain
+    reason = unsafe_reason(base)
+    if reason:
+        found.add("SF109", f"/{base_key}", f'"{base_key}" is "{base}", which {reason}', _INSIDE)
     sound = [
-        _check_base(base, found),
+        not reason,
         _check_template("pathTemplate", template, found),
         _check_template("pathTemplateNoAdaptation", plain, found),
-        bool(registry.c1) and check_part("", "c1", registry.c1, found),
+        bool(c1) and check_part("", "c1", c1, found),
     ]
     if not all(sound):
         return None
     return PromptFiles(
         folder=folder,
         base=folder.base(base),
-        c1=registry.c1 or "",
+        c1=c1,
         template=template,
         plain_template=plain,
         templates=templates,
+        adaptation=closure_action if closure_action in _CLOSURE_ADAPTATIONS else None,
         found=found,
     )
 
 
-def _check_base(base: str, found: FileFindings) -> bool:
-    reason = unsafe_reason(base)
-    if reason:
-        found.add("SF109", "/userPromptsBase", f'"userPromptsBase" is "{base}", which {reason}', _INSIDE)
-    return reason is None
-
-
+_CLOSURE_ADAPTATIONS = (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
 _INSIDE = "Name a place inside the agent folder."
 
 

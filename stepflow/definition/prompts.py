@@ -12,7 +12,7 @@ from stepflow.definition.json_text import child
 from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, Prompt, sections_in, variables_in
 from stepflow.domain.definition import SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
-from stepflow.domain.words import ClosureAction, StepKind, VerdictType
+from stepflow.domain.words import VerdictType
 from stepflow.engine.prompt.shipped import TEMPLATE_KEYS
 
 if TYPE_CHECKING:
@@ -157,7 +157,6 @@ class PromptDesk:
     files: PromptFiles | None
     nodes: Nodes
     gates: Mapping[str, Gate]
-    closure_action: ClosureAction | None
     found: FileFindings
     sections: dict[str, Prompt] = field(default_factory=dict)
 
@@ -182,9 +181,8 @@ class PromptDesk:
         if files is None or not entry.c2 or not entry.c3 or unsound:
             return None
         address = Address(c2=entry.c2, c3=entry.c3, edition=entry.edition or DEFAULT_EDITION)
+        prompt = files.find(node.id, node.kind, address, entry.adaptation, node.at)
         plain = files.path(address, None)
-        adapted = self._adapted(node, address, files)
-        prompt = adapted or files.read(plain)
         if prompt is None and fallback is not None:
             message = f'step "{node.id}": the prompt file "{plain}" is missing or empty, '
             message += f'the template "{entry.fallback_key}" is used'
@@ -192,17 +190,7 @@ class PromptDesk:
             return fallback
         if prompt is None:
             self._report_none(node, plain)
-        elif adapted is None and entry.adaptation:
-            own = files.path(address, entry.adaptation)
-            message = f'step "{node.id}": the adaptation file "{own}" is missing, "{plain}" is used'
-            self.found.add("SF502", node.at, message, 'Write the file, or remove "adaptation".')
         return prompt
-
-    def _adapted(self, node: Node, address: Address, files: PromptFiles) -> Prompt | None:
-        adaptation = node.entry.adaptation
-        if not adaptation and node.kind is StepKind.CLOSURE and self.closure_action in _CLOSURE_ADAPTATIONS:
-            adaptation = self.closure_action
-        return files.read(files.path(address, adaptation)) if adaptation else None
 
     def _report_none(self, node: Node, path: str) -> None:
         key = node.entry.fallback_key
@@ -293,9 +281,6 @@ class PromptDesk:
     def _hands_off(self, step_id: str, key: str) -> bool:
         gate = self.gates.get(step_id)
         return gate is not None and any(key in (path, path.rpartition(".")[2]) for path in gate.handoff_fields)
-
-
-_CLOSURE_ADAPTATIONS = (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
 
 
 def _source(origin: str, nodes: Nodes) -> tuple[str, str]:
