@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.actor import check_actor
-from stepflow.definition.arguments import check_arguments
 from stepflow.definition.loading import load_agent, validate_agent
+from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import usd
 from stepflow.domain.preflight import Check, CheckState, Preflight
 from stepflow.domain.problem import Severity, count_problems

@@ -13,7 +13,6 @@ from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Severity
 from stepflow.domain.removal import RemovalKind
-from stepflow.domain.suggestion import Change
 from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:
@@ -183,34 +182,6 @@ def _published_schema(model: type[BaseModel]) -> JsonObject:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-class RegionDocument(_Part):
-    """A piece of a text: lines and columns from 1, in characters; the end is the first character after it."""
-
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-
-
-class EditDocument(_Part):
-    """One edit. Whoever puts `text` in the place of `region` has made it; a `move` has no region, its `value` is the
-    new path of the file, relative to the agent's folder."""
-
-    change: Change
-    file: str
-    path: str
-    value: str
-    region: RegionDocument | None
-    text: str
-
-
-class SuggestionDocument(_Part):
-    """Edits that together mend the problem, and the same as a sentence."""
-
-    words: str
-    edits: tuple[EditDocument, ...]
-
-
 class FoundProblem(_Part):
     """One problem. `file` is relative to the folder that was checked, `path` a JSON Pointer into it; `line` and the
     columns count from 1, and are null where there is no place. `why` says why its rule matters."""
@@ -226,7 +197,6 @@ class FoundProblem(_Part):
     message: str
     why: str
     fix: str
-    suggestion: SuggestionDocument | None
 
 
 class ProblemsDocument(_Part):

@@ -16,7 +16,7 @@ import pytest
 from stepflow.cli import main
 from stepflow.cli.ink import coloured, paper_for
 from stepflow.definition.rules import CODES
-from stepflow.report.problem_document import problems_schema
+from stepflow.report.document import problems_schema
 from tests.checkout import git
 
 GOLDEN = Path(__file__).parent / "golden"
