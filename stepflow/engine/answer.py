@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.decision import FormatError
 from stepflow.domain.words import Strategy
 from stepflow.engine.gate.answer import correct_step_id, find_object, find_objects
-from stepflow.engine.prompt.correction import correction_message
+from stepflow.engine.prompt.messages import correction_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -24,10 +24,8 @@ from stepflow.domain.words import Intent, Outcome, Strategy
 from stepflow.engine.answer import Reading
 from stepflow.engine.command import run_command_step
 from stepflow.engine.conversation import Conversation
-from stepflow.engine.prompt.answer_form import answer_form
-from stepflow.engine.prompt.message import first_message_blocks
+from stepflow.engine.prompt.messages import answer_form, cacheable_prefix, first_message_blocks, render_system
 from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
-from stepflow.engine.prompt.system import render_system, steady_part
 from stepflow.engine.reading import read_answer
 from stepflow.engine.strategy import strategy_for
 from stepflow.ports import SchemaFailure
@@ -130,7 +128,7 @@ def _open(track: Track, step: Step, schema: JsonObject | None, model: str) -> Mo
         iteration=track.state.iteration,
         model=model,
         system=system,
-        steady=steady_part(system),
+        steady=cacheable_prefix(system),
         messages=(Message(role="user", content=tuple(map(text_block, blocks))),),
         tools=tools,
         schema=schema,

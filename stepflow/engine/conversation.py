@@ -25,7 +25,7 @@ from stepflow.domain.decision import Outgrown, Stop
 from stepflow.domain.words import Strategy
 from stepflow.engine.asking import ask_patiently, model_failed
 from stepflow.engine.compaction import compact_messages
-from stepflow.engine.prompt.answer_form import answer_form
+from stepflow.engine.prompt.messages import answer_form
 from stepflow.engine.strategy import may_move, move_on, unheeded
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from stepflow.engine.prompt.shipped import TEMPLATE_KEYS
+from stepflow.engine.prompt.render import TEMPLATE_KEYS
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,7 @@ from stepflow.cli.agent_template import template_files
 from stepflow.definition.loading import load_agent
 from stepflow.domain.command import CommandResult
 from stepflow.engine.completion.extract import extract
-from stepflow.engine.prompt.template import render_template
-from stepflow.engine.prompt.template_parser import parse_template
+from stepflow.engine.prompt.template import parse_template, render_template
 from tests.docs.page import DOCS, PageBlock, page_blocks
 from tests.docs.workflows import check_workflow, with_lines
 

@@ -8,8 +8,7 @@ from prompt_parts import make_agent, make_step
 
 from stepflow.domain.definition import SourceText
 from stepflow.engine.prompt.render import render_prompt
-from stepflow.engine.prompt.template import render_template
-from stepflow.engine.prompt.template_parser import parse_template
+from stepflow.engine.prompt.template import parse_template, render_template
 from stepflow.engine.prompt.variables import Variables
 from tests.tried import tried
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_parts import NONCE, PROPERTY, make_agent, make_facts, make_state, make_step, texts
 
-from stepflow.engine.prompt.message import first_message_blocks, frame_as_data
+from stepflow.engine.prompt.messages import first_message_blocks, frame_as_data
 
 MARKERS = [f"BEGIN DATA {NONCE}", f"END DATA {NONCE}"]
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.engine.prompt.template import parse_retry_template, render_template
-from stepflow.engine.prompt.template_parser import parse_template
+from stepflow.engine.prompt.template import parse_retry_template, parse_template, render_template
 
 RETRY = Path(__file__).parents[2].parent / "shared" / "real-agents" / "iterator" / "prompts" / "steps" / "retry"
 pytestmark = pytest.mark.skipif(not RETRY.is_dir(), reason="the public agents are not beside the repository")

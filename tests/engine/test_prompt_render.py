@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from prompt_parts import PROPERTY, make_agent, make_step, texts
 
 from stepflow.domain.definition import SourceText
-from stepflow.engine.prompt.placeholder import asks_for_input, substitute, used_sections, used_variables
-from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
+from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt, substitute, used_variables
 from stepflow.engine.prompt.variables import Variables
 
 TEMPLATE = SourceText(text="Issue: {uv-issue}.", file="templates/initial_issue.md", template="initial_issue")
@@ -137,9 +136,6 @@ def test_a_command_step_has_no_prompt():
 def test_used_names_are_found_in_order_and_once():
     text = "{uv-b} {{uv-a}} {uv-b} {input_text} {section:x.y} {section:z} {section:x.y} {c}"
     assert used_variables(text) == ("b", "a")
-    assert used_sections(text) == ("x.y", "z")
-    assert asks_for_input(text)
-    assert not asks_for_input("{uv-input_text}")
 
 
 def test_another_dialect_can_bring_its_own_forms():

@@ -11,7 +11,7 @@ from prompt_parts import PROPERTY, texts
 
 from stepflow.domain.decision import FormatError, ValidatorFailure
 from stepflow.domain.definition import SourceText, ValidationEntry
-from stepflow.engine.prompt.correction import correction_message
+from stepflow.engine.prompt.messages import correction_message
 from stepflow.engine.prompt.retry import RetryText, render_retry
 
 FAILURE = ValidatorFailure(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from prompt_parts import make_agent, make_gate, make_step, variables_of
 
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import Intent
-from stepflow.engine.prompt.system import render_system, steady_part
+from stepflow.engine.prompt.messages import cacheable_prefix, render_system
 from stepflow.engine.prompt.variables import Variables
 
 SCHEMA = {"type": "object", "properties": {"stepId": {"type": "string"}}}
@@ -79,14 +78,8 @@ def test_a_step_without_schema_and_gate_is_told_the_two_rules_for_all():
     assert "JSON" not in contract
 
 
-@pytest.mark.parametrize(("schema", "shown"), [(None, False), (SCHEMA, True)])
-def test_the_schema_is_written_out_only_for_a_service_that_needs_it(schema, shown):
-    text = system("", variables_of(), step=make_step(schema=SCHEMA), schema=schema)
-    assert ('{"type":"object","properties":{"stepId":{"type":"string"}}}' in text) is shown
-
-
 def test_what_stands_before_the_contract_is_the_same_in_every_step():
     one, other = (system("Hi.", variables_of(), step=make_step(gate=make_gate(word))) for word in ("next", "handoff"))
     assert one != other
-    assert one[: steady_part(one)] == other[: steady_part(other)] == "Hi.\n\n"
-    assert steady_part("no contract") == 0
+    assert one[: cacheable_prefix(one)] == other[: cacheable_prefix(other)] == "Hi.\n\n"
+    assert cacheable_prefix("no contract") == 0

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_parts import PROPERTY
 
-from stepflow.engine.prompt.template import parse_retry_template, render_template
-from stepflow.engine.prompt.template_parser import TemplateFault, parse_template
+from stepflow.engine.prompt.template import TemplateFault, parse_retry_template, parse_template, render_template
 
 
 def render(text, **values):

@@ -1,26 +1,92 @@
-"""A step's prompt as it is sent (prompts.md §5).
-
-Takes: the agent, the step, its variables and the run's input text. Gives: the text, or why there is none.
-May touch: nothing.
-"""
+"""A step's prompt with sections and variables put in, or its fallback template (prompts.md §5 and §8)."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-from stepflow.engine.prompt.placeholder import (
-    CHECK_FORMS,
-    GATE_FORMS,
-    INPUT_TEXT,
-    insert_sections,
-    substitute,
-    used_variables,
-)
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition, SourceText, Step, StepPrompt
     from stepflow.engine.prompt.variables import Variables
+
+#: The closed list of the prompt texts that the package ships (prompts.md §8); the text of key K is `templates/K.md`.
+TEMPLATE_KEYS: tuple[str, ...] = (
+    "system",
+    "initial_iterate",
+    "continuation_iterate",
+    "initial_issue",
+    "continuation_issue",
+    "initial_issue_label_only",
+    "continuation_issue_label_only",
+    "initial_project",
+    "continuation_project",
+    "initial_keyword",
+    "continuation_keyword",
+    "initial_manual",
+    "continuation_manual",
+    "initial_structured_signal",
+    "continuation_structured_signal",
+    "continuation_project_preparation",
+    "continuation_project_processing",
+    "continuation_project_review",
+    "issue_closure_default",
+    "project_closure_default",
+    "polling_closure_default",
+    "review_closure_default",
+    "iteration_closure_default",
+    "facilitation_closure_default",
+    "project_continuation_closure_default",
+    "statuscheck_continuation_default",
+)
+
+
+#: What may stand in a gate-dialect text. Every form names its variable in one of two groups; `{input_text}` has
+#: neither. The double brace comes first, so that both braces are consumed.
+GATE_FORMS = re.compile(
+    r"\{\{uv-(?P<double>[A-Za-z0-9_-]+)\}\}|\{uv-(?P<single>[A-Za-z0-9_-]+)\}|(?P<input>\{input_text\})"
+)
+#: The check dialect knows the bare names too; only where such a variable is supplied (prompts.md §5).
+CHECK_FORMS = re.compile(GATE_FORMS.pattern + r"|\{\{(?P<bare_double>[A-Za-z0-9_-]+)\}\}|\{(?P<bare>[A-Za-z0-9_-]+)\}")
+SECTION_FORM = re.compile(r"\{section:(?P<id>[A-Za-z0-9._-]+)\}")
+
+#: The name under which `{input_text}` asks for its value; no variable can be called so.
+INPUT_TEXT = "{input_text}"
+
+ValueOf = Callable[[str], str | None]
+
+
+def substitute(text: str, value_of: ValueOf, forms: re.Pattern[str] = GATE_FORMS) -> str:
+    """Each placeholder replaced by its value; a placeholder whose value is None stays as it is.
+
+    One pass: what is put in is never looked at again. `forms` are the placeholder forms of the dialect.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        value = value_of(_name(match))
+        return match[0] if value is None else value
+
+    return forms.sub(replacement, text)
+
+
+def used_variables(text: str, forms: re.Pattern[str] = GATE_FORMS) -> tuple[str, ...]:
+    """The names of the variables that a text asks for, in order, each once."""
+    names = (_name(match) for match in forms.finditer(text))
+    return tuple(dict.fromkeys(name for name in names if name != INPUT_TEXT))
+
+
+def insert_sections(text: str, sections: Mapping[str, str]) -> str:
+    """Each `{section:ID}` replaced by that section; sections do not nest, an unknown one stays as text."""
+    return SECTION_FORM.sub(lambda match: sections.get(match["id"], match[0]), text)
+
+
+def _name(match: re.Match[str]) -> str:
+    if match["input"]:
+        return INPUT_TEXT
+    groups = match.groupdict()
+    return next(name for key, name in groups.items() if name is not None and key != "input")
+
 
 #: Stands in a shipped template for a variable without a value: a fallback can never fail (prompts.md §8).
 NOT_GIVEN = "(not given)"

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.domain.json import JsonObject, JsonValue, compact
-from stepflow.engine.prompt.template import render_template
-from stepflow.engine.prompt.template_parser import Template, TemplateFault, parse_template
+from stepflow.engine.prompt.template import Template, TemplateFault, parse_template, render_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,19 +1,194 @@
-"""The template language of retry prompts (prompts.md §9.2).
+"""The template language of retry prompts: parsing and rendering (prompts.md §9.2).
 
-Takes: a template's text or nodes, and values. Gives: what is wrong with it, or the text it makes.
-May touch: nothing. Values are put in as they are: no escaping, and they are never parsed again.
-"""
+Values are put in as they are and never parsed again.
+
+No library fits: Handlebars for Python prints lists as Python does, does not look outside of an item, accepts unknown
+blocks, and lets its helpers hide values of the same name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.json import JsonObject, JsonValue, compact, value_at
-from stepflow.engine.prompt.template_parser import Block, Template, TemplateFault, Text, Value, Word, parse_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+#: Deeper nesting is refused, so that rendering cannot run out of stack.
+DEEPEST = 50
+
+TAG = re.compile(r"\{\{\{(?P<raw>.*?)\}\}\}|\{\{(?P<plain>.*?)\}\}", re.DOTALL)
+PATH = re.compile(r"@index|[\w$-]+(?:\.[\w$-]+)*")
+
+
+class TemplateFault(ValueError):
+    """A template that cannot be parsed."""
+
+
+class Word(StrEnum):
+    """The blocks there are."""
+
+    EACH = "each"
+    IF = "if"
+    UNLESS = "unless"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Characters that stay as they are."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A value put in."""
+
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A block with its two parts."""
+
+    word: Word
+    path: str
+    body: Template
+    otherwise: Template
+
+
+Node = Text | Value | Block
+Template = tuple[Node, ...]
+
+
+def parse_template(text: str) -> Template:
+    """The template's nodes; raises `TemplateFault`."""
+    frames = [_Frame()]
+    for piece in _pieces(text):
+        if isinstance(piece, Text):
+            frames[-1].add(piece)
+        else:
+            _read(piece, frames)
+    if frames[-1].tag:
+        raise frames[-1].tag.fault("is never closed")
+    return tuple(frames[-1].parts[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tag:
+    """What stands between braces. `line` is 1-based; `raw` marks three braces, which only values have."""
+
+    text: str
+    line: int
+    raw: bool
+
+    @property
+    def sign(self) -> str:
+        """`#`, `/`, `!` or `else`; empty for a value."""
+        if self.raw:
+            return ""
+        return "else" if self.text == "else" else self.text[:1] if self.text[:1] in ("#", "/", "!") else ""
+
+    def fault(self, why: str) -> TemplateFault:
+        return TemplateFault(f"line {self.line}: {{{{{self.text}}}}} {why}")
+
+
+@dataclass(kw_only=True)
+class _Frame:
+    """A block that the parser is inside of, or the template itself (no tag). `parts` are body and else part."""
+
+    tag: _Tag | None = None
+    word: Word = Word.IF
+    path: str = ""
+    parts: list[list[Node]] = field(default_factory=lambda: [[]])
+
+    def add(self, node: Node) -> None:
+        self.parts[-1].append(node)
+
+    def block(self) -> Block:
+        otherwise = tuple(self.parts[1]) if len(self.parts) > 1 else ()
+        return Block(word=self.word, path=self.path, body=tuple(self.parts[0]), otherwise=otherwise)
+
+
+def _pieces(text: str) -> Iterator[Text | _Tag]:
+    """Text and tags in turn; a block tag alone on its line takes the line with it."""
+    at = 0
+    for match in TAG.finditer(text):
+        raw = match["raw"] is not None
+        tag = _Tag(text=match["raw" if raw else "plain"].strip(), line=_line_number(text, match.start()), raw=raw)
+        start, end = _whole_line(text, match) if tag.sign in ("#", "/", "else") else match.span()
+        yield _plain(text, at, start)
+        yield tag
+        at = end
+    yield _plain(text, at, len(text))
+
+
+def _plain(text: str, start: int, end: int) -> Text:
+    opened = text.find("{{", start, end)
+    if opened >= 0:
+        raise TemplateFault(f"line {_line_number(text, opened)}: {{{{ is never closed with }}}}")
+    return Text(text=text[start:end])
+
+
+def _line_number(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
+
+
+def _whole_line(text: str, match: re.Match[str]) -> tuple[int, int]:
+    """The span of the whole line if the tag stands alone on it, else the tag's own."""
+    first = text.rfind("\n", 0, match.start()) + 1
+    newline = text.find("\n", match.end())
+    last = len(text) if newline < 0 else newline + 1
+    around = text[first : match.start()] + text[match.end() : last]
+    return match.span() if around.strip() else (first, last)
+
+
+def _read(tag: _Tag, frames: list[_Frame]) -> None:
+    match tag.sign:
+        case "#":
+            frames.append(_open(tag, depth=len(frames)))
+        case "/":
+            block = _close(tag, frames)
+            frames[-1].add(block)
+        case "else":
+            _switch(tag, frames[-1])
+        case "":
+            frames[-1].add(Value(path=_path(tag, tag.text)))
+
+
+def _open(tag: _Tag, *, depth: int) -> _Frame:
+    word, path = (*tag.text[1:].split(maxsplit=1), "", "")[:2]
+    if word not in set(Word):
+        raise tag.fault("is not a block; there are each, if and unless")
+    if depth > DEEPEST:
+        raise tag.fault(f"stands more than {DEEPEST} blocks deep")
+    return _Frame(tag=tag, word=Word(word), path=_path(tag, path.strip()))
+
+
+def _path(tag: _Tag, path: str) -> str:
+    if not PATH.fullmatch(path):
+        raise tag.fault("holds no plain name; write for example {{error}}, {{this.file}} or {{#if error}}")
+    return path
+
+
+def _close(tag: _Tag, frames: list[_Frame]) -> Block:
+    opened = frames[-1].tag
+    if not opened:
+        raise tag.fault("closes a block that was never opened")
+    if tag.text[1:].strip() != frames[-1].word:
+        raise tag.fault(f"cannot close {{{{{opened.text}}}}} of line {opened.line}")
+    return frames.pop().block()
+
+
+def _switch(tag: _Tag, frame: _Frame) -> None:
+    if not frame.tag:
+        raise tag.fault("stands outside of a block")
+    if len(frame.parts) > 1:
+        raise tag.fault("is the second one of its block")
+    frame.parts.append([])
 
 
 def parse_retry_template(text: str) -> str | None:

@@ -1,23 +1,18 @@
-"""The variables of one step (prompts.md §4, §6).
-
-Takes: the agent, the running step, the run's facts and its state. Gives: `Variables`, every value already a text.
-May touch: nothing.
-"""
+"""The variables of one step's texts, and the sentence that says when the work is done (prompts.md §4 and §6)."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.json import JsonObject, JsonValue, compact
-from stepflow.domain.words import Intent, VerdictType
-from stepflow.engine.prompt.criteria import describe_verdict
+from stepflow.domain.words import ClosureAction, Intent, VerdictType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from stepflow.domain.definition import AgentDefinition, Gate, Step, StepInput
+    from stepflow.domain.definition import AgentDefinition, Gate, GitHubSettings, Step, StepInput
     from stepflow.domain.run import RunFacts
     from stepflow.domain.state import RunState
 
@@ -167,3 +162,95 @@ def _merge(
             elif texts[name] != text:
                 hidden.append(f'"{name}": the {origins[name]} hides the {origin}')
     return texts, origins, tuple(hidden)
+
+
+OPERATORS = {
+    "and": "all of these conditions hold",
+    "or": "one of these conditions holds",
+    "first": "the first of these conditions holds",
+}
+
+
+def describe_verdict(agent: AgentDefinition, limit: int, *, handler_says: str = "") -> str:
+    """What must be so for the work to be finished. `handler_says` is a custom handler's own sentence."""
+    config = agent.verdict.config
+    match agent.verdict.type:
+        case VerdictType.POLL_STATE:
+            return f"The work is done when, at closing, {_wanted_state(agent.github)}."
+        case VerdictType.COUNT_ITERATION | VerdictType.COUNT_CHECK as count:
+            turns = count is VerdictType.COUNT_ITERATION
+            most = f"{limit} iterations are available" if turns else f"{config.get('maxChecks')} answers are taken"
+            return f"At most {most}; the work must be finished within them."
+        case VerdictType.DETECT_GRAPH:
+            return "The work is done when a closing step answers `closing` and all its validators pass."
+        case VerdictType.META_COMPOSITE:
+            return _composite(config)
+        case VerdictType.META_CUSTOM:
+            return handler_says or "The agent's own completion handler decides when the work is done."
+        case VerdictType.DETECT_KEYWORD | VerdictType.DETECT_STRUCTURED as simple:
+            return f"The work is done when {_condition(simple, config)}."
+        case other:
+            assert_never(other)
+
+
+def _wanted_state(github: GitHubSettings) -> str:
+    if not github.enabled:
+        return "everything the issue asks for is in place (this agent itself changes nothing on the issue)"
+    labels = _labels(github)
+    match github.closure_action or ClosureAction.CLOSE:
+        case ClosureAction.CLOSE:
+            return "the issue can be closed"
+        case ClosureAction.LABEL_ONLY:
+            return f"the issue can be given its completion labels{labels}; it stays open"
+        case ClosureAction.LABEL_AND_CLOSE:
+            return f"the issue can be given its completion labels{labels} and be closed"
+        case other:
+            assert_never(other)
+
+
+def _labels(github: GitHubSettings) -> str:
+    parts = [
+        f"{verb} {', '.join(names)}"
+        for verb, names in (("add", github.labels_add), ("remove", github.labels_remove))
+        if names
+    ]
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _composite(config: JsonObject) -> str:
+    conditions = config.get("conditions")
+    listed = [_child(entry) for entry in conditions] if isinstance(conditions, list) else []
+    operator = OPERATORS.get(str(config.get("operator")), OPERATORS["and"])
+    numbered = "; ".join(f"({number}) {text}" for number, text in enumerate(listed, start=1))
+    return f"The work is done when {operator}: {numbered}."
+
+
+def _child(entry: JsonValue) -> str:
+    if not isinstance(entry, dict):
+        return str(entry)
+    config = entry.get("config")
+    return _condition(str(entry.get("type")), config if isinstance(config, dict) else {})
+
+
+def _condition(kind: str, config: JsonObject) -> str:
+    match kind:
+        case VerdictType.COUNT_ITERATION:
+            return f"{config.get('maxIterations')} iterations have run"
+        case VerdictType.COUNT_CHECK:
+            return f"{config.get('maxChecks')} answers have been taken"
+        case VerdictType.DETECT_KEYWORD:
+            return f"an answer contains the completion word `{config.get('verdictKeyword')}`"
+        case VerdictType.DETECT_STRUCTURED:
+            return f"an answer gives the signal `{config.get('signalType')}`{_fields(config)}"
+        case _:
+            return kind
+
+
+def _fields(config: JsonObject) -> str:
+    match config.get("requiredFields"):
+        case dict() as wanted if wanted:
+            return f" with exactly these values: {compact(wanted)}"
+        case list() as names if names:
+            return f" with the fields {', '.join(str(name) for name in names)}"
+        case _:
+            return ""

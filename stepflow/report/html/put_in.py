@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.engine.prompt.placeholder import CHECK_FORMS, GATE_FORMS, insert_sections
-from stepflow.report.plain import visible
+from stepflow.engine.prompt.render import CHECK_FORMS, GATE_FORMS, insert_sections
+from stepflow.report.visible import visible
 
 if TYPE_CHECKING:
     import re
