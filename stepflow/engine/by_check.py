@@ -13,8 +13,8 @@ from stepflow.domain.decision import Decided, FormatError, Stop, Unanswered
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Intent, Outcome
 from stepflow.engine.answer import Heard, Reading, Settled, give_up, hear_answer, misfit, note_missing, settle_format
-from stepflow.engine.gate.format import check_format
-from stepflow.engine.gate.outcome import (
+from stepflow.engine.gate.answer import check_format
+from stepflow.engine.gate.decision import (
     Judged,
     decide_outcome,
     read_check_answer,

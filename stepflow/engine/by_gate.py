@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from stepflow.domain.decision import Decided, FormatError, Stop, Undecided
 from stepflow.domain.words import Intent, Outcome, Strategy
 from stepflow.engine.answer import Heard, Reading, Settled, hear_answer, misfit, note_missing, settle_format
-from stepflow.engine.gate.format import check_format
-from stepflow.engine.gate.read import canonical_answer, read_gate
+from stepflow.engine.gate.answer import check_format
+from stepflow.engine.gate.decision import canonical_answer, read_gate
 
 if TYPE_CHECKING:
     from stepflow.domain.decision import Decision, Unanswered

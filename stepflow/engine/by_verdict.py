@@ -12,8 +12,8 @@ from stepflow.domain.decision import Decided
 from stepflow.domain.words import Intent, StepKind
 from stepflow.engine.answer import Heard, Reading, Settled, hear_answer, settle_format
 from stepflow.engine.completion.finished import Fed, why_finished
-from stepflow.engine.gate.format import check_format
-from stepflow.engine.gate.read import stated_reason
+from stepflow.engine.gate.answer import check_format
+from stepflow.engine.gate.decision import stated_reason
 from stepflow.engine.router import continuation_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from stepflow.domain.words import Outcome
 from stepflow.engine.answer import Reading, Settled, correct, give_up
 from stepflow.engine.by_gate import decide, format_errors
 from stepflow.engine.by_verdict import judge
-from stepflow.engine.gate.format import check_format
+from stepflow.engine.gate.answer import check_format
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import Step, StepCommand

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import StrategyChosen
 from stepflow.domain.words import Strategy, StructuredOutput
-from stepflow.engine.gate.format import has_shape
+from stepflow.engine.gate.answer import has_shape
 
 if TYPE_CHECKING:
     from stepflow.domain.conversation import ModelRequest

@@ -22,7 +22,7 @@ from stepflow.domain.problem import Problem
 from stepflow.domain.rule import Example, Rule
 from stepflow.domain.words import INTENTS_OF_KIND, VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
-from stepflow.engine.gate.read import ALIASES
+from stepflow.engine.gate.decision import ALIASES
 from stepflow.engine.prompt.render import TEMPLATE_KEYS
 from tests.definition.load_cases import Case, cases
 from tests.docs.readme import ROOT

@@ -26,7 +26,7 @@ from stepflow.domain.event import Event, FlowEnded, RunResumed, RunStarted, Vali
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
-from stepflow.engine.gate.read import ALIASES
+from stepflow.engine.gate.decision import ALIASES
 from stepflow.engine.loop import run_flow
 from stepflow.journal.replay import PLAYED, Replay, safe_point
 from stepflow.ports import Ports, SchemaFailure

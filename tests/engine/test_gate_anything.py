@@ -12,7 +12,7 @@ from stepflow.domain.definition import Gate
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent
 from stepflow.engine.gate.answer import correct_step_id, find_object
-from stepflow.engine.gate.read import ALIASES, canonical_answer, read_gate
+from stepflow.engine.gate.decision import ALIASES, canonical_answer, read_gate
 from tests.tried import tried
 
 KEYS = ("next_action", "action", "reason", "stepId", "0", "1", "", "a.b", "message", "plan")

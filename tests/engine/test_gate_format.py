@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from stepflow.engine.gate.format import check_format
+from stepflow.engine.gate.answer import check_format
 
 SCHEMA = {
     "type": "object",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stepflow.domain.check import Check, OutcomeRule
 from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.words import Intent
-from stepflow.engine.gate.outcome import Judged, decide_outcome, read_check_answer, read_handoff, read_own_result
+from stepflow.engine.gate.decision import Judged, decide_outcome, read_check_answer, read_handoff, read_own_result
 
 NEXT = OutcomeRule(intent=Intent.NEXT, transition="next", target="s_b2c1")
 RETRY = OutcomeRule(intent=Intent.REPEAT, transition="retry", retries_below=2)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.words import Intent, StepKind
-from stepflow.engine.gate.read import canonical_answer, read_gate
+from stepflow.engine.gate.decision import canonical_answer, read_gate
 from tests.build import make_gate
 
 WORK = make_gate(StepKind.WORK)

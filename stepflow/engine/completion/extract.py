@@ -1,38 +1,72 @@
-"""The extractors: parameters for retry prompts out of a validator's output (prompts.md §10).
-
-Takes: a validator's `extractParams` and its command's result. Gives: one JSON value per parameter.
-May touch: nothing; the current branch is asked for through a function, and only where it is needed.
-"""
+"""The extractors: a retry prompt's parameters, read out of a validator's output (prompts.md §10)."""
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from urllib.parse import unquote
 
 from stepflow.domain.command import CommandResult
-from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.engine.completion.extract_code import files_named, lint_errors, lint_files, type_errors
-from stepflow.engine.completion.extract_format import format_diff, format_files
-from stepflow.engine.completion.extract_git import (
-    branch_name,
-    changed_files,
-    merge_status,
-    remote_status,
-    staged_files,
-    unstaged_files,
-    untracked_files,
+from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.engine.completion.findings import (
+    find_failed_tests,
+    find_lint_errors,
+    find_paths,
+    find_type_errors,
+    find_unformatted,
 )
-from stepflow.engine.completion.extract_output import CurrentBranch, Output, read_output
-from stepflow.engine.completion.extract_tests import failed_tests
 
-Extractor = Callable[[Output], JsonValue]
+CurrentBranch = Callable[[], str | None]
 
-TELLING = re.compile(r"failed|error", re.IGNORECASE)
+#: Terminal control: colors and cursor (CSI), titles and links (OSC), and the short forms.
+CONTROL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+#: Tools write no longer lines about one finding; output is untrusted and must not slow the patterns down.
+LONGEST_LINE = 1_000
+FAILURE_WORD = re.compile(r"failed|error", re.IGNORECASE)
+FOREIGN = re.compile(r"(?:^|/)(?:node_modules|site-packages)/")
+
+DIFF_START = re.compile(r"^(?:diff --git .*\n(?:[a-z].*\n){0,6})?--- .*\n\+\+\+ ", re.MULTILINE)
+DIFF_LINE = re.compile(r"(?:[-+ @\\]|diff |index |new file|deleted file|old mode|new mode|similarity|rename ).*|")
+
+#: A line of `git status --porcelain`.
+STATUS = re.compile(r"(?P<index>[ MTADRCU?!])(?P<tree>[ MTADRCU?!]) (?P<path>\S.*)")
+QUOTED = re.compile(r'"(?P<inside>(?:[^"\\]|\\.)*)"')
+ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+BRANCH = re.compile(r"branch '(?P<name>[^']+)'")
+DETACHED = ("detached head", "not currently on a branch", "head does not point to a branch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a validator's command printed, without terminal control. `raw` is the result as it was, `root` the
+    repository root as the command saw it."""
+
+    raw: CommandResult
+    stdout: str
+    stderr: str
+    root: str
+    current_branch: CurrentBranch
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines of both streams, stdout first, each cut to a sane length."""
+        return (*_lines_of(self.stdout), *_lines_of(self.stderr))
+
+    def relative(self, path: str) -> str:
+        """A path as people write it in this repository; one outside of it stays absolute."""
+        plain = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
+        plain = posixpath.normpath(plain)
+        return plain.removeprefix(self.root.rstrip("/") + "/") if self.root else plain
 
 
 def extract(names: Mapping[str, str], result: CommandResult, *, root: str, current_branch: CurrentBranch) -> JsonObject:
     """The value of each parameter; `names` maps parameters to extractors, an unknown extractor gives null (SF605)."""
-    output = read_output(result, root=root, current_branch=current_branch)
+    stdout, stderr = (CONTROL.sub("", stream) for stream in (result.stdout, result.stderr))
+    output = Output(raw=result, stdout=stdout, stderr=stderr, root=root, current_branch=current_branch)
     return {parameter: EXTRACTORS[name](output) if name in EXTRACTORS else None for parameter, name in names.items()}
 
 
@@ -41,15 +75,89 @@ def error_output(output: Output) -> JsonValue:
     if output.stderr.strip():
         return output.stderr
     lines = output.stdout.split("\n")
-    first = next((at for at, line in enumerate(lines) if TELLING.search(line)), 0)
+    first = next((at for at, line in enumerate(lines) if FAILURE_WORD.search(line)), 0)
     return "\n".join(lines[first:])
 
 
+def failed_tests(output: Output) -> JsonValue:
+    """`{name, file?, error}` for each failed test."""
+    return _records(find_failed_tests, output)
+
+
+def type_errors(output: Output) -> JsonValue:
+    """`{file, line, column?, code?, message}` for each type error."""
+    return _records(find_type_errors, output)
+
+
+def lint_errors(output: Output) -> JsonValue:
+    """`{file, line, column?, rule, message}` for each of the linter's findings."""
+    return _records(find_lint_errors, output)
+
+
+def lint_files(output: Output) -> JsonValue:
+    """The files that the linter complains of."""
+    return _unique(output.relative(str(record["file"])) for record in find_lint_errors(output.lines))
+
+
+def files_named(output: Output) -> JsonValue:
+    """The files that stand before a line number, anywhere in the output."""
+    paths = map(output.relative, find_paths(output.lines))
+    return _unique(path for path in paths if not FOREIGN.search(path))
+
+
+def format_files(output: Output) -> list[JsonValue]:
+    """The files that are not formatted."""
+    return _unique(map(output.relative, find_unformatted(output.lines)))
+
+
+def format_diff(output: Output) -> JsonValue:
+    """The unified diff in the output, else the unformatted files as text."""
+    diff = _diff(output.stdout) or _diff(output.stderr)
+    return diff or "\n".join(map(str, format_files(output)))
+
+
+def branch_name(output: Output) -> JsonValue:
+    """The branch a message names, else the one printed, else the repository's own."""
+    named = BRANCH.search(output.stderr)
+    if named:
+        return named["name"]
+    printed = _first_line(output.stdout)
+    return printed if printed and not re.search(r"\s", printed) else output.current_branch()
+
+
+def remote_status(output: Output) -> JsonValue:
+    """What is wrong with the upstream, or the upstream."""
+    said = output.stderr.lower()
+    if "no upstream" in said:
+        return "no upstream"
+    if any(sign in said for sign in DETACHED):
+        return "detached HEAD"
+    printed = _first_line(output.stdout) if output.raw.exit_code == 0 else None
+    return printed or _first_line(output.stderr)
+
+
+def merge_status(output: Output) -> JsonValue:
+    """How many commits are not merged, or git's error."""
+    if output.raw.exit_code != 0:
+        return _first_line(output.stderr)
+    commits = sum(1 for line in _lines_of(output.stdout) if line.strip())
+    return f"{commits} commits not merged" if commits else "merged"
+
+
+def status_files(output: Output, wanted: Callable[[str, str], bool]) -> JsonValue:
+    """The files of `git status --porcelain` whose signs of index and tree are wanted."""
+    found = (STATUS.fullmatch(line.rstrip("\r")) for line in output.stdout.split("\n"))
+    signed = (line for line in found if line and line["index"] + line["tree"] != "  ")
+    return _unique(_new_path(line["path"]) for line in signed if wanted(line["index"], line["tree"]))
+
+
+Extractor = Callable[[Output], JsonValue]
+
 EXTRACTORS: Mapping[str, Extractor] = {
-    "parseChangedFiles": changed_files,
-    "parseUntrackedFiles": untracked_files,
-    "parseStagedFiles": staged_files,
-    "parseUnstagedFiles": unstaged_files,
+    "parseChangedFiles": lambda output: status_files(output, lambda index, _: index not in "?!"),
+    "parseUntrackedFiles": lambda output: status_files(output, lambda index, tree: index + tree == "??"),
+    "parseStagedFiles": lambda output: status_files(output, lambda index, _: index not in " ?!"),
+    "parseUnstagedFiles": lambda output: status_files(output, lambda _, tree: tree not in " ?!"),
     "parseTestOutput": failed_tests,
     "failedTests": failed_tests,
     "errorOutput": error_output,
@@ -71,3 +179,47 @@ EXTRACTORS: Mapping[str, Extractor] = {
     "stderr": lambda output: output.raw.stderr,
     "exitCode": lambda output: output.raw.exit_code,
 }
+
+
+def _records(find: Callable[[tuple[str, ...]], Iterable[JsonObject]], output: Output) -> list[JsonValue]:
+    """The records that `find` reads in the lines, each once, with files as people write them here."""
+    found = find(output.lines)
+    return _unique({**each, "file": output.relative(str(each["file"]))} if "file" in each else each for each in found)
+
+
+def _lines_of(text: str) -> tuple[str, ...]:
+    return tuple(line[:LONGEST_LINE].rstrip("\r") for line in text.split("\n"))
+
+
+def _first_line(text: str) -> str | None:
+    return next((line.strip() for line in _lines_of(text) if line.strip()), None)
+
+
+def _unique(values: Iterable[JsonValue]) -> list[JsonValue]:
+    """The values in the order found, each once."""
+    found: dict[str, JsonValue] = {}
+    for value in values:
+        found.setdefault(compact(value), value)
+    return list(found.values())
+
+
+def _diff(text: str) -> str:
+    """The lines from the first diff head to the last line that can belong to a diff."""
+    start = DIFF_START.search(text)
+    lines = text[start.start() :].split("\n") if start else []
+    return "\n".join(takewhile(DIFF_LINE.fullmatch, lines)).rstrip("\n")
+
+
+def _new_path(text: str) -> str:
+    """The path of a status line, or the new one of `old -> new`; either may be quoted."""
+    quoted = QUOTED.match(text)
+    old = quoted[0] if quoted else text.partition(" -> ")[0]
+    rest = text[len(old) :]
+    path = rest.removeprefix(" -> ") if rest.startswith(" -> ") else old
+    inside = QUOTED.fullmatch(path)
+    return ESCAPE.sub(_escaped, inside["inside"].encode()).decode(errors="replace") if inside else path
+
+
+def _escaped(match: re.Match[bytes]) -> bytes:
+    code = match[1]
+    return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else LETTERS.get(code, code)

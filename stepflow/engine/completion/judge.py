@@ -1,7 +1,5 @@
-"""Is it really done: run the validators of a closing, in order.
-
-Takes: a validation entry, its failures so far, the ports for commands and guards. Gives: `Verdict` (flow.md §8).
-May touch: nothing itself; validators run, and what they stand on is looked at, through the ports.
+"""Run a closing's validators in order and judge whether the work is really done
+(flow.md §8, security.md cases 14 and 15).
 """
 
 from __future__ import annotations
@@ -17,14 +15,13 @@ from stepflow.domain.event import ValidatorRan
 from stepflow.domain.guard import named
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.extract import extract
-from stepflow.engine.completion.guarded import Checked, check_guards
 from stepflow.patterns import SECONDS, PatternTooSlow, Search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from stepflow.domain.definition import Condition, ValidationEntry, Validator
-    from stepflow.domain.guard import Closing
+    from stepflow.domain.guard import Closing, GuardFindings
     from stepflow.ports import Commands, Guards
 
 #: Exit codes of a shell that could not run the command (flow.md §8.3), and what a person should do then.
@@ -252,3 +249,45 @@ def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorR
         restored=list(result.restored),
         output_tail=f"{result.stdout}\n{result.stderr}\n{result.error}".strip("\n")[-TAIL:],
     )
+
+
+HIDDEN = (
+    "the validator found the tree clean, but these files are only hidden from git: by .git/info/exclude, git's "
+    "configuration, flags in the index, or a changed .gitignore or .gitattributes. Commit them or remove them, and "
+    "take back what hides them"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A result with the guards' words in it. Any of the `faults` fails the validator; `warnings` are for people."""
+
+    result: CommandResult
+    faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def check_guards(validator: Validator, result: CommandResult, findings: GuardFindings) -> Checked:
+    """Hidden files fail a validator, and so does a git that cannot tell; changed files do with `guard: block`."""
+    faults, warnings, words = [], list(findings.notes), []
+    if findings.changed:
+        warnings.append(f"files this validator depends on were changed: {named(findings.changed)}")
+        if validator.guard_blocks:
+            faults.append(f"files it depends on were changed: {named(findings.changed)}")
+            words.append(_put_back(findings.changed))
+    if findings.problem:
+        warnings.append(findings.problem)
+        faults.append(findings.problem)
+        words.append(f"{findings.problem}.")
+    if findings.hidden:
+        warnings.append(f"files were hidden from git: {named(findings.hidden)}")
+        faults.append("files are hidden from git")
+        words.append(f"{HIDDEN}:")
+        result = replace(result, stdout="".join(f"{line}\n" for line in findings.hidden), stderr="")
+    said = [result.error, *words] if result.error else words
+    return Checked(result=replace(result, error="\n".join(said)), faults=tuple(faults), warnings=tuple(warnings))
+
+
+def _put_back(changed: tuple[str, ...]) -> str:
+    listed = "\n".join(changed)
+    return f"files this validator depends on were changed; put them back as they were when the run began:\n{listed}"

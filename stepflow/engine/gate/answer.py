@@ -1,19 +1,26 @@
-"""Find the JSON object in what a model wrote.
-
-Takes: the last assistant text. Gives: the answer object, with the running step's id (flow.md §4.1, §4.3).
-May touch: nothing.
-"""
+"""Find the JSON object in what a model wrote, and check it against the author's schema (flow.md §4)."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.validators import extend, validator_for
+
+from stepflow.domain.decision import FormatError
+from stepflow.domain.json import compact
+from stepflow.domain.schema import CONDITIONS, change_schemas
+from stepflow.patterns import PatternTooSlow, Search
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from stepflow.domain.json import JsonObject
+    from jsonschema.protocols import Validator
+
+    from stepflow.domain.json import JsonObject, JsonValue
 
 FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n(.*?)^[ \t]*\1[`~]*[ \t]*$", re.DOTALL | re.MULTILINE)
 
@@ -75,3 +82,115 @@ def _balanced_objects(text: str, *, inner: bool = True) -> Iterator[JsonObject]:
 def _refuse_constant(word: str) -> None:
     # NaN and Infinity are no JSON, though Python's parser knows them.
     raise ValueError(word)
+
+
+#: A message that quotes a long value is cut here: it goes into a prompt.
+MAX_MESSAGE = 400
+
+_SHAPE = frozenset({"required", "type", "enum", "const", "additionalProperties"})
+_CONDITIONAL = frozenset({"anyOf", "oneOf", "allOf", *CONDITIONS})
+
+
+def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[FormatError, ...]:
+    """Every way in which the answer does not fit the schemas. `format` is not asserted (registry.md §8.2)."""
+    search = Search()
+    try:
+        found = {
+            FormatError(path=_path(error.absolute_path), message=_message(error))
+            for schema in schemas
+            if schema is not None
+            for error in _errors(answer, schema, search)
+        }
+    except PatternTooSlow as exc:
+        return (FormatError(path=_path(()), message=f"it cannot be compared with its schema: {exc}"),)
+    return tuple(sorted(found, key=lambda error: (error.path, error.message)))
+
+
+def has_shape(answer: JsonObject, schema: JsonObject) -> bool:
+    """Whether the answer has what a service that heeds the schema cannot leave out: keys, types, listed values.
+    Lengths, patterns and conditions are beyond such a service."""
+    try:
+        return not any(
+            error.validator in _SHAPE and _CONDITIONAL.isdisjoint(error.absolute_schema_path)
+            for error in _errors(answer, schema, Search())
+        )
+    except PatternTooSlow:
+        return False
+
+
+def _errors(answer: JsonObject, schema: JsonObject, search: Search) -> Iterator[ValidationError]:
+    """What jsonschema finds; every pattern is searched for by `search`, where jsonschema itself knows no time limit."""
+
+    def pattern(_: object, wanted: str, value: object, __: object) -> Iterator[ValidationError]:
+        if isinstance(value, str) and not search(wanted, value):
+            yield ValidationError(f"{value!r} does not match {wanted!r}")
+
+    names = tuple(dict.fromkeys(_names(answer)))
+    written = change_schemas(schema, lambda part: _written_out(part, names, search))
+    plain = validator_for(schema, default=Draft202012Validator)
+    extended: Callable[..., type[Validator]] = extend
+    found: Iterator[ValidationError] = extended(plain, {"pattern": pattern})(written).iter_errors(answer)
+    return found
+
+
+def _written_out(schema: JsonObject, names: Iterable[str], search: Search) -> JsonObject:
+    """`patternProperties` as the `properties` that they come to for these names."""
+    patterns, properties = schema.get("patternProperties"), schema.get("properties", {})
+    if not isinstance(patterns, dict) or not isinstance(properties, dict):
+        return schema
+    written = dict(properties)
+    for name in names:
+        fitting = [part for wanted, part in patterns.items() if search(wanted, name)]
+        every = [written[name], *fitting] if name in written else fitting
+        if fitting:
+            written[name] = every[0] if len(every) == 1 else {"allOf": every}
+    rest = {key: value for key, value in schema.items() if key != "patternProperties"}
+    return {**rest, "properties": written}
+
+
+def _names(value: JsonValue) -> Iterator[str]:
+    """The names of all properties, at every depth."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case dict() as inner:
+                yield from inner
+                waiting += inner.values()
+            case list() as items:
+                waiting += items
+
+
+def _path(parts: Iterable[str | int]) -> str:
+    path = ""
+    for part in parts:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path or "(answer)"
+
+
+def _message(error: ValidationError) -> str:
+    # jsonschema types these two as "perhaps not set"; on an error that a schema gave they always are.
+    keyword, wanted, instance = (
+        str(error.validator),
+        cast("JsonValue", error.validator_value),
+        cast("JsonValue", error.instance),
+    )
+    match keyword:
+        case "enum":
+            text = f"{_value(instance)} is not one of {compact(wanted)}"
+        case "type":
+            text = f"{_value(instance)} is not of type {_types(wanted)}"
+        case "anyOf" | "oneOf" if error.context:
+            nearest = best_match(error.context)
+            text = f"fits none of the allowed forms; the nearest: {nearest.message if nearest else error.message}"
+        case _:
+            text = error.message
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
+
+
+def _value(value: JsonValue) -> str:
+    text = compact(value)
+    return text if len(text) <= MAX_MESSAGE // 4 else f"{text[: MAX_MESSAGE // 4]}…"
+
+
+def _types(wanted: JsonValue) -> str:
+    return " or ".join(str(word) for word in wanted) if isinstance(wanted, list) else str(wanted)

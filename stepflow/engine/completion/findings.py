@@ -1,0 +1,231 @@
+"""What test runners, type checkers, linters and formatters complain of, found in the lines they print
+(prompts.md §10).
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from stepflow.domain.json import JsonObject
+
+#: pytest, unittest, Deno and Go: one failed test a line. Parameters (in brackets) may hold anything, ` - ` too.
+FAILED_TESTS = (
+    re.compile(
+        r"(?:FAILED|ERROR) (?P<file>[^\s:]+\.\w+)(?:::(?P<name>[^\[\s]+(?:\[.*?\](?= - |$))?))?(?: - (?P<error>.*))?"
+    ),
+    re.compile(r"(?:FAIL|ERROR): (?P<name>\S+) \(.*\)"),
+    re.compile(r"FAILED \| (?!\d+ passed)(?P<name>.+)"),
+    re.compile(r"(?P<name>\S.*) \.\.\. FAILED(?: \((?P<error>due to [^)]*)\)| \([^)]*\))?(?: \([^)]*\))?"),
+    re.compile(r"--- FAIL: (?P<name>\S+)(?: \(\S+\))?"),
+)
+#: Where Deno tells of a failure: `name => ./file.ts:7:6`, and the error on the next line.
+DENO_TEST = re.compile(r"(?P<name>\S.*) => (?P<file>\S+?):\d+:\d+")
+PYTHON_FRAME = re.compile(r'File "(?P<file>[^"]+)", line \d+')
+RULER = re.compile(r"-{5,}")
+TEST_END = re.compile(
+    r"={3,}.*|!{3,}.*|FAIL|FAIL\t.*|ok {2}\t.*|Ran \d+ tests? in .*|ERRORS|FAILURES|.+ => \S+:\d+:\d+"
+)
+MOST_TEST_LINES = 9
+
+#: mypy `f:1:2: error: …`, pyright `f:1:2 - error: …`, tsc `f(1,2): error TS1: …` and `f:1:2 - error TS1: …`.
+TYPE_ERROR = re.compile(
+    r"(?P<file>.+?)"
+    r"(?::(?P<line>\d+)(?::(?P<column>\d+))?(?::\d+:\d+)?(?P<sign>: | - )|\((?P<row>\d+),(?P<place>\d+)\): )"
+    r"error(?: (?P<code>TS\d+))?: (?P<message>.+)"
+)
+MYPY_CODE = re.compile(r"\[(?P<code>[a-z][a-z0-9-]*)\]$")
+#: A pretty mypy wraps a message over a few lines; the source under it is indented, notes and the sum are no part of it.
+MYPY_NEXT = re.compile(r"    .*|Found .*|.+?:\d+: (?:error|note): .*")
+MOST_WRAPPED = 4
+PYRIGHT_CODE = re.compile(r"(?P<message>.*) \((?P<code>report\w+)\)")
+DENO_ERROR = re.compile(r"(?:error: )?(?P<code>TS\d+) \[ERROR\]: (?P<message>.+)")
+DENO_AT = re.compile(r"at (?P<file>(?:file://)?/\S+?):(?P<line>\d+):(?P<column>\d+)")
+#: How many lines after the first one can belong to a message.
+MOST_MORE = 30
+
+RULE = r"(?P<rule>[A-Z]{1,6}\d{1,5}|invalid-syntax):? (?:\[\*\] )?(?P<message>.+)"
+#: All on one line: ruff and flake8; eslint and Deno, compact.
+LINT_LINES = (
+    re.compile(r"(?P<file>\S.*?):(?P<line>\d+)(?::(?P<column>\d+))?: " + RULE),
+    re.compile(
+        r"(?P<file>\S.*?): line (?P<line>\d+), col (?P<column>\d+)(?:, (?:Error|Warning))? - "
+        r"(?P<message>.+) \((?P<rule>[^()]+)\)"
+    ),
+)
+#: ruff and Deno: the finding on one line, the place after an arrow on the next.
+LINT_HEADS = (
+    re.compile(RULE),
+    re.compile(r"(?:error|warning)\[(?P<rule>[\w/@-]+)\]: (?P<message>.+)"),
+)
+LINT_ARROW = re.compile(r"--> (?P<file>.+):(?P<line>\d+):(?P<column>\d+)")
+#: eslint's own report: a file on its own line, rows under it.
+ESLINT_FILE = re.compile(r"\S.*\.[A-Za-z]\w*")
+ESLINT_PLACE = re.compile(r"(?P<line>\d+):(?P<column>\d+)")
+
+#: A file before a line number.
+PLACED = re.compile(r"(?<![^\s\"'`(\[<,;=])(?P<file>(?:file://)?[^\s:()\"'`<>|,;=]+\.[A-Za-z]\w*)(?=:\d|\(\d+,)")
+
+#: black, ruff format, prettier, gofmt and Deno fmt: a file on its own line, in each formatter's words.
+UNFORMATTED = (
+    re.compile(r"would reformat:? (?P<file>.+)", re.IGNORECASE),
+    re.compile(r"\[warn\] (?P<file>.+\.\w+)"),
+    re.compile(r"from (?P<file>.+):"),
+    re.compile(r"(?P<file>[^\s:\"'`<>|*?]+\.[A-Za-z]\w*)"),
+)
+#: ruff says what is wrong on one line, and where after an arrow on the next.
+UNFORMATTED_HEAD = "unformatted: "
+UNFORMATTED_ARROW = re.compile(r"--> (?P<file>.+?)(?::\d+:\d+)?")
+
+
+def find_failed_tests(lines: Sequence[str]) -> Iterator[JsonObject]:
+    """`{name, file?, error}` for each failed test."""
+    found = [(at, match) for at, line in enumerate(lines) if (match := _first_match(FAILED_TESTS, line.strip()))]
+    ends = [*(at for at, _ in found), len(lines)][1:]
+    by_deno = _deno_tests(lines)
+    for (at, match), end in zip(found, ends, strict=True):
+        given = match.groupdict()
+        name, body = given["name"] or given["file"], _test_body(lines[at + 1 : end])
+        frame = PYTHON_FRAME.search(body)
+        file, error = by_deno.get(
+            name, (given.get("file") or (frame["file"] if frame else None), given.get("error") or body)
+        )
+        yield {"name": name, **({"file": file} if file else {}), "error": error}
+
+
+def find_type_errors(lines: Sequence[str]) -> Iterator[JsonObject]:
+    """`{file, line, column?, code?, message}` for each error; lines that begin with `error` where no form is known."""
+    known = False
+    for at, line in enumerate(lines):
+        following = lines[at + 1 : at + 1 + MOST_MORE]
+        if located := TYPE_ERROR.fullmatch(line.strip()):
+            known = True
+            code, message = _type_message(located, following)
+            place = (located["line"] or located["row"], located["column"] or located["place"])
+            yield _record(located["file"], *place, code=code, message=message)
+        if deno := DENO_ERROR.fullmatch(line.strip()):
+            known = True
+            yield _deno_error(deno, following)
+    for line in () if known else lines:
+        if line.lower().startswith("error"):
+            yield {"file": "unknown", "line": 0, "message": line.strip()}
+
+
+def find_lint_errors(lines: Sequence[str]) -> Iterator[JsonObject]:
+    """`{file, line, column?, rule, message}` for each finding, warnings too."""
+    head: re.Match[str] | None = None
+    file = ""
+    for line in lines:
+        text = line.strip()
+        arrow = LINT_ARROW.fullmatch(text)
+        if arrow and head:
+            yield _lint_record(arrow, head)
+        for form in LINT_LINES:
+            if found := form.fullmatch(text):
+                yield _lint_record(found, found)
+        if file and line != text:
+            yield from _eslint_row(file, text)
+        head = _first_match(LINT_HEADS, text)
+        if text and line == text:
+            file = text if ESLINT_FILE.fullmatch(text) else ""
+
+
+def find_paths(lines: Sequence[str]) -> Iterator[str]:
+    """The files that stand before a line number."""
+    return (found["file"] for line in lines for found in PLACED.finditer(line))
+
+
+def find_unformatted(lines: Sequence[str]) -> Iterator[str]:
+    """The files that a formatter would change."""
+    after_head = False
+    for line in lines:
+        text = line.strip()
+        arrow = UNFORMATTED_ARROW.fullmatch(text) if after_head else None
+        if found := arrow or _first_match(UNFORMATTED, text):
+            yield found["file"]
+        after_head = text.startswith(UNFORMATTED_HEAD)
+
+
+def _first_match(forms: Sequence[re.Pattern[str]], text: str) -> re.Match[str] | None:
+    return next(filter(None, (form.fullmatch(text) for form in forms)), None)
+
+
+def _record(file: str, line: str, column: str | None, **more: str | None) -> JsonObject:
+    given = {"column": int(column) if column else None, **more}
+    return {"file": file, "line": int(line), **{key: value for key, value in given.items() if value is not None}}
+
+
+def _test_body(following: Sequence[str]) -> str:
+    """What stands under a result, up to the end of its section."""
+    kept: list[str] = []
+    for line in following:
+        if TEST_END.fullmatch(line.strip()) or len(kept) == MOST_TEST_LINES:
+            break
+        if line.strip() and not RULER.fullmatch(line.strip()):
+            kept.append(line.rstrip())
+    return dedent("\n".join(kept))
+
+
+def _deno_tests(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """File and error of each test that Deno tells of. A step's own line has the last part of its name only."""
+    found: dict[str, tuple[str, str]] = {}
+    for line, following in pairwise(lines):
+        place = DENO_TEST.fullmatch(line.strip())
+        if place and following.startswith("error: "):
+            where = (place["file"], following.removeprefix("error: "))
+            found[place["name"]] = where
+            found.setdefault(place["name"].rpartition(" ... ")[2], where)
+    return found
+
+
+def _type_message(located: re.Match[str], following: Sequence[str]) -> tuple[str | None, str]:
+    """Code and message; pyright and tsc go on in indented lines, a pretty mypy in wrapped ones."""
+    message = located["message"].strip()
+    if located["sign"] == ": ":
+        return _mypy_message(message, following)
+    if not (located["sign"] and located["code"]):
+        for line in following:
+            if line[:2].strip() or not line.strip() or TYPE_ERROR.fullmatch(line.strip()):
+                break
+            message = f"{message} {line.strip()}"
+    coded = PYRIGHT_CODE.fullmatch(message)
+    return (coded["code"], coded["message"]) if coded else (located["code"], message)
+
+
+def _mypy_message(message: str, following: Sequence[str]) -> tuple[str | None, str]:
+    joined = message
+    for line in ("", *following[:MOST_WRAPPED]):
+        if MYPY_NEXT.fullmatch(line):
+            break
+        joined = f"{joined} {line.strip()}".rstrip()
+        coded = MYPY_CODE.search(joined)
+        if coded:
+            return coded["code"], joined[: coded.start()].rstrip()
+    return None, message
+
+
+def _deno_error(deno: re.Match[str], following: Sequence[str]) -> JsonObject:
+    for line in following:
+        if at := DENO_AT.fullmatch(line.strip()):
+            return _record(at["file"], at["line"], at["column"], code=deno["code"], message=deno["message"])
+        if DENO_ERROR.fullmatch(line.strip()):
+            break
+    return {"file": "unknown", "line": 0, "code": deno["code"], "message": deno["message"]}
+
+
+def _lint_record(place: re.Match[str], finding: re.Match[str]) -> JsonObject:
+    return _record(place["file"], place["line"], place["column"], rule=finding["rule"], message=finding["message"])
+
+
+def _eslint_row(file: str, text: str) -> Iterator[JsonObject]:
+    """A row of eslint's own report: place, severity, message, rule (not for a parsing error), two blanks between."""
+    columns = re.split(r"\s{2,}", text)
+    place = ESLINT_PLACE.fullmatch(columns[0])
+    if place and len(columns) > 2 and columns[1] in ("error", "warning"):
+        message, rule = (" ".join(columns[2:-1]), columns[-1]) if len(columns) > 3 else (columns[2], "")
+        yield _record(file, place["line"], place["column"], rule=rule, message=message)
