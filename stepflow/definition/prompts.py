@@ -12,7 +12,7 @@ from stepflow.definition.json_text import child
 from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, Prompt, sections_in, variables_in
 from stepflow.domain.definition import SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
-from stepflow.domain.words import ClosureAction, StepKind
+from stepflow.domain.words import VerdictType
 from stepflow.engine.prompt.render import TEMPLATE_KEYS
 
 if TYPE_CHECKING:

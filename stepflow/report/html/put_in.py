@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.engine.prompt.render import CHECK_FORMS, GATE_FORMS, insert_sections
-from stepflow.report.visible import visible
+from stepflow.report.plain import visible
 
 if TYPE_CHECKING:
     import re
