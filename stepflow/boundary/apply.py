@@ -1,8 +1,4 @@
-"""Writes a plan to GitHub, effect by effect, and leaves a receipt after each.
-
-Takes: a `Plan`, a `Writer`, a `Pusher`, the receipts of an earlier try. Gives: `ApplyResult`.
-May touch: what writer and pusher touch (boundary.md "Plan, then apply").
-"""
+"""Applies a plan to GitHub, effect by effect, and records a receipt after each."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.actor import check_actor
-from stepflow.boundary.effect_writer import EffectWriter
+from stepflow.boundary.effects import EffectWriter
 from stepflow.boundary.patience import Patience
 from stepflow.boundary.writer import Refused
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, Receipt
@@ -96,7 +92,7 @@ class _Application:
         self._receipts = {receipt.kind: receipt for receipt in done if receipt.status in _SETTLED}
         if any(receipt.status is EffectStatus.FORBIDDEN for receipt in done):
             self._receipts.pop(EffectKind.POST_COMMENT, None)
-        self._effects = EffectWriter(plan, writer, pusher, self._receipts, patience)
+        self._effects = EffectWriter(plan, writer, pusher, patience, self._receipts)
         self._was_closed = False
         self.reason = ""
 

@@ -1,0 +1,267 @@
+"""Writes single effects to GitHub. Each write looks first, so that doing it again changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from stepflow.boundary.comment import OwnComment, find_own_comment, make_marker, marked, spent_on_issue, whole_cost
+from stepflow.boundary.say import branch_lines, compare_url, edited_lines, pull_request_lines
+from stepflow.boundary.writer import WriteFailed
+from stepflow.domain.effect import (
+    AddLabels,
+    CloseIssue,
+    CreateRelease,
+    Effect,
+    EffectKind,
+    EffectStatus,
+    OpenPullRequest,
+    PostComment,
+    PushBranch,
+    Receipt,
+    RemoveLabels,
+)
+from stepflow.errors import BoundaryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepflow.boundary.patience import Patience
+    from stepflow.boundary.plan import Plan
+    from stepflow.boundary.writer import Comment, PullRequest, Pushed, Pusher, Release, Writer
+    from stepflow.domain.spent import Spent
+
+FORBIDDEN, NOT_FOUND, UNPROCESSABLE = 403, 404, 422
+
+
+class EffectWriter:
+    """Writes the effects of one plan. Reads the receipts that its caller collects: later effects name earlier ones."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        writer: Writer,
+        pusher: Pusher | None,
+        patience: Patience,
+        receipts: Mapping[EffectKind, Receipt],
+    ) -> None:
+        self._plan, self._writer, self._pusher, self._patience = plan, writer, pusher, patience
+        self._receipts = receipts
+        #: What all runs on the issue have cost, known once our comment was looked for.
+        self.spent: Spent | None = None
+
+    @property
+    def issue(self) -> int:
+        """The number of the run's issue."""
+        if self._plan.issue is None:
+            raise BoundaryError("The plan writes to an issue, but the run has none.")
+        return self._plan.issue.number
+
+    def write(self, effect: Effect) -> Receipt:  # noqa: PLR0911 - one return per effect is the table
+        """Write one effect. Raises `BoundaryError`, and `Refused` when the commits may not leave."""
+        match effect:
+            case PushBranch():
+                return self._push_branch(effect)
+            case OpenPullRequest():
+                return self._open_pull_request(effect)
+            case PostComment():
+                return self._post_comment(effect)
+            case AddLabels():
+                return self._add_labels(effect)
+            case RemoveLabels():
+                return self._remove_labels(effect)
+            case CreateRelease():
+                return self._create_release(effect)
+            case CloseIssue():
+                return self._close_issue(effect)
+            case _:
+                assert_never(effect)
+
+    def own_comment(self) -> OwnComment | None:
+        """Our earlier comment on the issue."""
+        if self._plan.issue is None:
+            return None
+        plan, comments, viewer = self._plan, self._writer.comments(self.issue), self._writer.viewer()
+        before = spent_on_issue(comments, viewer, issue=self.issue, run=plan.run_id)
+        own = find_own_comment(comments, viewer, agent=plan.agent, issue=self.issue)
+        self.spent = before + whole_cost(own, run=plan.run_id, cost=plan.cost)
+        return own
+
+    def push(self, pusher: Pusher, branch: str, own: OwnComment | None) -> Pushed:
+        """Push the run's commits; pushing looks at the branch first and leaves one alone that has the commit."""
+        author, replaces = self._writer.viewer(), own.pushed_commit if own else None
+        return self._patience.repeat(lambda: pusher.push(branch, author=author, replaces=replaces))
+
+    def write_comment(self, text: str, own: OwnComment | None, *, commit: str) -> Comment:
+        """Post the run's one comment, or update our own; never a second one. `commit` is the tip that was pushed."""
+        plan, issue = self._plan, self.issue
+        marker = make_marker(own, run=plan.run_id, agent=plan.agent, issue=issue, commit=commit, cost=plan.cost)
+        body = marked(text, marker)
+
+        def posted() -> Comment | None:
+            """What this run has posted, where the answer was lost."""
+            comments = self._writer.comments(issue)
+            newest = find_own_comment(comments, self._writer.viewer(), agent=marker.agent, issue=issue)
+            if newest is None or newest.marker.run != marker.run:
+                return None
+            return next(comment for comment in comments if comment.id == newest.id)
+
+        if own is None:
+            return self._patience.write(lambda: self._writer.create_comment(issue, body), find=posted)
+        # The same text a second time changes nothing.
+        return self._patience.repeat(lambda: self._writer.update_comment(own.id, body))
+
+    def _push_branch(self, effect: PushBranch) -> Receipt:
+        """The receipt's detail is the name of the branch that the commits are on."""
+        if self._pusher is None:
+            raise BoundaryError("The plan pushes a branch, but no commits were handed over.")
+        pushed = self.push(self._pusher, effect.branch, self.own_comment())
+        return Receipt(
+            kind=effect.kind,
+            status=EffectStatus.APPLIED,
+            detail=pushed.branch,
+            url=f"{self._plan.settings.repository_url}/tree/{pushed.branch}",
+            commit=pushed.commit,
+        )
+
+    def _post_comment(self, effect: PostComment) -> Receipt:
+        own, pushed = self.own_comment(), self._receipts.get(EffectKind.PUSH_BRANCH)
+        text = "\n\n".join((effect.body, *self._lines_below()))
+        comment = self.write_comment(text, own, commit=pushed.commit if pushed else "")
+        detail = "updated" if own else "posted"
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=detail, url=comment.url, number=comment.id)
+
+    def _lines_below(self) -> tuple[str, ...]:
+        """What the engine itself says below the text of the comment."""
+        lines: tuple[str, ...] = ()
+        planned = next((effect for effect in self._plan.effects if isinstance(effect, PushBranch)), None)
+        if planned and (pushed := self._receipts.get(EffectKind.PUSH_BRANCH)):
+            lines += branch_lines(planned.branch, pushed.detail)
+        if opened := self._receipts.get(EffectKind.OPEN_PULL_REQUEST):
+            lines += pull_request_lines(opened, self._writer.viewer())
+        if self._plan.issue and self._plan.settings.issue_text_from_event:
+            lines += edited_lines(self._plan.issue, self._writer.issue(self.issue))
+        return lines
+
+    def _open_pull_request(self, effect: OpenPullRequest) -> Receipt:
+        """Open the pull request, or update ours that is open; somebody else's is left alone."""
+        branch, base = self._receipts[EffectKind.PUSH_BRANCH].detail, self._base
+
+        def existing() -> PullRequest | None:
+            return next((pull for pull in self._writer.open_pull_requests(branch) if pull.base == base), None)
+
+        def existing_own() -> PullRequest | None:
+            pull = existing()
+            return pull if pull and pull.author_id == self._writer.viewer().id else None
+
+        if pull := existing():
+            return self._update_pull_request(effect, pull)
+        try:
+            created = self._patience.write(lambda: self._create_pull_request(effect, branch, base), find=existing_own)
+        except WriteFailed as exc:
+            if exc.status == UNPROCESSABLE and (pull := existing()):
+                # Somebody opened it after we looked.
+                return self._update_pull_request(effect, pull)
+            if exc.status != FORBIDDEN:
+                raise
+            url = compare_url(self._plan.settings.repository_url, base, branch)
+            return Receipt(kind=effect.kind, status=EffectStatus.FORBIDDEN, detail=exc.message, url=url)
+        return _pull_request_receipt(EffectStatus.APPLIED, f"opened #{created.number}", created)
+
+    def _create_pull_request(self, effect: OpenPullRequest, branch: str, base: str) -> PullRequest:
+        """Once more without draft where the plan of the account has no drafts."""
+
+        def create(draft: bool) -> PullRequest:
+            return self._writer.create_pull_request(
+                branch=branch, base=base, title=effect.title, body=effect.body, draft=draft
+            )
+
+        try:
+            return create(effect.draft)
+        except WriteFailed as exc:
+            if not (effect.draft and exc.status == UNPROCESSABLE and "draft" in exc.message.lower()):
+                raise
+        return create(draft=False)
+
+    def _update_pull_request(self, effect: OpenPullRequest, pull: PullRequest) -> Receipt:
+        if pull.author_id != self._writer.viewer().id:
+            return _pull_request_receipt(EffectStatus.SKIPPED, f"#{pull.number} is open already, by others", pull)
+        self._patience.repeat(
+            lambda: self._writer.update_pull_request(pull.number, title=effect.title, body=effect.body)
+        )
+        return _pull_request_receipt(EffectStatus.APPLIED, f"updated #{pull.number}", pull)
+
+    def _add_labels(self, effect: AddLabels) -> Receipt:
+        """Put on the labels that are missing."""
+
+        def missing() -> tuple[str, ...]:
+            present = self._labels()
+            return tuple(label for label in effect.labels if label.casefold() not in present)
+
+        if not (wanted := missing()):
+            detail = f"already there: {', '.join(effect.labels)}"
+            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail)
+        self._patience.settle(lambda: self._writer.add_labels(self.issue, wanted), done=lambda: not missing())
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=", ".join(wanted))
+
+    def _remove_labels(self, effect: RemoveLabels) -> Receipt:
+        """Take off the labels that are there."""
+        present = self._labels()
+        removed = tuple(label for label in effect.labels if label.casefold() in present)
+        for label in removed:
+            self._remove_label(label)
+        if not removed:
+            detail = f"not there: {', '.join(effect.labels)}"
+            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail)
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=", ".join(removed))
+
+    def _remove_label(self, label: str) -> None:
+        def gone() -> bool:
+            return label.casefold() not in self._labels()
+
+        try:
+            self._patience.settle(lambda: self._writer.remove_label(self.issue, label), done=gone)
+        except WriteFailed as exc:
+            # 404 also means that the token may not see it.
+            if exc.status != NOT_FOUND or not gone():
+                raise
+
+    def _labels(self) -> frozenset[str]:
+        return frozenset(label.casefold() for label in self._writer.issue(self.issue).labels)
+
+    def _create_release(self, effect: CreateRelease) -> Receipt:
+        """Create the release, unless its tag has one."""
+        target = self._base
+
+        def existing() -> Release | None:
+            return next((release for release in self._writer.releases() if release.tag == effect.tag), None)
+
+        def create() -> Release:
+            return self._writer.create_release(
+                tag=effect.tag, target=target, name=effect.name, body=effect.body, draft=effect.draft
+            )
+
+        if release := existing():
+            detail = f"{effect.tag} already has a release"
+            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail, url=release.url)
+        created = self._patience.write(create, find=existing)
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=effect.tag, url=created.url)
+
+    def _close_issue(self, effect: CloseIssue) -> Receipt:
+        """Close the issue, unless it is."""
+
+        def closed() -> bool:
+            return self._writer.issue(self.issue).state == "closed"
+
+        if closed():
+            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=f"#{self.issue} was already closed")
+        self._patience.settle(lambda: self._writer.close_issue(self.issue), done=closed)
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=f"#{self.issue}")
+
+    @property
+    def _base(self) -> str:
+        return self._plan.base or self._writer.default_branch()
+
+
+def _pull_request_receipt(status: EffectStatus, detail: str, pull: PullRequest) -> Receipt:
+    kind = EffectKind.OPEN_PULL_REQUEST
+    return Receipt(kind=kind, status=status, detail=detail, url=pull.url, number=pull.number)
