@@ -23,7 +23,7 @@ from stepflow.run.connections import check_addresses
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from stepflow.boundary.github_reader import GitHubReader
+    from stepflow.boundary.github_api import GitHubReader
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import Issue
     from stepflow.ports import Clock
@@ -61,7 +61,7 @@ def plan_issues(
     check_addresses(inputs)
     for warning in outbound.notes:
         note(warning)
-    from stepflow.boundary.github_reader import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
+    from stepflow.boundary.github_api import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
 
     reader = GitHubReader(
         api_url=inputs.github_api_url,

@@ -35,10 +35,7 @@ from stepflow.run.parts import boundary_settings
 from stepflow.run.reports import collect_run, comment_text, guard_warnings, journal_path, pushed_commit
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from stepflow.boundary.bundle_push import BundlePush
-    from stepflow.boundary.github_writer import GitHubWriter
+    from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.plan import Plan
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.effect import Receipt
@@ -306,7 +303,7 @@ def _record(finish: Finish, receipt: Receipt) -> None:
 
 
 def _writer(finish: Finish) -> GitHubWriter:
-    from stepflow.boundary.github_writer import GitHubWriter  # noqa: PLC0415 - costs time that a dry run need not pay
+    from stepflow.boundary.github_api import GitHubWriter  # noqa: PLC0415 - costs time that a dry run need not pay
 
     return GitHubWriter(
         api_url=finish.prepared.request.inputs.github_api_url,

@@ -25,7 +25,7 @@ from stepflow.run.parts import boundary_settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stepflow.boundary.github_reader import GitHubReader, Remark
+    from stepflow.boundary.github_api import GitHubReader, Remark
     from stepflow.domain.spent import Spent
     from stepflow.model.scenario import Scenario
     from stepflow.run.request import RunRequest
@@ -103,7 +103,7 @@ def _known_issue(request: RunRequest, scenario: Scenario | None) -> Issue | None
 
 def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
     """Close it at the end. Without a token it reads what everybody may read."""
-    from stepflow.boundary.github_reader import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
+    from stepflow.boundary.github_api import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
 
     if not request.repository:
         raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")

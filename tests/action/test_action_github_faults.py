@@ -298,7 +298,7 @@ def with_every_effect(world: World, monkeypatch: pytest.MonkeyPatch | None = Non
 
     world.edit("agent.json", change)
     if monkeypatch:
-        monkeypatch.setattr("stepflow.boundary.github_requests.TIMEOUT_SECONDS", 0.3)
+        monkeypatch.setattr("stepflow.boundary.github_client.TIMEOUT_SECONDS", 0.3)
     return world
 
 

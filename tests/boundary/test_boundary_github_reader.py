@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from stepflow.boundary.comment import Marker, marked
-from stepflow.boundary.github_reader import GitHubReader
+from stepflow.boundary.github_api import GitHubReader
 from stepflow.errors import BoundaryError, InputError, StepflowError
 from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer, State

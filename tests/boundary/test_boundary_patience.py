@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.github_writer import GitHubWriter
+from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.patience import Patience
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.planner import CommitsInfo

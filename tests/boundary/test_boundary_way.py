@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from stepflow.boundary.git import Git, Remote
-from stepflow.boundary.github_reader import GitHubReader
+from stepflow.boundary.github_api import GitHubReader
 from stepflow.domain.way import Way
 from stepflow.errors import BoundaryError
 from tests.servers.git_http import GitServer

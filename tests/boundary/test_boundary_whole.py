@@ -4,7 +4,7 @@ from pathlib import Path
 
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.bundle_push import BundlePush
-from stepflow.boundary.github_writer import GitHubWriter
+from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.planner import CommitsInfo
 from stepflow.domain.effect import EffectKind

@@ -1,0 +1,411 @@
+"""GitHub's API: what is read before a run, and the `Writer` that the effects go through.
+
+The two never share a token: the reader has `read-token` or none, the writer the workflow's own. No error that leaves
+holds a request, a header or a secret.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import github
+from pydantic import BaseModel, Field, TypeAdapter
+
+from stepflow.boundary.comment import read_marker, spent_on_issue
+from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, write_failed
+from stepflow.boundary.patience import Patience
+from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release
+from stepflow.domain.redact import Redactor
+from stepflow.domain.run import Issue
+from stepflow.domain.way import DIRECT, Way
+from stepflow.domain.words import Permission
+from stepflow.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stepflow.domain.spent import Spent
+    from stepflow.errors import StepflowError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A", bound="_GitHub")
+
+NOT_FOUND = 404
+#: The author of what a deleted account wrote.
+NOBODY = 0
+_WHO_AM_I = "query { viewer { databaseId login } }"
+_READ_HINTS = {
+    401: "The token is not accepted: check `read-token`.",
+    403: "The token lacks a permission: to read it needs `issues: read` (and `metadata: read`).",
+    NOT_FOUND: "There is no such issue, or it cannot be seen with this token: check the number and `read-token`.",
+}
+_NO_LIST = (
+    "The repository cannot be seen, or has no issues: pass `read-token: ${{ github.token }}` and give the job the "
+    "permission `issues: read`."
+)
+
+
+class _Answer(BaseModel):
+    """A part of GitHub's JSON that we read; the rest of it is ignored."""
+
+    @classmethod
+    def many(cls, data: object) -> list[Self]:
+        """A list of them."""
+        return TypeAdapter(list[cls]).validate_python(data)  # type: ignore[valid-type]
+
+
+class _User(_Answer):
+    id: int
+    login: str
+    type: str = ""
+
+
+class _Label(_Answer):
+    name: str
+
+
+class _Issue(_Answer):
+    number: int
+    title: str
+    body: str | None = None
+    state: str
+    user: _User | None = None
+    html_url: str
+    labels: list[_Label | str]
+    pull_request: dict[str, Any] | bool | None = None
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return tuple(label if isinstance(label, str) else label.name for label in self.labels)
+
+    def as_read(self) -> Issue:
+        return Issue(
+            number=self.number,
+            title=self.title,
+            body=self.body or "",
+            author=self.user.login if self.user else "",
+            url=self.html_url,
+            labels=self.label_names,
+        )
+
+
+class _Comment(_Answer):
+    id: int
+    body: str | None = None
+    user: _User | None = None
+    html_url: str
+    created_at: datetime
+
+    def as_read(self) -> Comment:
+        return Comment(id=self.id, author_id=_id(self.user), body=self.body or "", url=self.html_url)
+
+
+class _Ref(_Answer):
+    ref: str
+
+
+class _Pull(_Answer):
+    number: int
+    user: _User | None = None
+    html_url: str
+    head: _Ref
+    base: _Ref
+
+    def as_read(self) -> PullRequest:
+        return PullRequest(number=self.number, author_id=_id(self.user), base=self.base.ref, url=self.html_url)
+
+
+class _Release(_Answer):
+    tag_name: str
+    html_url: str
+
+
+class _Repository(_Answer):
+    full_name: str
+    default_branch: str
+
+
+class _Role(_Answer):
+    role_name: str = ""
+    permission: str
+
+
+class _Viewer(_Answer):
+    id: int = Field(alias="databaseId")
+    login: str
+
+
+class _ViewerData(_Answer):
+    viewer: _Viewer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remark:
+    """A comment that a person wrote."""
+
+    author: str
+    at: datetime
+    body: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class IssuesPage:
+    """One page of a list. `listed` counts pull requests too; `next` asks for the page after it, None at the end."""
+
+    issues: tuple[Issue, ...]
+    listed: int
+    next: Mapping[str, str] | None
+
+
+def _translated(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, P], R]:
+    """Raise the adapter's `failure` instead of anything of the vendor's, whose exception holds the request with its
+    token, so it is not kept as the cause."""
+
+    @functools.wraps(method)
+    def call(self: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self, *args, **kwargs)
+        except VENDOR_ERRORS as exc:
+            raise self.failure(method.__name__, exc) from None
+
+    return call
+
+
+def _reading(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, P], R]:
+    """The same for a method that only reads: what may pass is asked again."""
+    ask = _translated(method)
+
+    @functools.wraps(method)
+    def call(self: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.patience.repeat(lambda: ask(self, *args, **kwargs))
+
+    return call
+
+
+class _GitHub:
+    """One repository, with one token or none. Close it at the end."""
+
+    def __init__(
+        self,
+        *,
+        api_url: str,
+        repository: str,
+        token: str | None,
+        redactor: Redactor | None = None,
+        patience: Patience | None = None,
+        way: Way = DIRECT,
+    ) -> None:
+        self._redactor = (redactor or Redactor()).knowing(*([token] if token else []))
+        self._repository, self._way = repository, way
+        self._client = GitHubClient(api_url=api_url, repository=repository, token=token, way=way)
+        self.patience = patience or Patience()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def failure(self, action: str, exc: Exception) -> StepflowError:
+        """The vendor's exception in our words."""
+        return write_failed(action, self._repository, exc, self._redactor, way=self._way)
+
+    @_reading
+    def permission(self, login: str) -> str:
+        """What this account may do, `none` for a stranger: the role where it is one of GitHub's own, else the
+        permission that a custom role stands for."""
+        try:
+            _, data = self._client.ask("GET", f"/collaborators/{quote(login, safe='')}/permission")
+        except github.GithubException as exc:
+            if exc.status != NOT_FOUND:
+                raise
+            return Permission.NONE
+        role = _Role.model_validate(data)
+        known = (name for name in (role.role_name, role.permission) if name in set(Permission))
+        return next(known, Permission.NONE)
+
+    def _read_issue(self, number: int) -> _Issue:
+        return _Issue.model_validate(self._client.ask("GET", f"/issues/{number}")[1])
+
+    def _read_comments(self, number: int) -> tuple[Comment, ...]:
+        pages = self._client.pages(f"/issues/{number}/comments")
+        return tuple(comment.as_read() for page in pages for comment in _Comment.many(page))
+
+    def _read_viewer(self) -> Account:
+        """`GET /user` answers 403 to the tokens of jobs and Apps."""
+        viewer = _ViewerData.model_validate(self._client.graphql(_WHO_AM_I)).viewer
+        return Account(id=viewer.id, login=viewer.login)
+
+
+class GitHubReader(_GitHub):
+    """Reads GitHub before a run: an issue, what was said about it, what somebody may do.
+
+    Every method raises `InputError` where token or number are wrong, and `BoundaryError` where GitHub fails.
+    """
+
+    @_reading
+    def issue(self, number: int) -> Issue | None:
+        """The issue now; None when the number is a pull request's."""
+        issue = self._read_issue(number)
+        return None if issue.pull_request else issue.as_read()
+
+    @_reading
+    def issues_page(self, label: str, page: Mapping[str, str] | None = None) -> IssuesPage:
+        """Up to a hundred open issues with this label, oldest first; `page` is the `next` of the page before."""
+        query = {"state": "open", "labels": label, "sort": "created", "direction": "asc", "per_page": "100"}
+        headers, data = self._client.ask("GET", "/issues", parameters={**(page or {}), **query})
+        listed, following = _Issue.many(data), link_to(headers, "next")
+        return IssuesPage(
+            # GitHub lists pull requests as issues too.
+            issues=tuple(issue.as_read() for issue in listed if not issue.pull_request),
+            listed=len(listed),
+            # A number or a cursor, whichever GitHub uses.
+            next=dict(parse_qsl(urlsplit(following).query)) if following else None,
+        )
+
+    @_reading
+    def spent(self, number: int, *, run: str) -> Spent:
+        """What all other runs on the issue have cost, as far as this token's own account wrote their comments."""
+        return spent_on_issue(self._read_comments(number), self._read_viewer(), issue=number, run=run)
+
+    @_reading
+    def labels(self) -> tuple[str, ...]:
+        """The names of all labels that the repository has."""
+        return tuple(label.name for page in self._client.pages("/labels") for label in _Label.many(page))
+
+    @_reading
+    def remarks(self, number: int, *, most: int) -> tuple[Remark, ...]:
+        """What people said on the issue, newest first, out of its `most` newest comments; no bot's and none of ours."""
+        pages = self._client.pages(f"/issues/{number}/comments", newest_first=True)
+        comments = (comment for page in pages for comment in reversed(_Comment.many(page)))
+        return tuple(
+            Remark(author=comment.user.login, at=comment.created_at, body=comment.body or "")
+            for comment in itertools.islice(comments, most)
+            if comment.user and comment.user.type != "Bot" and read_marker(comment.body or "") is None
+        )
+
+    def failure(self, action: str, exc: Exception) -> StepflowError:
+        """The same, but what `read-token` or the number of the issue can mend is an `InputError`."""
+        failed = write_failed(action, self._repository, exc, self._redactor, way=self._way)
+        if failed.status not in _READ_HINTS:
+            return failed
+        wrong_list = action == "issues_page" and failed.status == NOT_FOUND
+        return InputError(failed.message, hint=_NO_LIST if wrong_list else _READ_HINTS[failed.status])
+
+
+class GitHubWriter(_GitHub):
+    """`Writer` on GitHub: one request per write, retries for reads."""
+
+    _viewer: Account | None = None
+
+    @_reading
+    def viewer(self) -> Account:
+        """Whose token this is; asked once."""
+        self._viewer = self._viewer or self._read_viewer()
+        return self._viewer
+
+    @_reading
+    def default_branch(self) -> str:
+        """The repository's default branch."""
+        return self._read_repository().default_branch
+
+    @_reading
+    def full_name(self) -> str:
+        """The repository's present name, also when it was renamed."""
+        return self._read_repository().full_name
+
+    @_reading
+    def issue(self, number: int) -> IssueNow:
+        """The issue now."""
+        issue = self._read_issue(number)
+        return IssueNow(state=issue.state, title=issue.title, body=issue.body or "", labels=issue.label_names)
+
+    @_reading
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """All comments of an issue, oldest first."""
+        return self._read_comments(number)
+
+    @_translated
+    def create_comment(self, number: int, body: str) -> Comment:
+        """A new comment."""
+        return _Comment.model_validate(self._send("POST", f"/issues/{number}/comments", body=body)).as_read()
+
+    @_translated
+    def update_comment(self, comment_id: int, body: str) -> Comment:
+        """Replace a comment's text."""
+        return _Comment.model_validate(self._send("PATCH", f"/issues/comments/{comment_id}", body=body)).as_read()
+
+    @_translated
+    def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
+        """Put labels on an issue."""
+        self._send("POST", f"/issues/{number}/labels", labels=list(labels))
+
+    @_translated
+    def remove_label(self, number: int, label: str) -> None:
+        """Take one label off an issue."""
+        self._client.ask("DELETE", f"/issues/{number}/labels/{quote(label, safe='')}")
+
+    @_translated
+    def close_issue(self, number: int) -> None:
+        """Close an issue as completed."""
+        self._send("PATCH", f"/issues/{number}", state="closed", state_reason="completed")
+
+    @_reading
+    def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
+        """The open pull requests from a branch of this repository."""
+        pulls = self._read_pulls(self._repository, branch)
+        # GitHub looks for the branch of this owner, which a transfer has changed.
+        return pulls if pulls or not self._client.has_moved else self._read_pulls(self.full_name(), branch)
+
+    @_translated
+    def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
+        """A new pull request."""
+        answer = self._send("POST", "/pulls", base=base, head=branch, title=title, body=body, draft=draft)
+        return _Pull.model_validate(answer).as_read()
+
+    @_translated
+    def update_pull_request(self, number: int, *, title: str, body: str) -> None:
+        """Replace title and body."""
+        self._send("PATCH", f"/pulls/{number}", title=title, body=body)
+
+    @_reading
+    def releases(self) -> tuple[Release, ...]:
+        """The newest hundred releases, drafts too."""
+        newest = next(self._client.pages("/releases"))
+        return tuple(Release(tag=release.tag_name, url=release.html_url) for release in _Release.many(newest))
+
+    @_translated
+    def create_release(self, *, tag: str, target: str, name: str, body: str, draft: bool) -> Release:
+        """A new release; its tag is made at `target` if it does not exist."""
+        answer = self._send(
+            "POST",
+            "/releases",
+            tag_name=tag,
+            name=name,
+            body=body,
+            draft=draft,
+            target_commitish=target,
+            prerelease=False,
+            generate_release_notes=False,
+            make_latest="true",
+        )
+        return Release(tag=tag, url=_Release.model_validate(answer).html_url)
+
+    def _send(self, verb: str, path: str, **body: object) -> Any:  # noqa: ANN401 - JSON
+        return self._client.ask(verb, path, body=body)[1]
+
+    def _read_repository(self) -> _Repository:
+        return _Repository.model_validate(self._client.ask("GET", "")[1])
+
+    def _read_pulls(self, repository: str, branch: str) -> tuple[PullRequest, ...]:
+        owner = repository.partition("/")[0]
+        pages = self._client.pages("/pulls", state="open", head=f"{owner}:{branch}")
+        return tuple(pull.as_read() for page in pages for pull in _Pull.many(page) if pull.head.ref == branch)
+
+
+def _id(user: _User | None) -> int:
+    return user.id if user else NOBODY

@@ -1,0 +1,274 @@
+"""The client of GitHub's API: one request per call, no redirect that leads somewhere else, one translation of errors.
+
+PyGithub would follow a transferred issue into another repository, take a redirected write for done and repeat a GET
+that is answered with 202.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import github
+import pydantic
+import requests
+import requests.utils
+from github.Auth import Token
+from github.Consts import DEFAULT_USER_AGENT
+from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
+
+from stepflow.boundary.leading import lead_session
+from stepflow.boundary.writer import TOO_MANY, WriteFailed
+from stepflow.domain.way import DIRECT, Way, certificate_problem, stays_closed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from github.Requester import RequestsResponse
+
+    from stepflow.domain.redact import Redactor
+
+TIMEOUT_SECONDS = 30
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+ACCEPTED, NO_CONTENT, ERRORS = 202, 204, 400
+FORBIDDEN, GONE, UNPROCESSABLE, SERVER_ERRORS = 403, 410, 422, 500
+LONGEST_DETAIL = 300
+#: What PyGithub raises when a server leads elsewhere or answers with another shape than GitHub's.
+PYGITHUB_STUMBLES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_REPOSITORY = re.compile(r"/(?:repositories/\d+|repos/[^/]+/[^/]+)")
+
+_AGAIN = "Start the run again when GitHub works (see githubstatus.com): what was written is not written twice."
+_HINTS = {
+    None: f"The answer was lost or is none of GitHub's: check the network and proxies. {_AGAIN}",
+    401: "The token is not accepted: check `github-token`.",
+    FORBIDDEN: "The token lacks a permission: the job needs `contents: write`, `issues: write` and "
+    "`pull-requests: write`.",
+    404: "The repository or issue does not exist (any more), or the token may not see it: check `permissions` of the "
+    "job.",
+    GONE: "The issue was deleted, so nothing can be written to it; commits that were pushed are on their branch.",
+    UNPROCESSABLE: "GitHub did not accept what was to be written: mend what it names, then start the run again.",
+    TOO_MANY: "The rate limit is used up: start the run again later; what was written is not written twice.",
+}
+#: Words of GitHub's that say more than the status.
+_SAID_HINTS = {
+    "issue is locked": "The issue is locked: unlock it, then start the run again.",
+    "archived": "The repository is archived, so nobody can write to it.",
+}
+_MOVED = (
+    "The issue was transferred, or the address leads elsewhere, and nothing is written there: start the run on the "
+    "issue where it is now."
+)
+
+
+class Redirected(Exception):
+    """The answer is somewhere else."""
+
+    def __init__(self, status: int, location: str) -> None:
+        super().__init__(f"it answered {status}: moved to {location or 'an unnamed place'}")
+        self.status, self.location = status, location
+
+
+class NotReady(requests.RequestException):
+    """The server will know later."""
+
+
+class NotGitHub(requests.RequestException):
+    """Something else than GitHub answered."""
+
+
+#: What a call of the client, or reading its answer, can raise.
+VENDOR_ERRORS = (github.GithubException, requests.RequestException, Redirected, pydantic.ValidationError)
+
+
+class GitHubClient(Requester):
+    """The requests of one repository. Where the repository itself was renamed, its new address is used from then on."""
+
+    def __init__(
+        self, *, api_url: str, repository: str, token: str | None, timeout: int | None = None, way: Way = DIRECT
+    ) -> None:
+        base_url, seconds = api_url.rstrip("/"), timeout or TIMEOUT_SECONDS
+        super().__init__(
+            auth=Token(token) if token else None,
+            base_url=base_url,
+            timeout=seconds,
+            user_agent=DEFAULT_USER_AGENT,
+            per_page=100,
+            verify=True,
+            retry=None,
+            pool_size=None,
+            lazy=True,
+        )
+        parts = urlsplit(base_url)
+        self._server, self._prefix = (parts.scheme, parts.netloc), parts.path
+        connection = _PlainHttp if parts.scheme == "http" else _PlainHttps
+        self._connection = connection(parts.hostname or "", parts.port, timeout=seconds)
+        lead_session(self._connection.session, way)
+        self._old, self._new = f"/repos/{repository}", f"/repos/{repository}"
+
+    def ask(
+        self, verb: str, url: str, *, parameters: dict[str, Any] | None = None, body: object = None
+    ) -> tuple[Mapping[str, str], Any]:
+        """One request: the headers and the JSON of its answer. `url` is below the repository's when it is relative."""
+        whole = url if "://" in url else self._old + url
+        try:
+            return self.requestJsonAndCheck(verb, whole, parameters, input=body)
+        except requests.RequestException:
+            raise
+        except PYGITHUB_STUMBLES as exc:
+            raise NotGitHub(type(exc).__name__) from None
+
+    def graphql(self, query: str) -> Any:  # noqa: ANN401 - JSON
+        """The data of a GraphQL query's answer."""
+        try:
+            return self.graphql_query(query, {})[1].get("data")
+        except requests.RequestException:
+            raise
+        except PYGITHUB_STUMBLES as exc:
+            raise NotGitHub(type(exc).__name__) from None
+
+    def pages(self, url: str, *, newest_first: bool = False, **parameters: str) -> Iterator[list[Any]]:
+        """The pages of a list; `newest_first` begins with the last one."""
+        page: str | None = url
+        asked: dict[str, Any] | None = {**parameters, "per_page": self.per_page}
+        if newest_first and (last := link_to(self.ask("GET", url, parameters=asked)[0], "last")):
+            page, asked = last, None
+        while page:
+            headers, listed = self.ask("GET", page, parameters=asked)
+            yield listed or []
+            page, asked = link_to(headers, "prev" if newest_first else "next") if listed else None, None
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether an answer has told that the repository has another name, or another owner, now."""
+        return self._new != self._old
+
+    def requestJson(  # noqa: PLR0917 - PyGithub's own method
+        self,
+        verb: str,
+        url: str,
+        parameters: dict[str, Any] | None = None,
+        headers: dict[str, Any] | None = None,
+        input: object = None,
+        cnx: HTTPRequestsConnectionClass | HTTPSRequestsConnectionClass | None = None,
+        follow_302_redirect: bool = False,
+    ) -> tuple[int, dict[str, Any], str]:
+        """One request; once more at the new address when that is how it turns out that the repository was renamed."""
+        if cnx is not None:
+            raise RuntimeError("GitHub's answer leads to another server")
+        try:
+            return super().requestJson(verb, self._address(url), parameters, headers, input, self._connection)
+        except Redirected as redirected:
+            if not self._renamed(redirected):
+                raise
+        return super().requestJson(verb, self._address(url), parameters, headers, input, self._connection)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connection.close()
+        super().close()
+
+    def _address(self, url: str) -> str:
+        """The same at the repository's present address, which a renaming may have changed."""
+        parts = urlsplit(url)
+        prefix = self._prefix if parts.netloc else ""
+        path = parts.path.removeprefix(prefix)
+        if path != self._old and not path.startswith(f"{self._old}/"):
+            return url
+        return parts._replace(path=prefix + self._new + path.removeprefix(self._old)).geturl()
+
+    def _renamed(self, redirected: Redirected) -> bool:
+        """True when the repository itself is elsewhere now; a transferred issue alone is nothing to follow."""
+        if self._new != self._old:
+            return False
+        try:
+            super().requestJson("GET", self._old, cnx=self._connection)
+        except Redirected as moved:
+            parts = urlsplit(moved.location)
+            here = not parts.netloc or (parts.scheme, parts.netloc) == self._server
+            path = parts.path.removeprefix(self._prefix)
+            if here and _REPOSITORY.fullmatch(path):
+                self._new = path
+        return self._new != self._old
+
+
+class _PlainHttp(HTTPRequestsConnectionClass):
+    def getresponse(self) -> RequestsResponse:
+        return _plain(super().getresponse())
+
+
+class _PlainHttps(HTTPSRequestsConnectionClass):
+    def getresponse(self) -> RequestsResponse:
+        return _plain(super().getresponse())
+
+
+def _plain(response: RequestsResponse) -> RequestsResponse:
+    if response.status in REDIRECTS:
+        raise Redirected(response.status, response.headers.get("location", ""))
+    if response.status == ACCEPTED:
+        raise NotReady("the answer is not ready yet")
+    json = "json" in response.headers.get("content-type", "")
+    if response.status < ERRORS and response.status != NO_CONTENT and not json:
+        # A proxy's page with 200 would pass for a write that was done.
+        raise NotGitHub("the answer is no JSON")
+    return response
+
+
+def link_to(headers: Mapping[str, str], relation: str) -> str | None:
+    """The address behind a relation of the `Link` header, such as `next`."""
+    links = requests.utils.parse_header_links(headers.get("link", ""))
+    return next((link["url"] for link in links if link.get("rel") == relation), None)
+
+
+def write_failed(method: str, repository: str, exc: Exception, redactor: Redactor, *, way: Way = DIRECT) -> WriteFailed:
+    """What the call of a `Writer` method came to; `status` 429 stands for every rate limit."""
+    place = f"GitHub failed at `{method}` in {repository}"
+    if isinstance(exc, Redirected):
+        return WriteFailed(redactor(f"{place}: {exc}."), status=exc.status, hint=_MOVED)
+    if not isinstance(exc, github.GithubException):
+        return _unanswered(place, exc, redactor, way)
+    headers = exc.headers or {}
+    status = TOO_MANY if _is_limit(exc, headers) else exc.status
+    said = _said(exc)
+    hint = next((hint for words, hint in _SAID_HINTS.items() if words in said), _HINTS.get(status, ""))
+    spent = headers.get("x-ratelimit-remaining") == "0"
+    return WriteFailed(
+        redactor(f"{place}: it answered {exc.status} ({said})."),
+        status=status,
+        hint=_AGAIN if status >= SERVER_ERRORS else hint,
+        retry_after=_number(headers.get("retry-after")),
+        resets_at=_number(headers.get("x-ratelimit-reset")) if spent else None,
+    )
+
+
+def _unanswered(place: str, exc: Exception, redactor: Redactor, way: Way) -> WriteFailed:
+    """No answer of GitHub's came: the way is closed, or something else answered."""
+    said = str(exc) if isinstance(exc, requests.ConnectionError) else ""
+    problem = certificate_problem(said)
+    told = f"its certificate does not count{way.through}: {problem}"
+    if not problem:
+        told = f"no usable answer came{way.through} ({type(exc).__name__})"
+    lost = isinstance(exc, requests.ConnectionError | requests.Timeout)
+    failed = WriteFailed(redactor(f"{place}: {told}."), hint=(way.advice(said) if lost else "") or _HINTS[None])
+    return failed.given_up() if stays_closed(said) else failed
+
+
+def _is_limit(exc: github.GithubException, headers: Mapping[str, str]) -> bool:
+    """Whether the answer is a rate limit: GitHub says so with 429, or with 403 and words or headers."""
+    told = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
+    limited = isinstance(exc, github.RateLimitExceededException) or (exc.status == FORBIDDEN and told)
+    return limited or exc.status == TOO_MANY
+
+
+def _number(text: str | None) -> float | None:
+    """The seconds in a header; the date that HTTP also allows there is none of GitHub's forms."""
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _said(exc: github.GithubException) -> str:
+    if not isinstance(exc.data, dict):
+        return "no message"
+    if "<html" in str(exc.data.get("data", "")).lower():
+        return "an HTML page, as proxies send it"
+    errors = exc.data.get("errors")
+    return f"{exc.data.get('message') or 'no message'}{f' {errors}' if errors else ''}"[:LONGEST_DETAIL]
