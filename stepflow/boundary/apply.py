@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.actor import check_actor
 from stepflow.boundary.effects import EffectWriter
-from stepflow.boundary.patience import Patience
+from stepflow.boundary.retry_policy import Patience
+from stepflow.boundary.settings import check_actor
 from stepflow.boundary.writer import Refused
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, Receipt
 from stepflow.domain.words import Outcome

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.boundary.comment import OwnComment, find_own_comment, make_marker, marked, spent_on_issue, whole_cost
-from stepflow.boundary.say import branch_lines, compare_url, edited_lines, pull_request_lines
+from stepflow.boundary.comment import (
+    OwnComment,
+    branch_lines,
+    compare_url,
+    edited_lines,
+    find_own_comment,
+    make_marker,
+    marked,
+    pull_request_lines,
+    spent_on_issue,
+    whole_cost,
+)
 from stepflow.boundary.writer import WriteFailed
 from stepflow.domain.effect import (
     AddLabels,
@@ -25,8 +35,8 @@ from stepflow.errors import BoundaryError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.boundary.patience import Patience
     from stepflow.boundary.plan import Plan
+    from stepflow.boundary.retry_policy import Patience
     from stepflow.boundary.writer import Comment, PullRequest, Pushed, Pusher, Release, Writer
     from stepflow.domain.spent import Spent
 

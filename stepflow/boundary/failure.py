@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.actor import check_actor
 from stepflow.boundary.comment import marker_word, without_marker
 from stepflow.boundary.effects import EffectWriter
-from stepflow.boundary.outlet import LONGEST_TEXT, Outlet, filter_text
-from stepflow.boundary.patience import Patience
+from stepflow.boundary.output_filter import LONGEST_TEXT, Outlet, filter_text
 from stepflow.boundary.plan import Plan, branch_name
+from stepflow.boundary.retry_policy import Patience
+from stepflow.boundary.settings import check_actor
 from stepflow.domain.redact import Redactor
 from stepflow.domain.spent import Spent
 from stepflow.domain.words import OnFailure, Outcome

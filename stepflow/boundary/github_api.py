@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from stepflow.boundary.comment import read_marker, spent_on_issue
 from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, write_failed
-from stepflow.boundary.patience import Patience
+from stepflow.boundary.retry_policy import Patience
 from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release
 from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue

@@ -18,7 +18,7 @@ from github.Auth import Token
 from github.Consts import DEFAULT_USER_AGENT
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
 
-from stepflow.boundary.leading import lead_session
+from stepflow.boundary.connection import lead_session
 from stepflow.boundary.writer import TOO_MANY, WriteFailed
 from stepflow.domain.way import DIRECT, Way, certificate_problem, stays_closed
 

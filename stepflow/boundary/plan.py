@@ -1,29 +1,37 @@
-"""Decides what a completed run writes to GitHub.
-
-Takes: the agent, the run's facts, the flow's result, the settings, the commits at hand. Gives: a `Plan`.
-May touch: nothing (boundary.md "Plan, then apply"). Repository, issue and base branch never come from the answer.
-"""
+"""Plans what a completed run writes to GitHub. Repository, issue and base branch never come from the model's answer."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.asked import read_asked
-from stepflow.boundary.outlet import Outlet
-from stepflow.boundary.planner import Planner
-from stepflow.domain.effect import CloseIssue, Effect, PushBranch
+from stepflow.boundary.closing_request import read_asked
+from stepflow.boundary.output_filter import LONGEST_TEXT, Outlet, filter_line, filter_text
+from stepflow.domain.effect import (
+    AddLabels,
+    CloseIssue,
+    CreateRelease,
+    Effect,
+    OpenPullRequest,
+    PostComment,
+    PushBranch,
+    RemoveLabels,
+)
 from stepflow.domain.redact import Redactor
 from stepflow.domain.spent import Spent
-from stepflow.domain.words import Outcome, StepKind, VerdictType
+from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:
-    from stepflow.boundary.planner import CommitsInfo
+    from collections.abc import Sequence
+
+    from stepflow.boundary.closing_request import Asked
     from stepflow.boundary.settings import BoundarySettings
     from stepflow.domain.decision import FlowResult
-    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.definition import AgentDefinition, GitHubSettings
     from stepflow.domain.run import Issue, RunFacts
+
 
 _BRANCH = re.compile(r"(?![-/])(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)|@\{))[A-Za-z0-9._/+@=-]{1,200}(?<![./])")
 
@@ -124,3 +132,237 @@ def _bad_branch(branch: str) -> str:
         f"The branch for this run's commits would be called {branch!r}, which git does not allow or which is the base "
         "branch. Change `branch-prefix` or `runner.integrations.github.pullRequest.branchPrefix`."
     )
+
+
+MOST_FILES_NAMED = 20
+LONGEST_REMOVED = 8_000
+_TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitsInfo:
+    """The commits that the checkout holds beyond the base: how many, files that were left uncommitted, files that the
+    validators made, and what was found out about the validators that passed them (security.md cases 14 and 15)."""
+
+    count: int
+    uncommitted: tuple[str, ...] = ()
+    created_by_checks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planner:
+    """One run's planning. `warnings` grows as effects are planned."""
+
+    agent: AgentDefinition
+    facts: RunFacts
+    settings: BoundarySettings
+    outlet: Outlet
+    asked: Asked
+    commits: CommitsInfo | None
+    warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.warnings.extend(self.asked.warnings)
+
+    @property
+    def base(self) -> str:
+        """The branch that a pull request goes to; empty means the default branch."""
+        return self.settings.base_branch or self._github.pull_request.base or self.facts.base_branch
+
+    def opens_pull_request(self) -> bool:
+        """True when there are commits and the agent may open a pull request."""
+        if not self.commits or not self.commits.count:
+            return False
+        if self._github.pull_request.enabled and self._allows("pull_request"):
+            return True
+        self.warnings.append("The commits of this run stay in the checkout: agent.json allows no pull request.")
+        return False
+
+    def pull_request(self, branch: str, by_merge: bool) -> OpenPullRequest:
+        """The pull request; the engine's last line says what it belongs to."""
+        asked, issue = self.asked.pull_request, self.facts.issue
+        given = [asked.draft, self.settings.draft, self._github.pull_request.draft]
+        own_title = issue.title if issue and issue.title.strip() else f"{self.agent.display_name}: {self.facts.run_id}"
+        title = filter_line(asked.title or self._github.pull_request.title or own_title, self.outlet)
+        reference = "" if issue is None else f"{'Closes' if by_merge else 'For'} #{issue.number}. "
+        footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`."
+        text, below = self._text_above(asked.body or "", footer, self._guard_warnings())
+        return OpenPullRequest(
+            branch=branch,
+            base=self.base,
+            title=title or branch,
+            body=f"{text}\n\n---\n\n{below}" if text else below,
+            draft=next(value for value in given if value is not None),
+        )
+
+    def comment(self, summary: str, removed: str) -> tuple[PostComment, ...]:
+        """The text of the one comment; writing adds links and the marker. What was `removed` from the issue's text is
+        told also where the model wrote the comment."""
+        if not self.facts.issue:
+            if self.asked.comment:
+                self.warnings.append("The run has no issue: the answer's comment is not posted.")
+            return ()
+        if not (self._github.comment and self._allows("comment")):
+            return ()
+        told = filter_text(removed, self.outlet, limit=LONGEST_REMOVED) if self.asked.comment else ""
+        own = (told, self._left_out(), self._guard_warnings())
+        text, below = self._text_above(self.asked.comment or summary, *own)
+        return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
+
+    def _text_above(self, text: str, *own: str) -> tuple[str, str]:
+        """The text, and below it the engine's `own` parts. GitHub takes no body without end: the text gives way, since
+        each of those parts is short."""
+        below = "\n\n".join(part for part in own if part)
+        return filter_text(text, self.outlet, limit=LONGEST_TEXT - len(below)), below
+
+    def _left_out(self) -> str:
+        commits = self.commits or CommitsInfo(count=0)
+        lines = [
+            f"> {what}, so not part of this result: {_named(files)}."
+            for what, files in (
+                ("Changed but not committed", commits.uncommitted),
+                ("Made by the checks", commits.created_by_checks),
+            )
+            if files
+        ]
+        return filter_text("\n".join(lines), self.outlet, limit=2_000)
+
+    def _guard_warnings(self) -> str:
+        """Whatever the model says about its work, people see what the checks stood on."""
+        lines = (f"> ⚠️ {text.replace('`', '')}" for text in (self.commits.warnings if self.commits else ()))
+        return filter_text("\n".join(lines), self.outlet, limit=4_000)
+
+    def labels(self) -> tuple[Effect, ...]:
+        """Label changes: those of a closure action with labels, and the label that started the run."""
+        if not self.facts.issue or not self._allows("labels"):
+            return ()
+        by_answer = self._action in (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
+        add = (*self._github.labels_add, *self.asked.labels_add) if by_answer else ()
+        remove = (*self._github.labels_remove, *self.asked.labels_remove) if by_answer else ()
+        changes = choose_labels(add, remove, self._github, self.settings)
+        self.warnings.extend(changes.warnings)
+        return (
+            *((AddLabels(labels=changes.add),) if changes.add else ()),
+            *((RemoveLabels(labels=changes.remove),) if changes.remove else ()),
+        )
+
+    def release(self) -> tuple[CreateRelease, ...]:
+        """A release, where the agent lists that effect."""
+        asked = self.asked.release
+        if asked is None:
+            return ()
+        if not self._allows("release"):
+            self.warnings.append("No release is created: `allowedEffects` in agent.json does not list `release`.")
+            return ()
+        if not _TAG.fullmatch(asked.tag):
+            self.warnings.append(f"No release is created: {asked.tag[:80]!r} cannot be the name of a tag.")
+            return ()
+        name = filter_line(asked.name or asked.tag, self.outlet)
+        return (
+            CreateRelease(tag=asked.tag, name=name, body=filter_text(asked.body or "", self.outlet), draft=asked.draft),
+        )
+
+    def closes(self) -> bool:
+        """True when the issue is to be closed, by this run or by a merge."""
+        wants = self._action in (ClosureAction.CLOSE, ClosureAction.LABEL_AND_CLOSE) and self.facts.issue is not None
+        if wants and not self._allows("close"):
+            self.warnings.append("The issue stays open: `allowedEffects` in agent.json does not list `close`.")
+        return wants and self._allows("close")
+
+    def by_merge(self, opens: bool) -> bool:
+        """True when closing is left to the merge of the pull request."""
+        if self._github.close_by is CloseBy.MERGE and not opens:
+            self.warnings.append("The issue stays open: `closeBy` is `merge` and this run opens no pull request.")
+        return self._github.close_by is CloseBy.MERGE or (self._github.close_by is CloseBy.AUTO and opens)
+
+    def _allows(self, effect: str) -> bool:
+        return effect in self._github.allowed_effects
+
+    @property
+    def _action(self) -> ClosureAction | None:
+        default = ClosureAction.CLOSE if self.agent.verdict.type is VerdictType.POLL_STATE else None
+        return self.asked.closure_action or self._github.closure_action or default
+
+    @property
+    def _github(self) -> GitHubSettings:
+        return self.agent.github
+
+
+def _named(files: Sequence[str]) -> str:
+    named = ", ".join(f"`{name.replace('`', '')}`" for name in files[:MOST_FILES_NAMED])
+    return named + (f" and {len(files) - MOST_FILES_NAMED} more" if len(files) > MOST_FILES_NAMED else "")
+
+
+MOST_LABEL_CHANGES = 10
+#: GitHub's own limit for a label's name.
+LONGEST_LABEL = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelChanges:
+    """Label names to put on and to take off, without doubles; together ten at most."""
+
+    add: tuple[str, ...]
+    remove: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def choose_labels(
+    add: tuple[str, ...], remove: tuple[str, ...], github: GitHubSettings, settings: BoundarySettings
+) -> LabelChanges:
+    """The changes that are allowed. The label that started the run always comes off, and first."""
+    warnings: list[str] = []
+    started = (settings.started_by_label,) if settings.started_by_label else ()
+    wanted_add = _allowed(add, "add", github, settings, warnings)
+    wanted_remove = _allowed(remove, "remove", github, settings, warnings)
+    keeps = {label.casefold() for label in wanted_add}
+    taken = _distinct((*started, *(label for label in wanted_remove if label.casefold() not in keeps)))
+    changes = [*((False, label) for label in taken[: len(started)]), *((True, label) for label in wanted_add)]
+    changes += [(False, label) for label in taken[len(started) :]]
+    for _, label in changes[MOST_LABEL_CHANGES:]:
+        warnings.append(f"Label `{label}` stays as it is: a run changes at most {MOST_LABEL_CHANGES} labels.")
+    kept = changes[:MOST_LABEL_CHANGES]
+    return LabelChanges(
+        add=tuple(label for put_on, label in kept if put_on),
+        remove=tuple(label for put_on, label in kept if not put_on),
+        warnings=tuple(warnings),
+    )
+
+
+def is_trigger_label(label: str, settings: BoundarySettings) -> bool:
+    """True for a label whose putting on would start an agent."""
+    name, prefix = label.casefold(), settings.label_prefix.casefold()
+    triggers = {trigger.casefold() for trigger in (settings.trigger_label, settings.started_by_label) if trigger}
+    return name in triggers or bool(prefix and name.startswith(prefix))
+
+
+def _allowed(
+    labels: tuple[str, ...], verb: str, github: GitHubSettings, settings: BoundarySettings, warnings: list[str]
+) -> tuple[str, ...]:
+    kept = []
+    for label in _distinct(labels):
+        if reason := _objection(label, github, settings):
+            warnings.append(f"Label `{label[:LONGEST_LABEL]}` is not touched ({verb}): {reason}.")
+        else:
+            kept.append(label)
+    return tuple(kept)
+
+
+def _objection(label: str, github: GitHubSettings, settings: BoundarySettings) -> str | None:
+    if is_trigger_label(label, settings):
+        return "it starts agents, and the boundary never uses such a label"
+    if len(label) > LONGEST_LABEL:
+        return f"a label has at most {LONGEST_LABEL} characters"
+    globs = github.allowed_labels
+    if globs is not None and not any(fnmatchcase(label.casefold(), glob.casefold()) for glob in globs):
+        return "`allowedLabels` in agent.json does not list it"
+    return None
+
+
+def _distinct(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Each label once: GitHub's labels do not differ by case alone."""
+    first: dict[str, str] = {}
+    for label in labels:
+        first.setdefault(label.casefold(), label)
+    return tuple(first.values())

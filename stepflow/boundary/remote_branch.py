@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.git_errors import GitFailed
+from stepflow.boundary.git import GitFailed
 from stepflow.boundary.writer import Pushed, Refused
 from stepflow.errors import BoundaryError
 

@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from stepflow.boundary.patience import Patience
-from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.boundary.retry_policy import Patience
 from stepflow.domain.json import compact
 from stepflow.domain.many import Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.redact import Redactor

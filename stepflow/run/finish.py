@@ -13,10 +13,8 @@ from typing import IO, TYPE_CHECKING
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.bundle import read_bundle
 from stepflow.boundary.failure import report_failure
-from stepflow.boundary.patience import Patience
-from stepflow.boundary.plan import plan_effects
-from stepflow.boundary.planner import CommitsInfo
-from stepflow.boundary.settings import MOST_BUNDLE_BYTES
+from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.boundary.retry_policy import Patience
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.figures import count, usd

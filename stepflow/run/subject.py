@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.actor import check_actor
+from stepflow.boundary.settings import check_actor
 from stepflow.boundary.writer import Refused
 from stepflow.domain.event import TextRemoved
 from stepflow.domain.removal import RemovedPiece

@@ -6,8 +6,7 @@ import pytest
 
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.comment import Marker, marked, read_marker
-from stepflow.boundary.plan import Plan, plan_effects
-from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.boundary.writer import Comment, PullRequest, WriteFailed
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject

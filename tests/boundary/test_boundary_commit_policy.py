@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.boundary.commit_message import clean_message
-from stepflow.boundary.commit_policy import SYMLINK, Change, judge_changes
-from stepflow.boundary.outlet import Outlet
+from stepflow.boundary.commit_policy import SYMLINK, Change, clean_message, judge_changes
+from stepflow.boundary.output_filter import Outlet
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.redact import Redactor
 

@@ -5,8 +5,7 @@ import pytest
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.comment import read_marker
 from stepflow.boundary.failure import FailureReport, report_failure
-from stepflow.boundary.plan import plan_effects
-from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.boundary.writer import WriteFailed
 from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue

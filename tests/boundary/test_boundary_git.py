@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.git import Git, Remote, TooMuch
-from stepflow.boundary.git_errors import GitFailed
+from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
 from stepflow.boundary.tree_diff import MOST_ENTRIES, REMOVED, changed_entries
 from tests.boundary.checkout import Checkout
 from tests.boundary.conftest import TOKEN

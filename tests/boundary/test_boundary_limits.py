@@ -7,8 +7,7 @@ import pytest
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.plan import plan_effects
-from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import OnFailure, Outcome
 from tests.boundary.agents import agent, facts, result, settings

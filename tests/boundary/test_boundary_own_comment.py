@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepflow.boundary.apply import ApplyResult, apply_effects
-from stepflow.boundary.patience import Patience
-from stepflow.boundary.plan import plan_effects
-from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.boundary.retry_policy import Patience
 from stepflow.boundary.writer import Account, Comment, PullRequest, Pusher, WriteFailed
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.spent import Spent

@@ -8,9 +8,8 @@ import pytest
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.patience import Patience
-from stepflow.boundary.plan import plan_effects
-from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.boundary.retry_policy import Patience
 from stepflow.boundary.writer import WriteFailed
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.json import JsonObject

@@ -4,8 +4,7 @@ from typing import TypeVar
 
 import pytest
 
-from stepflow.boundary.plan import Plan, branch_name, plan_effects
-from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.plan import CommitsInfo, Plan, branch_name, plan_effects
 from stepflow.domain.definition import PullRequestSettings
 from stepflow.domain.effect import (
     AddLabels,

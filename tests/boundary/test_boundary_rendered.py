@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.boundary.outlet import Outlet, filter_line, filter_text
+from stepflow.boundary.output_filter import Outlet, filter_line, filter_text
 from tests.boundary.rendered import faults
 from tests.tried import MANY, MARKS, tried
 

@@ -5,8 +5,7 @@ from pathlib import Path
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.plan import plan_effects
-from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.redact import Redactor
 from stepflow.domain.words import Outcome

@@ -7,8 +7,7 @@ import pytest
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.comment import read_marker
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.plan import Plan, plan_effects
-from stepflow.boundary.planner import CommitsInfo
+from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import CloseBy, Outcome
