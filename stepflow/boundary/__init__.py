@@ -1,1 +1,1 @@
-"""Change GitHub: the only door, opened once."""
+"""Change GitHub. The only code that sees the workflow token."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.effects import EffectWriter
-from stepflow.boundary.retry_policy import Patience
+from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import check_actor
 from stepflow.boundary.writer import Refused
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, Receipt
@@ -39,8 +39,8 @@ class ApplyResult:
 
     def receipt(self, kind: EffectKind) -> Receipt | None:
         """The receipt of an effect that was written."""
-        found = (receipt for receipt in self.receipts if receipt.kind is kind and receipt.status in _SETTLED)
-        return next(found, None)
+        written = (receipt for receipt in self.receipts if receipt.kind is kind and receipt.status in _SETTLED)
+        return next(written, None)
 
     @property
     def branch(self) -> str:
@@ -56,14 +56,14 @@ def apply_effects(
     pusher: Pusher | None,
     record: Callable[[Receipt], None],
     done: Sequence[Receipt] = (),
-    patience: Patience | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> ApplyResult:
     """Write what is planned and not yet `done`. Stops at the first failure; `record` is called after each effect.
 
-    `record` may raise: the effect it was told of is through, and none has begun after it. Without `patience` nothing
-    is tried twice.
+    `record` may raise: the effect of that receipt is through, and none has begun after it. Without `retry_policy`
+    nothing is tried twice.
     """
-    application = _Application(plan, writer, pusher, done, patience or Patience())
+    application = _Application(plan, writer, pusher, done, retry_policy or RetryPolicy())
     if plan.refusal:
         return application.result(Outcome.REFUSED, plan.refusal)
     if not plan.effects and not plan.reads_back:
@@ -86,13 +86,13 @@ class _Application:
     """One plan being written."""
 
     def __init__(
-        self, plan: Plan, writer: Writer, pusher: Pusher | None, done: Sequence[Receipt], patience: Patience
+        self, plan: Plan, writer: Writer, pusher: Pusher | None, done: Sequence[Receipt], retry_policy: RetryPolicy
     ) -> None:
         self._plan, self._writer = plan, writer
         self._receipts = {receipt.kind: receipt for receipt in done if receipt.status in _SETTLED}
         if any(receipt.status is EffectStatus.FORBIDDEN for receipt in done):
             self._receipts.pop(EffectKind.POST_COMMENT, None)
-        self._effects = EffectWriter(plan, writer, pusher, patience, self._receipts)
+        self._effects = EffectWriter(plan, writer, pusher, retry_policy, self._receipts)
         self._was_closed = False
         self.reason = ""
 

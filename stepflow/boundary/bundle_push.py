@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, clean_message, judge_changes
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
-from stepflow.boundary.output_filter import Outlet
+from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.remote_branch import OwnSigns, push_commit
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.tree_diff import REMOVED, changed_entries
@@ -52,10 +52,10 @@ def read_bundle(file: IO[bytes]) -> Bundle:
         line = file.readline(LONGEST_HEADER_LINE)
         if line == b"\n":
             return Bundle(tip=_tip(tips), builds_on=frozenset(builds_on))
-        if found := _PREREQUISITE.fullmatch(line):
-            builds_on.add(found[1].decode())
-        elif found := _REFERENCE.fullmatch(line):
-            tips[found[2]] = found[1].decode()
+        if match := _PREREQUISITE.fullmatch(line):
+            builds_on.add(match[1].decode())
+        elif match := _REFERENCE.fullmatch(line):
+            tips[match[2]] = match[1].decode()
         elif line not in _OBJECT_FORMATS:
             break
     raise Refused("refused: the bundle of the run's commits has a header that git would not write.")
@@ -165,11 +165,11 @@ class BundlePush:
     def _rewrite(self, git: Git, commits: tuple[_Commit, ...], author: Account) -> str:
         """The same trees in commits that the bot answers for. Doing it again gives the same commits."""
         trailers = {"Stepflow-Agent": self.agent, "Stepflow-Run": self.run_id, **self._issue_trailer}
-        outlet = Outlet(redactor=self.redactor.knowing(self.token))
+        output_filter = OutputFilter(redactor=self.redactor.knowing(self.token))
         new = {self.base_commit: self.base_commit}
         for commit in commits:
             parents = [word for parent in dict.fromkeys(commit.parents) for word in ("-p", new[parent])]
-            message = clean_message(commit.message, trailers, outlet)
+            message = clean_message(commit.message, trailers, output_filter)
             written = git.run(
                 "commit-tree", commit.tree, *parents, stdin=message.encode(), env=self._identity(author, commit.time)
             )

@@ -1,9 +1,4 @@
-"""What the closing answer asks the boundary to do.
-
-Takes: the closing answer. Gives: `Asked`, typed; what has the wrong type counts as not asked and is warned about.
-May touch: nothing (boundary.md "What a closure step may ask for"). Other fields have no effect: targets never come
-from the model.
-"""
+"""What the closing answer asks the boundary to do. It names no targets: those never come from the model."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from stepflow.domain.words import ClosureAction
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedPullRequest:
+class RequestedPullRequest:
     """The fields of `pull_request`; None means not given."""
 
     title: str | None = None
@@ -23,7 +18,7 @@ class AskedPullRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedRelease:
+class RequestedRelease:
     """The fields of `release`."""
 
     tag: str
@@ -33,27 +28,27 @@ class AskedRelease:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ClosingRequest:
     """A closing answer's wishes, and why some of it was not understood."""
 
     closure_action: ClosureAction | None = None
     labels_add: tuple[str, ...] = ()
     labels_remove: tuple[str, ...] = ()
     comment: str | None = None
-    pull_request: AskedPullRequest = field(default_factory=AskedPullRequest)
-    release: AskedRelease | None = None
+    pull_request: RequestedPullRequest = field(default_factory=RequestedPullRequest)
+    release: RequestedRelease | None = None
     warnings: tuple[str, ...] = ()
 
 
-def read_asked(answer: JsonObject | None) -> Asked:
+def read_closing_request(answer: JsonObject | None) -> ClosingRequest:
     """The wishes of a closing answer."""
     reader = _Reader(answer or {})
-    return Asked(
+    return ClosingRequest(
         closure_action=reader.closure_action(),
         labels_add=reader.labels("issue.labels.add"),
         labels_remove=reader.labels("issue.labels.remove"),
         comment=reader.text("comment"),
-        pull_request=AskedPullRequest(
+        pull_request=RequestedPullRequest(
             title=reader.text("pull_request.title"),
             body=reader.text("pull_request.body"),
             draft=reader.flag("pull_request.draft"),
@@ -102,13 +97,13 @@ class _Reader:
         self._warn("closure_action", value, " | ".join(ClosureAction))
         return None
 
-    def release(self) -> AskedRelease | None:
+    def release(self) -> RequestedRelease | None:
         if value_at(self._answer, "release") is None:
             return None
         if not (tag := self.text("release.tag")):
             self.warnings.append("The closing answer's `release` has no `tag`: no release is created.")
             return None
-        return AskedRelease(
+        return RequestedRelease(
             tag=tag,
             name=self.text("release.name"),
             body=self.text("release.body"),

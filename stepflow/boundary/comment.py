@@ -51,7 +51,7 @@ class Marker:
         """What other runs than this one have cost: a run that goes on does not count its beginning twice."""
         return self.before if self.run == marker_word(run) else self.cost
 
-    def told_of(self, run: str) -> Spent:
+    def cost_of(self, run: str) -> Spent:
         """What it says that this run has cost so far; nothing where it is another run's."""
         if self.run != marker_word(run):
             return _NOTHING
@@ -75,7 +75,7 @@ class OwnComment:
 
 def whole_cost(own: OwnComment | None, *, run: str, cost: Spent) -> Spent:
     """What a run has cost: `cost`, or what our comment said before, if the run goes on from an older folder."""
-    return cost.or_more(own.marker.told_of(run)) if own else cost
+    return cost.or_more(own.marker.cost_of(run)) if own else cost
 
 
 def find_own_comment(comments: tuple[Comment, ...], viewer: Account, *, agent: str, issue: int) -> OwnComment | None:
@@ -113,22 +113,22 @@ def make_marker(own: OwnComment | None, *, run: str, agent: str, issue: int, com
 
 def read_marker(body: str) -> Marker | None:
     """The marker of a whole comment: its last line, and none but one that `marked` has made."""
-    if (found := _own(body)) is None:
+    if (match := _own(body)) is None:
         return None
     return Marker(
-        run=found["run"],
-        agent=found["agent"],
-        issue=int(found["issue"]),
-        commit=found["commit"],
-        cost=_spent(found["cost"]),
-        before=_spent(found["before"]),
+        run=match["run"],
+        agent=match["agent"],
+        issue=int(match["issue"]),
+        commit=match["commit"],
+        cost=_spent(match["cost"]),
+        before=_spent(match["before"]),
     )
 
 
 def without_marker(body: str) -> str:
     """The text of a comment of ours."""
-    found = _own(body)
-    return found["text"].rstrip() if found else body
+    match = _own(body)
+    return match["text"].rstrip() if match else body
 
 
 def marked(text: str, marker: Marker) -> str:
@@ -151,7 +151,7 @@ def _figure(spent: Spent) -> str:
 
 
 def _spent(figure: str | None) -> Spent:
-    """Comments of older versions tell no cost."""
+    """Comments of older versions have no cost."""
     return Spent(usd=float(figure.rstrip("+")), at_least=figure.endswith("+")) if figure else _NOTHING
 
 

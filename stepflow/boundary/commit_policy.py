@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.output_filter import Outlet, defuse, visible, without_directives
+from stepflow.boundary.output_filter import OutputFilter, defuse, visible, without_directives
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,9 +99,9 @@ _CLAIM = re.compile(r"(?:[A-Za-z-]+-by|skip-checks|change-id|stepflow-[a-z]+)[ \
 _TRAILER = re.compile(r"[A-Za-z][A-Za-z0-9-]*[ \t]*:[ \t]|[ \t]+\S|\(cherry picked from commit ")
 
 
-def clean_message(message: str, trailers: Mapping[str, str], outlet: Outlet) -> str:
+def clean_message(message: str, trailers: Mapping[str, str], output_filter: OutputFilter) -> str:
     """The model's message without claims, trailers, closing keywords, CI directives and secrets; then our trailers."""
-    text = without_directives(outlet.redactor(visible(message)[:LONGEST_MESSAGE]))
+    text = without_directives(output_filter.redactor(visible(message)[:LONGEST_MESSAGE]))
     lines = [line.rstrip() for line in text.split("\n") if not _CLAIM.match(line.strip())]
     paragraphs = re.split(r"\n{2,}", "\n".join(lines).strip("\n"))
     while len(paragraphs) > 1 and _is_trailer_block(paragraphs[-1]):

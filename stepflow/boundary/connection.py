@@ -1,8 +1,4 @@
-"""PyGithub's and git's calls on the way that they were given; the environment does not steer them.
-
-Takes: a `Way`. Gives: a session that goes it, settings of git that go it.
-May touch: the file that it is told to write for git, which reads certificates from files only.
-"""
+"""Sends PyGithub's and git's calls through the configured proxy and certificates, not those of the environment."""
 
 from __future__ import annotations
 
@@ -17,14 +13,14 @@ if TYPE_CHECKING:
     from stepflow.domain.way import Way
 
 
-def lead_session(session: requests.Session, way: Way) -> None:
+def configure_session(session: requests.Session, way: Way) -> None:
     """Let a session go this way, and only this one: no proxy, certificate or login of the process's environment."""
     session.trust_env = False
     session.proxies = {"https": way.proxy} if way.proxy else {}
     session.mount("https://", _Adapter(way))
 
 
-def lead_git(way: Way, file: Path) -> dict[str, str]:
+def git_connection_settings(way: Way, file: Path) -> dict[str, str]:
     """The settings of one git process; certificates are written to the file. Empty means that no proxy is asked."""
     settings = {"http.proxy": way.proxy}
     if way.certificates:

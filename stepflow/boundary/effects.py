@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stepflow.boundary.plan import Plan
-    from stepflow.boundary.retry_policy import Patience
+    from stepflow.boundary.retry_policy import RetryPolicy
     from stepflow.boundary.writer import Comment, PullRequest, Pushed, Pusher, Release, Writer
     from stepflow.domain.spent import Spent
 
@@ -51,10 +51,10 @@ class EffectWriter:
         plan: Plan,
         writer: Writer,
         pusher: Pusher | None,
-        patience: Patience,
+        retry_policy: RetryPolicy,
         receipts: Mapping[EffectKind, Receipt],
     ) -> None:
-        self._plan, self._writer, self._pusher, self._patience = plan, writer, pusher, patience
+        self._plan, self._writer, self._pusher, self._retry_policy = plan, writer, pusher, retry_policy
         self._receipts = receipts
         #: What all runs on the issue have cost, known once our comment was looked for.
         self.spent: Spent | None = None
@@ -99,7 +99,7 @@ class EffectWriter:
     def push(self, pusher: Pusher, branch: str, own: OwnComment | None) -> Pushed:
         """Push the run's commits; pushing looks at the branch first and leaves one alone that has the commit."""
         author, replaces = self._writer.viewer(), own.pushed_commit if own else None
-        return self._patience.repeat(lambda: pusher.push(branch, author=author, replaces=replaces))
+        return self._retry_policy.repeat(lambda: pusher.push(branch, author=author, replaces=replaces))
 
     def write_comment(self, text: str, own: OwnComment | None, *, commit: str) -> Comment:
         """Post the run's one comment, or update our own; never a second one. `commit` is the tip that was pushed."""
@@ -116,9 +116,9 @@ class EffectWriter:
             return next(comment for comment in comments if comment.id == newest.id)
 
         if own is None:
-            return self._patience.write(lambda: self._writer.create_comment(issue, body), find=posted)
+            return self._retry_policy.write(lambda: self._writer.create_comment(issue, body), find=posted)
         # The same text a second time changes nothing.
-        return self._patience.repeat(lambda: self._writer.update_comment(own.id, body))
+        return self._retry_policy.repeat(lambda: self._writer.update_comment(own.id, body))
 
     def _push_branch(self, effect: PushBranch) -> Receipt:
         """The receipt's detail is the name of the branch that the commits are on."""
@@ -166,7 +166,9 @@ class EffectWriter:
         if pull := existing():
             return self._update_pull_request(effect, pull)
         try:
-            created = self._patience.write(lambda: self._create_pull_request(effect, branch, base), find=existing_own)
+            created = self._retry_policy.write(
+                lambda: self._create_pull_request(effect, branch, base), find=existing_own
+            )
         except WriteFailed as exc:
             if exc.status == UNPROCESSABLE and (pull := existing()):
                 # Somebody opened it after we looked.
@@ -195,7 +197,7 @@ class EffectWriter:
     def _update_pull_request(self, effect: OpenPullRequest, pull: PullRequest) -> Receipt:
         if pull.author_id != self._writer.viewer().id:
             return _pull_request_receipt(EffectStatus.SKIPPED, f"#{pull.number} is open already, by others", pull)
-        self._patience.repeat(
+        self._retry_policy.repeat(
             lambda: self._writer.update_pull_request(pull.number, title=effect.title, body=effect.body)
         )
         return _pull_request_receipt(EffectStatus.APPLIED, f"updated #{pull.number}", pull)
@@ -210,7 +212,7 @@ class EffectWriter:
         if not (wanted := missing()):
             detail = f"already there: {', '.join(effect.labels)}"
             return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail)
-        self._patience.settle(lambda: self._writer.add_labels(self.issue, wanted), done=lambda: not missing())
+        self._retry_policy.ensure(lambda: self._writer.add_labels(self.issue, wanted), done=lambda: not missing())
         return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=", ".join(wanted))
 
     def _remove_labels(self, effect: RemoveLabels) -> Receipt:
@@ -229,7 +231,7 @@ class EffectWriter:
             return label.casefold() not in self._labels()
 
         try:
-            self._patience.settle(lambda: self._writer.remove_label(self.issue, label), done=gone)
+            self._retry_policy.ensure(lambda: self._writer.remove_label(self.issue, label), done=gone)
         except WriteFailed as exc:
             # 404 also means that the token may not see it.
             if exc.status != NOT_FOUND or not gone():
@@ -253,7 +255,7 @@ class EffectWriter:
         if release := existing():
             detail = f"{effect.tag} already has a release"
             return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail, url=release.url)
-        created = self._patience.write(create, find=existing)
+        created = self._retry_policy.write(create, find=existing)
         return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=effect.tag, url=created.url)
 
     def _close_issue(self, effect: CloseIssue) -> Receipt:
@@ -264,7 +266,7 @@ class EffectWriter:
 
         if closed():
             return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=f"#{self.issue} was already closed")
-        self._patience.settle(lambda: self._writer.close_issue(self.issue), done=closed)
+        self._retry_policy.ensure(lambda: self._writer.close_issue(self.issue), done=closed)
         return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=f"#{self.issue}")
 
     @property

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.comment import marker_word, without_marker
 from stepflow.boundary.effects import EffectWriter
-from stepflow.boundary.output_filter import LONGEST_TEXT, Outlet, filter_text
+from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
 from stepflow.boundary.plan import Plan, branch_name
-from stepflow.boundary.retry_policy import Patience
+from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import check_actor
 from stepflow.domain.redact import Redactor
 from stepflow.domain.spent import Spent
@@ -59,7 +59,7 @@ def report_failure(
     pusher: Pusher | None = None,
     pushed_commit: str = "",
     redactor: Redactor | None = None,
-    patience: Patience | None = None,
+    retry_policy: RetryPolicy | None = None,
     cost: Spent | None = None,
 ) -> FailureReport | None:
     """Update the run's one comment with `text`; None when there is nothing to do. Never raises for GitHub's sake.
@@ -75,17 +75,17 @@ def report_failure(
     silent = outcome in SILENT_OUTCOMES and not (lost and outcome is Outcome.REFUSED)
     if silent or not agent.github.enabled or not (keeps or comments):
         return None
-    output_filter = Outlet(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
+    output_filter = OutputFilter(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
     plan = Plan(
         run_id=facts.run_id,
         agent=agent.name,
         settings=settings,
-        outlet=output_filter,
+        output_filter=output_filter,
         issue=facts.issue,
         cost=cost or Spent(),
     )
-    effects = EffectWriter(plan, writer, pusher, patience or Patience(), {})
-    pushed, kept, url = None, "", ""
+    effects = EffectWriter(plan, writer, pusher, retry_policy or RetryPolicy(), {})
+    pushed, work_note, url = None, "", ""
     try:
         if refusal := check_actor(writer, settings):
             return FailureReport(detail=refusal)
@@ -93,14 +93,14 @@ def report_failure(
         if keeps and pusher:
             try:
                 pushed = effects.push(pusher, branch_name(agent, facts, settings), own)
-                kept = f"The unfinished work is kept on the branch `{pushed.branch}`."
+                work_note = f"The unfinished work is kept on the branch `{pushed.branch}`."
             except BoundaryError as exc:
-                kept = f"The unfinished work could not be kept on a branch: {exc}"
-        detail = kept
+                work_note = f"The unfinished work could not be kept on a branch: {exc}"
+        detail = work_note
         if comments:
-            kept = filter_text(kept, output_filter, limit=LONGEST_KEPT)
-            text = filter_text(text, output_filter, limit=LONGEST_TEXT // 2 - len(kept))
-            body = "\n\n".join(part for part in (text, kept) if part)
+            work_note = filter_text(work_note, output_filter, limit=LONGEST_KEPT)
+            text = filter_text(text, output_filter, limit=LONGEST_TEXT // 2 - len(work_note))
+            body = "\n\n".join(part for part in (text, work_note) if part)
             adds = outcome in BROKEN_OFF and own is not None and own.marker.run == marker_word(facts.run_id)
             if adds and own and len(own.body) + len(body) < LONGEST_TEXT:
                 body = f"{without_marker(own.body)}\n\n---\n\n{body}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.boundary.connection import lead_git
+from stepflow.boundary.connection import git_connection_settings
 from stepflow.boundary.writer import GitHubFailed
 from stepflow.domain.redact import Redactor
 from stepflow.domain.way import DIRECT, Way
@@ -168,7 +168,7 @@ class Git:
 
     def run_remote(self, *args: str) -> bytes:
         """Run one git command that talks to the server; this process alone holds the credential."""
-        led = lead_git(self._way, self._folder / "authorities.pem")
+        led = git_connection_settings(self._way, self._folder / "authorities.pem")
         config = {**_CONFIG, **led, f"http.{self._remote.url}.extraHeader": self._remote.header}
         scheme = urlsplit(self._remote.url).scheme
         environment = {**self._environment(config), "GIT_ALLOW_PROTOCOL": scheme}
@@ -218,8 +218,8 @@ class Git:
             said = self._redactor(errors.read(LONGEST_STDERR).decode(errors="replace")).strip()[-LONGEST_DETAIL:]
         if process.returncode:
             rejected = " ".join(REJECTED.findall(output.decode(errors="replace")))
-            told = "\n".join(filter(None, (said, self._redactor(rejected)[:LONGEST_DETAIL])))
-            raise git_failed(args[0], told or f"exit {process.returncode}", way=self._way)
+            message = "\n".join(filter(None, (said, self._redactor(rejected)[:LONGEST_DETAIL])))
+            raise git_failed(args[0], message or f"exit {process.returncode}", way=self._way)
         return output
 
 
@@ -251,7 +251,7 @@ def _read(process: subprocess.Popen[bytes], command: str, seconds: float, most: 
 
 
 def _git_path() -> str:
-    found = shutil.which("git", path=FIXED_PATH)
-    if found is None:
+    path = shutil.which("git", path=FIXED_PATH)
+    if path is None:
         raise BoundaryError(f"git is not installed in {FIXED_PATH}.", hint="Install git where the boundary runs.")
-    return found
+    return path

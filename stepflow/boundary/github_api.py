@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from stepflow.boundary.comment import read_marker, spent_on_issue
 from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, write_failed
-from stepflow.boundary.retry_policy import Patience
+from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release
 from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
@@ -183,7 +183,7 @@ def _reading(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[A, 
 
     @functools.wraps(method)
     def call(self: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.patience.repeat(lambda: ask(self, *args, **kwargs))
+        return self.retry_policy.repeat(lambda: ask(self, *args, **kwargs))
 
     return call
 
@@ -198,13 +198,13 @@ class _GitHub:
         repository: str,
         token: str | None,
         redactor: Redactor | None = None,
-        patience: Patience | None = None,
+        retry_policy: RetryPolicy | None = None,
         way: Way = DIRECT,
     ) -> None:
         self._redactor = (redactor or Redactor()).knowing(*([token] if token else []))
         self._repository, self._way = repository, way
         self._client = GitHubClient(api_url=api_url, repository=repository, token=token, way=way)
-        self.patience = patience or Patience()
+        self.retry_policy = retry_policy or RetryPolicy()
 
     def close(self) -> None:
         """Close the connections."""

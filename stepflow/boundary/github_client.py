@@ -18,7 +18,7 @@ from github.Auth import Token
 from github.Consts import DEFAULT_USER_AGENT
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
 
-from stepflow.boundary.connection import lead_session
+from stepflow.boundary.connection import configure_session
 from stepflow.boundary.writer import TOO_MANY, WriteFailed
 from stepflow.domain.way import DIRECT, Way, certificate_problem, stays_closed
 
@@ -103,12 +103,12 @@ class GitHubClient(Requester):
         self._server, self._prefix = (parts.scheme, parts.netloc), parts.path
         connection = _PlainHttp if parts.scheme == "http" else _PlainHttps
         self._connection = connection(parts.hostname or "", parts.port, timeout=seconds)
-        lead_session(self._connection.session, way)
+        configure_session(self._connection.session, way)
         self._old, self._new = f"/repos/{repository}", f"/repos/{repository}"
 
     def ask(
         self, verb: str, url: str, *, parameters: dict[str, Any] | None = None, body: object = None
-    ) -> tuple[Mapping[str, str], Any]:
+    ) -> tuple[dict[str, Any], Any]:
         """One request: the headers and the JSON of its answer. `url` is below the repository's when it is relative."""
         whole = url if "://" in url else self._old + url
         try:
@@ -120,27 +120,28 @@ class GitHubClient(Requester):
 
     def graphql(self, query: str) -> Any:  # noqa: ANN401 - JSON
         """The data of a GraphQL query's answer."""
-        try:
-            return self.graphql_query(query, {})[1].get("data")
-        except requests.RequestException:
-            raise
-        except PYGITHUB_STUMBLES as exc:
-            raise NotGitHub(type(exc).__name__) from None
+        body = {"query": query, "variables": {}}
+        headers, data = self.ask("POST", self.graphql_url, body=body)
+        if not isinstance(data, dict):
+            raise NotGitHub("the answer is not GraphQL")
+        if "errors" in data:
+            raise self.createException(400, headers, data)
+        return data.get("data")
 
     def pages(self, url: str, *, newest_first: bool = False, **parameters: str) -> Iterator[list[Any]]:
         """The pages of a list; `newest_first` begins with the last one."""
         page: str | None = url
-        asked: dict[str, Any] | None = {**parameters, "per_page": self.per_page}
-        if newest_first and (last := link_to(self.ask("GET", url, parameters=asked)[0], "last")):
-            page, asked = last, None
+        query: dict[str, Any] | None = {**parameters, "per_page": self.per_page}
+        if newest_first and (last := link_to(self.ask("GET", url, parameters=query)[0], "last")):
+            page, query = last, None
         while page:
-            headers, listed = self.ask("GET", page, parameters=asked)
+            headers, listed = self.ask("GET", page, parameters=query)
             yield listed or []
-            page, asked = link_to(headers, "prev" if newest_first else "next") if listed else None, None
+            page, query = link_to(headers, "prev" if newest_first else "next") if listed else None, None
 
     @property
     def has_moved(self) -> bool:
-        """Whether an answer has told that the repository has another name, or another owner, now."""
+        """Whether an answer said that the repository has another name, or another owner, now."""
         return self._new != self._old
 
     def requestJson(  # noqa: PLR0917 - PyGithub's own method
@@ -245,18 +246,19 @@ def _unanswered(place: str, exc: Exception, redactor: Redactor, way: Way) -> Wri
     """No answer of GitHub's came: the way is closed, or something else answered."""
     said = str(exc) if isinstance(exc, requests.ConnectionError) else ""
     problem = certificate_problem(said)
-    told = f"its certificate does not count{way.through}: {problem}"
-    if not problem:
-        told = f"no usable answer came{way.through} ({type(exc).__name__})"
+    if problem:
+        what = f"its certificate does not count{way.through}: {problem}"
+    else:
+        what = f"no usable answer came{way.through} ({type(exc).__name__})"
     lost = isinstance(exc, requests.ConnectionError | requests.Timeout)
-    failed = WriteFailed(redactor(f"{place}: {told}."), hint=(way.advice(said) if lost else "") or _HINTS[None])
+    failed = WriteFailed(redactor(f"{place}: {what}."), hint=(way.advice(said) if lost else "") or _HINTS[None])
     return failed.given_up() if stays_closed(said) else failed
 
 
 def _is_limit(exc: github.GithubException, headers: Mapping[str, str]) -> bool:
     """Whether the answer is a rate limit: GitHub says so with 429, or with 403 and words or headers."""
-    told = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
-    limited = isinstance(exc, github.RateLimitExceededException) or (exc.status == FORBIDDEN and told)
+    says_so = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
+    limited = isinstance(exc, github.RateLimitExceededException) or (exc.status == FORBIDDEN and says_so)
     return limited or exc.status == TOO_MANY
 
 

@@ -1,8 +1,5 @@
 """Makes Markdown harmless: no foreign link or image, no HTML but folds, no comment, nothing left open.
 
-Takes: Markdown that nobody trusts, hosts that links may lead to. Gives: Markdown that renders as the same text.
-May touch: nothing (boundary.md "Text that leaves").
-
 Fenced code is left as it is, so the scanner must agree with GitHub about what a fence is. It only knows fences and
 `<details>` blocks that begin in the first column; everything else that could hide a fence is broken or moved there.
 """
@@ -84,8 +81,8 @@ def _marked_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _closes(line: str, fence: str) -> bool:
-    found = re.fullmatch(r" {0,3}(`{3,}|~{3,})[ \t]*", line)
-    return found is not None and found[1][0] == fence[0] and len(found[1]) >= len(fence)
+    match = re.fullmatch(r" {0,3}(`{3,}|~{3,})[ \t]*", line)
+    return match is not None and match[1][0] == fence[0] and len(match[1]) >= len(fence)
 
 
 def _shown(line: str, fence: str) -> str:
@@ -99,7 +96,7 @@ def _folds(line: str) -> list[str]:
 
 def _tame_prose(text: str, allowed: frozenset[str]) -> Part:
     without_tags = "\n".join(_break_tags(line) for line in text.split("\n"))
-    without_links = _LINK_START.sub(lambda found: _break_link(found, allowed), without_tags)
+    without_links = _LINK_START.sub(lambda match: _break_link(match, allowed), without_tags)
     paragraphs = re.split(r"(\n[ \t]*(?=\n))", without_links)
     return Part(code=False, text="".join(_quote_urls(paragraph, allowed) for paragraph in paragraphs))
 
@@ -109,9 +106,9 @@ def _break_tags(line: str) -> str:
     return tag.sub("<" + ZERO_WIDTH, line)
 
 
-def _break_link(found: re.Match[str], allowed: frozenset[str]) -> str:
+def _break_link(match: re.Match[str], allowed: frozenset[str]) -> str:
     """`](` and `]:` stay together only before a destination that is plainly ours."""
-    link = _LINK.match(found.string, found.start())
+    link = _LINK.match(match.string, match.start())
     to = (link["link"] or link["definition"]) if link else ""
     return "]" if _RELATIVE.fullmatch(to) or _allowed(to, allowed) else "]" + ZERO_WIDTH
 
@@ -128,13 +125,13 @@ def _quote_urls(paragraph: str, allowed: frozenset[str]) -> str:
     """Foreign URLs as code; with a zero-width break instead where other backticks could pair up with ours."""
     crowded = "`" in paragraph
 
-    def replace(found: re.Match[str]) -> str:
-        if own := found["own"]:
-            return found["before"] + (_allowed(own, allowed) or own)
-        url, core = found[0], found[0].rstrip(_TRAILING)
+    def replace(match: re.Match[str]) -> str:
+        if own := match["own"]:
+            return match["before"] + (_allowed(own, allowed) or own)
+        url, core = match[0], match[0].rstrip(_TRAILING)
         if ours := _allowed(core, allowed):
             return ours + url[len(core) :]
-        if crowded or found.string[found.start() - 1 : found.start()] == "\\":
+        if crowded or match.string[match.start() - 1 : match.start()] == "\\":
             return _break_url(url)
         return f"`{core}`{url[len(core) :]}"
 

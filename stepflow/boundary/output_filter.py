@@ -1,8 +1,4 @@
-"""The filter that every text of the model passes on its way out.
-
-Takes: text, the hosts that links may lead to, the redactor. Gives: text that notifies, closes, links and runs nothing.
-May touch: nothing (boundary.md "Text that leaves", security.md 18).
-"""
+"""The filter that every text of the model passes on its way out, so that it notifies and runs nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ CUT_NOTE = "\n\n*(The text was longer and has been cut here.)*"
 _PICTURE = "\ufe0f"
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
 #: What an entity may not hide: the letters of keywords and hosts, and the signs of mentions, references and URLs.
-_TELLING = re.compile(r"[A-Za-z0-9@#/:.]")
+_MEANINGFUL = re.compile(r"[A-Za-z0-9@#/:.]")
 _MENTION = re.compile(rf"@(?=[^\s{ZERO_WIDTH}])")
 #: What readers of the page do not see between two characters: where a link leads, folds, emphasis, escapes, brackets.
 _UNSEEN = (
@@ -65,29 +61,29 @@ _SKIP_CI = re.compile(r"\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlet:
+class OutputFilter:
     """What the filter needs to know: hosts that links may lead to, lower case, and the secrets."""
 
     allowed_hosts: frozenset[str] = frozenset()
     redactor: Redactor = field(default_factory=Redactor)
 
 
-def filter_text(text: str, outlet: Outlet, *, limit: int = LONGEST_TEXT) -> str:
+def filter_text(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_TEXT) -> str:
     """Markdown that may be posted, `limit` characters at most; what is cut is said."""
-    readable = outlet.redactor(_decoded(outlet.redactor(visible(text)[:LONGEST_SOURCE])))
-    filtered = _filtered(readable, outlet)
+    readable = output_filter.redactor(_decoded(output_filter.redactor(visible(text)[:LONGEST_SOURCE])))
+    filtered = _filtered(readable, output_filter)
     if len(filtered) <= limit:
         return filtered
-    room = limit - len(CUT_NOTE)
-    kept = readable[:room]
-    while len(filtered := _filtered(kept, outlet)) > room:
-        kept = kept[: len(kept) * room // len(filtered) - 1]
+    budget = limit - len(CUT_NOTE)
+    shortened = readable[:budget]
+    while len(filtered := _filtered(shortened, output_filter)) > budget:
+        shortened = shortened[: len(shortened) * budget // len(filtered) - 1]
     return filtered + CUT_NOTE
 
 
-def filter_line(text: str, outlet: Outlet, *, limit: int = LONGEST_LINE) -> str:
+def filter_line(text: str, output_filter: OutputFilter, *, limit: int = LONGEST_LINE) -> str:
     """One line for a title: no line break, mention, closing keyword, CI directive or secret."""
-    line = " ".join(without_directives(outlet.redactor(visible(text))).split())
+    line = " ".join(without_directives(output_filter.redactor(visible(text))).split())
     return defuse(line)[:limit].rstrip()
 
 
@@ -98,7 +94,7 @@ def defuse(text: str) -> str:
 
 def without_directives(text: str) -> str:
     """Text without `[skip ci]` and its kin, also none that forms when one is taken out."""
-    return _SKIP_CI.sub(lambda found: found[0].replace(" ", f" {ZERO_WIDTH}"), _SKIP_CI.sub("", text))
+    return _SKIP_CI.sub(lambda match: match[0].replace(" ", f" {ZERO_WIDTH}"), _SKIP_CI.sub("", text))
 
 
 def visible(text: str) -> str:
@@ -111,7 +107,7 @@ def visible(text: str) -> str:
     unseen = "".join(each for each in set(plain) if each not in "\n\t" and is_invisible(each))
     if not unseen:
         return plain
-    return re.sub(f"[{re.escape(unseen)}]+", lambda found: _picture(found, plain), plain)
+    return re.sub(f"[{re.escape(unseen)}]+", lambda match: _picture(match, plain), plain)
 
 
 def _picture(unseen: re.Match[str], text: str) -> str:
@@ -129,15 +125,15 @@ def _decoded(text: str) -> str:
     return text.replace("&", "&amp;")
 
 
-def _spell(found: re.Match[str]) -> str:
-    character = html.unescape(found[0])
+def _spell(match: re.Match[str]) -> str:
+    character = html.unescape(match[0])
     if all(each not in "\n\t" and is_invisible(each) for each in character):
         return ""
-    return character if _TELLING.fullmatch(character) else found[0]
+    return character if _MEANINGFUL.fullmatch(character) else match[0]
 
 
-def _filtered(text: str, outlet: Outlet) -> str:
-    parts = tame_markdown(without_directives(text), outlet.allowed_hosts)
+def _filtered(text: str, output_filter: OutputFilter) -> str:
+    parts = tame_markdown(without_directives(text), output_filter.allowed_hosts)
     return _CLOSING.sub(r"\1" + ZERO_WIDTH, "\n".join(_without_commands(part) for part in parts))
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.closing_request import read_asked
-from stepflow.boundary.output_filter import LONGEST_TEXT, Outlet, filter_line, filter_text
+from stepflow.boundary.closing_request import read_closing_request
+from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
 from stepflow.domain.effect import (
     AddLabels,
     CloseIssue,
@@ -26,7 +26,7 @@ from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, Ver
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stepflow.boundary.closing_request import Asked
+    from stepflow.boundary.closing_request import ClosingRequest
     from stepflow.boundary.settings import BoundarySettings
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.definition import AgentDefinition, GitHubSettings
@@ -48,7 +48,7 @@ class Plan:
     run_id: str
     agent: str
     settings: BoundarySettings
-    outlet: Outlet
+    output_filter: OutputFilter
     issue: Issue | None = None
     base: str = ""
     effects: tuple[Effect, ...] = ()
@@ -73,15 +73,15 @@ def plan_effects(
 ) -> Plan:
     """The effects of one completed run; none unless a closure step closed it.
 
-    `summary` is the engine's own comment, used when the closing answer brings no `comment`; `removed` tells what was
+    `summary` is the engine's own comment, used when the closing answer brings no `comment`; `removed` says what was
     taken out of the issue's text, below a comment of the answer.
     """
-    outlet = Outlet(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
+    output_filter = OutputFilter(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
     plan = Plan(
         run_id=facts.run_id,
         agent=agent.name,
         settings=settings,
-        outlet=outlet,
+        output_filter=output_filter,
         issue=facts.issue,
         cost=cost or Spent(),
     )
@@ -91,7 +91,12 @@ def plan_effects(
     if not agent.github.enabled:
         return plan
     planner = Planner(
-        agent=agent, facts=facts, settings=settings, outlet=outlet, asked=read_asked(result.answer), commits=commits
+        agent=agent,
+        facts=facts,
+        settings=settings,
+        output_filter=output_filter,
+        requested=read_closing_request(result.answer),
+        commits=commits,
     )
     return _planned(plan, planner, summary, removed)
 
@@ -121,7 +126,7 @@ def _planned(plan: Plan, planner: Planner, summary: str, removed: str) -> Plan:
         plan,
         base=planner.base,
         effects=effects,
-        warnings=tuple(plan.outlet.redactor(warning) for warning in planner.warnings),
+        warnings=tuple(plan.output_filter.redactor(warning) for warning in planner.warnings),
         expects=("open" if by_merge else "closed") if closes else None,
         reads_back=plan.issue is not None and planner.agent.verdict.type is VerdictType.POLL_STATE,
     )
@@ -142,7 +147,7 @@ _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 @dataclass(frozen=True, kw_only=True)
 class CommitsInfo:
     """The commits that the checkout holds beyond the base: how many, files that were left uncommitted, files that the
-    validators made, and what was found out about the validators that passed them (security.md cases 14 and 15)."""
+    validators made, and what is known about the validators that passed them (security.md cases 14 and 15)."""
 
     count: int
     uncommitted: tuple[str, ...] = ()
@@ -157,13 +162,13 @@ class Planner:
     agent: AgentDefinition
     facts: RunFacts
     settings: BoundarySettings
-    outlet: Outlet
-    asked: Asked
+    output_filter: OutputFilter
+    requested: ClosingRequest
     commits: CommitsInfo | None
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.warnings.extend(self.asked.warnings)
+        self.warnings.extend(self.requested.warnings)
 
     @property
     def base(self) -> str:
@@ -181,13 +186,13 @@ class Planner:
 
     def pull_request(self, branch: str, by_merge: bool) -> OpenPullRequest:
         """The pull request; the engine's last line says what it belongs to."""
-        asked, issue = self.asked.pull_request, self.facts.issue
-        given = [asked.draft, self.settings.draft, self._github.pull_request.draft]
+        requested, issue = self.requested.pull_request, self.facts.issue
+        given = [requested.draft, self.settings.draft, self._github.pull_request.draft]
         own_title = issue.title if issue and issue.title.strip() else f"{self.agent.display_name}: {self.facts.run_id}"
-        title = filter_line(asked.title or self._github.pull_request.title or own_title, self.outlet)
+        title = filter_line(requested.title or self._github.pull_request.title or own_title, self.output_filter)
         reference = "" if issue is None else f"{'Closes' if by_merge else 'For'} #{issue.number}. "
         footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`."
-        text, below = self._text_above(asked.body or "", footer, self._guard_warnings())
+        text, below = self._text_above(requested.body or "", footer, self._guard_warnings())
         return OpenPullRequest(
             branch=branch,
             base=self.base,
@@ -198,23 +203,25 @@ class Planner:
 
     def comment(self, summary: str, removed: str) -> tuple[PostComment, ...]:
         """The text of the one comment; writing adds links and the marker. What was `removed` from the issue's text is
-        told also where the model wrote the comment."""
+        shown also where the model wrote the comment."""
         if not self.facts.issue:
-            if self.asked.comment:
+            if self.requested.comment:
                 self.warnings.append("The run has no issue: the answer's comment is not posted.")
             return ()
         if not (self._github.comment and self._allows("comment")):
             return ()
-        told = filter_text(removed, self.outlet, limit=LONGEST_REMOVED) if self.asked.comment else ""
-        own = (told, self._left_out(), self._guard_warnings())
-        text, below = self._text_above(self.asked.comment or summary, *own)
+        removed_lines = (
+            filter_text(removed, self.output_filter, limit=LONGEST_REMOVED) if self.requested.comment else ""
+        )
+        own = (removed_lines, self._left_out(), self._guard_warnings())
+        text, below = self._text_above(self.requested.comment or summary, *own)
         return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
 
     def _text_above(self, text: str, *own: str) -> tuple[str, str]:
         """The text, and below it the engine's `own` parts. GitHub takes no body without end: the text gives way, since
         each of those parts is short."""
         below = "\n\n".join(part for part in own if part)
-        return filter_text(text, self.outlet, limit=LONGEST_TEXT - len(below)), below
+        return filter_text(text, self.output_filter, limit=LONGEST_TEXT - len(below)), below
 
     def _left_out(self) -> str:
         commits = self.commits or CommitsInfo(count=0)
@@ -226,20 +233,20 @@ class Planner:
             )
             if files
         ]
-        return filter_text("\n".join(lines), self.outlet, limit=2_000)
+        return filter_text("\n".join(lines), self.output_filter, limit=2_000)
 
     def _guard_warnings(self) -> str:
         """Whatever the model says about its work, people see what the checks stood on."""
         lines = (f"> ⚠️ {text.replace('`', '')}" for text in (self.commits.warnings if self.commits else ()))
-        return filter_text("\n".join(lines), self.outlet, limit=4_000)
+        return filter_text("\n".join(lines), self.output_filter, limit=4_000)
 
     def labels(self) -> tuple[Effect, ...]:
         """Label changes: those of a closure action with labels, and the label that started the run."""
         if not self.facts.issue or not self._allows("labels"):
             return ()
         by_answer = self._action in (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
-        add = (*self._github.labels_add, *self.asked.labels_add) if by_answer else ()
-        remove = (*self._github.labels_remove, *self.asked.labels_remove) if by_answer else ()
+        add = (*self._github.labels_add, *self.requested.labels_add) if by_answer else ()
+        remove = (*self._github.labels_remove, *self.requested.labels_remove) if by_answer else ()
         changes = choose_labels(add, remove, self._github, self.settings)
         self.warnings.extend(changes.warnings)
         return (
@@ -249,18 +256,23 @@ class Planner:
 
     def release(self) -> tuple[CreateRelease, ...]:
         """A release, where the agent lists that effect."""
-        asked = self.asked.release
-        if asked is None:
+        requested = self.requested.release
+        if requested is None:
             return ()
         if not self._allows("release"):
             self.warnings.append("No release is created: `allowedEffects` in agent.json does not list `release`.")
             return ()
-        if not _TAG.fullmatch(asked.tag):
-            self.warnings.append(f"No release is created: {asked.tag[:80]!r} cannot be the name of a tag.")
+        if not _TAG.fullmatch(requested.tag):
+            self.warnings.append(f"No release is created: {requested.tag[:80]!r} cannot be the name of a tag.")
             return ()
-        name = filter_line(asked.name or asked.tag, self.outlet)
+        name = filter_line(requested.name or requested.tag, self.output_filter)
         return (
-            CreateRelease(tag=asked.tag, name=name, body=filter_text(asked.body or "", self.outlet), draft=asked.draft),
+            CreateRelease(
+                tag=requested.tag,
+                name=name,
+                body=filter_text(requested.body or "", self.output_filter),
+                draft=requested.draft,
+            ),
         )
 
     def closes(self) -> bool:
@@ -282,7 +294,7 @@ class Planner:
     @property
     def _action(self) -> ClosureAction | None:
         default = ClosureAction.CLOSE if self.agent.verdict.type is VerdictType.POLL_STATE else None
-        return self.asked.closure_action or self._github.closure_action or default
+        return self.requested.closure_action or self._github.closure_action or default
 
     @property
     def _github(self) -> GitHubSettings:
@@ -322,10 +334,10 @@ def choose_labels(
     changes += [(False, label) for label in taken[len(started) :]]
     for _, label in changes[MOST_LABEL_CHANGES:]:
         warnings.append(f"Label `{label}` stays as it is: a run changes at most {MOST_LABEL_CHANGES} labels.")
-    kept = changes[:MOST_LABEL_CHANGES]
+    done = changes[:MOST_LABEL_CHANGES]
     return LabelChanges(
-        add=tuple(label for put_on, label in kept if put_on),
-        remove=tuple(label for put_on, label in kept if not put_on),
+        add=tuple(label for put_on, label in done if put_on),
+        remove=tuple(label for put_on, label in done if not put_on),
         warnings=tuple(warnings),
     )
 
@@ -340,13 +352,13 @@ def is_trigger_label(label: str, settings: BoundarySettings) -> bool:
 def _allowed(
     labels: tuple[str, ...], verb: str, github: GitHubSettings, settings: BoundarySettings, warnings: list[str]
 ) -> tuple[str, ...]:
-    kept = []
+    allowed = []
     for label in _distinct(labels):
         if reason := _objection(label, github, settings):
             warnings.append(f"Label `{label[:LONGEST_LABEL]}` is not touched ({verb}): {reason}.")
         else:
-            kept.append(label)
-    return tuple(kept)
+            allowed.append(label)
+    return tuple(allowed)
 
 
 def _objection(label: str, github: GitHubSettings, settings: BoundarySettings) -> str | None:

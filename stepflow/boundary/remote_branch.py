@@ -1,8 +1,5 @@
-"""Finds a branch that is ours to write, and pushes one commit to it.
-
-Takes: a commit, the wanted branch, what shows that a branch is ours. Gives: the branch that now has the commit.
-May touch: the server (boundary.md "Plan, then apply"). Never the default branch, never somebody else's commits.
-"""
+"""Finds a branch that is ours to write and pushes one commit to it: never the default branch, never somebody else's
+commits."""
 
 from __future__ import annotations
 

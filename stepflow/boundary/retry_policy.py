@@ -1,8 +1,4 @@
-"""Waits out what passes by itself: GitHub's rate limits, its 5xx and lost connections.
-
-Takes: one question, or one write with the look that tells whether it is there. Gives: their answer, or the last error.
-May touch: the clock. It is the only policy of its kind here: PyGithub's own retries are off (house.md, flow.md §10).
-"""
+"""Waits out what passes by itself: rate limits, 5xx and lost connections. PyGithub's own retries are off."""
 
 from __future__ import annotations
 
@@ -30,17 +26,17 @@ GRACE = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long to wait for GitHub. `until` is the time at which the last wait must be over; every wait is told to
-    `note` as one line for people. Without a clock nothing is tried twice."""
+class RetryPolicy:
+    """How long to wait for GitHub. `until` is the time at which the last wait must be over; `note` gets every wait as
+    one line for people. Without a clock nothing is tried twice."""
 
     clock: Clock | None = None
     until: float = 0.0
     note: Callable[[str], None] = lambda _message: None
 
     @classmethod
-    def of(cls, clock: Clock, deadline: float | None, note: Callable[[str], None]) -> Patience:
-        """The patience of a boundary that opens now, in a run with this deadline."""
+    def of(cls, clock: Clock, deadline: float | None, note: Callable[[str], None]) -> RetryPolicy:
+        """The policy of a boundary that opens now, in a run with this deadline."""
         until = clock.now() + LONGEST_LIMIT_WAIT if deadline is None else max(deadline, clock.now() + GRACE)
         return cls(clock=clock, until=until, note=note)
 
@@ -55,15 +51,15 @@ class Patience:
         """
         for tries in range(1, MAX_TRIES + 1):
             try:
-                if tries > 1 and (found := find()) is not None:
-                    return found
+                if tries > 1 and (existing := find()) is not None:
+                    return existing
                 return write()
             except GitHubFailed as exc:
                 self._wait(exc, tries)
         raise AssertionError("unreachable: the last try raises")
 
-    def settle(self, write: Callable[[], None], *, done: Callable[[], bool]) -> None:
-        """The same for a write that gives nothing; `done` tells whether it is there."""
+    def ensure(self, write: Callable[[], None], *, done: Callable[[], bool]) -> None:
+        """The same for a write that gives nothing; `done` says whether it is there."""
 
         def written() -> bool:
             write()

@@ -1,7 +1,6 @@
 """Lists what trees have that a base tree has not, level by level, and stops when it becomes too much.
 
-Takes: a `Git`, the base's tree, other trees. Gives: the changed entries.
-May touch: what git touches. `git diff-tree` would expand a tree that names itself over and over into memory first.
+`git diff-tree` would expand a tree that names itself over and over into memory first.
 """
 
 from __future__ import annotations
@@ -46,21 +45,21 @@ _Tree = dict[str, Entry]
 def changed_entries(git: Git, base: str, trees: Iterable[str]) -> tuple[Entry, ...]:
     """Every file, symlink and submodule that differs from the base in any of the trees. Raises `TooMuch`."""
     level = {_Pair("", base, tree) for tree in trees if tree != base}
-    found: set[Entry] = set()
+    changed: set[Entry] = set()
     for _ in range(DEEPEST):
         if not level:
-            return tuple(sorted(found, key=lambda entry: (entry.path, entry.mode, entry.oid)))
+            return tuple(sorted(changed, key=lambda entry: (entry.path, entry.mode, entry.oid)))
         content = _read_trees(git, {oid for pair in level for oid in (pair.old, pair.new) if oid})
         below: set[_Pair] = set()
         for pair in level:
-            _compare(pair, content, found, below)
-            if len(found) + len(below) > MOST_ENTRIES:
+            _compare(pair, content, changed, below)
+            if len(changed) + len(below) > MOST_ENTRIES:
                 raise TooMuch(f"they change more than {MOST_ENTRIES} paths")
         level = below
     raise TooMuch(f"their folders are nested more than {DEEPEST} deep")
 
 
-def _compare(pair: _Pair, content: dict[str, _Tree], found: set[Entry], below: set[_Pair]) -> None:
+def _compare(pair: _Pair, content: dict[str, _Tree], changed: set[Entry], below: set[_Pair]) -> None:
     old, new = content.get(pair.old, {}), content.get(pair.new, {})
     for name in old.keys() | new.keys():
         before, after = old.get(name), new.get(name)
@@ -71,9 +70,9 @@ def _compare(pair: _Pair, content: dict[str, _Tree], found: set[Entry], below: s
         if any(folders):
             below.add(_Pair(f"{path}/", *folders))
         if after and after.mode != _FOLDER:
-            found.add(Entry(path, after.mode, after.oid))
+            changed.add(Entry(path, after.mode, after.oid))
         elif before and before.mode != _FOLDER:
-            found.add(Entry(path, REMOVED, ""))
+            changed.add(Entry(path, REMOVED, ""))
 
 
 def _read_trees(git: Git, oids: set[str]) -> dict[str, _Tree]:

@@ -1,8 +1,4 @@
-"""What the boundary needs of GitHub and of git, as protocols.
-
-Takes: nothing. Gives: `Writer` (the API), `Pusher` (git push), what they answer, and how they fail.
-May touch: nothing.
-"""
+"""What the boundary needs of GitHub (`Writer`) and of git (`Pusher`), what they answer and how they fail."""
 
 from __future__ import annotations
 

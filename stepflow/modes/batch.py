@@ -1,4 +1,10 @@
-"""Many issues: the plan of a matrix of jobs, and one table of what came of them (action.md)."""
+"""One page of the open issues with a label, for a matrix of jobs.
+
+Takes: the inputs `plan-…`, a token that can read, or none for a public repository. Gives: `IssuePage`.
+May touch: GitHub, through the boundary's reader; the clock, when GitHub asks to wait.
+
+A page begins after an issue's number, so that issues that are closed, opened or labelled meanwhile move nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.retry_policy import Patience
+from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.domain.json import compact
 from stepflow.domain.many import Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.redact import Redactor
@@ -65,7 +71,7 @@ def plan_issues(
         repository=repository,
         token=inputs.read_token.get_secret_value() if inputs.read_token else None,
         redactor=redactor,
-        patience=Patience.of(clock, None, note),
+        retry_policy=RetryPolicy.of(clock, None, note),
         way=outbound.way_to(inputs.github_api_url),
     )
     with closing(reader):

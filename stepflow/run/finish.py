@@ -14,7 +14,7 @@ from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.bundle import read_bundle
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.plan import CommitsInfo, plan_effects
-from stepflow.boundary.retry_policy import Patience
+from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.figures import count, usd
@@ -170,10 +170,10 @@ class Finish:
     done: tuple[Receipt, ...] = ()
 
     @cached_property
-    def patience(self) -> Patience:
+    def retry_policy(self) -> RetryPolicy:
         """How long this end of a run waits for GitHub in all, counted from the first use."""
         clock = clock_of_services(self.clock, self.cancellation)
-        return Patience.of(clock, self.prepared.limits.deadline, lambda message: _note(self, "warning", message))
+        return RetryPolicy.of(clock, self.prepared.limits.deadline, lambda message: _note(self, "warning", message))
 
     @cached_property
     def cost(self) -> Spent:
@@ -210,7 +210,7 @@ def tell_failure(finish: Finish, ending: Ending) -> Ending:
             pusher=_pusher(finish, writer),
             pushed_commit=pushed_commit(so_far),
             redactor=_redactor(finish),
-            patience=finish.patience,
+            retry_policy=finish.retry_policy,
             cost=finish.cost,
         )
     if told is not None:
@@ -271,7 +271,7 @@ def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
             writer=writer,
             pusher=_pusher(finish, writer),
             record=lambda receipt: _record(finish, receipt),
-            patience=finish.patience,
+            retry_policy=finish.retry_policy,
             done=_believed(finish, plan),
         )
     tell_issue_cost(finish.prepared, finish.journal, applied.spent, run=finish.cost)
@@ -308,7 +308,7 @@ def _writer(finish: Finish) -> GitHubWriter:
         repository=finish.facts.repository,
         token=_token(finish),
         redactor=_redactor(finish),
-        patience=finish.patience,
+        retry_policy=finish.retry_policy,
         way=finish.prepared.request.outbound.way_to(finish.prepared.request.inputs.github_api_url),
     )
 

@@ -6,14 +6,14 @@ import pytest
 
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.plan import CommitsInfo, plan_effects
-from stepflow.boundary.retry_policy import Patience
+from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.writer import Account, Comment, PullRequest, Pusher, WriteFailed
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.spent import Spent
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import agent, facts, result, settings
 from tests.boundary.recording_writer import BOT, RecordingPusher, RecordingWriter
-from tests.boundary.test_boundary_patience import StillClock
+from tests.boundary.test_boundary_retry_policy import StillClock
 
 MARKER = f"<!-- stepflow run=run-0 agent=fixer issue=7 commit={'b' * 40} cost=999999.000000 before=0.000000 -->"
 
@@ -26,7 +26,7 @@ def run(
     run_id: str = "run-1",
     comment: str = "All done.",
     cost: float = 2,
-    patience: Patience | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> ApplyResult:
     plan = plan_effects(
         agent(name=name),
@@ -37,7 +37,7 @@ def run(
         commits=CommitsInfo(count=1),
         cost=Spent(usd=cost),
     )
-    return apply_effects(plan, writer=writer, pusher=pusher, record=lambda _: None, patience=patience)
+    return apply_effects(plan, writer=writer, pusher=pusher, record=lambda _: None, retry_policy=retry_policy)
 
 
 def own_comment() -> str:
@@ -136,7 +136,7 @@ def test_after_a_lost_answer_a_pull_request_is_ours_only_when_we_opened_it(
     author: Account, status: EffectStatus, detail: str
 ) -> None:
     writer, clock = LosesTheAnswer(author), StillClock()
-    applied = run(writer, RecordingPusher(), patience=Patience.of(clock, None, lambda _: None))
+    applied = run(writer, RecordingPusher(), retry_policy=RetryPolicy.of(clock, None, lambda _: None))
     assert applied.outcome is Outcome.COMPLETED
     receipt = next(each for each in applied.receipts if each.kind is EffectKind.OPEN_PULL_REQUEST)
     assert (receipt.status, receipt.detail, receipt.number) == (status, detail, 31)

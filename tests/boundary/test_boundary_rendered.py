@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.boundary.output_filter import Outlet, filter_line, filter_text
+from stepflow.boundary.output_filter import OutputFilter, filter_line, filter_text
 from tests.boundary.rendered import faults
 from tests.tried import MANY, MARKS, tried
 
 HOSTS = frozenset({"github.com"})
-OUTLET = Outlet(allowed_hosts=HOSTS)
+OUTLET = OutputFilter(allowed_hosts=HOSTS)
 
 KEYWORDS = (
     "Fixes", "_Closes", "__Fixes__", "**resolve**", "*f*ix", "F*ix*es", "Fix*es*", "~~closed~~", "[fix](docs)",

@@ -9,7 +9,7 @@ import pytest
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.plan import CommitsInfo, plan_effects
-from stepflow.boundary.retry_policy import Patience
+from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.writer import WriteFailed
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.json import JsonObject
@@ -37,12 +37,14 @@ class StillClock:
 
 
 class Waiting:
-    """A patience with what it noted, and a writer that has it."""
+    """A retry_policy with what it noted, and a writer that has it."""
 
     def __init__(self, github: GitHubServer, deadline: float | None = None) -> None:
         self.clock, self.notes = StillClock(), []  # type: ignore[var-annotated]
-        self.patience = Patience.of(self.clock, deadline, self.notes.append)
-        self.writer = GitHubWriter(api_url=github.api_url, repository="o/r", token=TOKEN, patience=self.patience)
+        self.retry_policy = RetryPolicy.of(self.clock, deadline, self.notes.append)
+        self.writer = GitHubWriter(
+            api_url=github.api_url, repository="o/r", token=TOKEN, retry_policy=self.retry_policy
+        )
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def written(github: GitHubServer, waiting: Waiting) -> Outcome:
         commits=CommitsInfo(count=1),
     )
     applied = apply_effects(
-        plan, writer=waiting.writer, pusher=RecordingPusher(), record=lambda _: None, patience=waiting.patience
+        plan, writer=waiting.writer, pusher=RecordingPusher(), record=lambda _: None, retry_policy=waiting.retry_policy
     )
     assert {receipt.status for receipt in applied.receipts} == {EffectStatus.APPLIED}
     return applied.outcome
@@ -124,7 +126,7 @@ def test_five_tries_are_enough_also_inside_a_look(github: GitHubServer, waiting:
     github.fail("POST", "/comments$", 500)
     github.fail("GET", "/comments", 500, times=99)
     with pytest.raises(WriteFailed, match="`comments`") as caught:
-        waiting.patience.write(
+        waiting.retry_policy.write(
             lambda: waiting.writer.create_comment(7, "x"), find=lambda: waiting.writer.comments(7)[0]
         )
     assert waiting.clock.slept == [5.0, 5.0, 10.0, 20.0, 40.0]

@@ -13,11 +13,11 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from stepflow.boundary.comment import Marker, marked, read_marker
-from stepflow.boundary.output_filter import LONGEST_TEXT, Outlet, filter_line, filter_text
+from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
 from stepflow.domain.redact import Redactor
 
 SECRET = "ghs_0123456789abcdefghij"
-OUTLET = Outlet(allowed_hosts=frozenset({"github.com", "docs.example.org"}), redactor=Redactor((SECRET,)))
+OUTLET = OutputFilter(allowed_hosts=frozenset({"github.com", "docs.example.org"}), redactor=Redactor((SECRET,)))
 Z = "\u200b"
 
 TABLE = {
