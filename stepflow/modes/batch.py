@@ -1,10 +1,4 @@
-"""One page of the open issues with a label, for a matrix of jobs.
-
-Takes: the inputs `plan-…`, a token that can read, or none for a public repository. Gives: `IssuePage`.
-May touch: GitHub, through the boundary's reader; the clock, when GitHub asks to wait.
-
-A page begins after an issue's number, so that issues that are closed, opened or labelled meanwhile move nothing.
-"""
+"""Many issues: the plan of a matrix of jobs, and one table of what came of them (action.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from stepflow.boundary.retry_policy import RetryPolicy
+from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact
 from stepflow.domain.many import Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.redact import Redactor

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.boundary.actor import check_actor
+from stepflow.boundary.settings import check_actor
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import usd

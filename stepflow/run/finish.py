@@ -15,6 +15,7 @@ from stepflow.boundary.bundle import read_bundle
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
+from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.figures import count, usd
@@ -33,6 +34,9 @@ from stepflow.run.parts import boundary_settings
 from stepflow.run.reports import collect_run, comment_text, guard_warnings, journal_path, pushed_commit
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stepflow.boundary.bundle_push import BundlePush
     from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.plan import Plan
     from stepflow.domain.decision import FlowResult
