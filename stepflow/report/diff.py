@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from stepflow.domain.change import LINK, PROGRAM
 from stepflow.domain.figures import count
@@ -25,7 +25,7 @@ MOST_PAIRS = 2_000_000
 EQUAL_COUNTS = 20
 NEWLINE = "\n"
 #: As difflib tells it: what, and from where to where in the lines before and after.
-Operation = tuple[str, int, int, int, int]
+Operation = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
 #: Characters of a file's diff, and of one line in it.
 FILE_LIMIT = 10_000
 LINE_LIMIT = 500
@@ -41,6 +41,18 @@ PAGE_LIMIT = 3_000_000
 BYTES_LIMIT = 64 * 1024 * 1024
 PAIRS_LIMIT = 20_000_000
 TOO_MUCH = "left out to keep this page small"
+
+
+class _Compared(SequenceMatcher[str]):
+    """A comparison whose operations are known."""
+
+    def __init__(self, found: Sequence[Operation]) -> None:
+        super().__init__()
+        self._found = found
+
+    def get_opcodes(self) -> list[Operation]:
+        """The operations that were given."""
+        return [*self._found]
 
 
 def operations(before: Sequence[str], after: Sequence[str]) -> tuple[list[Operation], int]:
@@ -64,7 +76,7 @@ def operations(before: Sequence[str], after: Sequence[str]) -> tuple[list[Operat
 
 def hunk_lines(before: Sequence[str], after: Sequence[str], found: Sequence[Operation]) -> Iterator[str]:
     """The hunks, line by line, without line breaks at their ends."""
-    for hunk in _hunks(found):
+    for hunk in _Compared(found).get_grouped_opcodes(CONTEXT):
         first, last = hunk[0], hunk[-1]
         yield f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@"
         for tag, i1, i2, j1, j2 in hunk:
@@ -78,24 +90,6 @@ def hunk_lines(before: Sequence[str], after: Sequence[str], found: Sequence[Oper
 def _pairs(before: Sequence[str], after: Sequence[str]) -> int:
     common = Counter(after)
     return len(before) * len(after) + EQUAL_COUNTS * sum(common[line] for line in before)
-
-
-def _hunks(found: Sequence[Operation]) -> Iterator[list[Operation]]:
-    """What changed, with the equal lines around it; changes that stand close together are one hunk."""
-    hunk: list[Operation] = []
-    for tag, i1, i2, j1, j2 in found:
-        if tag != "equal":
-            hunk.append((tag, i1, i2, j1, j2))
-            continue
-        if any(one[0] != "equal" for one in hunk):
-            if i2 - i1 <= 2 * CONTEXT:
-                hunk.append((tag, i1, i2, j1, j2))
-                continue
-            yield [*hunk, (tag, i1, i1 + CONTEXT, j1, j1 + CONTEXT)]
-        hunk = [(tag, max(i1, i2 - CONTEXT), i2, max(j1, j2 - CONTEXT), j2)]
-    if any(one[0] != "equal" for one in hunk):
-        tag, i1, i2, j1, j2 = hunk[-1]
-        yield hunk if tag != "equal" else [*hunk[:-1], (tag, i1, min(i2, i1 + CONTEXT), j1, min(j2, j1 + CONTEXT))]
 
 
 def _range(begin: int, end: int) -> str:
