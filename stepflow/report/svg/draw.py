@@ -6,7 +6,6 @@ May touch: nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from stepflow.report.rendered import read_text, render
 from stepflow.report.svg.layout import LOOP, SMALL_LINE, lay_out, shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.report.graph import PathEdge
@@ -26,41 +25,8 @@ TEMPLATE = "svg/graph.svg.j2"
 STYLE = "svg/graph.css"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawnText:
-    """One line of text, set around its middle."""
-
-    x: str
-    y: str
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawnArrow:
-    """An arrow with its texts on a ground `left`, `top`, `width`, `height`."""
-
-    sort: str
-    path: str
-    texts: tuple[DrawnText, ...]
-    left: str
-    top: str
-    width: str
-    height: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawnBox:
-    """A box with its name and the small lines below it. `href` leads to the step's first iteration, or nowhere."""
-
-    kind: str
-    title: str
-    href: str
-    x: str
-    y: str
-    width: str
-    height: str
-    name: DrawnText
-    small: tuple[DrawnText, ...]
+#: What the template draws, by its names: figures are texts already.
+Drawn = dict[str, object]
 
 
 def graph_svg(
@@ -86,16 +52,16 @@ def graph_svg(
         width=_figure(layout.width),
         height=_figure(layout.height),
         # What was walked is drawn last, above the rest.
-        arrows=sorted(drawn, key=lambda arrow: "walked" in arrow.sort),
+        arrows=sorted(drawn, key=lambda arrow: "walked" in str(arrow["sort"])),
         boxes=[_box(box, layout.boxes[box.number], (links or {}).get(box.step or "", "")) for box in boxes],
     )
 
 
-def _arrow(arrow: Arrow, points: Sequence[Point], label: Point) -> DrawnArrow:
+def _arrow(arrow: Arrow, points: Sequence[Point], label: Point) -> Drawn:
     x, y = label
     first = y - arrow.height / 2 + SMALL_LINE / 2 + 4.0
-    return DrawnArrow(
-        sort=" ".join(_sorts(arrow)),
+    return Drawn(
+        sort="arrow walked" if arrow.walked else "arrow" if arrow.declared else "arrow undeclared",
         path=_curve(points),
         texts=_lines(arrow.lines, x, first),
         left=_figure(x - arrow.width / 2),
@@ -105,15 +71,7 @@ def _arrow(arrow: Arrow, points: Sequence[Point], label: Point) -> DrawnArrow:
     )
 
 
-def _sorts(arrow: Arrow) -> Iterator[str]:
-    yield "arrow"
-    if arrow.walked:
-        yield "walked"
-    elif not arrow.declared:
-        yield "undeclared"
-
-
-def _loop(box: Box, layout: Layout) -> DrawnArrow:
+def _loop(box: Box, layout: Layout) -> Drawn:
     assert box.loop is not None  # noqa: S101 - only boxes with a loop are asked
     x, y = layout.boxes[box.number]
     edge, far, reach = x + box.width / 2, x + box.width / 2 + LOOP, box.height / 4
@@ -126,7 +84,7 @@ def _loop(box: Box, layout: Layout) -> DrawnArrow:
     )
     middle = far - 4.0 + box.loop.width / 2
     drawn = _arrow(box.loop, (), (middle, y))
-    return DrawnArrow(**{**drawn.__dict__, "path": path})
+    return drawn | {"path": path}
 
 
 def _curve(points: Sequence[Point]) -> str:
@@ -141,10 +99,10 @@ def _curve(points: Sequence[Point]) -> str:
     return " ".join(words)
 
 
-def _box(box: Box, middle: Point, href: str) -> DrawnBox:
+def _box(box: Box, middle: Point, href: str) -> Drawn:
     x, y = middle
     first = y - box.height / 2 + 8.0 + 15.0
-    return DrawnBox(
+    return Drawn(
         kind=box.kind,
         title=box.full_name,
         href=href,
@@ -152,14 +110,14 @@ def _box(box: Box, middle: Point, href: str) -> DrawnBox:
         y=_figure(y - box.height / 2),
         width=_figure(box.width),
         height=_figure(box.height),
-        name=DrawnText(x=_figure(x), y=_figure(first), text=box.name),
+        name=Drawn(x=_figure(x), y=_figure(first), text=box.name),
         small=_lines(box.small, x, first + SMALL_LINE + 1.0),
     )
 
 
-def _lines(lines: Sequence[str], x: float, first: float) -> tuple[DrawnText, ...]:
+def _lines(lines: Sequence[str], x: float, first: float) -> tuple[Drawn, ...]:
     return tuple(
-        DrawnText(x=_figure(x), y=_figure(first + number * SMALL_LINE), text=line) for number, line in enumerate(lines)
+        Drawn(x=_figure(x), y=_figure(first + number * SMALL_LINE), text=line) for number, line in enumerate(lines)
     )
 
 
