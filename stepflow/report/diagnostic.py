@@ -6,13 +6,12 @@ The lines obey no command: a pull request may have changed the files that they q
 from __future__ import annotations
 
 import textwrap
-import unicodedata
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity, count_problems
-from stepflow.report.plain import ELLIPSIS, clean, defuse, one_line
+from stepflow.report.plain import ELLIPSIS, clean, defuse, one_line, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,37 +52,26 @@ def _seen(text: str) -> str:
     return clean(text).replace("\n", " ")
 
 
-def width_of(text: str) -> int:
-    """How many cells of a terminal a text takes."""
-    return sum(_cells(sign) for sign in text)
-
-
-def _cells(sign: str) -> int:
-    if unicodedata.combining(sign):
-        return 0
-    return 2 if unicodedata.east_asian_width(sign) in "WF" else 1
-
-
 def _marked(row: str, columns: tuple[int, int] | None, room: int) -> tuple[str, str]:
     if columns is None:
         return _cut(_seen(row), room), ""
     head, meant, rest = (
         _seen(part) for part in (row[: columns[0] - 1], row[columns[0] - 1 : columns[1] - 1], row[columns[1] - 1 :])
     )
-    if width_of(head) + width_of(meant) > room and width_of(head) > BEFORE:
+    if width(head) + width(meant) > room and width(head) > BEFORE:
         head = ELLIPSIS + head[-BEFORE:]
-    meant = _cut(meant, max(room - width_of(head), 1))
-    rest = _cut(rest, max(room - width_of(head) - width_of(meant), 1))
-    return (head + meant + rest).rstrip(), " " * width_of(head) + "^" * max(width_of(meant), 1)
+    meant = _cut(meant, max(room - width(head), 1))
+    rest = _cut(rest, max(room - width(head) - width(meant), 1))
+    return (head + meant + rest).rstrip(), " " * width(head) + "^" * max(width(meant), 1)
 
 
 def _cut(text: str, room: int) -> str:
     """The beginning of a text that takes no more than `room` cells."""
-    if width_of(text) <= room:
+    if width(text) <= room:
         return text
     used = 0
     for at, sign in enumerate(text):
-        used += _cells(sign)
+        used += width(sign)
         if used > room - 1:
             return text[:at] + ELLIPSIS
     return text

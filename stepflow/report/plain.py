@@ -7,7 +7,6 @@ compares by culture, which skips invisible characters: they must go first, and a
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import TYPE_CHECKING
 
 from stepflow.domain.characters import ANSI, is_invisible, spell_out
@@ -95,17 +94,14 @@ def width(text: str) -> int:
     """How many places a terminal gives the text: East Asian characters take two, combining marks none."""
     if text.isascii():
         return len(text)
-    return sum(_places(character) for character in text)
+    # Loaded here: `stepflow validate` answers without it where all text is ASCII.
+    from rich.cells import cell_len  # noqa: PLC0415
+
+    return cell_len(text)
 
 
 def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell + " " * (wide - width(cell)) for cell, wide in zip(row, widths, strict=True)).rstrip()
-
-
-def _places(character: str) -> int:
-    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
 def visible(text: str) -> str:

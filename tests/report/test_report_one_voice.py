@@ -26,6 +26,9 @@ def spoken(source: str) -> list[str]:
                 found.append(f"{node.lineno}: sys.{node.attr}")
             case ast.Import(names=names) if any(name.name.split(".")[0] in ("logging", "rich") for name in names):
                 found.append(f"{node.lineno}: import")
+            case ast.ImportFrom(module="rich.cells"):
+                # It measures how wide a text is, and prints nothing.
+                pass
             case ast.ImportFrom(module=str(module)) if module.split(".")[0] in ("logging", "rich"):
                 found.append(f"{node.lineno}: import")
             case _:

@@ -21,8 +21,9 @@ from stepflow.domain.definition import AgentDefinition, Target
 from stepflow.domain.words import Intent
 from stepflow.report.collect import collect_report
 from stepflow.report.graph import cost_words, flow_graph, walked_path
+from stepflow.report.plain import width as text_width
 from stepflow.report.svg.draw import graph_svg
-from stepflow.report.svg.layout import Layout, backward, lay_out, shapes, text_width
+from stepflow.report.svg.layout import Layout, backward, lay_out, shapes
 from tests.definition.load_cases import cases
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -5,7 +5,6 @@ No text reaches the library: it sees numbers only.
 
 from __future__ import annotations
 
-import unicodedata
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +14,7 @@ from fast_sugiyama import from_edges
 
 from stepflow.domain.figures import count
 from stepflow.report.plain import one_line
+from stepflow.report.plain import width as text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -102,11 +102,6 @@ def shapes(graph: FlowGraph, costs: Mapping[StepPair, str]) -> tuple[list[Box], 
     boxes = [start, *(_step_box(node, numbers[node.id], loops.get(numbers[node.id])) for node in graph.nodes)]
     boxes.append(Box(number=end, step=None, kind="terminal", name="end", full_name="end"))
     return boxes, [arrow for arrow in drawn if arrow.source != arrow.to]
-
-
-def text_width(text: str) -> int:
-    """How many columns a text takes in a monospaced font."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def _step_box(node: GraphNode, number: int, loop: Arrow | None) -> Box:
