@@ -19,7 +19,7 @@ from stepflow.modes.preflight import run_preflight
 from stepflow.modes.rehearse import rehearse_agents
 from stepflow.modes.validate import check_agents, from_above
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.report.diagnostic import Paper, diagnostics
+from stepflow.report.diagnostic import Theme, diagnostics
 from stepflow.report.plain import harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.rehearsal import (
@@ -117,7 +117,7 @@ def validate_mode(runner: Runner, job: Job) -> Performed:
         allow_spec_violations=inputs.allow_spec_violations,
         allow_custom_verdict=inputs.allow_custom_verdict,
     )
-    job.say(*diagnostics(checked.found, rules(), Paper()))
+    job.say(*diagnostics(checked.found, rules(), Theme()))
     problems = from_above(checked.problems, root, runner.workspace.resolve())
     outcome = Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED
     reason = f"Before the run: checked {', '.join(checked.found)}: {count_problems(problems)}"

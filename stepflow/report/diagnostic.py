@@ -77,7 +77,7 @@ def _cut(text: str, room: int) -> str:
     return text
 
 
-class Ink(StrEnum):
+class Style(StrEnum):
     """What a piece of a line is, for its colour."""
 
     ERROR = "error"
@@ -88,22 +88,22 @@ class Ink(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paper:
-    """What is written on. `width` is None where lines may be of any length, as in a file; `ink` colours a piece."""
+class Theme:
+    """How lines are written. `width` is None where lines may have any length, as in a file; `style` colors a piece."""
 
     width: int | None = None
-    ink: Callable[[Ink, str], str] = field(default=lambda _ink, text: text)
+    style: Callable[[Style, str], str] = field(default=lambda _style, text: text)
 
 
-def diagnostics(found: Mapping[str, Inspection], rules: Mapping[str, Rule], paper: Paper) -> tuple[str, ...]:
+def diagnostics(found: Mapping[str, Inspection], rules: Mapping[str, Rule], theme: Theme) -> tuple[str, ...]:
     """Every problem of every agent, how many there are, and where to read more. A reason is given once."""
     lines: list[str] = []
-    told: set[str] = set()
+    explained: set[str] = set()
     for inspection in found.values():
         for problem in inspection.problems:
-            why = rules[problem.code].why if problem.code in rules and problem.code not in told else ""
-            told.add(problem.code)
-            lines += [*_lines(problem, inspection.texts.get(problem.file), why, paper), ""]
+            why = rules[problem.code].why if problem.code in rules and problem.code not in explained else ""
+            explained.add(problem.code)
+            lines += [*_lines(problem, inspection.texts.get(problem.file), why, theme), ""]
     lines += [_counted(agent, inspection) for agent, inspection in found.items()]
     first = _first_code(found)
     if first:
@@ -121,64 +121,71 @@ def _first_code(found: Mapping[str, Inspection]) -> str:
     return (errors or problems)[0].code if problems else ""
 
 
-def _lines(problem: Problem, text: str | None, why: str, paper: Paper) -> Iterator[str]:
-    ink = Ink(problem.severity.value)
+def _lines(problem: Problem, text: str | None, why: str, theme: Theme) -> Iterator[str]:
+    style = Style(problem.severity.value)
     head = f"{problem.severity}[{problem.code}]"
-    yield from _wrapped(f"{head}: {one_line(problem.message, LONGEST)}", "  ", head, ink, paper)
+    yield from _wrapped(f"{head}: {one_line(problem.message, LONGEST)}", "  ", head, style, theme)
     gutter = len(str(problem.line or 1))
     place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
-    yield defuse(f"{' ' * gutter}{paper.ink(Ink.FRAME, '-->')} {one_line(place, LONGEST)}")
-    yield from _excerpt(problem, text, gutter, paper)
+    yield defuse(f"{' ' * gutter}{theme.style(Style.FRAME, '-->')} {one_line(place, LONGEST)}")
+    yield from _excerpt(problem, text, gutter, theme)
     lead = f"{' ' * gutter} ="
     if why:
-        yield from _wrapped(f"{lead} why: {why}", " " * (gutter + 3), lead, Ink.FRAME, paper)
-    yield from _wrapped(f"{lead} help: {one_line(problem.fix, LONGEST)}", " " * (gutter + 3), lead, Ink.HELP, paper)
+        yield from _wrapped(f"{lead} why: {why}", " " * (gutter + 3), lead, Style.FRAME, theme)
+    yield from _wrapped(
+        f"{lead} help: {one_line(problem.change, LONGEST)}", " " * (gutter + 3), lead, Style.HELP, theme
+    )
+    if problem.suggestion and problem.fix != problem.change:
+        other = f"{lead} or: {one_line(problem.fix, LONGEST)}"
+        yield from _wrapped(other, " " * (gutter + 3), lead, Style.FRAME, theme)
 
 
-def _excerpt(problem: Problem, text: str | None, gutter: int, paper: Paper) -> Iterator[str]:
+def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> Iterator[str]:
     if text is None or problem.line is None:
         return
     columns = (problem.column, problem.end_column) if problem.column and problem.end_column else None
-    shown = excerpt(text, problem.line, columns, room=(paper.width or WIDE) - gutter - 3)
+    shown = excerpt(text, problem.line, columns, room=(theme.width or WIDE) - gutter - 3)
     if shown is None:
         return
-    bar = paper.ink(Ink.FRAME, f"{' ' * gutter} |")
+    bar = theme.style(Style.FRAME, f"{' ' * gutter} |")
     yield bar
     for number, line in shown.lines:
-        yield defuse(f"{paper.ink(Ink.FRAME, f'{number:>{gutter}} |')} {line}".rstrip())
+        yield defuse(f"{theme.style(Style.FRAME, f'{number:>{gutter}} |')} {line}".rstrip())
     if shown.mark:
         blank = len(shown.mark) - len(shown.mark.lstrip())
-        yield f"{bar} {' ' * blank}{paper.ink(Ink(problem.severity.value), shown.mark.lstrip())}"
+        yield f"{bar} {' ' * blank}{theme.style(Style(problem.severity.value), shown.mark.lstrip())}"
 
 
-def _wrapped(text: str, indent: str, head: str, ink: Ink, paper: Paper) -> Iterator[str]:
+def _wrapped(text: str, indent: str, head: str, style: Style, theme: Theme) -> Iterator[str]:
     """A text on as many lines as it needs; its `head` is coloured."""
     lines = [text]
-    if paper.width is not None:
+    if theme.width is not None:
         lines = textwrap.wrap(
-            text, paper.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            text, theme.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         )
     for line in lines:
         safe = defuse(line)
-        yield paper.ink(ink, head) + safe[len(head) :] if safe.startswith(head) else safe
+        yield theme.style(style, head) + safe[len(head) :] if safe.startswith(head) else safe
 
 
-def explanation(rule: Rule, paper: Paper) -> tuple[str, ...]:
+def explanation(rule: Rule, theme: Theme) -> tuple[str, ...]:
     """The rule, why it matters, and an example of wrong and right."""
     head = f"{rule.severity}[{rule.code}]"
-    lines = [f"{paper.ink(Ink(rule.severity.value), head)}: {rule.broken}", ""]
-    lines += [*textwrap.wrap(rule.why, paper.width or READABLE), ""]
+    lines = [f"{theme.style(Style(rule.severity.value), head)}: {rule.broken}", ""]
+    lines += [*textwrap.wrap(rule.why, theme.width or READABLE), ""]
     place = ""
-    for word, ink, examples in (("Wrong", Ink.ERROR, rule.wrong), ("Right", Ink.HELP, rule.right)):
+    for word, style, examples in (("Wrong", Style.ERROR, rule.wrong), ("Right", Style.HELP, rule.right)):
         for example in examples:
-            lines += [*_example(paper.ink(ink, word), example, where=example.place != place), ""]
+            lines += [*_example(theme.style(style, word), example, where=example.place != place), ""]
             place = example.place
     return tuple(lines)
 
 
-def rule_list(rules: Iterable[Rule], paper: Paper) -> tuple[str, ...]:
+def rule_list(rules: Iterable[Rule], theme: Theme) -> tuple[str, ...]:
     """One line for each rule."""
-    rows = [f"{paper.ink(Ink(rule.severity.value), f'{rule.code} {rule.severity:7}')} {rule.broken}" for rule in rules]
+    rows = [
+        f"{theme.style(Style(rule.severity.value), f'{rule.code} {rule.severity:7}')} {rule.broken}" for rule in rules
+    ]
     return (*rows, "", "`stepflow explain CODE` says why a rule matters, with an example.")
 
 

@@ -125,9 +125,9 @@ def file_diff(change: FileChange, redact: Callable[[str], str]) -> FileDiff | No
     if before == after:
         return None
     head = [f"diff --git a/{path} b/{path}", *_mode_lines(before, after)]
-    told = _instead(before, after)
-    if told:
-        return FileDiff(path=path, text="\n".join((*head, told)))
+    instead = _instead(before, after)
+    if instead:
+        return FileDiff(path=path, text="\n".join((*head, instead)))
     old, new = _Text.of(before, redact), _Text.of(after, redact)
     found, pairs = operations(old.lines, new.lines)
     head += _ending_lines(old, new)
@@ -224,7 +224,7 @@ def _spelled(text: str) -> str:
 
 
 @dataclass(kw_only=True)
-class Room:
+class Budget:
     """What a page may still spend on diffs."""
 
     characters: int = PAGE_LIMIT
@@ -260,21 +260,21 @@ class Diffs:
 
 
 def step_diff(
-    paths: Iterable[str], look: Callable[[str], FileChange], room: Room, redact: Callable[[str], str]
+    paths: Iterable[str], look: Callable[[str], FileChange], budget: Budget, redact: Callable[[str], str]
 ) -> StepDiff:
-    """The diff of one iteration; `look` gives what became of a path. What there is no room for is counted in a note and
-    not looked at."""
+    """The diff of one iteration; `look` gives what became of a path. What the budget does not allow is counted
+    in a note and not looked at."""
     files: list[FileDiff] = []
     nested = left_out = size = 0
     for path in paths:
         if "/.git/" in f"/{path}":
             nested += 1
-        elif len(files) >= MOST_FILES or size >= STEP_LIMIT or not room.is_left:
+        elif len(files) >= MOST_FILES or size >= STEP_LIMIT or not budget.is_left:
             left_out += 1
         elif found := file_diff(change := look(path), redact):
             files.append(found)
             size += len(found.text)
-            room.spend(change, found)
+            budget.spend(change, found)
     notes = (
         f"… {count(left_out, 'more file')} left out" if left_out else "",
         f"{count(nested, 'file')} left out in `.git` of a repository in the repository" if nested else "",

@@ -16,7 +16,7 @@ from stepflow.domain.change import FileChange
 from stepflow.domain.event import RunResumed, SnapshotFailed, SnapshotTaken
 from stepflow.errors import StepflowError
 from stepflow.journal.snapshot_history import SnapshotHistory
-from stepflow.report.diff import TOO_MUCH, Diffs, Room, StepDiff, step_diff
+from stepflow.report.diff import TOO_MUCH, Budget, Diffs, StepDiff, step_diff
 from stepflow.run.snapshots import FOLDER
 
 if TYPE_CHECKING:
@@ -103,12 +103,12 @@ def _changed_steps(stretches: Stretches, history: SnapshotHistory) -> list[_Step
 
 def _shown(steps: list[_Step], history: SnapshotHistory, redact: Callable[[str], str]) -> Diffs:
     """The last step and the first one have their diffs first, those in the middle when there is room for them."""
-    room, shown, left_out = Room(), dict[int, StepDiff](), 0
+    budget, shown, left_out = Budget(), dict[int, StepDiff](), 0
     waiting = deque(steps)
     while waiting:
         step = waiting.popleft() if len(shown) % 2 else waiting.pop()
-        if room.is_left:
-            diff = step_diff(step.paths, partial(_change, history, step), room, redact)
+        if budget.is_left:
+            diff = step_diff(step.paths, partial(_change, history, step), budget, redact)
         else:
             diff = StepDiff(notes=(TOO_MUCH,) if step.paths else ())
             left_out += bool(step.paths)

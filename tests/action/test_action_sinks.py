@@ -23,7 +23,7 @@ from stepflow.domain.report import RunReport
 from stepflow.domain.words import Outcome
 from stepflow.report.annotations import annotation, problem_annotations
 from stepflow.report.collect import collect_report
-from stepflow.report.diagnostic import Paper, diagnostics
+from stepflow.report.diagnostic import Theme, diagnostics
 from stepflow.report.plain import harmless
 from stepflow.report.summary import final_words
 from stepflow.report.watch import ActionLog, folded_traceback
@@ -143,7 +143,7 @@ def test_a_problem_of_a_definition_is_not_obeyed_where_it_is_checked(text: str) 
     assert obeyed(said(*harmless(text).split("\n"))) == []
     placed = replace(problem, line=1, column=1, end_column=2)
     found = {text: Inspection(problems=(problem, placed), texts={text: text})}
-    for paper in (Paper(), Paper(width=40)):
+    for paper in (Theme(), Theme(width=40)):
         shown = said(*diagnostics(found, rules(), paper))
         assert obeyed(shown) == []
         assert "\x1b" not in shown

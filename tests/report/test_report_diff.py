@@ -18,8 +18,8 @@ from stepflow.report.diff import (
     LINE_LIMIT,
     MOST_FILES,
     STEP_LIMIT,
+    Budget,
     FileDiff,
-    Room,
     StepDiff,
     file_diff,
     hunk_lines,
@@ -201,9 +201,9 @@ def test_two_hostile_texts_are_compared_within_a_moment(before: list[str], after
     assert found.removed > len(before) // 2
 
 
-def step(*changes: FileChange, room: Room | None = None) -> StepDiff:
+def step(*changes: FileChange, budget: Budget | None = None) -> StepDiff:
     known = {change.path: change for change in changes}
-    return step_diff(known, known.__getitem__, room or Room(), str)
+    return step_diff(known, known.__getitem__, budget or Budget(), str)
 
 
 def test_a_step_with_very_many_files_shows_the_first_and_counts_the_others():
@@ -224,15 +224,15 @@ def test_a_page_without_room_looks_at_no_file():
     def look(path: str) -> FileChange:
         raise AssertionError(path)
 
-    assert step_diff(["a", "b"], look, Room(characters=0), str).notes == ("… 2 more files left out",)
+    assert step_diff(["a", "b"], look, Budget(characters=0), str).notes == ("… 2 more files left out",)
 
 
 def test_a_page_has_room_for_so_many_bytes_of_files():
-    room = Room()
-    step(changed("x" * 1000, "y" * 1000), room=room)
-    assert room.bytes == BYTES_LIMIT - 2000
-    assert room.characters < Room().characters
-    assert room.pairs == Room().pairs - 1
+    budget = Budget()
+    step(changed("x" * 1000, "y" * 1000), budget=budget)
+    assert budget.bytes == BYTES_LIMIT - 2000
+    assert budget.characters < Budget().characters
+    assert budget.pairs == Budget().pairs - 1
 
 
 def test_what_git_keeps_in_a_nested_repository_is_only_counted():
