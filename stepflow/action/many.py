@@ -14,8 +14,17 @@ from stepflow.domain.redact import Redactor
 from stepflow.errors import InputError
 from stepflow.modes.batch import gather_results, matrix_entries, plan_issues
 from stepflow.report.annotations import annotation
-from stepflow.report.many import gathered_json, gathered_lines, gathered_summary, gathered_told, page_summary, page_told
-from stepflow.run.connections import proxy_passwords
+from stepflow.report.many import (
+    describe_page,
+    describe_totals,
+    gathered_json,
+    gathered_lines,
+    gathered_summary,
+    page_summary,
+)
+from stepflow.run.gather import gather_results
+from stepflow.run.outbound import proxy_passwords
+from stepflow.run.plan_issues import matrix_entries, plan_issues
 from stepflow.run.request import outbound_of
 
 if TYPE_CHECKING:
@@ -45,7 +54,7 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> Many:
         redactor=Redactor((*runner.secrets, *proxy_passwords(runner.environment))),
         note=lambda line: job.say(annotation("warning", line)),
     )
-    told = page_told(page)
+    told = describe_page(page)
     job.say(told)
     outputs = {
         "plan": compact(list(matrix_entries(page))),
@@ -65,5 +74,5 @@ def gather_mode(runner: Runner, job: Job) -> Many:
     folders = (folder,) if folder.exists() or not inputs.gather_issues else ()
     gathered = gather_results(folders, inputs.gather_issues)
     job.say(*gathered_lines(gathered))
-    told = gathered_told(gathered)
+    told = describe_totals(gathered)
     return Many(reason=told, summary=gathered_summary(gathered), outputs={"gathered": gathered_json(gathered)})

@@ -23,10 +23,10 @@ from stepflow.report.diagnostic import Theme, diagnostics
 from stepflow.report.plain import harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.rehearsal import (
+    describe_rehearsal,
     rehearsal_annotations,
     rehearsal_lines,
     rehearsal_summary,
-    rehearsal_told,
     rehearsed_lines,
 )
 from stepflow.run.cancel import clock_of_services
@@ -94,7 +94,7 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: A
     request = request_of(runner, nobody, job)
     rehearsal = rehearse_agents(request, names, cancellation, tell=tell)
     job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
-    reason = f"Before the run: rehearsed {rehearsal_told(rehearsal)}"
+    reason = f"Before the run: rehearsed {describe_rehearsal(rehearsal)}"
     facts = ReportFacts(
         agent=asked.agent,
         outcome=rehearsal.outcome,

@@ -47,7 +47,7 @@ from stepflow.domain.removal import RemovedText
 from stepflow.domain.report import CheckResult, HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.state import fold
 from stepflow.domain.words import CODE_OF_OUTCOME, Intent, Outcome
-from stepflow.report.wording import issue_cost_told
+from stepflow.report.wording import describe_issue_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -395,4 +395,4 @@ def _standing_failure(events: Sequence[Event]) -> FailureReported | None:
 
 
 def _issue_cost(summed: IssueCostSummed | None) -> str:
-    return issue_cost_told(summed) if summed else ""
+    return describe_issue_cost(summed) if summed else ""

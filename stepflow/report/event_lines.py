@@ -6,47 +6,35 @@ import json
 from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import (
-    AnswerLost,
-    ContextCompacted,
-    ContextOutgrown,
     ModelTurned,
-    ModelWaited,
     PromptRendered,
     Routed,
     SchemaFailed,
     StepAnswered,
-    StrategyChosen,
     ToolCalled,
     UserSpoke,
 )
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.event import (
-    CanariesTried,
     CompletionJudged,
     EffectApplied,
     EffectPlanned,
     FailureReported,
     FlowEnded,
-    IssueCostSummed,
-    LayerTold,
     Noted,
     RunFinished,
     RunResumed,
     RunStarted,
-    SnapshotFailed,
-    TextRemoved,
     ValidatorRan,
     WorkCollected,
 )
 from stepflow.domain.figures import count
 from stepflow.domain.guard import named
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.removal import count_kinds
-from stepflow.domain.words import Strategy
 from stepflow.report.lines import WIDTH, LineKind, LogLine, line
 from stepflow.report.log import restored_words, resumed_words
 from stepflow.report.plain import clean, first_line, first_lines, last_lines, one_line, seconds_text
-from stepflow.report.wording import canaries_told, fact_told, reached_places, told_reason
+from stepflow.report.wording import FACT_SHOWN, describe_fact, describe_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,7 +50,7 @@ TELLING_LAYERS = ("network", "credentials")
 TAIL_SHOWN = 6
 RETRY_SHOWN = 12
 #: Beginnings of log entries that an event of their own tells better, with its reason, prompt or detail.
-TOLD_ALREADY = ("[Format] retry ", "[Boundary] planned")
+HAS_OWN_EVENT = ("[Format] retry ", "[Boundary] planned")
 #: What a log entry may bring along that most readers need not see: the output of a set-up, the trace of a bug.
 FOLDED_DATA = ("output", "traceback")
 FOLDED_SHOWN = 400
@@ -70,26 +58,13 @@ FOLDED_SHOWN = 400
 FULL_WIDTH = WIDTH - 2
 
 
-def step_lines(event: Event) -> tuple[LogLine, ...]:  # noqa: PLR0911, PLR0912 - one return per event is the table
+def step_lines(event: Event) -> tuple[LogLine, ...]:  # noqa: PLR0911 - one return per event is the table
     """What a watcher sees of one event inside a step."""
     match event:
         case PromptRendered():
             return (line(LineKind.DETAIL, _prompt(event)),)
         case SchemaFailed():
             return (line(LineKind.BAD, f"✗ answer schema: {one_line(event.reason)} ({event.strikes} of 2)"),)
-        case ModelWaited():
-            return (line(LineKind.WARNING, _wait(event)),)
-        case AnswerLost():
-            used = count(event.usage.total, "token")
-            return (line(LineKind.WARNING, f"an answer broke off; the {used} that it used until then count as spent"),)
-        case ContextCompacted():
-            removed = f"{count(event.results, 'old tool result')} ({count(event.characters, 'character')})"
-            return (line(LineKind.WARNING, f"the conversation was too long for the model: removed {removed} from it"),)
-        case ContextOutgrown():
-            outgrown = f"the conversation stays too long for the model, the step begins again: {one_line(event.reason)}"
-            return (line(LineKind.WARNING, outgrown),)
-        case StrategyChosen():
-            return (line(LineKind.WARNING, strategy_words(event)),)
         case ModelTurned():
             return _words(event)
         case ToolCalled():
@@ -108,23 +83,6 @@ def step_lines(event: Event) -> tuple[LogLine, ...]:  # noqa: PLR0911, PLR0912 -
 def _prompt(event: PromptRendered) -> str:
     kind = "retry prompt" if event.retry else "prompt"
     return f"{kind}: {one_line(event.source)}; tools: {one_line(', '.join(event.tools)) or 'none'}"
-
-
-def _wait(event: ModelWaited) -> str:
-    tried = f"try {event.attempt} of {event.tries} failed"
-    left = f", {seconds_text(event.deadline_in)} left before the deadline" if event.deadline_in is not None else ""
-    return f"waiting {event.seconds:g} s for the model ({tried}{left}): {one_line(event.reason)}"
-
-
-def strategy_words(event: StrategyChosen) -> str:
-    """That the model is asked for its answers in another way, how, why, and how to spare the next run the detour."""
-    ways = {
-        Strategy.NATIVE: "by output_config",
-        Strategy.TOOL: "as the input of a tool",
-        Strategy.PROMPT: "by the schema in words",
-    }
-    asked = f"{one_line(event.model, 80)} is asked for structured output {ways[event.strategy]} from here on"
-    return f"{asked}: {one_line(event.reason)} (input structured-output: {event.strategy} begins with it)"
 
 
 def _words(event: ModelTurned) -> tuple[LogLine, ...]:
@@ -175,15 +133,13 @@ def _answer(event: StepAnswered) -> LogLine:
 
 def end_lines(event: Event) -> tuple[LogLine, ...]:  # noqa: PLR0911, PLR0912 - one return per event is the table
     """What a watcher sees of one event outside the steps."""
+    if fact := describe_fact(event):
+        return (line(LineKind.WARNING if fact[0] else LineKind.DETAIL, one_line(fact[1], FACT_SHOWN)),)
     match event:
         case RunStarted():
             return _start(event)
         case RunResumed():
             return (line(LineKind.RUN, f"The run is {resumed_words(event)}"),)
-        case CanariesTried():
-            return (_tried(event),)
-        case TextRemoved():
-            return (line(LineKind.WARNING, _removed(event)),)
         case ValidatorRan():
             return _validator(event)
         case CompletionJudged():
@@ -198,13 +154,13 @@ def end_lines(event: Event) -> tuple[LogLine, ...]:  # noqa: PLR0911, PLR0912 - 
             return (_receipt(event),)
         case FailureReported():
             return (_failure(event),)
-        case SnapshotFailed() | LayerTold() | IssueCostSummed():
-            return _fact(event)
         case Noted():
             return _note(event)
         case RunFinished():
             kind, mark = (LineKind.GOOD, "✓") if event.success else (LineKind.BAD, "✗")
-            return (line(kind, f"{mark} {event.outcome}: {one_line(told_reason(event.outcome, event.reason), 300)}"),)
+            return (
+                line(kind, f"{mark} {event.outcome}: {one_line(describe_reason(event.outcome, event.reason), 300)}"),
+            )
         case _:
             return ()
 
@@ -224,16 +180,6 @@ def _sandbox(isolation: Mapping[str, str]) -> Iterator[LogLine]:
         yield line(LineKind.FOLD, f"sandbox: {one_line(told, 200)}")
         for layer, state in isolation.items():
             yield line(LineKind.ASIDE, f"{one_line(layer)}: {one_line(state, 200)}")
-
-
-def _tried(event: CanariesTried) -> LogLine:
-    kind = LineKind.WARNING if reached_places(event.canaries) else LineKind.DETAIL
-    return line(kind, f"[Isolation] self-test: {one_line(canaries_told(event.canaries), 300)}")
-
-
-def _removed(event: TextRemoved) -> str:
-    what = count(event.count, "hidden piece")
-    return f"{what} of the issue's text did not reach the model: {one_line(count_kinds(tuple(event.pieces)))}"
 
 
 def _validator(event: ValidatorRan) -> tuple[LogLine, ...]:
@@ -292,13 +238,8 @@ def _failure(event: FailureReported) -> LogLine:
     return line(LineKind.WARNING, one_line(event.detail, 300))
 
 
-def _fact(event: Event) -> tuple[LogLine, ...]:
-    told = fact_told(event)
-    return (line(LineKind.WARNING if told[0] else LineKind.DETAIL, one_line(told[1], 300)),) if told else ()
-
-
 def _note(event: Noted) -> tuple[LogLine, ...]:
-    if event.message.startswith(TOLD_ALREADY):
+    if event.message.startswith(HAS_OWN_EVENT):
         return ()
     kinds = {"warning": LineKind.WARNING, "error": LineKind.BAD, "info": LineKind.DETAIL}
     kind = kinds.get(event.level)

@@ -42,7 +42,7 @@ from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.removal import count_kinds
 from stepflow.domain.words import FailureAction
 from stepflow.report.plain import clean, cut, defuse
-from stepflow.report.wording import canaries_told, fact_told, reached_places
+from stepflow.report.wording import describe_fact
 
 if TYPE_CHECKING:
     from stepflow.domain.event import Entry, Event
@@ -86,9 +86,6 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             return (("info", f"Starting agent: {event.agent}", _start_data(event)),)
         case RunResumed():
             return (("info", f"[Run] {resumed_words(event)}", {"step": event.step_id, "from_seq": event.from_seq}),)
-        case CanariesTried():
-            level = "warning" if reached_places(event.canaries) else "info"
-            return ((level, f"[Isolation] self-test: {canaries_told(event.canaries)}", dict(event.canaries)),)
         case TextRemoved():
             kinds = count_kinds(tuple(event.pieces))
             return (("warning", f"[Intake] removed {count(event.count, 'hidden piece')}", {"kinds": kinds}),)
@@ -105,9 +102,10 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             return _routing(event, f"{event.source} -> {event.to}")
         case ValidatorRan():
             return (_validator(event), *_guard_lines(event))
-        case SnapshotFailed() | LayerTold() | IssueCostSummed():
-            told = fact_told(event)
-            return (("warning" if told[0] else "info", told[1], {}),) if told else ()
+        case SnapshotFailed() | LayerTold() | IssueCostSummed() | CanariesTried():
+            fact = describe_fact(event)
+            data = dict(event.canaries) if isinstance(event, CanariesTried) else {}
+            return (("warning" if fact[0] else "info", fact[1], {**data}),) if fact else ()
         case Noted():
             return ((event.level, event.message, event.data),)
         case RunFinished():

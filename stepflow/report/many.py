@@ -30,7 +30,7 @@ LARGEST_JSON = 900_000
 NO_REPORT = "no report"
 
 
-def page_told(page: IssuePage) -> str:
+def describe_page(page: IssuePage) -> str:
     """What was planned, in one sentence or two."""
     whole = len(page.issues) + page.waiting
     label = f'labelled "{one_line(page.label, 60)}"'
@@ -43,11 +43,11 @@ def page_told(page: IssuePage) -> str:
 
 def page_summary(page: IssuePage) -> str:
     """The same for the job summary."""
-    told = page_told(page)
+    told = describe_page(page)
     return f"## {plain(told[:1].upper() + told[1:])}\n"
 
 
-def gathered_told(gathered: Gathered) -> str:
+def describe_totals(gathered: Gathered) -> str:
     """The totals, in one line."""
     outcomes = Counter(result.outcome or NO_REPORT for result in gathered.results)
     named = ", ".join(f"{number:,} {outcome}" for outcome, number in outcomes.most_common())
@@ -64,7 +64,7 @@ def gathered_told(gathered: Gathered) -> str:
 
 def gathered_lines(gathered: Gathered) -> list[str]:
     """One line per issue, and the totals."""
-    return [*(_line(result) for result in gathered.results), defuse(gathered_told(gathered))]
+    return [*(_line(result) for result in gathered.results), defuse(describe_totals(gathered))]
 
 
 def gathered_summary(gathered: Gathered) -> str:
@@ -72,7 +72,7 @@ def gathered_summary(gathered: Gathered) -> str:
     sign = "✅" if gathered.completed == len(gathered.results) else "❌"
     head = f"## {sign} {gathered.completed:,} of {count(len(gathered.results), 'issue')} completed"
     shown, left_out = _shown(gathered)
-    parts = [head, plain(gathered_told(gathered), 600), table(HEADER, map(_row, shown))]
+    parts = [head, plain(describe_totals(gathered), 600), table(HEADER, map(_row, shown))]
     if left_out:
         parts.append(f"*{left_out:,} issues are left out of this table; the artifacts have their reports.*")
     return "\n\n".join(parts)

@@ -29,7 +29,7 @@ KINDS = {
 LONGEST_DETAIL = 1200
 
 
-def preflight_told(preflight: Preflight) -> str:
+def describe_preflight(preflight: Preflight) -> str:
     """How many rows of each state there are, in words."""
     counts = Counter(check.state for check in preflight.checks)
     return ", ".join(_counted(counts[state], state) for state in CheckState if counts[state])
@@ -38,7 +38,7 @@ def preflight_told(preflight: Preflight) -> str:
 def preflight_reason(preflight: Preflight) -> str:
     """The rows that failed, or that none did."""
     failed = "; ".join(f"{check.name}: {check.detail}" for check in preflight.failed)
-    return f"preflight of {preflight.agent}: {failed or preflight_told(preflight)}"
+    return f"preflight of {preflight.agent}: {failed or describe_preflight(preflight)}"
 
 
 def preflight_lines(preflight: Preflight) -> list[tuple[LineKind, str]]:
@@ -49,7 +49,10 @@ def preflight_lines(preflight: Preflight) -> list[tuple[LineKind, str]]:
         for check in preflight.checks
     )
     rows = [(KINDS[check.state], defuse(line)) for check, line in zip(preflight.checks, lines, strict=True)]
-    return [*rows, (LineKind.RUN, defuse(one_line(f"{preflight.agent}: {preflight_told(preflight)}", LONGEST_DETAIL)))]
+    return [
+        *rows,
+        (LineKind.RUN, defuse(one_line(f"{preflight.agent}: {describe_preflight(preflight)}", LONGEST_DETAIL))),
+    ]
 
 
 def preflight_summary(preflight: Preflight) -> str:
@@ -59,7 +62,7 @@ def preflight_summary(preflight: Preflight) -> str:
         (plain(check.name), f"{SIGNS[check.state]} {check.state}", plain(check.detail, LONGEST_DETAIL))
         for check in preflight.checks
     )
-    head = f"## {sign} {plain(preflight.agent)}: preflight\n\n{plain(preflight_told(preflight))}"
+    head = f"## {sign} {plain(preflight.agent)}: preflight\n\n{plain(describe_preflight(preflight))}"
     return f"{head}\n\n{table(('Check', 'State', 'Detail'), rows)}"
 
 

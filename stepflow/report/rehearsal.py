@@ -11,7 +11,7 @@ from stepflow.report.annotations import annotation
 from stepflow.report.lines import LineKind
 from stepflow.report.markdown import code, details, fence, html_text, plain, table
 from stepflow.report.plain import aligned, clean, defuse, one_line, seconds_text
-from stepflow.report.wording import told_reason
+from stepflow.report.wording import describe_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,12 +44,12 @@ def difference_lines(rehearsed: Rehearsed) -> list[str]:
     """What was expected and what came, column by column; `≠` marks the rows that differ."""
     if not rehearsed.differences or rehearsed.updated:
         return []
-    reason = one_line(told_reason(rehearsed.outcome, rehearsed.reason), REASON)
+    reason = one_line(describe_reason(rehearsed.outcome, rehearsed.reason), REASON)
     parts = [line for difference in rehearsed.differences for line in _part(difference)]
     return [*parts, f"reason: {reason}", *([f"run folder: {rehearsed.run_folder}"] if rehearsed.run_folder else [])]
 
 
-def rehearsal_told(rehearsal: Rehearsal) -> str:
+def describe_rehearsal(rehearsal: Rehearsal) -> str:
     """How many scenarios are as expected, and which are not."""
     failed = rehearsal.failed
     total = count(len(rehearsal.scenarios), "scenario")
@@ -65,13 +65,13 @@ def rehearsal_lines(rehearsal: Rehearsal) -> list[tuple[LineKind, str]]:
     without = [(LineKind.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
     lines = [(LineKind.DETAIL, ""), *((LineKind.DETAIL, row) for row in rows), *without]
     kind = LineKind.BAD if rehearsal.failed else LineKind.GOOD
-    return [(kind, defuse(line)) for kind, line in [*lines, (kind, one_line(rehearsal_told(rehearsal), REASON))]]
+    return [(kind, defuse(line)) for kind, line in [*lines, (kind, one_line(describe_rehearsal(rehearsal), REASON))]]
 
 
 def rehearsal_summary(rehearsal: Rehearsal) -> str:
     """The table for the job summary, with each difference folded below it."""
     sign = "❌" if rehearsal.failed else "✅"
-    head = f"## {sign} Rehearsal: {plain(rehearsal_told(rehearsal), REASON)}"
+    head = f"## {sign} Rehearsal: {plain(describe_rehearsal(rehearsal), REASON)}"
     rows = (
         (
             code(each.agent),

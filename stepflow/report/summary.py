@@ -16,7 +16,7 @@ from stepflow.report.advice import next_step
 from stepflow.report.graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal, table
 from stepflow.report.plain import aligned, defuse, one_line, seconds_text
-from stepflow.report.wording import canaries_counted, reached_places, told_reason
+from stepflow.report.wording import count_canaries, describe_reason, reached_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -185,7 +185,7 @@ def headline(report: RunReport) -> str:
     """How it ended, why, and what it cost."""
     issue = f" on issue #{report.issue}" if report.issue is not None else ""
     name = plain(report.agent) or "stepflow"
-    reason = plain(told_reason(report.outcome, report.reason), 1000)
+    reason = plain(describe_reason(report.outcome, report.reason), 1000)
     lines = [f"## {mark(report.outcome)} {name}{issue}: {report.outcome}", f"**Reason:** {reason}"]
     verdict = [f"**Verdict:** {plain(report.verdict, 300)}"] if report.verdict else []
     known = [f"code {code(report.code)}"] if report.code else []
@@ -207,7 +207,7 @@ def figures(report: RunReport) -> list[str]:
     ]
 
 
-def failure_told(report: RunReport) -> str:
+def describe_failure_report(report: RunReport) -> str:
     """Where the issue was told of a failure; or, where it was not, why."""
     told = report.failure_report or ""
     return link("The issue's comment tells what happened", told) if told.startswith("http") else plain(told, 600)
@@ -255,7 +255,7 @@ def _validators(report: RunReport) -> str:
 
 
 def _effects(report: RunReport) -> str:
-    told = failure_told(report)
+    told = describe_failure_report(report)
     reported = f"\n\n{told}" if told else ""
     if report.effects:
         return f"### Effects on GitHub\n\n{effect_table(report)}{reported}"
@@ -292,7 +292,7 @@ def _sandbox(report: RunReport) -> str:
         return ""
     rows = [*report.isolation.items()]
     if report.canaries:
-        rows.append(("canaries", canaries_counted(report.canaries)))
+        rows.append(("canaries", count_canaries(report.canaries)))
         rows += ((place, report.canaries[place]) for place in reached_places(report.canaries))
     table = "\n".join(f"| {plain(layer)} | {plain(state, 300)} |" for layer, state in rows)
     return details("The sandbox of tools and validators", f"| Layer | State |\n| --- | --- |\n{table}")
@@ -390,7 +390,7 @@ def _comment_way(report: RunReport) -> str:
 
 def final_words(report: RunReport) -> list[str]:
     """Outcome, reason, way, validators, effects, cost, run folder, and what to do next."""
-    reason = one_line(told_reason(report.outcome, report.reason), 500)
+    reason = one_line(describe_reason(report.outcome, report.reason), 500)
     lines = [f"{'✓' if report.success else '✗'} {report.outcome}: {reason}"]
     shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
     lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:TERMINAL_PROBLEMS]]

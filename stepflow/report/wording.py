@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import IssueCostSummed, LayerTold, SnapshotFailed
+from stepflow.domain.attempt_event import AnswerLost, ContextCompacted, ContextOutgrown, ModelWaited, StrategyChosen
+from stepflow.domain.event import CanariesTried, IssueCostSummed, LayerTold, SnapshotFailed, TextRemoved
 from stepflow.domain.figures import count, usd
+from stepflow.domain.removal import count_kinds
 from stepflow.domain.spent import Spent
-from stepflow.domain.words import CanaryState, Outcome
+from stepflow.domain.words import CanaryState, Outcome, Strategy
+from stepflow.report.plain import one_line, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stepflow.domain.event import Event
 
+#: Of a fact so many characters are shown.
+FACT_SHOWN = 400
 #: Where a reason arose (flow.md §11); people need not read it when all went well.
 PLACES = ("Before the run: ", "Flow loop: ", "Completion loop: ")
 _OVER = "No other run may begin on it: raise budget-usd-per-issue if the issue is worth it"
@@ -29,41 +34,76 @@ def places_tried(canaries: Mapping[str, str]) -> int:
     return sum(told != CanaryState.NOT_HERE for told in canaries.values())
 
 
-def canaries_told(canaries: Mapping[str, str]) -> str:
+def describe_canaries(canaries: Mapping[str, str]) -> str:
     """Such as `14 places tried, none reached`."""
     reached = reached_places(canaries)
     what = f"{len(reached)} reached: {', '.join(reached)}" if reached else "none reached"
     return f"{count(places_tried(canaries), 'place')} tried, {what}"
 
 
-def canaries_counted(canaries: Mapping[str, str]) -> str:
+def count_canaries(canaries: Mapping[str, str]) -> str:
     """Such as `14 of 14 out of reach`."""
     tried = places_tried(canaries)
     return f"{tried - len(reached_places(canaries))} of {tried} out of reach"
 
 
-def fact_told(event: Event) -> tuple[bool, str] | None:
+def describe_fact(event: Event) -> tuple[bool, str] | None:  # noqa: PLR0911 - one return per event is the table
     """Whether a person must know of it, and the line; None for an event that others tell."""
     match event:
+        case ModelWaited():
+            return True, _wait(event)
+        case AnswerLost():
+            used = count(event.usage.total, "token")
+            return True, f"an answer broke off; the {used} that it used until then count as spent"
+        case ContextCompacted():
+            removed = f"{count(event.results, 'old tool result')} ({count(event.characters, 'character')})"
+            return True, f"the conversation was too long for the model: removed {removed} from it"
+        case ContextOutgrown():
+            outgrown = "the conversation stays too long for the model, the step begins again"
+            return True, f"{outgrown}: {one_line(event.reason)}"
+        case StrategyChosen():
+            return True, _strategy(event)
+        case CanariesTried():
+            return bool(reached_places(event.canaries)), f"[Isolation] self-test: {describe_canaries(event.canaries)}"
+        case TextRemoved():
+            what = f"{count(event.count, 'hidden piece')} of the issue's text did not reach the model"
+            return True, f"{what}: {one_line(count_kinds(tuple(event.pieces)))}"
         case SnapshotFailed():
             return True, f"[Snapshot] {event.reason}"
         case LayerTold():
             return event.is_warning, f"[Isolation] {event.layer}: {event.told}"
         case IssueCostSummed():
             over = event.usd >= event.budget_usd
-            return over, f"[Budget] {issue_cost_told(event)}{f'. {_OVER}' if over else ''}"
+            return over, f"[Budget] {describe_issue_cost(event)}{f'. {_OVER}' if over else ''}"
         case _:
             return None
 
 
-def issue_cost_told(event: IssueCostSummed) -> str:
+def describe_issue_cost(event: IssueCostSummed) -> str:
     """The sum against the budget, in words."""
     spent = Spent(usd=event.usd, at_least=event.at_least)
     return f"all runs on this issue: {spent} of {usd(event.budget_usd)}"
 
 
-def told_reason(outcome: Outcome, reason: str) -> str:
+def describe_reason(outcome: Outcome, reason: str) -> str:
     """The reason for people: where it arose (flow.md §11) says something only when something went wrong."""
     if outcome not in (Outcome.COMPLETED, Outcome.SKIPPED):
         return reason
     return next((reason.removeprefix(place) for place in PLACES if reason.startswith(place)), reason)
+
+
+def _wait(event: ModelWaited) -> str:
+    tried = f"try {event.attempt} of {event.tries} failed"
+    left = f", {seconds_text(event.deadline_in)} left before the deadline" if event.deadline_in is not None else ""
+    return f"waiting {event.seconds:g} s for the model ({tried}{left}): {one_line(event.reason)}"
+
+
+def _strategy(event: StrategyChosen) -> str:
+    """That the model is asked for its answers in another way, how, why, and how to spare the next run the detour."""
+    ways = {
+        Strategy.NATIVE: "by output_config",
+        Strategy.TOOL: "as the input of a tool",
+        Strategy.PROMPT: "by the schema in words",
+    }
+    asked = f"{one_line(event.model, 80)} is asked for structured output {ways[event.strategy]} from here on"
+    return f"{asked}: {one_line(event.reason)} (input structured-output: {event.strategy} begins with it)"

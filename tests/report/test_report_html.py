@@ -274,9 +274,11 @@ def test_a_conversation_that_was_too_long_is_told():
     compacted = ContextCompacted(reason="prompt is too long", by_fault=True, results=2, characters=34_567, left=900)
     outgrown = ContextOutgrown(step_id="s", reason="and again", by_fault=True)
     first, second = shown(compacted, outgrown).cards()[-2:]
-    assert first["title"] == "The conversation was too long for the model: prompt is too long"
-    assert first["facts"][0] == "removed 2 old tool results, 34,567 characters"
-    assert second["title"] == "The conversation stayed too long for the model: and again"
+    removed = "removed 2 old tool results (34,567 characters)"
+    assert first["title"] == f"the conversation was too long for the model: {removed} from it"
+    assert (first["facts"], first["parts"]["Reason"]) == (["900 characters left"], "prompt is too long")
+    stays = "the conversation stays too long for the model, the step begins again"
+    assert second["title"] == f"{stays}: and again"
 
 
 def test_a_model_that_is_asked_in_another_way_is_told_with_the_reason():

@@ -6,7 +6,14 @@ import json
 
 from stepflow.domain.many import Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.words import Outcome
-from stepflow.report.many import gathered_json, gathered_lines, gathered_summary, gathered_told, page_summary, page_told
+from stepflow.report.many import (
+    describe_page,
+    describe_totals,
+    gathered_json,
+    gathered_lines,
+    gathered_summary,
+    page_summary,
+)
 
 #: What GitHub documents: bytes of a job's outputs, by UTF-16.
 OUTPUTS = 1_000_000
@@ -21,10 +28,10 @@ def page(*numbers: int, waiting: int = 0) -> IssuePage:
 
 
 def test_a_page_is_told_with_its_numbers_and_where_the_next_one_begins() -> None:
-    assert page_told(page(7)) == 'planned 1 of 1 open issue labelled "bug", #7 to #7'
-    told = page_told(page(7, 9, waiting=4_998))
+    assert describe_page(page(7)) == 'planned 1 of 1 open issue labelled "bug", #7 to #7'
+    told = describe_page(page(7, 9, waiting=4_998))
     assert told == 'planned 2 of 5,000 open issues labelled "bug", #7 to #9; the next page begins after #9'
-    assert page_told(page()) == 'no open issue labelled "bug" is left to take'
+    assert describe_page(page()) == 'no open issue labelled "bug" is left to take'
     assert page_summary(page()).startswith("## No open issue")
 
 
@@ -37,10 +44,10 @@ def test_the_totals_are_one_line() -> None:
         IssueResult(issue=7, outcome=Outcome.COMPLETED, reason="", iterations=3, tokens=1200, cost_usd=0.5, seconds=60),
         IssueResult(issue=9, outcome=None, reason="no report"),
     )
-    assert gathered_told(Gathered(results=results)) == (
+    assert describe_totals(Gathered(results=results)) == (
         "2 issues: 1 completed, 1 no report · 0 pull requests · 3 iterations · 1,200 tokens · $0.5000 · 60 s of work"
     )
-    assert gathered_told(Gathered(results=())).startswith("0 issues · ")
+    assert describe_totals(Gathered(results=())).startswith("0 issues · ")
     assert gathered_lines(Gathered(results=results))[0].startswith("✓ #7 completed $0.5000")
 
 

@@ -12,15 +12,12 @@ from stepflow.domain.attempt_event import (
     AnswerLost,
     CommandRan,
     ContextCompacted,
-    ContextOutgrown,
     IterationStarted,
     ModelTurned,
-    ModelWaited,
     PromptRendered,
     Routed,
     SchemaFailed,
     StepAnswered,
-    StrategyChosen,
     ToolCalled,
     UserSpoke,
 )
@@ -32,26 +29,20 @@ from stepflow.domain.event import (
     EffectPlanned,
     FailureReported,
     FlowEnded,
-    IssueCostSummed,
-    LayerTold,
     Noted,
     RunFinished,
     RunResumed,
     RunStarted,
-    SnapshotFailed,
     SnapshotTaken,
-    TextRemoved,
     ValidatorRan,
     WorkCollected,
 )
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject
-from stepflow.domain.removal import count_kinds
-from stepflow.report.event_lines import strategy_words
 from stepflow.report.html.put_in import put_in
 from stepflow.report.markdown import ADDRESS
 from stepflow.report.plain import first_line, one_line, seconds_text, visible
-from stepflow.report.wording import canaries_told, fact_told, reached_places, told_reason
+from stepflow.report.wording import FACT_SHOWN, describe_fact, describe_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -134,7 +125,7 @@ def _label(file: FileDiff) -> str:
     return f"{one_line(file.path, 120)}{counted}"
 
 
-def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  # noqa: PLR0911, PLR0912 - one per event
+def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  # noqa: PLR0911 - one per event
     """The card of one event in a step. With the `templates` it is told what was put into a prompt."""
     match event:
         case IterationStarted():
@@ -143,20 +134,6 @@ def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  
             return _prompt(event, templates)
         case SchemaFailed():
             return Card(title=f"The answer schema failed: {one_line(event.reason, 300)}", tone=Tone.BAD)
-        case ModelWaited():
-            waited = f"Waited {seconds_text(event.seconds)} for the model: {one_line(event.reason, 300)}"
-            return Card(title=waited, tone=Tone.WARNING, facts=(f"try {event.attempt} of {event.tries} failed",))
-        case AnswerLost():
-            lost = f"An answer broke off: {one_line(event.reason, 300)}"
-            spent = f"{count(event.usage.total, 'token')} count as spent"
-            return Card(title=lost, tone=Tone.WARNING, facts=(spent,))
-        case ContextCompacted():
-            return _compacted(event)
-        case ContextOutgrown():
-            outgrown = f"The conversation stayed too long for the model: {one_line(event.reason, 300)}"
-            return Card(title=outgrown, tone=Tone.WARNING, facts=("the step begins again",))
-        case StrategyChosen():
-            return Card(title=strategy_words(event), tone=Tone.WARNING)
         case ModelTurned():
             return _turn(event)
         case ToolCalled():
@@ -193,12 +170,6 @@ def _prompt(event: PromptRendered, templates: Mapping[str, Template]) -> Card:
             *(part for text in context for part in text_part("Context", text)),
         ),
     )
-
-
-def _compacted(event: ContextCompacted) -> Card:
-    too_long = f"The conversation was too long for the model: {one_line(event.reason, 300)}"
-    removed = f"removed {count(event.results, 'old tool result')}, {count(event.characters, 'character')}"
-    return Card(title=too_long, tone=Tone.WARNING, facts=(removed, f"{count(event.left, 'character')} left"))
 
 
 def _turn(event: ModelTurned) -> Card:
@@ -307,6 +278,8 @@ TONE_OF_STATUS = {
 
 def run_card(event: Event) -> Card:  # noqa: PLR0911, PLR0912 - one return per event is the table
     """The card of one event outside the steps."""
+    if fact := describe_fact(event):
+        return _fact(event, *fact)
     match event:
         case RunStarted():
             return _start(event)
@@ -316,10 +289,6 @@ def run_card(event: Event) -> Card:  # noqa: PLR0911, PLR0912 - one return per e
         case SnapshotTaken():
             figures = (count(event.bytes, "byte"), seconds_text(event.seconds))
             return Card(title=f"Snapshot of {count(event.files, 'changed file')}", facts=(event.name[:12], *figures))
-        case CanariesTried():
-            return _tried(event)
-        case TextRemoved():
-            return _removed(event)
         case ValidatorRan():
             return _validator(event)
         case CompletionJudged():
@@ -334,8 +303,6 @@ def run_card(event: Event) -> Card:  # noqa: PLR0911, PLR0912 - one return per e
             return _effect(event)
         case FailureReported():
             return Card(title="The issue was told of the failure", parts=text_part("", event.detail), url=event.url)
-        case SnapshotFailed() | LayerTold() | IssueCostSummed():
-            return _fact(event)
         case Noted():
             return _note(event)
         case RunFinished():
@@ -362,18 +329,6 @@ def _start(event: RunStarted) -> Card:
             *json_part("Sandbox", dict(event.isolation), is_open=False),
         ),
     )
-
-
-def _tried(event: CanariesTried) -> Card:
-    tone = Tone.WARNING if reached_places(event.canaries) else Tone.PLAIN
-    told = f"Self-test of the sandbox: {one_line(canaries_told(event.canaries), 300)}"
-    return Card(title=told, tone=tone, parts=json_part("Places", dict(event.canaries), is_open=False))
-
-
-def _removed(event: TextRemoved) -> Card:
-    kinds = one_line(count_kinds(tuple(event.pieces)), 300)
-    told = f"{count(event.count, 'hidden piece')} of the issue's text removed: {kinds}"
-    return Card(title=told, tone=Tone.WARNING)
 
 
 def _validator(event: ValidatorRan) -> Card:
@@ -433,9 +388,21 @@ def _effect(event: EffectApplied) -> Card:
     )
 
 
-def _fact(event: Event) -> Card:
-    is_warning, told = fact_told(event) or (False, "")
-    return Card(title=one_line(told, 300), tone=Tone.WARNING if is_warning else Tone.PLAIN)
+def _fact(event: Event, is_warning: bool, text: str) -> Card:
+    """A fact that logs show too, with what they leave out."""
+    facts: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    match event:
+        case AnswerLost():
+            parts = text_part("Reason", event.reason)
+        case ContextCompacted():
+            facts, parts = (f"{count(event.left, 'character')} left",), text_part("Reason", event.reason)
+        case CanariesTried():
+            parts = json_part("Places", dict(event.canaries), is_open=False)
+        case _:
+            pass
+    tone = Tone.WARNING if is_warning else Tone.PLAIN
+    return Card(title=one_line(text, FACT_SHOWN), tone=tone, facts=facts, parts=parts)
 
 
 def _note(event: Noted) -> Card:
@@ -452,6 +419,6 @@ def _note(event: Noted) -> Card:
 
 
 def _finished(event: RunFinished) -> Card:
-    told = told_reason(event.outcome, event.reason)
+    told = describe_reason(event.outcome, event.reason)
     tone = Tone.GOOD if event.success else Tone.BAD
     return Card(title=f"The run ended: {event.outcome}", tone=tone, parts=text_part("Reason", told))

@@ -27,7 +27,7 @@ from stepflow.report.plain import cut, one_line, seconds_text
 from stepflow.report.rendered import read_text, render
 from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.svg.draw import graph_svg
-from stepflow.report.wording import canaries_counted, reached_places, told_reason
+from stepflow.report.wording import count_canaries, describe_reason, reached_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -140,7 +140,7 @@ def _facts(timeline: Timeline, report: RunReport) -> Iterator[tuple[str, str]]:
         yield f"Sandbox, {one_line(layer)}", one_line(state, 300)
     if report.canaries:
         reached = "".join(f"; {place}: {report.canaries[place]}" for place in reached_places(report.canaries))
-        yield "Sandbox, canaries", one_line(canaries_counted(report.canaries) + reached, 400)
+        yield "Sandbox, canaries", one_line(count_canaries(report.canaries) + reached, 400)
 
 
 def report_html(
@@ -171,7 +171,7 @@ def report_html(
         too_large=agent is not None and not _is_drawable(report, agent),
         sign=SIGNS.get(report.outcome, ("✗", "bad")),
         name=one_line(report.agent) or "stepflow",
-        reason=told_reason(report.outcome, report.reason),
+        reason=describe_reason(report.outcome, report.reason),
         advice=next_step(report),
         figures=figures(report),
         report=report,
