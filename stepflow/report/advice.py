@@ -1,8 +1,4 @@
-"""What to do next, by how the run ended: one table for terminal, summary, comment and annotations.
-
-Takes: an outcome and a code, or a report. Gives: one or two sentences of concrete advice.
-May touch: nothing.
-"""
+"""What to do next, by how the run ended: one table for terminal, summary, comment and annotations."""
 
 from __future__ import annotations
 

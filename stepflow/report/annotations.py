@@ -1,8 +1,4 @@
-"""Workflow commands that put a message on the run's page or on the diff.
-
-Takes: messages, loader problems, a report. Gives: `::error …::…` lines for the runner (action.md "Annotations").
-May touch: nothing.
-"""
+"""Workflow commands that show a message on the run's page or on the diff (action.md "Annotations")."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 #: flow.md §15; the check's outcome has no event of its own.
 CHECK = re.compile(r"\[Check\] .*: (?P<result>ok|ng)\b", re.DOTALL)
 #: What may change the line of an iteration. Most events of a long run do not, and each is asked.
-TELLING = frozenset({ModelTurned, AnswerLost, ToolCalled, UserSpoke, StepAnswered, ContextOutgrown, Routed, Noted})
+OF_INTEREST = frozenset({ModelTurned, AnswerLost, ToolCalled, UserSpoke, StepAnswered, ContextOutgrown, Routed, Noted})
 OF_A_STEP = (PromptRendered, ModelTurned, AnswerLost, ToolCalled, UserSpoke, ContextOutgrown, StepAnswered, Routed)
 E = TypeVar("E")
 #: What may follow the end of a flow; anything else means that the run went on.
@@ -69,12 +69,12 @@ AFTER_AN_END = (
 )
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 #: Of these only the kind counts.
-UNTOLD: Mapping[type, Event] = {
+BLANK: Mapping[type, Event] = {
     PromptRendered: PromptRendered(system="", blocks=[], source="", retry=False, tools=[]),
     ToolCalled: ToolCalled(tool_use_id="", name="", input={}, output="", is_error=False, exit_code=None, seconds=0.0),
 }
 #: What nearly every iteration has, and only the state and the history look at: a long run is read once for each thing
-#: that is told of it.
+#: that is reported of it.
 OFTEN = frozenset(
     {PromptRendered, ModelTurned, ToolStarted, ToolCalled, UserSpoke, StepAnswered, Routed, SnapshotTaken}
 )
@@ -90,7 +90,7 @@ def collect_history(entries: Sequence[Entry]) -> tuple[HistoryEntry, ...]:
         # After an end these mean that the run was resumed inside the iteration that had been cut short.
         running = running or isinstance(event, OF_A_STEP)
         if history and running:
-            if type(event) in TELLING:
+            if type(event) in OF_INTEREST:
                 history[-1] = _include(history[-1], event)
             spent[-1] += seconds
         if isinstance(event, IterationStarted):
@@ -275,7 +275,7 @@ def _without_texts(entry: Entry) -> Entry:
     event = entry.event
     match event:
         case PromptRendered() | ToolCalled():
-            return Entry(seq=entry.seq, time=entry.time, event=UNTOLD[type(event)])
+            return Entry(seq=entry.seq, time=entry.time, event=BLANK[type(event)])
         case ModelTurned():
             return Entry(seq=entry.seq, time=entry.time, event=replace(event, content=[]))
         case _:
@@ -389,7 +389,7 @@ def _removed_text(event: TextRemoved | None) -> RemovedText:
 
 
 def _standing_failure(events: Sequence[Event]) -> FailureReported | None:
-    """What was told of the failure that stands: a run that was resumed takes the failure before it back."""
+    """The report of the failure that stands: a run that was resumed takes the failure before it back."""
     last = next((event for event in reversed(events) if isinstance(event, (FailureReported, RunResumed))), None)
     return last if isinstance(last, FailureReported) else None
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 #: Equal lines around what changed.
 CONTEXT = 3
 #: What comparing two texts may cost, in pairs of lines without what is equal at both ends; an equal pair counts more.
-#: Measured, a million takes up to 0.3 s. Beyond, all of it is told as replaced: difflib takes minutes for two texts
+#: Measured, a million takes up to 0.3 s. Beyond, all of it is shown as replaced: difflib takes minutes for two texts
 #: that somebody made for it.
 MOST_PAIRS = 2_000_000
 EQUAL_COUNTS = 20
 NEWLINE = "\n"
-#: As difflib tells it: what, and from where to where in the lines before and after.
+#: As difflib gives it: what, and from where to where in the lines before and after.
 Operation = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
 #: Characters of a file's diff, and of one line in it.
 FILE_LIMIT = 10_000

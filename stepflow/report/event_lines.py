@@ -46,10 +46,10 @@ WORDS_SHOWN = 8
 TELLING_INPUTS = ("command", "file_path", "pattern", "path")
 USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
 #: What a watcher of a run that is closed in wants to know of the sandbox.
-TELLING_LAYERS = ("network", "credentials")
+LAYERS_SHOWN = ("network", "credentials")
 TAIL_SHOWN = 6
 RETRY_SHOWN = 12
-#: Beginnings of log entries that an event of their own tells better, with its reason, prompt or detail.
+#: Beginnings of log entries that an event of their own shows better, with its reason, prompt or detail.
 HAS_OWN_EVENT = ("[Format] retry ", "[Boundary] planned")
 #: What a log entry may bring along that most readers need not see: the output of a set-up, the trace of a bug.
 FOLDED_DATA = ("output", "traceback")
@@ -97,7 +97,7 @@ def _words(event: ModelTurned) -> tuple[LogLine, ...]:
 
 
 def spoken(event: ModelTurned) -> str:
-    """The prose of a turn. What counts of a structured answer is told elsewhere, as intent and reason."""
+    """The prose of a turn. What counts of a structured answer is shown elsewhere, as intent and reason."""
     text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")
     return "" if event.stop_reason != "tool_use" and text.lstrip().startswith("{") else text
 
@@ -173,11 +173,11 @@ def _start(event: RunStarted) -> tuple[LogLine, ...]:
 
 
 def _sandbox(isolation: Mapping[str, str]) -> Iterator[LogLine]:
-    """One line, with the layers aside. A layer that does not hold is told by a warning of its own."""
+    """One line, with the layers aside. A layer that does not hold has a warning of its own."""
     if isolation:
-        telling = (f"{layer} {isolation[layer].partition(':')[0]}" for layer in TELLING_LAYERS if layer in isolation)
-        told = ", ".join((count(len(isolation), "layer"), *telling))
-        yield line(LineKind.FOLD, f"sandbox: {one_line(told, 200)}")
+        named_layers = (f"{layer} {isolation[layer].partition(':')[0]}" for layer in LAYERS_SHOWN if layer in isolation)
+        layers = ", ".join((count(len(isolation), "layer"), *named_layers))
+        yield line(LineKind.FOLD, f"sandbox: {one_line(layers, 200)}")
         for layer, state in isolation.items():
             yield line(LineKind.ASIDE, f"{one_line(layer)}: {one_line(state, 200)}")
 
@@ -261,7 +261,7 @@ def full_lines(event: Event) -> tuple[LogLine, ...]:
             texts = [("answer", _block_text(block)) for block in event.content]
         case _:
             texts = []
-    return tuple(told for title, text in texts for told in _full_text(title, text))
+    return tuple(each for title, text in texts for each in _full_text(title, text))
 
 
 def _block_text(block: JsonObject) -> str:

@@ -160,7 +160,7 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
 
 
 def walked_path(report: RunReport) -> tuple[PathEdge, ...]:
-    """The way a run took, as its history tells it; the end only when the run came there."""
+    """The way a run took, by its history; the end only when the run came there."""
     steps: list[str | None] = [None, *(line.step_id for line in report.history)]
     walked = Counter(pairwise(steps))
     closed = report.history and report.history[-1].transition in ("closing", "complete")

@@ -1,7 +1,6 @@
-"""The log of flow.md §15, derived from the journal's events.
+"""The log of flow.md §15, derived from the journal's events: as `jsonl` or as `text`.
 
-Takes: one entry. Gives: its log entries, and each as a line of `jsonl` or `text`.
-May touch: nothing. What no event stands for arrives as `Noted` and is passed on as it is.
+What no event stands for arrives as `Noted` and is passed on as it is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Many issues for people and programs: the page that was planned, the table of what came of it.
-
-Takes: `IssuePage`, `Gathered`. Gives: lines, Markdown under GitHub's 1 MiB, JSON.
-May touch: nothing.
-"""
+"""The reports on a batch of issues: the planned page, and the table of results as lines, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -37,14 +33,14 @@ def describe_page(page: IssuePage) -> str:
     if not page.issues:
         return f"no open issue {label} is left to take"
     numbers = f"#{page.issues[0].number} to #{page.issues[-1].number}"
-    told = f"planned {len(page.issues):,} of {count(whole, 'open issue')} {label}, {numbers}"
-    return f"{told}; the next page begins after #{page.after}" if page.after else told
+    text = f"planned {len(page.issues):,} of {count(whole, 'open issue')} {label}, {numbers}"
+    return f"{text}; the next page begins after #{page.after}" if page.after else text
 
 
 def page_summary(page: IssuePage) -> str:
     """The same for the job summary."""
-    told = describe_page(page)
-    return f"## {plain(told[:1].upper() + told[1:])}\n"
+    text = describe_page(page)
+    return f"## {plain(text[:1].upper() + text[1:])}\n"
 
 
 def describe_totals(gathered: Gathered) -> str:

@@ -1,8 +1,4 @@
-"""Markdown for GitHub's pages in which text of the model can only be text (security.md case 31).
-
-Takes: any text. Gives: cells, code, fences and tables. The engine writes the structure, the text cannot.
-May touch: nothing.
-"""
+"""Markdown for GitHub in which text of the model can only be text (security.md case 31)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The table of a preflight, for a terminal, the job log and the job summary.
-
-Takes: `Preflight`. Gives: lines, or Markdown.
-May touch: nothing.
-"""
+"""The table of a preflight, for a terminal, the job log and the job summary."""
 
 from __future__ import annotations
 

@@ -53,10 +53,10 @@ def describe_rehearsal(rehearsal: Rehearsal) -> str:
     """How many scenarios are as expected, and which are not."""
     failed = rehearsal.failed
     total = count(len(rehearsal.scenarios), "scenario")
-    told = f"{total}, {len(failed)} not as expected" if failed else f"{total}, as expected"
+    text = f"{total}, {len(failed)} not as expected" if failed else f"{total}, as expected"
     updated = sum(each.updated for each in rehearsal.scenarios)
     named = f": {', '.join(f'{each.agent}/{each.name}' for each in failed)}" if failed else ""
-    return f"{told}{f', {updated} updated' if updated else ''}{named}"
+    return f"{text}{f', {updated} updated' if updated else ''}{named}"
 
 
 def rehearsal_lines(rehearsal: Rehearsal) -> list[tuple[LineKind, str]]:
@@ -117,8 +117,8 @@ def _mark(rehearsed: Rehearsed) -> str:
 
 
 def _figures(rehearsed: Rehearsed) -> str:
-    told = f"{count(rehearsed.iterations, 'iteration')}, {seconds_text(rehearsed.seconds)}"
-    return f"{told}, updated" if rehearsed.updated else told
+    figures = f"{count(rehearsed.iterations, 'iteration')}, {seconds_text(rehearsed.seconds)}"
+    return f"{figures}, updated" if rehearsed.updated else figures
 
 
 def _what(rehearsed: Rehearsed) -> tuple[str, ...]:
@@ -165,8 +165,8 @@ def _add_case(suite: ElementTree.Element, rehearsed: Rehearsed) -> None:
     named = {"classname": f"stepflow.{rehearsed.agent}", "name": _text(rehearsed.name), "file": _text(rehearsed.file)}
     case = ElementTree.SubElement(suite, "testcase", {**named, "time": f"{rehearsed.seconds:.3f}"})
     if not rehearsed.passed:
-        told = "not as expected: " + ", ".join(difference.what for difference in rehearsed.differences)
-        failure = ElementTree.SubElement(case, "failure", {"message": _text(told), "type": rehearsed.outcome})
+        message = "not as expected: " + ", ".join(difference.what for difference in rehearsed.differences)
+        failure = ElementTree.SubElement(case, "failure", {"message": _text(message), "type": rehearsed.outcome})
         failure.text = _text("\n".join(difference_lines(rehearsed)))
     if said := [*rehearsed.notes, *([rehearsed.refusal] if rehearsed.refusal else [])]:
         ElementTree.SubElement(case, "system-out").text = _text("\n".join(said))

@@ -1,8 +1,4 @@
-"""Our own templates, filled: everything that a template is given is escaped, and every sign of it is seen.
-
-Takes: a template's name in this room and its values. Gives: text.
-May touch: reads files of this package.
-"""
+"""The templates of this package, rendered with every value escaped and every character visible."""
 
 from __future__ import annotations
 

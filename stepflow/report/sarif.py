@@ -1,8 +1,5 @@
 """The problems of agents as SARIF 2.1.0, for GitHub's code scanning and for editors.
 
-Takes: problems and the rules. Gives: one SARIF log as a JSON object.
-May touch: nothing.
-
 https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html, and what GitHub reads of it:
 https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning
 """
@@ -93,5 +90,30 @@ def _region(problem: Problem) -> JsonObject:
 
 def _fingerprint(problem: Problem) -> str:
     """The same problem has the same one when only its line changes."""
-    told = "\0".join((problem.code, problem.file, problem.path, problem.message))
-    return hashlib.sha256(told.encode(errors="replace")).hexdigest()[:32]
+    text = "\0".join((problem.code, problem.file, problem.path, problem.message))
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+
+
+def _fix(suggestion: Suggestion) -> JsonObject | None:
+    """SARIF has no word for renaming a file: such a change is only described."""
+    if any(edit.change is Change.MOVE for edit in suggestion.edits):
+        return None
+    files: dict[str, list[JsonValue]] = {}
+    for edit in suggestion.edits:
+        files.setdefault(edit.file, []).append(_replacement(edit))
+    changes = [{"artifactLocation": _file(file), "replacements": made} for file, made in files.items()]
+    return {"description": {"text": suggestion.words}, "artifactChanges": cast("list[JsonValue]", changes)}
+
+
+def _replacement(edit: Edit) -> JsonObject:
+    replacement: JsonObject = {"deletedRegion": _deleted(edit.region)} if edit.region else {}
+    return replacement | ({"insertedContent": {"text": edit.text}} if edit.text else {})
+
+
+def _deleted(region: Region) -> JsonObject:
+    return {
+        "startLine": region.line,
+        "startColumn": region.column,
+        "endLine": region.end_line,
+        "endColumn": region.end_column,
+    }

@@ -134,13 +134,13 @@ def removed_text(report: RunReport, most: int, *, title: str = "") -> str:
     removed = report.removed_text
     if not removed.count:
         return ""
-    told = f"{count(removed.count, 'hidden piece')} of the issue's text did not reach the model"
+    what = f"{count(removed.count, 'hidden piece')} of the issue's text did not reach the model"
     shown = removed.pieces[:most]
     lines = [line for piece in shown for line in _piece_lines(piece)]
     if removed.count > len(shown):
         lines.append(f"and {removed.count - len(shown):,} more")
     body = fence("\n".join(lines), lines=most * (LINES_SHOWN + 2), width=PIECE_SHOWN)
-    sentence = f"{told}: {plain(count_kinds(removed.pieces), 400)}." + _cut_words(removed.pieces)
+    sentence = f"{what}: {plain(count_kinds(removed.pieces), 400)}." + _cut_words(removed.pieces)
     return "\n\n".join(part for part in (title, sentence, details("What was removed", body)) if part)
 
 
@@ -192,8 +192,8 @@ def headline(report: RunReport) -> str:
     validated = "validated" if report.validated else "not validated"
     # What never began has no figures: a skipped event, definitions that were only checked.
     cost = [report.issue_cost] if report.issue_cost else []
-    told = [validated, *figures(report), *cost] if report.run_id or report.history else []
-    facts = [*verdict, *known, *told]
+    numbers = [validated, *figures(report), *cost] if report.run_id or report.history else []
+    facts = [*verdict, *known, *numbers]
     return "\n\n".join([*lines, " · ".join(facts)] if facts else lines)
 
 
@@ -208,9 +208,11 @@ def figures(report: RunReport) -> list[str]:
 
 
 def describe_failure_report(report: RunReport) -> str:
-    """Where the issue was told of a failure; or, where it was not, why."""
-    told = report.failure_report or ""
-    return link("The issue's comment tells what happened", told) if told.startswith("http") else plain(told, 600)
+    """Where the failure was reported on the issue; or why it was not."""
+    failure = report.failure_report or ""
+    return (
+        link("The issue's comment tells what happened", failure) if failure.startswith("http") else plain(failure, 600)
+    )
 
 
 def mark(outcome: Outcome) -> str:
@@ -255,8 +257,8 @@ def _validators(report: RunReport) -> str:
 
 
 def _effects(report: RunReport) -> str:
-    told = describe_failure_report(report)
-    reported = f"\n\n{told}" if told else ""
+    failure = describe_failure_report(report)
+    reported = f"\n\n{failure}" if failure else ""
     if report.effects:
         return f"### Effects on GitHub\n\n{effect_table(report)}{reported}"
     if not report.run_id and report.outcome in (Outcome.COMPLETED, Outcome.SKIPPED):
@@ -328,10 +330,10 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
     """The default text of the run's one comment. `run_url` leads to the job with the full summary."""
     parts = [
         _without_code_tags(headline(report).replace("## ", "### ", 1)),
-        # A success is told before its effects are written: what to do then is seen by looking at them.
+        # A success is reported before its effects are written: what to do then is seen by looking at them.
         "" if report.success else f"**What to do next:** {next_step(report)}",
         _comment_validators(report),
-        # Of a success the boundary tells them itself, also below a text of the model's.
+        # Of a success the boundary adds them itself, also below a text of the model's.
         "" if report.success else guard_warnings(tuple(_last_runs(report).values())),
         _red_output(report),
         _without_code_tags(effect_table(report)) if report.effects else "",
@@ -344,7 +346,7 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
 
 
 def removed_part(report: RunReport) -> str:
-    """What the model did not see of the issue's text, as the comment tells it; empty when that is nothing."""
+    """What the model did not see of the issue's text, as the comment shows it; empty when that is nothing."""
     return removed_text(report, COMMENT_PIECES)
 
 

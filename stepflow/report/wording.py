@@ -26,12 +26,12 @@ _OVER = "No other run may begin on it: raise budget-usd-per-issue if the issue i
 
 def reached_places(canaries: Mapping[str, str]) -> tuple[str, ...]:
     """Where a tool got that it should not."""
-    return tuple(place for place, told in canaries.items() if told.startswith(CanaryState.REACHED))
+    return tuple(place for place, state in canaries.items() if state.startswith(CanaryState.REACHED))
 
 
 def places_tried(canaries: Mapping[str, str]) -> int:
     """How many places there were to try on this machine."""
-    return sum(told != CanaryState.NOT_HERE for told in canaries.values())
+    return sum(state != CanaryState.NOT_HERE for state in canaries.values())
 
 
 def describe_canaries(canaries: Mapping[str, str]) -> str:
@@ -48,7 +48,7 @@ def count_canaries(canaries: Mapping[str, str]) -> str:
 
 
 def describe_fact(event: Event) -> tuple[bool, str] | None:  # noqa: PLR0911 - one return per event is the table
-    """Whether a person must know of it, and the line; None for an event that others tell."""
+    """Whether it is a warning, and its sentence; None for an event that is no such fact."""
     match event:
         case ModelWaited():
             return True, _wait(event)

@@ -126,7 +126,7 @@ def _label(file: FileDiff) -> str:
 
 
 def step_card(event: Event, templates: Mapping[str, Template]) -> Card | None:  # noqa: PLR0911 - one per event
-    """The card of one event in a step. With the `templates` it is told what was put into a prompt."""
+    """The card of one event in a step. The `templates` say what was put into a prompt."""
     match event:
         case IterationStarted():
             return Card(title=f"Iteration {event.iteration} begins", facts=(event.model,) if event.model else ())
@@ -224,8 +224,8 @@ def _command(event: CommandRan) -> Card:
 
 
 def _call(arguments: JsonObject) -> str:
-    told = next((arguments[name] for name in TELLING_INPUTS if isinstance(arguments.get(name), str)), "")
-    return first_line(str(told), 120)
+    shown = next((arguments[name] for name in TELLING_INPUTS if isinstance(arguments.get(name), str)), "")
+    return first_line(str(shown), 120)
 
 
 def _inputs(arguments: JsonObject) -> Iterator[Part]:
@@ -284,8 +284,8 @@ def run_card(event: Event) -> Card:  # noqa: PLR0911, PLR0912 - one return per e
         case RunStarted():
             return _start(event)
         case RunResumed():
-            told = f"The run goes on in {one_line(event.step_id)}" if event.step_id else "The run goes on"
-            return Card(title=told, tone=Tone.WARNING, facts=(f"after event {event.events:,}",))
+            title = f"The run goes on in {one_line(event.step_id)}" if event.step_id else "The run goes on"
+            return Card(title=title, tone=Tone.WARNING, facts=(f"after event {event.events:,}",))
         case SnapshotTaken():
             figures = (count(event.bytes, "byte"), seconds_text(event.seconds))
             return Card(title=f"Snapshot of {count(event.files, 'changed file')}", facts=(event.name[:12], *figures))
@@ -357,8 +357,8 @@ def _judged(event: CompletionJudged) -> Card:
     if event.retry_prompt is None:
         return Card(title="✗ Not done, and no attempt is left", tone=Tone.BAD)
     source = (event.retry_source,) if event.retry_source else ()
-    told = f"Not done: back to {one_line(event.step_id)}"
-    return Card(title=told, tone=Tone.WARNING, facts=source, parts=text_part("Retry prompt", event.retry_prompt))
+    title = f"Not done: back to {one_line(event.step_id)}"
+    return Card(title=title, tone=Tone.WARNING, facts=source, parts=text_part("Retry prompt", event.retry_prompt))
 
 
 def _flow_ended(event: FlowEnded) -> Card:
@@ -419,6 +419,6 @@ def _note(event: Noted) -> Card:
 
 
 def _finished(event: RunFinished) -> Card:
-    told = describe_reason(event.outcome, event.reason)
+    reason = describe_reason(event.outcome, event.reason)
     tone = Tone.GOOD if event.success else Tone.BAD
-    return Card(title=f"The run ended: {event.outcome}", tone=tone, parts=text_part("Reason", told))
+    return Card(title=f"The run ended: {event.outcome}", tone=tone, parts=text_part("Reason", reason))

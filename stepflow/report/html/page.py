@@ -78,7 +78,7 @@ class StepSum:
 def overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
     """The values, each text of them bounded."""
     pieces = report.removed_text.pieces[:PIECES_SHOWN]
-    told = report.failure_report or ""
+    failure = report.failure_report or ""
     return {
         "sums": step_sums(report.history),
         "validators": [(f"e{seq}", run, seconds_text(run.seconds)) for seq, run in timeline.validators],
@@ -87,8 +87,8 @@ def overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
             (effect, EFFECT_SIGNS[effect.status], TONE_OF_STATUS.get(effect.status, ""), web_address(effect.url))
             for effect in report.effects
         ],
-        "told": "" if web_address(told) else told,
-        "told_url": web_address(told),
+        "failure": "" if web_address(failure) else failure,
+        "failure_url": web_address(failure),
         "pieces": [(piece.kind.value, piece.where, piece.text) for piece in pieces],
         "problems": [str(problem) for problem in report.problems[:PROBLEMS_SHOWN]],
         "answer": _indented(report.structured_output),

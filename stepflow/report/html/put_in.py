@@ -1,7 +1,6 @@
-"""What was put into a prompt: the journal has the finished text, the definition has the text with its placeholders.
+"""Where in a rendered prompt the value of each variable stands, found by comparing it with its template.
 
-Takes: `AgentDefinition`; a prompt as it was sent. Gives: where in it which variable's value stands.
-May touch: nothing. A value that holds the words which follow it is marked too short; nothing else depends on the marks.
+A value that holds the words which follow it is marked too short; nothing else depends on the marks.
 """
 
 from __future__ import annotations

@@ -189,8 +189,8 @@ class Timeline:
         return [f"e{entry.seq}", seconds, card.tone.value, card.title, facts, parts, web_address(card.url)]
 
     def _part(self, part: Part) -> JsonValue:
-        told: list[JsonValue] = [part.label, self._texts.add(part.text), int(part.is_open), int(part.is_diff)]
-        return [*told, [[*put] for put in part.puts]] if part.puts else told
+        shown: list[JsonValue] = [part.label, self._texts.add(part.text), int(part.is_open), int(part.is_diff)]
+        return [*shown, [[*put] for put in part.puts]] if part.puts else shown
 
 
 def _group_head(group: Group) -> JsonObject:

@@ -1,8 +1,4 @@
-"""The step graph as SVG: kinds by colour, intents on the arrows, validators in the closures, the walked way thick.
-
-Takes: `AgentDefinition`, a path and what each way of it cost. Gives: SVG text; the same for the same graph.
-May touch: nothing.
-"""
+"""The step graph as SVG: kinds by color, intents on the arrows, validators in the closures, the walked path thick."""
 
 from __future__ import annotations
 
