@@ -22,9 +22,7 @@ from stepflow.report.many import (
     gathered_summary,
     page_summary,
 )
-from stepflow.run.gather import gather_results
-from stepflow.run.outbound import proxy_passwords
-from stepflow.run.plan_issues import matrix_entries, plan_issues
+from stepflow.run.connections import proxy_passwords
 from stepflow.run.request import outbound_of
 
 if TYPE_CHECKING:

@@ -10,6 +10,9 @@ import hashlib
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from stepflow.domain.json import JsonValue
+from stepflow.engine.prompt.intake.findings import Edit
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
