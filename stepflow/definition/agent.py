@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stepflow.definition.diagnostics import did_you_mean, listed, shown
 from stepflow.definition.file_models import AGENT_CODES, AgentFile, Runner, VerdictConfig
 from stepflow.definition.folder import FaultKind, FileFault, read_object
-from stepflow.definition.json_text import child
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.shapes import ShapeCodes, read_shape
@@ -61,7 +61,7 @@ def run_variables(verdict: VerdictType | None) -> frozenset[str]:
 
 DEFAULT_MAX_ITERATIONS = 10
 
-_AT = "/runner/verdict"
+_AT = Pointer("/runner/verdict")
 
 #: Type → keys its config must have.
 _REQUIRED: dict[VerdictType, tuple[str, ...]] = {
@@ -95,13 +95,13 @@ def check_verdict(
     settings: VerdictSettings, found: FileFindings, *, folder: AgentFolder, allow_custom: bool
 ) -> AgentVerdict | None:
     """The agent's verdict; None when its type cannot be told."""
-    if found.at(f"{_AT}/type"):
+    if found.at(_AT / "type"):
         return None
     written = settings.type is not None
-    kind = _type(settings.type, f"{_AT}/type", found) if settings.type is not None else VerdictType.COUNT_ITERATION
+    kind = _type(settings.type, _AT / "type", found) if settings.type is not None else VerdictType.COUNT_ITERATION
     if kind is None:
         return None
-    at = f"{_AT}/config" if "config" in settings.model_fields_set else _AT
+    at = _AT / "config" if "config" in settings.model_fields_set else _AT
     _check_config(kind, settings.config, at, found, demanded=written)
     handler = None
     if kind is VerdictType.META_CUSTOM:
@@ -114,7 +114,7 @@ def check_verdict(
     )
 
 
-def _type(word: str, at: str, found: FileFindings) -> VerdictType | None:
+def _type(word: str, at: Pointer, found: FileFindings) -> VerdictType | None:
     if word in list(VerdictType):
         return VerdictType(word)
     hint = did_you_mean(word, [*VerdictType, *OLD_VERDICT_TYPES])
@@ -123,10 +123,12 @@ def _type(word: str, at: str, found: FileFindings) -> VerdictType | None:
     return None
 
 
-def _check_config(kind: VerdictType, config: VerdictConfig, at: str, found: FileFindings, *, demanded: bool) -> None:
+def _check_config(
+    kind: VerdictType, config: VerdictConfig, at: Pointer, found: FileFindings, *, demanded: bool
+) -> None:
     values = config.model_dump(by_alias=True)
     for key in _REQUIRED.get(kind, ()) if demanded else ():
-        if not _filled(values.get(key)) and not found.at(child(at, key)):
+        if not _filled(values.get(key)) and not found.at(at / key):
             message = f'verdict type "{kind}": the config needs "{key}", which is {_state(values.get(key))}'
             found.add("SF204", at, message, f"Write {_EXAMPLES[key]} in the verdict's config, for example.")
     own = {"maxIterations", *_REQUIRED.get(kind, ()), *_OPTIONAL.get(kind, ())}
@@ -134,13 +136,13 @@ def _check_config(kind: VerdictType, config: VerdictConfig, at: str, found: File
         key = info.alias or name
         if name in config.model_fields_set and key not in own:
             message = f'"{key}" has no effect with the verdict type "{kind}"'
-            found.add("SF111", child(at, key), message, "Remove the key, or leave it.")
+            found.add("SF111", at / key, message, "Remove the key, or leave it.")
     fields = config.required_fields
     if fields is not None and not _field_list(fields):
         message = f'"requiredFields" is {shown(fields)}, but it must be an object or a list of names'
-        found.add("SF204", child(at, "requiredFields"), message, "Write the names as a list, or names and values.")
+        found.add("SF204", at / "requiredFields", message, "Write the names as a list, or names and values.")
     for index, part in enumerate(config.conditions or ()):
-        _check_part(part, child(child(at, "conditions"), index), found)
+        _check_part(part, at / "conditions" / index, found)
 
 
 def _filled(value: object) -> bool:
@@ -155,15 +157,15 @@ def _field_list(fields: object) -> bool:
     return isinstance(fields, dict) or (isinstance(fields, list) and all(isinstance(one, str) for one in fields))
 
 
-def _check_part(part: CompositePart, at: str, found: FileFindings) -> None:
-    kind = _type(part.type, child(at, "type"), found) if part.type else None
+def _check_part(part: CompositePart, at: Pointer, found: FileFindings) -> None:
+    kind = _type(part.type, at / "type", found) if part.type else None
     if kind is None:
         return
     if kind not in _PARTS_OF_COMPOSITE:
         message = f'the verdict type "{kind}" cannot be part of "meta:composite"'
-        found.add("SF204", child(at, "type"), message, f"Use one of {listed(_PARTS_OF_COMPOSITE)}.")
+        found.add("SF204", at / "type", message, f"Use one of {listed(_PARTS_OF_COMPOSITE)}.")
         return
-    place = child(at, "config") if part.config else at
+    place = at / "config" if part.config else at
     _check_config(kind, part.config or VerdictConfig(), place, found, demanded=True)
 
 
@@ -171,9 +173,9 @@ def _handler(config: VerdictConfig, found: FileFindings, *, folder: AgentFolder,
     """The code of a handler that is a file; None for one that is a module, and after a problem."""
     if not allowed:
         message = 'the verdict type "meta:custom" runs the agent\'s own code, which this run does not allow'
-        found.add("SF206", f"{_AT}/type", message, "Start the run with allow-custom-verdict, or use another type.")
+        found.add("SF206", _AT / "type", message, "Start the run with allow-custom-verdict, or use another type.")
     path = config.handler_path
-    at = f"{_AT}/config/handlerPath"
+    at = _AT / "config" / "handlerPath"
     if not path or not path.strip():
         return None
     if not path.endswith(".py"):
@@ -221,7 +223,7 @@ def read_agent(folder: AgentFolder, findings: Findings, *, allow_custom: bool, m
     report_old_names(layout.old_names, findings.of(AGENT_FILE))
     excused = frozenset({"/version", "/displayName", "/description", "/runner"}) if layout.flat else frozenset()
     codes = ShapeCodes(missing=AGENT_CODES.missing, wrong=AGENT_CODES.wrong, excused=excused)
-    file = read_shape(AgentFile, layout.document, "", found, codes)
+    file = read_shape(AgentFile, layout.document, Pointer(), found, codes)
     runner = file.runner or Runner()
     verdict = None  # without a runner nothing says which verdict was meant
     if file.runner is not None or layout.flat:
@@ -253,5 +255,5 @@ def _check_tools(tools: list[str] | tuple[str, ...], found: FileFindings) -> Non
         if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
             message = f'the tool "{tool}" is not known and is ignored{did_you_mean(tool, TOOL_SPECS_BY_NAME)}'
             fix = f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}."
-            at = f"/runner/boundaries/allowedTools/{index}"
+            at = Pointer("/runner/boundaries/allowedTools") / index
             found.add("SF210", at, message, fix)

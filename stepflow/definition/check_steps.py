@@ -11,7 +11,7 @@ from stepflow.definition.diagnostics import did_you_mean, listed
 from stepflow.definition.folder import beside, unsafe_reason
 from stepflow.definition.gate_steps import check_key, check_part
 from stepflow.definition.graph import check_reached, reached_from
-from stepflow.definition.json_text import child
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import (
     DEFAULT_EDITION,
     Address,
@@ -39,7 +39,7 @@ class Outcomes:
     """Reads what the two outcomes of one check lead to."""
 
     step_id: str
-    at: str
+    at: Pointer
     check: CheckEntry
     steps: Mapping[str, CheckStepEntry]
     found: FileFindings
@@ -68,7 +68,7 @@ class Outcomes:
 
     def _warn_nothing(self, key: str) -> None:
         outcome = "pass" if key == "onPass" else "fail"
-        entry, place = self._entry(key), child(self.at, key)
+        entry, place = self._entry(key), self.at / key
         message = f'step "{self.step_id}": nothing says what follows a {outcome}, so it ends the run as failed'
         if not self.found.at(place):
             fix = f'Give "{key}" one of "next", "fallback", "retry" and "complete".'
@@ -80,14 +80,14 @@ class Outcomes:
             if target is not None and target not in self.steps:
                 message = f'step "{self.step_id}": "{name}" names "{target}", which does not exist'
                 message += did_you_mean(target, self.steps)
-                place = child(child(self.at, key), name)
+                place = self.at / key / name
                 self.found.add("SF703", place, message, f"Name a step; there are {listed(self.steps)}.")
 
     def _note_unreached(self, key: str) -> None:
         entry = self._entry(key)
         for name, why in _unreached(entry) if entry else ():
             message = f'step "{self.step_id}": "{name}" of "{key}" is never reached, because {why}'
-            place = child(child(self.at, key), name)
+            place = self.at / key / name
             self.found.add("SF709", place, message, "Remove the key, or leave it.")
 
 
@@ -129,7 +129,7 @@ class CheckNode:
     """A step on its way into the graph. `at` is its JSON Pointer in the registry."""
 
     id: str
-    at: str
+    at: Pointer
     entry: CheckStepEntry
     on_pass: tuple[OutcomeRule, ...] = ()
     on_fail: tuple[OutcomeRule, ...] = ()
@@ -187,17 +187,17 @@ def _handoff(node: CheckNode) -> JsonObject:
 
 
 def _node(step_id: str, entry: CheckStepEntry, registry: CheckRegistry, found: FileFindings) -> CheckNode:
-    at = child("/steps", step_id)
+    at = Pointer("/steps") / step_id
     check_key(step_id, entry.id, at, found, word="id")
     _check_id(step_id, at, found)
     _check_handoff(step_id, entry, at, found)
     low, high = entry.iterations.min, entry.iterations.max
-    if low > high and not found.at(child(at, "iterations")):
+    if low > high and not found.at(at / "iterations"):
         message = f'step "{step_id}": "iterations" has min {low}, which is more than max {high}'
-        found.add("SF705", child(at, "iterations"), message, "Make min at most max.")
+        found.add("SF705", at / "iterations", message, "Make min at most max.")
     if entry.check is None:
         return CheckNode(id=step_id, at=at, entry=entry)
-    reading = Outcomes(step_id=step_id, at=child(at, "check"), check=entry.check, steps=registry.steps, found=found)
+    reading = Outcomes(step_id=step_id, at=at / "check", check=entry.check, steps=registry.steps, found=found)
     reading.check_rules(high)
     on_pass, on_fail = reading.rules("onPass"), reading.rules("onFail")
     again = OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=low)
@@ -211,17 +211,17 @@ def _node(step_id: str, entry: CheckStepEntry, registry: CheckRegistry, found: F
     )
 
 
-def _check_id(step_id: str, at: str, found: FileFindings) -> None:
+def _check_id(step_id: str, at: Pointer, found: FileFindings) -> None:
     if not _ID_FORM.fullmatch(step_id):
         message = f'the id "{step_id}" is not "s_" and 4 to 8 hexadecimal digits'
         found.add("SF704", at, message, 'Use an id such as "s_a8f3"; the name of the step can say what it does.')
 
 
-def _check_handoff(step_id: str, entry: CheckStepEntry, at: str, found: FileFindings) -> None:
+def _check_handoff(step_id: str, entry: CheckStepEntry, at: Pointer, found: FileFindings) -> None:
     seen: set[str] = set()
     for index, one in enumerate(entry.handoff):
         if one.key and one.key in seen:
-            place = f"{child(at, 'handoff')}/{index}/key"
+            place = at / "handoff" / index / "key"
             message = f'step "{step_id}": the handoff key "{one.key}" is declared twice'
             found.add("SF708", place, message, "Declare each key once.")
         seen.add(one.key or "")
@@ -259,7 +259,7 @@ def name_handoff(nodes: Mapping[str, CheckNode], taken: frozenset[str], found: F
             elif owner != (node.id, key) or name in taken:
                 other = f'"{owner[1]}" of step "{owner[0]}"' if owner != (node.id, key) else "another variable"
                 message = f'step "{node.id}": "{key}" is not known as "{name}" too, since that is {other}'
-                place = f"{child(node.at, 'handoff')}/{index}"
+                place = node.at / "handoff" / index
                 found.add("SF111", place, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')
     return aliases
 
@@ -273,7 +273,7 @@ def _main_names(nodes: Mapping[str, CheckNode], found: FileFindings) -> dict[str
             if other != (node.id, key):
                 message = f'step "{node.id}": the handoff key "{key}" would be the variable "{name}", '
                 message += f'as "{other[1]}" of step "{other[0]}" already is'
-                place = f"{child(node.at, 'handoff')}/{index}"
+                place = node.at / "handoff" / index
                 found.add("SF327", place, message, "Rename one of the keys or steps.")
     return owners
 
@@ -308,15 +308,15 @@ class CheckPromptDesk:
         """The step's own prompt; None after a problem was reported."""
         if node.entry.uses_stdin:
             message = f'step "{node.id}": "usesStdin" is true, so a run without input text cannot render it'
-            self.found.add("SF511", child(node.at, "usesStdin"), message, "Start every run with an input text.")
-        return self._prompt(node, node.entry.prompt, child(node.at, "prompt"))
+            self.found.add("SF511", node.at / "usesStdin", message, "Start every run with an input text.")
+        return self._prompt(node, node.entry.prompt, node.at / "prompt")
 
     def question(self, node: CheckNode) -> StepPrompt | None:
         """The prompt of the step's check, if it has one."""
         check = node.entry.check
-        return self._prompt(node, check.prompt if check else None, child(child(node.at, "check"), "prompt"))
+        return self._prompt(node, check.prompt if check else None, node.at / "check" / "prompt")
 
-    def _prompt(self, node: CheckNode, entry: PromptEntry | None, at: str) -> StepPrompt | None:
+    def _prompt(self, node: CheckNode, entry: PromptEntry | None, at: Pointer) -> StepPrompt | None:
         if entry is None or not self._sound(node, entry, at):
             return None
         prompt = self._by_path(node, entry, at) if entry.path is not None else self._by_address(node, entry, at)
@@ -327,7 +327,7 @@ class CheckPromptDesk:
             check_supply(node.id, name, self.supply, own, line=line)
         return StepPrompt(source=prompt.source, uses_stdin=bool(node.entry.uses_stdin), bare_names=True)
 
-    def _sound(self, node: CheckNode, entry: PromptEntry, at: str) -> bool:
+    def _sound(self, node: CheckNode, entry: PromptEntry, at: Pointer) -> bool:
         """Whether the reference is a path or an address, and safe."""
         given = [key for key in _PARTS if getattr(entry, key) is not None]
         fault = ""
@@ -340,27 +340,27 @@ class CheckPromptDesk:
             self.found.add("SF701", at, f'step "{node.id}": the prompt reference {fault}', fix)
         if entry.path is None and entry.fallback is not None:
             message = f'step "{node.id}": "fallback" has no effect beside an address, only beside a "path"'
-            place = child(at, "fallback")
+            place = at / "fallback"
             self.found.add("SF111", place, message, "Remove the key, or leave it.")
         parts = [check_part(at, key, getattr(entry, key), self.found) for key in _PARTS]
-        paths = [self._safe(node, getattr(entry, key), child(at, key)) for key in ("path", "fallback")]
+        paths = [self._safe(node, getattr(entry, key), at / key) for key in ("path", "fallback")]
         return not fault and all(parts) and all(paths) and not self.found.at(at)
 
-    def _safe(self, node: CheckNode, path: str | None, at: str) -> bool:
+    def _safe(self, node: CheckNode, path: str | None, at: Pointer) -> bool:
         reason = unsafe_reason(path) if path is not None else None
         if reason:
             message = f'step "{node.id}": the prompt path "{path}" {reason}'
             self.found.add("SF109", at, message, "Name a file under the base path.")
         return reason is None
 
-    def _by_path(self, node: CheckNode, entry: PromptEntry, at: str) -> Prompt | None:
+    def _by_path(self, node: CheckNode, entry: PromptEntry, at: Pointer) -> Prompt | None:
         named = [self.files.below_base(path) for path in (entry.path, entry.fallback) if path]
         prompt = next((prompt for path in named if (prompt := self.files.read(path)) is not None), None)
         if prompt is None:
             self._report_none(node, named, at)
         return prompt
 
-    def _by_address(self, node: CheckNode, entry: PromptEntry, at: str) -> Prompt | None:
+    def _by_address(self, node: CheckNode, entry: PromptEntry, at: Pointer) -> Prompt | None:
         edition = entry.edition or DEFAULT_EDITION
         address = Address(c1=entry.c1, c2=entry.c2 or "", c3=entry.c3 or "", edition=edition)
         prompt = self.files.find(node.id, node.kind, address, entry.adaptation, at)
@@ -368,7 +368,7 @@ class CheckPromptDesk:
             self._report_none(node, [self.files.path(address, None)], at)
         return prompt
 
-    def _report_none(self, node: CheckNode, paths: list[str], at: str) -> None:
+    def _report_none(self, node: CheckNode, paths: list[str], at: Pointer) -> None:
         named = " and ".join(f'"{path}"' for path in paths)
         what = f"file {named} is" if len(paths) == 1 else f"files {named} are"
         near = beside(self.files.folder, paths[0])

@@ -23,7 +23,7 @@ from stepflow.definition.graph import (
     check_graph,
     check_verdict_fits,
 )
-from stepflow.definition.json_text import child
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import PromptDesk, check_variables, supply_of
@@ -94,10 +94,10 @@ def compile_registry(
     compiler = _Compiler(agent=agent, folder=folder, found=found, options=options)
     match dialect:
         case Dialect.GATE:
-            gates = read_shape(GateRegistry, renamed.document, "", found, REGISTRY_CODES)
+            gates = read_shape(GateRegistry, renamed.document, Pointer(), found, REGISTRY_CODES)
             return compiler.compile_gates(gates, renamed.document)
         case Dialect.CHECK:
-            return compiler.compile_checks(read_shape(CheckRegistry, renamed.document, "", found, CHECK_CODES))
+            return compiler.compile_checks(read_shape(CheckRegistry, renamed.document, Pointer(), found, CHECK_CODES))
         case _:
             assert_never(dialect)
 
@@ -128,7 +128,7 @@ class _Compiler:
         schemas: dict[str, JsonObject] = {}
         for node in nodes.flow.values():
             if desk is not None and node.entry.output_schema_ref is not None:
-                schema = desk.by_ref(node.entry.output_schema_ref, child(node.at, "outputSchemaRef"))
+                schema = desk.by_ref(node.entry.output_schema_ref, node.at / "outputSchemaRef")
                 if schema is not None:
                     schemas[node.id] = schema
         gates = check_gates(nodes, schemas, found, allow_spec_violations=self.options.allow_spec_violations)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.diagnostics import did_you_mean, listed
 from stepflow.definition.file_models import GateEntry
-from stepflow.definition.json_text import child
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.schemas import node_at
 from stepflow.domain.definition import Gate
 from stepflow.domain.words import INTENTS_OF_KIND, Intent, StepKind
@@ -38,7 +38,7 @@ class Node:
     """A flow step or a section on its way to becoming a `Step`. `at` is its JSON Pointer in the registry."""
 
     id: str
-    at: str
+    at: Pointer
     entry: StepEntry
     kind: StepKind | None
 
@@ -79,7 +79,7 @@ def check_steps(registry: GateRegistry, raw: JsonObject, found: FileFindings) ->
 def check_key(
     key: str,
     step_id: str | None,
-    at: str,
+    at: Pointer,
     found: FileFindings,
     *,
     word: str = "stepId",
@@ -87,28 +87,28 @@ def check_key(
     """An entry's `stepId`, or another `word`, equals its key (SF305)."""
     if step_id and step_id != key:
         message = f'"{word}" is "{step_id}", but the key is "{key}"'
-        found.add("SF305", child(at, word), message, f'Write "{word}": "{key}", or rename the key.')
+        found.add("SF305", at / word, message, f'Write "{word}": "{key}", or rename the key.')
 
 
-def check_part(at: str, key: str, part: str | None, found: FileFindings) -> bool:
+def check_part(at: Pointer, key: str, part: str | None, found: FileFindings) -> bool:
     """A part of a prompt address cannot hold a separator (SF109). True when it is safe, or not given."""
     if not part or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", part):
         return True
     message = f'"{key}" is "{part}", which may not stand in a path'
-    found.add("SF109", child(at, key), message, "Use letters, digits, dot, underscore and hyphen only.")
+    found.add("SF109", at / key, message, "Use letters, digits, dot, underscore and hyphen only.")
     return False
 
 
-def check_c3_style(at: str, c3: str | None, found: FileFindings) -> None:
+def check_c3_style(at: Pointer, c3: str | None, found: FileFindings) -> None:
     """Warn about a `c3` that is not kebab-case (SF308)."""
-    if c3 and not found.at(child(at, "c3")) and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c3):
+    if c3 and not found.at(at / "c3") and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c3):
         message = f'"c3" is "{c3}", which is not kebab-case'
-        found.add("SF308", child(at, "c3"), message, "Use small letters, digits and single hyphens.")
+        found.add("SF308", at / "c3", message, "Use small letters, digits and single hyphens.")
 
 
 def _node(key: str, entry: StepEntry) -> Node:
     kind = entry.step_kind or _KIND_OF_C2.get(entry.c2 or "")
-    return Node(id=key, at=child("/steps", key), entry=entry, kind=kind)
+    return Node(id=key, at=Pointer("/steps") / key, entry=entry, kind=kind)
 
 
 def _written(raw: JsonObject, key: str) -> JsonObject:
@@ -126,7 +126,7 @@ def _check_address(node: Node, found: FileFindings) -> None:
 
 
 def _check_kind(node: Node, found: FileFindings, *, gated: bool) -> None:
-    if gated and node.kind is None and not found.at(child(node.at, "stepKind")):
+    if gated and node.kind is None and not found.at(node.at / "stepKind"):
         message = f'step "{node.id}": its kind cannot be told from "c2": "{node.entry.c2}", and there is no "stepKind"'
         found.add("SF306", node.at, message, f'Write "stepKind": one of {listed(StepKind)}.')
 
@@ -142,14 +142,14 @@ def _check_gated(node: Node, written: JsonObject, found: FileFindings, *, gated:
 def _check_command(node: Node, found: FileFindings) -> None:
     if node.entry.runner is not None and node.kind is not StepKind.CLOSURE:
         message = f'step "{node.id}" has a "runner", but its kind is {node.kind or "not known"}, not closure'
-        found.add("SF311", child(node.at, "runner"), message, 'Remove "runner", or make the step a closure.')
+        found.add("SF311", node.at / "runner", message, 'Remove "runner", or make the step a closure.')
 
 
 def _note_section_keys(node: Node, written: JsonObject, found: FileFindings) -> None:
     for key in (*_GATED_KEYS, "runner", "inputs"):
         if key in written:
             message = f'"{key}" has no effect on the section "{node.id}", which is no flow step'
-            place = child(node.at, key)
+            place = node.at / key
             found.add("SF111", place, message, "Remove the key, or leave it.")
 
 
@@ -177,7 +177,7 @@ def check_gates(
     for node in nodes.flow.values():
         entry = node.entry.structured_gate
         if entry is not None:
-            at = child(node.at, "structuredGate")
+            at = node.at / "structuredGate"
             schema = schemas.get(node.id)
             words = _enum_of(entry, schema)
             _check_gate(node, entry, at, found)
@@ -188,7 +188,7 @@ def check_gates(
     return gates
 
 
-def check_intent(word: str, node: Node, at: str, found: FileFindings) -> Intent | None:
+def check_intent(word: str, node: Node, at: Pointer, found: FileFindings) -> Intent | None:
     """The intent a word names, when it exists and fits the step's kind (SF321)."""
     if word not in list(Intent):
         alias = _ALIASES.get(word)
@@ -209,10 +209,10 @@ def fitting_intents(kind: StepKind | None) -> list[Intent]:
     return [one for one in Intent if kind is None or one is Intent.ABORT or one in INTENTS_OF_KIND[kind]]
 
 
-def _check_gate(node: Node, entry: GateEntry, at: str, found: FileFindings) -> None:
+def _check_gate(node: Node, entry: GateEntry, at: Pointer, found: FileFindings) -> None:
     allowed = entry.allowed_intents or []
     for index, word in enumerate(allowed):
-        check_intent(word, node, f"{at}/allowedIntents/{index}", found)
+        check_intent(word, node, at / "allowedIntents" / index, found)
     _check_paths(node, entry, at, found)
     rules = node.entry.transitions
     if Intent.JUMP in allowed and not entry.target_field and rules is not None and Intent.JUMP not in rules:
@@ -220,20 +220,20 @@ def _check_gate(node: Node, entry: GateEntry, at: str, found: FileFindings) -> N
         found.add("SF330", at, message, 'Set "targetField", or add a rule for "jump".')
     if entry.target_field and Intent.JUMP not in allowed:
         message = f'step "{node.id}": "targetField" is only read for "jump", which is not allowed here'
-        place = child(at, "targetField")
+        place = at / "targetField"
         found.add("SF331", place, message, 'Remove "targetField", or allow "jump".')
 
 
-def _check_paths(node: Node, entry: GateEntry, at: str, found: FileFindings) -> None:
+def _check_paths(node: Node, entry: GateEntry, at: Pointer, found: FileFindings) -> None:
     if entry.intent_field and entry.intent_field.strip() and not _dotted(entry.intent_field):
         message = f'step "{node.id}": "intentField" is "{entry.intent_field}", which is no dotted path'
-        found.add("SF324", child(at, "intentField"), message, 'Write names with dots, as in "next_action.action".')
+        found.add("SF324", at / "intentField", message, 'Write names with dots, as in "next_action.action".')
     if entry.target_field is not None and not _dotted(entry.target_field):
         message = f'step "{node.id}": "targetField" is "{entry.target_field}", which is no dotted path'
-        found.add("SF106", child(at, "targetField"), message, "Write names with dots between them.")
+        found.add("SF106", at / "targetField", message, "Write names with dots between them.")
     seen: dict[str, str] = {}
     for index, path in enumerate(entry.handoff_fields):
-        place = f"{at}/handoffFields/{index}"
+        place = at / "handoffFields" / index
         if not _dotted(path):
             message = f'step "{node.id}": the handoff field "{path}" is no dotted path'
             found.add("SF106", place, message, "Write names with dots between them.")
@@ -259,9 +259,9 @@ def _enum_of(entry: GateEntry, schema: JsonObject | None) -> list[str] | None:
     return texts if len(texts) == len(words) else None
 
 
-def _check_pointer(node: Node, at: str, schema: JsonObject | None, found: FileFindings) -> None:
+def _check_pointer(node: Node, at: Pointer, schema: JsonObject | None, found: FileFindings) -> None:
     entry = node.entry.structured_gate or GateEntry()
-    pointer, allowed, place = entry.intent_schema_ref or "", entry.allowed_intents or [], f"{at}/intentSchemaRef"
+    pointer, allowed, place = entry.intent_schema_ref or "", entry.allowed_intents or [], at / "intentSchemaRef"
     words = _enum_of(entry, schema)
     if not pointer.strip():
         return  # SF325 was reported with the shape
@@ -282,15 +282,15 @@ def _check_pointer(node: Node, at: str, schema: JsonObject | None, found: FileFi
         found.add("SF326", place, message, fix)
 
 
-def _check_fail_fast(node: Node, entry: GateEntry, at: str, found: FileFindings, *, allowed: bool) -> None:
+def _check_fail_fast(node: Node, entry: GateEntry, at: Pointer, found: FileFindings, *, allowed: bool) -> None:
     if not entry.fail_fast:
         message = f'step "{node.id}": "failFast" is false, so an answer without an intent would not stop the run'
         code, fix = ("SF329", "Remove it before real use.") if allowed else ("SF328", 'Remove "failFast": false.')
-        found.add(code, child(at, "failFast"), message, fix)
+        found.add(code, at / "failFast", message, fix)
     word = entry.fallback_intent
     if word is None:
         return
-    place = child(at, "fallbackIntent")
+    place = at / "fallbackIntent"
     intent = check_intent(word, node, place, found)
     if intent and word not in (entry.allowed_intents or []) and intent is not Intent.ABORT:
         message = f'step "{node.id}": "fallbackIntent" is "{word}", which is not among "allowedIntents"'
@@ -327,5 +327,5 @@ def _check_handoff_names(gates: Mapping[str, Gate], nodes: Nodes, found: FileFin
                 continue  # one field, or two of one step with one key, which is reported already
             message = f'step "{step_id}": the handoff field "{path}" would be the variable "{name}", '
             message += f'as "{other[1]}" of step "{other[0]}" already is'
-            at = f"{nodes.flow[step_id].at}/structuredGate/handoffFields/{index}"
+            at = nodes.flow[step_id].at / "structuredGate" / "handoffFields" / index
             found.add("SF327", at, message, "Rename one of the fields or steps.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.diagnostics import did_you_mean, listed
 from stepflow.definition.gate_steps import check_intent, fitting_intents
-from stepflow.definition.json_text import child
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES
 from stepflow.domain.definition import Branch, Target
 from stepflow.domain.words import Intent, StepKind, VerdictType
@@ -34,7 +34,7 @@ def check_edges(nodes: Nodes, gates: Mapping[str, Gate], found: FileFindings) ->
             _check_missing(node, gate, nodes, found)
         if gate is not None and Intent.HANDOFF in gate.allowed and node.initial:
             message = f'step "{node.id}": a first step hands off before any work cycle'
-            at = child(node.at, "structuredGate")
+            at = node.at / "structuredGate"
             found.add("SF348", at, message, 'Leave "handoff" to a continuation step.')
         rules.setdefault(Intent.REPEAT, Target(step_id=None))
         edges[node.id] = rules
@@ -70,7 +70,7 @@ class _Rules:
     def read(self) -> dict[Intent, Rule]:
         rules: dict[Intent, Rule] = {}
         for word, entry in (self.node.entry.transitions or {}).items():
-            at = child(child(self.node.at, "transitions"), word)
+            at = self.node.at / "transitions" / word
             intent = check_intent(word, self.node, at, self.found)
             if intent is None:
                 continue
@@ -81,10 +81,10 @@ class _Rules:
                 rules[intent] = Target(step_id=None) if intent is Intent.CLOSING else rule
         return rules
 
-    def add(self, code: str, at: str, message: str, fix: str) -> None:
+    def add(self, code: str, at: Pointer, message: str, fix: str) -> None:
         self.found.add(code, at, f'step "{self.node.id}": {message}', fix)
 
-    def useless(self, intent: Intent, at: str) -> bool:
+    def useless(self, intent: Intent, at: Pointer) -> bool:
         if intent is Intent.ABORT:
             message = 'the rule for "abort" has no effect, "abort" always ends the run'
             self.add("SF111", at, message, "Remove the rule, or leave it.")
@@ -95,22 +95,22 @@ class _Rules:
         self.add("SF342", at, message, f'Remove the rule, or allow "{intent}".')
         return True
 
-    def rule(self, intent: Intent, entry: RuleEntry, at: str) -> Rule | None:
+    def rule(self, intent: Intent, entry: RuleEntry, at: Pointer) -> Rule | None:
         if "condition" in entry.model_fields_set or "targets" in entry.model_fields_set:
             return self.branch(intent, entry, at)
         if "target" not in entry.model_fields_set:
-            if not self.found.at(child(at, "target")):
+            if not self.found.at(at / "target"):
                 message = f'the rule for "{intent}" has neither "target" nor "condition" and "targets"'
                 self.add("SF107", at, message, 'Write {"target": "<step id>"}.')
             return None
         if entry.target is None and intent not in (Intent.CLOSING, Intent.REPEAT, Intent.ABORT):
             message = f'the target of "{intent}" is null, but only "closing" ends the flow'
             fix = f'Name the step that "{intent}" goes to.'
-            self.add("SF344", child(at, "target"), message, fix)
+            self.add("SF344", at / "target", message, fix)
             return None
         return Target(step_id=entry.target)
 
-    def branch(self, intent: Intent, entry: RuleEntry, at: str) -> Rule | None:
+    def branch(self, intent: Intent, entry: RuleEntry, at: Pointer) -> Rule | None:
         if "target" in entry.model_fields_set or intent is Intent.CLOSING:
             fault = "cannot depend on a condition" if intent is Intent.CLOSING else 'has both "target" and a condition'
             fix = 'Write either "target", or "condition" and "targets".'
@@ -118,7 +118,7 @@ class _Rules:
             return None
         if not entry.condition or not entry.targets:
             missing = "targets" if entry.condition else "condition"
-            if not self.found.at(child(at, missing)):
+            if not self.found.at(at / missing):
                 fix = 'Write "condition" (a handoff field) and "targets" (value to step id).'
                 self.add("SF107", at, f'the rule for "{intent}" needs "{missing}", which is missing or empty', fix)
             return None
@@ -126,25 +126,25 @@ class _Rules:
         default = entry.targets.get("default")
         if default is None:
             message = f'the rule for "{intent}" has no "default" target: any other value ends the run'
-            self.add("SF354", child(at, "targets"), message, 'Add a "default" target.')
+            self.add("SF354", at / "targets", message, 'Add a "default" target.')
         targets = {value: step_id for value, step_id in entry.targets.items() if value != "default"}
         return Branch(condition=entry.condition, targets=targets, default=default)
 
-    def check_condition(self, intent: Intent, condition: str, at: str) -> None:
+    def check_condition(self, intent: Intent, condition: str, at: Pointer) -> None:
         fields = self.gate.handoff_fields if self.gate else ()
         known = {*fields, *(path.rpartition(".")[2] for path in fields)}
         if condition not in known:
             message = f'the condition "{condition}" of "{intent}" is no handoff field of this step'
             message += did_you_mean(condition, known)
-            self.add("SF354", child(at, "condition"), message, 'Add it to "handoffFields".')
+            self.add("SF354", at / "condition", message, 'Add it to "handoffFields".')
 
-    def warn(self, intent: Intent, rule: Rule, at: str) -> None:
+    def warn(self, intent: Intent, rule: Rule, at: Pointer) -> None:
         targets = [self.nodes.flow[step_id] for step_id in targets_of(rule) if step_id in self.nodes.flow]
         closures = [one.id for one in targets if one.kind is StepKind.CLOSURE]
         others = [one.id for one in targets if one.kind is not StepKind.CLOSURE]
         if intent is Intent.CLOSING and isinstance(rule, Target) and rule.step_id is not None:
             message = f'the target "{rule.step_id}" of "closing" is ignored, "closing" ends the flow'
-            self.add("SF353", child(at, "target"), message, 'Write "target": null.')
+            self.add("SF353", at / "target", message, 'Write "target": null.')
         if intent is Intent.HANDOFF and others:
             message = f'"handoff" leads to {listed(others)}, which is no closure step'
             self.add("SF347", at, message, 'Hand off to a closure step, or use "next".')
@@ -155,9 +155,9 @@ class _Rules:
             self.add("SF351", at, message, 'Use "handoff" to go to a closure step.')
 
 
-def _check_targets(node: Node, entry: RuleEntry, at: str, nodes: Nodes, found: FileFindings) -> None:
-    named = {child(at, "target"): entry.target, child(at, "fallback"): entry.fallback}
-    named |= {child(child(at, "targets"), value): step_id for value, step_id in (entry.targets or {}).items()}
+def _check_targets(node: Node, entry: RuleEntry, at: Pointer, nodes: Nodes, found: FileFindings) -> None:
+    named = {at / "target": entry.target, at / "fallback": entry.fallback}
+    named |= {at / "targets" / value: step_id for value, step_id in (entry.targets or {}).items()}
     for place, step_id in named.items():
         if step_id is None or step_id in nodes.flow:
             continue
@@ -168,9 +168,9 @@ def _check_targets(node: Node, entry: RuleEntry, at: str, nodes: Nodes, found: F
 
 def _check_missing(node: Node, gate: Gate, nodes: Nodes, found: FileFindings) -> None:
     rules = node.entry.transitions or {}
-    at = child(node.at, "transitions")
+    at = node.at / "transitions"
     for intent in gate.allowed:
-        if intent in rules or intent is Intent.REPEAT or found.at(child(at, intent)):
+        if intent in rules or intent is Intent.REPEAT or found.at(at / intent):
             continue
         if intent not in fitting_intents(node.kind):
             continue  # that it may not be allowed at all was reported
@@ -207,12 +207,12 @@ def check_entries(
     entry_step: str | None, mapping: Mapping[str, str], ids: Named, verdict: VerdictType | None, found: FileFindings
 ) -> Entries:
     """The entry steps. Without a known verdict nothing is said about which of them is used."""
-    named: dict[str, str] = {}
+    named: dict[Pointer, str] = {}
     chosen = entry_step
     if entry_step is not None:
-        named["/entryStep"] = entry_step
+        named[Pointer("/entryStep")] = entry_step
     for word, step_id in mapping.items():
-        at = child("/entryStepMapping", word)
+        at = Pointer("/entryStepMapping") / word
         named[at] = step_id
         kind = OLD_VERDICT_TYPES.get(word, word)
         if kind not in list(VerdictType):
@@ -242,7 +242,7 @@ def check_reached(following: Mapping[str, set[str]], entries: Entries, found: Fi
     for step_id in following:
         if starts and step_id not in reached:
             message = f'step "{step_id}" cannot be reached from any entry step'
-            found.add("SF346", child("/steps", step_id), message, "Lead a transition to it, or remove it.")
+            found.add("SF346", Pointer("/steps") / step_id, message, "Lead a transition to it, or remove it.")
 
 
 def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | None, found: FileFindings) -> None:
@@ -273,7 +273,7 @@ def _check_chosen(
         found.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix)
 
 
-def _check_named(at: str, step_id: str, ids: Named, found: FileFindings) -> None:
+def _check_named(at: Pointer, step_id: str, ids: Named, found: FileFindings) -> None:
     if step_id in ids.flow:
         return
     what = "is a section" if step_id in ids.sections else f"does not exist{did_you_mean(step_id, ids.flow)}"

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 MAX_DEPTH = 100
 
 
+class Pointer(str):
+    """A JSON Pointer (RFC 6901); `/` leads on to a member or an item."""
+
+    __slots__ = ()
+
+    def __truediv__(self, key: str | int) -> Pointer:
+        return Pointer(f"{self}/{str(key).replace('~', '~0').replace('/', '~1')}")
+
+
 class JsonFault(Exception):
     """The text is not JSON; `line` and `column` are 1-based when they are known."""
 
@@ -89,13 +98,8 @@ def parse_json(text: str) -> Document:
 def find_places(text: str) -> Places:
     """Where everything stands in a text that `parse_json` has accepted."""
     scan = _Scan(text)
-    scan.value("", scan.skip(0))
+    scan.value(Pointer(), scan.skip(0))
     return Places(lines=scan.lines, spots=scan.spots, repeated=tuple(scan.repeated))
-
-
-def child(pointer: str, key: str | int) -> str:
-    """The JSON Pointer of a member or an item."""
-    return f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}"
 
 
 def keys_of(pointer: str) -> list[str]:
@@ -174,13 +178,13 @@ class _Scan:
         match = _SPACE.match(self.text, at)
         return match.end() if match else at
 
-    def value(self, pointer: str, at: int, key: tuple[int, int] | None = None) -> int:
+    def value(self, pointer: Pointer, at: int, key: tuple[int, int] | None = None) -> int:
         self.lines.setdefault(pointer, self.line(at))
         end = self.content(pointer, at)
         self.spots[pointer] = Spot(start=at, end=end, key=key)
         return end
 
-    def content(self, pointer: str, at: int) -> int:
+    def content(self, pointer: Pointer, at: int) -> int:
         match self.text[at]:
             case "{":
                 return self.members(pointer, at)
@@ -192,27 +196,27 @@ class _Scan:
                 match = _SCALAR.match(self.text, at)
                 return match.end() if match else at
 
-    def members(self, pointer: str, at: int) -> int:
+    def members(self, pointer: Pointer, at: int) -> int:
         at = self.skip(at + 1)
         seen: set[str] = set()
         while self.text[at] != "}":
             key, end = scanstring(self.text, at + 1)
-            self.member(child(pointer, key), at, repeated=key in seen)
+            self.member(pointer / key, at, repeated=key in seen)
             seen.add(key)
-            at = self.separator(self.value(child(pointer, key), self.skip(self.skip(end) + 1), (at, end)))
+            at = self.separator(self.value(pointer / key, self.skip(self.skip(end) + 1), (at, end)))
         return at + 1
 
-    def member(self, pointer: str, at: int, *, repeated: bool) -> None:
+    def member(self, pointer: Pointer, at: int, *, repeated: bool) -> None:
         if repeated:
             self.repeated.append((pointer, self.line(at)))
         # The last one of two equal keys is the one that is read, so it is the one that is pointed at.
         self.lines[pointer] = self.line(at)
 
-    def items(self, pointer: str, at: int) -> int:
+    def items(self, pointer: Pointer, at: int) -> int:
         at = self.skip(at + 1)
         index = 0
         while self.text[at] != "]":
-            at = self.separator(self.value(child(pointer, index), at))
+            at = self.separator(self.value(pointer / index, at))
             index += 1
         return at + 1
 

@@ -10,7 +10,7 @@ from stepflow.definition.agent import read_agent
 from stepflow.definition.compile import LoadOptions, compile_registry
 from stepflow.definition.diagnostics import LIKE_PATHS, Findings, did_you_mean, listed
 from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, read_object, unsafe_reason
-from stepflow.definition.json_text import child
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.locate import Located, locate
 from stepflow.definition.prompt_files import read_prompt, shipped_prompt
 from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
@@ -62,7 +62,7 @@ def _marks(steps: JsonObject, keys: tuple[str, ...]) -> Iterator[str]:
     for name, step in steps.items():
         for key in keys:
             if isinstance(step, dict) and key in step:
-                yield child(child("/steps", name), key)
+                yield Pointer("/steps") / name / key
 
 
 DEFAULT_REGISTRY = "steps_registry.json"

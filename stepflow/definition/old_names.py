@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.definition.json_text import child
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.shapes import note_unknown
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _drop_rest(layout: RunnerLayout, found: FileFindings) -> None:
             continue
         known = [old[-1] for old, _ in _MOVES if old[:-1] == place]
         for key in taken.value:
-            note_unknown(child(_pointer(place), key), key, known, found)
+            note_unknown(_pointer(place) / key, key, known, found)
 
 
 def _rename_verdict_types(layout: RunnerLayout) -> None:
@@ -179,8 +179,8 @@ def _rename_type(verdict: JsonObject, layout: RunnerLayout) -> None:
         layout.old_names.append(f'verdict type "{old}"')
 
 
-def _pointer(place: Place) -> str:
-    return "".join(f"/{key}" for key in place)
+def _pointer(place: Place) -> Pointer:
+    return Pointer("".join(f"/{key}" for key in place))
 
 
 _TOP = (("completionSteps", "validationSteps"), ("completionPatterns", "failurePatterns"))
@@ -191,10 +191,10 @@ def to_new_names(document: JsonObject) -> Renamed:
     """Rename what S3 called otherwise; a new name beside the old one wins."""
     renamed = Renamed(document=copy.deepcopy(document))
     for old, new in _TOP:
-        _rename(renamed, renamed.document, "", old, new)
+        _rename(renamed, renamed.document, Pointer(), old, new)
     entries = renamed.document.get("validationSteps")
     for key, entry in entries.items() if isinstance(entries, dict) else ():
-        _rename(renamed, entry, child("/validationSteps", key), *_CONDITIONS)
+        _rename(renamed, entry, Pointer("/validationSteps") / key, *_CONDITIONS)
     mapping = renamed.document.get("entryStepMapping")
     for word in mapping if isinstance(mapping, dict) else ():
         if word in OLD_VERDICT_TYPES:
@@ -202,8 +202,8 @@ def to_new_names(document: JsonObject) -> Renamed:
     return renamed
 
 
-def _rename(renamed: Renamed, holder: JsonValue, at: str, old: str, new: str) -> None:
+def _rename(renamed: Renamed, holder: JsonValue, at: Pointer, old: str, new: str) -> None:
     if isinstance(holder, dict) and old in holder and new not in holder:
         holder[new] = holder.pop(old)
-        renamed.origins[child(at, new)] = child(at, old)
+        renamed.origins[at / new] = at / old
         renamed.old_names.append(old)

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from stepflow.definition.diagnostics import Findings, did_you_mean, listed, shown
-from stepflow.definition.json_text import JsonFault, child, parse_json
+from stepflow.definition.json_text import JsonFault, Pointer, parse_json
 from stepflow.domain.parameter import Parameter
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
@@ -30,7 +30,7 @@ def check_parameters(
     """The declared parameters; `reserved` are the names of run variables, which would hide them."""
     flags: dict[str, str] = {}
     for name, entry in entries.items():
-        at = child("/parameters", name)
+        at = Pointer("/parameters") / name
         _check_style(name, entry, at, found, reserved)
         _check_flag(name, entry, at, found, flags)
         _check_rules(name, entry, at, found)
@@ -90,44 +90,44 @@ def _in(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed)
 
 
-def _check_style(name: str, entry: ParameterEntry, at: str, found: FileFindings, reserved: frozenset[str]) -> None:
-    if not (entry.description or "").strip() and not found.at(child(at, "description")):
+def _check_style(name: str, entry: ParameterEntry, at: Pointer, found: FileFindings, reserved: frozenset[str]) -> None:
+    if not (entry.description or "").strip() and not found.at(at / "description"):
         message = f'parameter "{name}" has no description'
         found.add("SF208", at, message, 'Say in "description" what the parameter is for.')
     if entry.required and "default" in entry.model_fields_set:
         message = f'parameter "{name}" is required and has the default {shown(entry.default)}, so it is never missing'
-        found.add("SF208", child(at, "default"), message, 'Remove "required" or "default".')
+        found.add("SF208", at / "default", message, 'Remove "required" or "default".')
     if name in reserved:
         message = f'parameter "{name}" has the name of a run variable, which hides it in prompts'
         found.add("SF208", at, message, "Give the parameter another name.")
 
 
-def _check_flag(name: str, entry: ParameterEntry, at: str, found: FileFindings, flags: dict[str, str]) -> None:
+def _check_flag(name: str, entry: ParameterEntry, at: Pointer, found: FileFindings, flags: dict[str, str]) -> None:
     if entry.cli is None:
         return
     if entry.cli in flags:
         message = f'parameter "{name}": the flag "{entry.cli}" is already that of "{flags[entry.cli]}"'
-        found.add("SF207", child(at, "cli"), message, "Give each parameter a flag of its own.")
+        found.add("SF207", at / "cli", message, "Give each parameter a flag of its own.")
     flags.setdefault(entry.cli, name)
 
 
-def _check_rules(name: str, entry: ParameterEntry, at: str, found: FileFindings) -> None:
+def _check_rules(name: str, entry: ParameterEntry, at: Pointer, found: FileFindings) -> None:
     pattern = entry.validation.pattern if entry.validation else None
     try:
         if pattern is not None:
             check_pattern(pattern)
     except PatternFault as exc:
         message = f'parameter "{name}": the pattern {shown(pattern)} is no regular expression ({exc})'
-        found.add("SF207", f"{at}/validation/pattern", message, "Write a valid regular expression.")
+        found.add("SF207", at / "validation" / "pattern", message, "Write a valid regular expression.")
         return
     if "default" not in entry.model_fields_set or not entry.type:
         return
     if not type_fits(entry.default, entry.type):
         message = f'parameter "{name}": the default {shown(entry.default)} is no {entry.type}'
-        found.add("SF207", child(at, "default"), message, f"Give it a default of the type {entry.type}.")
+        found.add("SF207", at / "default", message, f"Give it a default of the type {entry.type}.")
     elif fault := misfit(_parameter(name, entry), entry.default):
         message = f'parameter "{name}": the default is {shown(entry.default)}, but "validation" wants it {fault}'
-        found.add("SF207", child(at, "default"), message, 'Change "default" or "validation".')
+        found.add("SF207", at / "default", message, 'Change "default" or "validation".')
 
 
 def _parameter(name: str, entry: ParameterEntry) -> Parameter:
@@ -179,7 +179,7 @@ def _value_of(parameter: Parameter, given: Mapping[str, JsonValue | str], issue:
 
 
 def _take(parameter: Parameter, value: JsonValue, arguments: JsonObject, found: FileFindings) -> None:
-    at = child("/parameters", parameter.name)
+    at = Pointer("/parameters") / parameter.name
     if value is None and parameter.default is not None:
         arguments[parameter.name] = parameter.default
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stepflow.definition.file_models import GateRegistry
 from stepflow.definition.folder import FaultKind, FileFault, unsafe_reason
 from stepflow.definition.gate_steps import check_part
+from stepflow.definition.json_text import Pointer
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 
@@ -136,7 +137,7 @@ class PromptFiles:
     _read: dict[str, Prompt | None] = field(default_factory=dict)
 
     def find(
-        self, step_id: str, kind: StepKind | None, address: Address, adaptation: str | None, at: str
+        self, step_id: str, kind: StepKind | None, address: Address, adaptation: str | None, at: Pointer
     ) -> Prompt | None:
         """The prompt of a step, adapted where such a file is there. `at` is the pointer of the address."""
         plain = self.path(address, None)
@@ -219,7 +220,7 @@ def open_prompts(
         not reason,
         _check_template("pathTemplate", template, found),
         _check_template("pathTemplateNoAdaptation", plain, found),
-        bool(c1) and check_part("", "c1", c1, found),
+        bool(c1) and check_part(Pointer(), "c1", c1, found),
     ]
     if not all(sound):
         return None

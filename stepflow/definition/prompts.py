@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from stepflow.definition.agent import run_variables
 from stepflow.definition.diagnostics import did_you_mean, listed
 from stepflow.definition.folder import beside
-from stepflow.definition.json_text import child
 from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, Prompt, sections_in, variables_in
 from stepflow.domain.definition import SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
@@ -60,7 +59,7 @@ def check_variables(
 ) -> None:
     """Check the variables of one step's prompt and of the sections it takes in."""
     parts = [(node, prompt.prompt), *(sections[name] for name in prompt.sections)]
-    if any(found.at(child(owner.at, "uvVariables")) or not text.usable for owner, text in parts):
+    if any(found.at(owner.at / "uvVariables") or not text.usable for owner, text in parts):
         return  # what is declared, or what is used, is not known
     check = _Check(
         node=node,
@@ -102,7 +101,7 @@ class _Check:
     def declared_by(self, owner: Node, texts: list[Prompt]) -> None:
         used = {name for text in texts for name in used_in(text)}
         for index, name in enumerate(owner.entry.uv_variables or ()):
-            at = child(child(owner.at, "uvVariables"), index)
+            at = owner.at / "uvVariables" / index
             if name not in used and texts[0].source.template is None:
                 message = f'step "{owner.id}": the declared variable "{name}" is not used{did_you_mean(name, used)}'
                 fix = f'Write "{{uv-{name}}}" in the prompt, or remove the declaration.'
@@ -166,7 +165,7 @@ class PromptDesk:
         for node in self.nodes.flow.values():
             if node.entry.uses_stdin:
                 message = f'step "{node.id}": "usesStdin" is true, so a run without input text cannot render it'
-                self.found.add("SF511", child(node.at, "usesStdin"), message, "Start every run with an input text.")
+                self.found.add("SF511", node.at / "usesStdin", message, "Start every run with an input text.")
             inputs = tuple(self._input(node, name, entry) for name, entry in node.entry.inputs.items())
             fallback = self._fallback(node)
             prompt = None if node.entry.runner is not None else self._find(node, fallback)
@@ -177,7 +176,7 @@ class PromptDesk:
     def _find(self, node: Node, fallback: Prompt | None) -> Prompt | None:
         """The text to render; None after a problem was reported, or when the address is not sound."""
         entry, files = node.entry, self.files
-        unsound = any(self.found.at(child(node.at, key)) for key in _ADDRESS_KEYS)
+        unsound = any(self.found.at(node.at / key) for key in _ADDRESS_KEYS)
         if files is None or not entry.c2 or not entry.c3 or unsound:
             return None
         address = Address(c2=entry.c2, c3=entry.c3, edition=entry.edition or DEFAULT_EDITION)
@@ -210,7 +209,7 @@ class PromptDesk:
             return self.files.shipped(key) if self.files else None
         form = key.replace(".", "_").replace("-", "_")
         hint = f' (did you mean "{form}"?)' if form in TEMPLATE_KEYS else did_you_mean(key, TEMPLATE_KEYS)
-        at = child(node.at, "fallbackKey")
+        at = node.at / "fallbackKey"
         message = f'step "{node.id}": there is no fallback template "{key}"{hint}'
         self.found.add("SF504", at, message, f"The templates are {listed(sorted(TEMPLATE_KEYS))}.")
         return None
@@ -263,19 +262,19 @@ class PromptDesk:
         own.add("SF509", "", message, fix, line=at, word=f"{{section:{name}}}")
 
     def _input(self, node: Node, name: str, entry: InputEntry) -> StepInput:
-        at = child(child(node.at, "inputs"), name)
+        at = node.at / "inputs" / name
         step_id, key = _source(entry.from_ or "", self.nodes)
         if entry.from_ and not step_id:
             message = f'step "{node.id}": the input "{name}" is from "{entry.from_}", which is not "<step id>.<key>"'
             fix = "Write the step's id, a dot, and the handoff key."
-            self.found.add("SF510", child(at, "from"), message, fix, severity=Severity.ERROR)
+            self.found.add("SF510", at / "from", message, fix, severity=Severity.ERROR)
         elif entry.from_ and not self._hands_off(step_id, key):
             state = f'step "{step_id}" does not hand off "{key}"'
             if step_id not in self.nodes.flow:
                 state = f'there is no step "{step_id}"{did_you_mean(step_id, self.nodes.flow)}'
             message = f'step "{node.id}": the input "{name}" is from "{entry.from_}", but {state}'
             fix = "Name a step and one of its handoff fields."
-            self.found.add("SF510", child(at, "from"), message, fix)
+            self.found.add("SF510", at / "from", message, fix)
         return StepInput(name=name, step_id=step_id, key=key, required=entry.required, default=entry.default)
 
     def _hands_off(self, step_id: str, key: str) -> bool:

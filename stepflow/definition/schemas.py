@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from stepflow.definition.diagnostics import LIKE_PATHS, did_you_mean, listed, shown
 from stepflow.definition.folder import FaultKind, FileFault, report_fault, take_document, unsafe_reason
-from stepflow.definition.json_text import JsonFault, child, keys_of, parse_json
+from stepflow.definition.json_text import JsonFault, Pointer, keys_of, parse_json
 from stepflow.definition.shapes import note_unknown, owner
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SchemaPlace:
     """A node of a schema file. `file` is relative to the agent folder."""
 
     file: str
-    pointer: str
+    pointer: Pointer
     node: JsonValue
 
 
@@ -66,12 +66,12 @@ class SchemaFiles:
             case _:
                 raise _malformed('it needs "file" and "schema", both texts', '{"file": …, "schema": …}')
 
-    def inline(self, schema: JsonObject, file: str, at: str) -> SchemaPlace:
+    def inline(self, schema: JsonObject, file: str, at: Pointer) -> SchemaPlace:
         """A schema that stands in another file, at a pointer; its references are relative to the schemas base."""
         path = self.path(f"#{len(self._inline)}")  # no reference can name this
         self._parsed[path] = schema
         self._inline[path] = (file, at)
-        return SchemaPlace(file=path, pointer="", node=schema)
+        return SchemaPlace(file=path, pointer=Pointer(), node=schema)
 
     def written_at(self, file: str, pointer: str) -> tuple[str, str]:
         """The real file and pointer of a place, which differ from the given ones for an inline schema."""
@@ -149,21 +149,21 @@ def _not_found(document: JsonValue, name: str, path: str, *, there: bool) -> Sch
     known = [one for each in names.values() for one in each]
     if name.startswith(("#", "/")):
         sign = "#" if name.startswith("#") else ""
-        known = [sign + child(f"/{key}", one) for key, each in names.items() for one in each]
+        known = [sign + Pointer(f"/{key}") / one for key, each in names.items() for one in each]
     message = f'the schema "{name}" {"is not an object" if there else "is not there"} in "{path}"'
     message += did_you_mean(name, known, LIKE_PATHS)
     fix = f"Correct the identifier, or add the schema to the file; it has {listed(known)}."
     return SchemaFault("SF403", message, fix)
 
 
-def pointer_of(name: str) -> str | None:
+def pointer_of(name: str) -> Pointer | None:
     """The JSON Pointer in `#/a/b` or `/a/b`, empty for the whole file (`#/`); None when it is malformed."""
     if name == "#/":
-        return ""
+        return Pointer()
     pointer = name.removeprefix("#")
     if not pointer.startswith("/") or "" in pointer.split("/")[1:]:
         return None
-    return pointer
+    return Pointer(pointer)
 
 
 def node_at(document: JsonValue, pointer: str) -> JsonValue:
@@ -179,12 +179,12 @@ def node_at(document: JsonValue, pointer: str) -> JsonValue:
     return node
 
 
-def _bare(document: JsonValue, name: str) -> str:
+def _bare(document: JsonValue, name: str) -> Pointer:
     for container in ("definitions", "$defs"):
-        pointer = child(f"/{container}", name)
+        pointer = Pointer(f"/{container}") / name
         if node_at(document, pointer) is not None:
             return pointer
-    return child("", name)
+    return Pointer() / name
 
 
 def _malformed(reason: str, form: str) -> SchemaFault:
@@ -229,7 +229,7 @@ class _Expansion:
     nodes: int = 0
     depth: int = 0
 
-    def schema(self, node: JsonValue, file: str, at: str, path: tuple[tuple[str, str], ...]) -> JsonValue:
+    def schema(self, node: JsonValue, file: str, at: Pointer, path: tuple[tuple[str, str], ...]) -> JsonValue:
         """`path` holds the targets of the references that are being put in."""
         if not isinstance(node, dict):
             return self.copied(node, file, at)
@@ -241,19 +241,19 @@ class _Expansion:
         self.depth -= 1
         return expanded
 
-    def object(self, node: JsonObject, file: str, at: str, path: tuple[tuple[str, str], ...]) -> JsonValue:
+    def object(self, node: JsonObject, file: str, at: Pointer, path: tuple[tuple[str, str], ...]) -> JsonValue:
         if "$dynamicRef" in node:
-            raise _refused(
-                f'"$dynamicRef" ({shown(node["$dynamicRef"])}) is not supported', file, child(at, "$dynamicRef")
-            )
+            raise _refused(f'"$dynamicRef" ({shown(node["$dynamicRef"])}) is not supported', file, at / "$dynamicRef")
         if "$ref" in node:
             return self.referred(node, file, at, path)
-        own = {key: self.keyword(key, value, file, child(at, key), path) for key, value in node.items()}
+        own = {key: self.keyword(key, value, file, at / key, path) for key, value in node.items()}
         return _merged_members({key: value for key, value in own.items() if key not in _IDENTITY})
 
-    def keyword(self, key: str, value: JsonValue, file: str, at: str, path: tuple[tuple[str, str], ...]) -> JsonValue:
+    def keyword(
+        self, key: str, value: JsonValue, file: str, at: Pointer, path: tuple[tuple[str, str], ...]
+    ) -> JsonValue:
         def inner(name: str | int, item: JsonValue) -> JsonValue:
-            return self.schema(item, file, child(at, name), path)
+            return self.schema(item, file, at / name, path)
 
         if key in _NAMED and isinstance(value, dict):
             return {name: inner(name, item) for name, item in value.items()}
@@ -263,13 +263,13 @@ class _Expansion:
             return self.schema(value, file, at, path)
         return self.copied(value, file, at)
 
-    def referred(self, node: JsonObject, file: str, at: str, path: tuple[tuple[str, str], ...]) -> JsonValue:
-        target = self.target(node["$ref"], file, child(at, "$ref"))
+    def referred(self, node: JsonObject, file: str, at: Pointer, path: tuple[tuple[str, str], ...]) -> JsonValue:
+        target = self.target(node["$ref"], file, at / "$ref")
         here = (target.file, target.pointer)
         if here in path:
             message = f'the "$ref" to "{node["$ref"]}" leads back into itself'
             fix = "Write the nested part out as deep as it is needed: an answer schema cannot be endless."
-            raise SchemaFault("SF406", message, fix, file=file, pointer=child(at, "$ref"))
+            raise SchemaFault("SF406", message, fix, file=file, pointer=at / "$ref")
         schema = self.schema(target.node, target.file, target.pointer, (*path, here))
         rest = {key: value for key, value in node.items() if key != "$ref"}
         if self.draft == DRAFT_07 or not rest or schema is False:
@@ -277,14 +277,14 @@ class _Expansion:
         own = self.schema(rest, file, at, path)
         return merge([one for one in (schema, own) if isinstance(one, dict)])
 
-    def target(self, ref: JsonValue, file: str, at: str) -> SchemaPlace:
+    def target(self, ref: JsonValue, file: str, at: Pointer) -> SchemaPlace:
         if not isinstance(ref, str):
             raise _refused(f'"$ref" is {shown(ref)}, but it must be a text', file, at)
         name, hash_, fragment = (unquote(part) for part in ref.partition("#"))
         if not name and not hash_:
             raise _refused('"$ref" is empty', file, at)
         path = self.file_of(name, file, at, ref) if name else file
-        pointer = pointer_of(f"#{fragment}") if fragment else ""
+        pointer = pointer_of(f"#{fragment}") if fragment else Pointer()
         if pointer is None:
             raise _refused(f'"$ref" is "{ref}", and what follows "#" is no JSON Pointer', file, at)
         try:
@@ -298,16 +298,16 @@ class _Expansion:
             raise SchemaFault("SF403", message, "Correct the pointer, or add the schema.", file=file, pointer=at)
         return SchemaPlace(file=path, pointer=pointer, node=node)
 
-    def file_of(self, name: str, file: str, at: str, ref: str) -> str:
+    def file_of(self, name: str, file: str, at: Pointer, ref: str) -> str:
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", name) or unsafe_reason(name) is not None:
             raise _refused(f'"$ref" is "{ref}", but only files inside the schemas folder can be referred to', file, at)
         return posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
 
-    def copied(self, value: JsonValue, file: str, at: str) -> JsonValue:
+    def copied(self, value: JsonValue, file: str, at: Pointer) -> JsonValue:
         self.count(_size(value), file, at)
         return value
 
-    def count(self, nodes: int, file: str, at: str) -> None:
+    def count(self, nodes: int, file: str, at: Pointer) -> None:
         self.nodes += nodes
         if self.nodes > MAX_NODES:
             raise _too_large(f"has more than {MAX_NODES} nodes", file, at)
@@ -368,12 +368,12 @@ class SchemaDesk:
     _done: dict[tuple[str, str], JsonObject | None] = field(default_factory=dict)
     _reported: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def by_ref(self, ref: JsonValue, at: str) -> JsonObject | None:
+    def by_ref(self, ref: JsonValue, at: Pointer) -> JsonObject | None:
         """The answer schema that the `outputSchemaRef` at pointer `at` names; None after a problem was reported."""
         if isinstance(ref, dict):
             known = ["file", "schema"]
             for key in ref.keys() - set(known):
-                note_unknown(child(at, key), key, known, self.registry)
+                note_unknown(at / key, key, known, self.registry)
         try:
             place = self.files.find(ref)
         except SchemaFault as fault:
@@ -384,11 +384,11 @@ class SchemaDesk:
             self._done[here] = self._resolve(place, at)
         return self._done[here]
 
-    def inline(self, schema: JsonObject, at: str) -> JsonObject | None:
+    def inline(self, schema: JsonObject, at: Pointer) -> JsonObject | None:
         """An answer schema that stands in the registry itself."""
         return self._resolve(self.files.inline(schema, self.registry.file, at), at)
 
-    def _resolve(self, place: SchemaPlace, at: str) -> JsonObject | None:
+    def _resolve(self, place: SchemaPlace, at: Pointer) -> JsonObject | None:
         draft = self._draft(place)
         try:
             return _checked(expand(self.files, place, draft=draft), place, draft)
@@ -407,7 +407,7 @@ class SchemaDesk:
             self.registry.findings.of(file).add("SF408", pointer, message, fix)
         return draft or DRAFT_2020_12
 
-    def _report(self, fault: SchemaFault, at: str) -> None:
+    def _report(self, fault: SchemaFault, at: Pointer) -> None:
         message = f"{owner(at)}{fault.message}"
         if not fault.file:
             self.registry.add(fault.code, at, message, fault.fix)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from stepflow.definition.diagnostics import did_you_mean, shown
-from stepflow.definition.json_text import child, keys_of
+from stepflow.definition.json_text import Pointer, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ class ShapeCodes:
 Shape = TypeVar("Shape", bound=FileModel)
 
 
-def read_shape(model: type[Shape], document: JsonObject, at: str, found: FileFindings, codes: ShapeCodes) -> Shape:
+def read_shape(model: type[Shape], document: JsonObject, at: Pointer, found: FileFindings, codes: ShapeCodes) -> Shape:
     """Read `document`, which stands at the pointer `at`, as `model`. What has a wrong type is reported and left out."""
     document = copy.deepcopy(document)
     dropped: set[str] = set()
@@ -137,14 +137,14 @@ def _place_order(error: ErrorDetails) -> list[tuple[int, str]]:
     return [(key, "") if isinstance(key, int) else (-1, key) for key in error["loc"]]
 
 
-def _drop(document: JsonObject, error: ErrorDetails, at: str, found: FileFindings, codes: ShapeCodes) -> str:
+def _drop(document: JsonObject, error: ErrorDetails, at: Pointer, found: FileFindings, codes: ShapeCodes) -> str:
     pointer = at
     node: JsonValue = document
     *parents, last = error["loc"]
     for key in parents:
-        pointer = child(pointer, key)
+        pointer = pointer / key
         node = node[key]  # type: ignore[index]  # pydantic walked the same way
-    pointer = child(pointer, last)
+    pointer = pointer / last
     if isinstance(node, dict) and last in node:
         del node[str(last)]
     elif isinstance(node, list):
@@ -189,10 +189,10 @@ def _fix(key: str | int, error: ErrorDetails) -> str:
     return "Use one of these words." if "expected" in error.get("ctx", {}) else f'Give "{key}" a value of that kind.'
 
 
-def _review(shape: FileModel, at: str, found: FileFindings, codes: ShapeCodes, dropped: set[str]) -> None:
+def _review(shape: FileModel, at: Pointer, found: FileFindings, codes: ShapeCodes, dropped: set[str]) -> None:
     _note_extra_keys(shape, at, found)
     for name, info in type(shape).model_fields.items():
-        pointer = child(at, info.alias or name)
+        pointer = at / (info.alias or name)
         value = getattr(shape, name)
         if pointer in dropped:
             continue
@@ -204,21 +204,21 @@ def _review(shape: FileModel, at: str, found: FileFindings, codes: ShapeCodes, d
             _review(inner, place, found, codes, dropped)
 
 
-def _shapes_in(value: object, pointer: str) -> Iterator[tuple[FileModel, str]]:
+def _shapes_in(value: object, pointer: Pointer) -> Iterator[tuple[FileModel, Pointer]]:
     if isinstance(value, FileModel):
         yield value, pointer
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _shapes_in(item, child(pointer, key))
+            yield from _shapes_in(item, pointer / key)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _shapes_in(item, child(pointer, index))
+            yield from _shapes_in(item, pointer / index)
 
 
-def _note_extra_keys(shape: FileModel, at: str, found: FileFindings) -> None:
+def _note_extra_keys(shape: FileModel, at: Pointer, found: FileFindings) -> None:
     known = [info.alias or name for name, info in type(shape).model_fields.items()]
     for key in (key for key in shape.model_extra or {} if key not in shape.for_editors):
-        pointer = child(at, key)
+        pointer = at / key
         if shape.rest_has_no_effect or key in shape.no_effect:
             message = f'{owner(pointer)}"{key}" has no effect here'
             found.add("SF111", pointer, message, "Remove the key, or leave it.")

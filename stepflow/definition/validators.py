@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stepflow.definition.diagnostics import did_you_mean, listed
 from stepflow.definition.folder import beside
 from stepflow.definition.gate_steps import check_c3_style, check_key, check_part
-from stepflow.definition.json_text import child
+from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import Address
 from stepflow.domain.definition import (
     Condition,
@@ -87,8 +87,8 @@ class ValidatorDesk:
         patterns = self._patterns()
         validators: dict[str, Validator] = {}
         for name, entry in self.declared.validators.items():
-            at = child("/validators", name)
-            success = self._success(name, entry.success_when, child(at, "successWhen"))
+            at = Pointer("/validators") / name
+            success = self._success(name, entry.success_when, at / "successWhen")
             self._check_pattern(name, entry, at)
             self._check_extractors(name, entry, at)
             self._check_guards(name, entry, at)
@@ -100,14 +100,14 @@ class ValidatorDesk:
     def _patterns(self) -> dict[str, FailurePattern]:
         patterns: dict[str, FailurePattern] = {}
         for name, entry in self.declared.patterns.items():
-            at = child("/failurePatterns", name)
+            at = Pointer("/failurePatterns") / name
             parts = {"edition": entry.edition, "adaptation": entry.adaptation}
             safe = [check_part(at, key, part, self.found) for key, part in parts.items()]
             if all(safe) and entry.edition:
                 patterns[name] = _pattern(name, entry, entry.edition)
         return patterns
 
-    def _success(self, name: str, rule: str | None, at: str) -> SuccessRule | None:
+    def _success(self, name: str, rule: str | None, at: Pointer) -> SuccessRule | None:
         if not rule or not rule.strip():
             return None
         try:
@@ -122,27 +122,27 @@ class ValidatorDesk:
             self.found.add("SF602", at, message, fix)
         return success
 
-    def _check_pattern(self, name: str, entry: ValidatorEntry, at: str) -> None:
+    def _check_pattern(self, name: str, entry: ValidatorEntry, at: Pointer) -> None:
         pattern = entry.failure_pattern
         known = self.declared.patterns
         if pattern and pattern not in known:
             message = f'validator "{name}": there is no failure pattern "{pattern}"{did_you_mean(pattern, known)}'
-            place = child(at, "failurePattern")
+            place = at / "failurePattern"
             self.found.add("SF604", place, message, f"The patterns are {listed(known)}.")
 
-    def _check_extractors(self, name: str, entry: ValidatorEntry, at: str) -> None:
+    def _check_extractors(self, name: str, entry: ValidatorEntry, at: Pointer) -> None:
         for parameter, extractor in entry.extract_params.items():
             if extractor not in EXTRACTORS:
                 message = f'validator "{name}": there is no extractor "{extractor}" for "{parameter}"'
                 message += did_you_mean(extractor, EXTRACTORS)
-                place = child(child(at, "extractParams"), parameter)
+                place = at / "extractParams" / parameter
                 self.found.add("SF605", place, message, f"The extractors are {listed(sorted(EXTRACTORS))}.")
 
-    def _check_guards(self, name: str, entry: ValidatorEntry, at: str) -> None:
+    def _check_guards(self, name: str, entry: ValidatorEntry, at: Pointer) -> None:
         for index, guard in enumerate(entry.guards):
             if not guard.strip("/") or ".." in guard.split("/"):
                 message = f'validator "{name}": the guard "{guard}" is no path pattern inside the repository'
-                self.found.add("SF109", f"{at}/guards/{index}", message, "Write a pattern such as `tsconfig.json`.")
+                self.found.add("SF109", at / "guards" / index, message, "Write a pattern such as `tsconfig.json`.")
 
 
 def _read_rule(rule: str) -> SuccessRule | None:
@@ -220,14 +220,14 @@ class ValidationDesk:
         validators = ValidatorDesk(declared=self.declared, found=self.found).validators()
         entries: dict[str, ValidationEntry] = {}
         for key, entry in self.declared.steps.items():
-            at = child("/validationSteps", key)
+            at = Pointer("/validationSteps") / key
             check_key(key, entry.step_id, at, self.found)
             self._check_owner(key, at)
             conditions = self._conditions(key, entry, at, validators)
             entries[key] = self._entry(key, entry, at, conditions)
         return entries
 
-    def _check_owner(self, key: str, at: str) -> None:
+    def _check_owner(self, key: str, at: Pointer) -> None:
         closures = self.closures
         mapped = self.verdict is None or (bool(closures) and key == _MAPPED_ID[self.verdict])
         if key not in closures and not mapped:
@@ -236,14 +236,14 @@ class ValidationDesk:
             self.found.add("SF606", at, message, fix)
 
     def _conditions(
-        self, key: str, entry: ValidationStepEntry, at: str, validators: Mapping[str, Validator]
+        self, key: str, entry: ValidationStepEntry, at: Pointer, validators: Mapping[str, Validator]
     ) -> tuple[Condition, ...]:
         conditions: list[Condition] = []
         known = self.declared.validators
         for index, one in enumerate(entry.validation_conditions or ()):
             name = one.validator or ""
             if name and name not in known:
-                place = f"{at}/validationConditions/{index}/validator"
+                place = at / "validationConditions" / index / "validator"
                 message = f'validation step "{key}": there is no validator "{name}"{did_you_mean(name, known)}'
                 self.found.add("SF603", place, message, f"The validators are {listed(known)}.")
             elif name in validators:
@@ -251,7 +251,7 @@ class ValidationDesk:
         return tuple(conditions)
 
     def _entry(
-        self, key: str, entry: ValidationStepEntry, at: str, conditions: tuple[Condition, ...]
+        self, key: str, entry: ValidationStepEntry, at: Pointer, conditions: tuple[Condition, ...]
     ) -> ValidationEntry:
         parts = {"c2": entry.c2, "c3": entry.c3}
         safe = [check_part(at, name, part, self.found) for name, part in parts.items()]
@@ -269,17 +269,17 @@ class ValidationDesk:
             any_retry_prompt=self._any_retry_prompt(key, at, c2 or "", c3 or "") if located else None,
         )
 
-    def _schema(self, entry: ValidationStepEntry, at: str) -> JsonObject | None:
+    def _schema(self, entry: ValidationStepEntry, at: Pointer) -> JsonObject | None:
         if self.schemas is None:
             return None
         if entry.output_schema_ref is not None:
-            return self.schemas.by_ref(entry.output_schema_ref, child(at, "outputSchemaRef"))
+            return self.schemas.by_ref(entry.output_schema_ref, at / "outputSchemaRef")
         if entry.output_schema is not None:
-            return self.schemas.inline(entry.output_schema, child(at, "outputSchema"))
+            return self.schemas.inline(entry.output_schema, at / "outputSchema")
         return None
 
     def _retry_prompts(
-        self, key: str, at: str, c2: str, c3: str, patterns: Mapping[str, FailurePattern]
+        self, key: str, at: Pointer, c2: str, c3: str, patterns: Mapping[str, FailurePattern]
     ) -> dict[str, SourceText]:
         prompts: dict[str, SourceText] = {}
         for name, pattern in patterns.items():
@@ -293,7 +293,7 @@ class ValidationDesk:
                 prompts[name] = source
         return prompts
 
-    def _any_retry_prompt(self, key: str, at: str, c2: str, c3: str) -> SourceText | None:
+    def _any_retry_prompt(self, key: str, at: Pointer, c2: str, c3: str) -> SourceText | None:
         path = self._path(Address(c2=c2, c3=c3, edition=_ANY_EDITION), None)
         source, fault = self._usable(path)
         if source is None and fault != _MISSING:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepflow.definition.json_text import JsonFault, child, find_places, nearest_line, parse_json
+from stepflow.definition.json_text import JsonFault, Pointer, find_places, nearest_line, parse_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -17,9 +17,9 @@ JSON = st.recursive(
 )
 
 
-def pointers(value: object, at: str = "") -> set[str]:
+def pointers(value: object, at: Pointer) -> set[Pointer]:
     below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return {at}.union(*(pointers(item, child(at, key)) for key, item in below))
+    return {at}.union(*(pointers(item, at / key) for key, item in below))
 
 
 @settings(derandomize=True)
@@ -30,7 +30,7 @@ def test_every_value_of_any_json_has_a_place(value: object, indent: object, asci
     assert document.value == value
     assert document.repeated == ()
     places = find_places(text)
-    assert set(places.lines) == pointers(value)
+    assert set(places.lines) == pointers(value, Pointer())
     assert all(1 <= line <= text.count("\n") + 1 for line in places.lines.values())
 
 
