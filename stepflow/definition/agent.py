@@ -18,7 +18,7 @@ from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import VerdictType
 
 if TYPE_CHECKING:
-    from stepflow.definition.diagnostics import FileFindings, Findings
+    from stepflow.definition.diagnostics import Diagnostics, FileProblems
     from stepflow.definition.file_models import CompositePart, VerdictSettings
     from stepflow.definition.folder import AgentFolder
     from stepflow.domain.parameter import Parameter
@@ -92,20 +92,20 @@ _PARTS_OF_COMPOSITE = (
 
 
 def check_verdict(
-    settings: VerdictSettings, found: FileFindings, *, folder: AgentFolder, allow_custom: bool
+    settings: VerdictSettings, problems: FileProblems, *, folder: AgentFolder, allow_custom: bool
 ) -> AgentVerdict | None:
     """The agent's verdict; None when its type cannot be told."""
-    if found.at(_AT / "type"):
+    if problems.at(_AT / "type"):
         return None
     written = settings.type is not None
-    kind = _type(settings.type, _AT / "type", found) if settings.type is not None else VerdictType.COUNT_ITERATION
+    kind = _type(settings.type, _AT / "type", problems) if settings.type is not None else VerdictType.COUNT_ITERATION
     if kind is None:
         return None
     at = _AT / "config" if "config" in settings.model_fields_set else _AT
-    _check_config(kind, settings.config, at, found, demanded=written)
+    _check_config(kind, settings.config, at, problems, demanded=written)
     handler = None
     if kind is VerdictType.META_CUSTOM:
-        handler = _handler(settings.config, found, folder=folder, allowed=allow_custom)
+        handler = _handler(settings.config, problems, folder=folder, allowed=allow_custom)
     return AgentVerdict(
         type=kind,
         max_iterations=settings.config.max_iterations or DEFAULT_MAX_ITERATIONS,
@@ -114,35 +114,35 @@ def check_verdict(
     )
 
 
-def _type(word: str, at: Pointer, found: FileFindings) -> VerdictType | None:
+def _type(word: str, at: Pointer, problems: FileProblems) -> VerdictType | None:
     if word in list(VerdictType):
         return VerdictType(word)
     hint = did_you_mean(word, [*VerdictType, *OLD_VERDICT_TYPES])
     reason = "is not supported" if word == "project" else "is not known"
-    found.add("SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {listed(VerdictType)}.")
+    problems.add("SF203", at, f'the verdict type "{word}" {reason}{hint}', f"Use one of {listed(VerdictType)}.")
     return None
 
 
 def _check_config(
-    kind: VerdictType, config: VerdictConfig, at: Pointer, found: FileFindings, *, demanded: bool
+    kind: VerdictType, config: VerdictConfig, at: Pointer, problems: FileProblems, *, demanded: bool
 ) -> None:
     values = config.model_dump(by_alias=True)
     for key in _REQUIRED.get(kind, ()) if demanded else ():
-        if not _filled(values.get(key)) and not found.at(at / key):
+        if not _filled(values.get(key)) and not problems.at(at / key):
             message = f'verdict type "{kind}": the config needs "{key}", which is {_state(values.get(key))}'
-            found.add("SF204", at, message, f"Write {_EXAMPLES[key]} in the verdict's config, for example.")
+            problems.add("SF204", at, message, f"Write {_EXAMPLES[key]} in the verdict's config, for example.")
     own = {"maxIterations", *_REQUIRED.get(kind, ()), *_OPTIONAL.get(kind, ())}
     for name, info in type(config).model_fields.items():
         key = info.alias or name
         if name in config.model_fields_set and key not in own:
             message = f'"{key}" has no effect with the verdict type "{kind}"'
-            found.add("SF111", at / key, message, "Remove the key, or leave it.")
+            problems.add("SF111", at / key, message, "Remove the key, or leave it.")
     fields = config.required_fields
     if fields is not None and not _field_list(fields):
         message = f'"requiredFields" is {shown(fields)}, but it must be an object or a list of names'
-        found.add("SF204", at / "requiredFields", message, "Write the names as a list, or names and values.")
+        problems.add("SF204", at / "requiredFields", message, "Write the names as a list, or names and values.")
     for index, part in enumerate(config.conditions or ()):
-        _check_part(part, at / "conditions" / index, found)
+        _check_part(part, at / "conditions" / index, problems)
 
 
 def _filled(value: object) -> bool:
@@ -157,23 +157,23 @@ def _field_list(fields: object) -> bool:
     return isinstance(fields, dict) or (isinstance(fields, list) and all(isinstance(one, str) for one in fields))
 
 
-def _check_part(part: CompositePart, at: Pointer, found: FileFindings) -> None:
-    kind = _type(part.type, at / "type", found) if part.type else None
+def _check_part(part: CompositePart, at: Pointer, problems: FileProblems) -> None:
+    kind = _type(part.type, at / "type", problems) if part.type else None
     if kind is None:
         return
     if kind not in _PARTS_OF_COMPOSITE:
         message = f'the verdict type "{kind}" cannot be part of "meta:composite"'
-        found.add("SF204", at / "type", message, f"Use one of {listed(_PARTS_OF_COMPOSITE)}.")
+        problems.add("SF204", at / "type", message, f"Use one of {listed(_PARTS_OF_COMPOSITE)}.")
         return
     place = at / "config" if part.config else at
-    _check_config(kind, part.config or VerdictConfig(), place, found, demanded=True)
+    _check_config(kind, part.config or VerdictConfig(), place, problems, demanded=True)
 
 
-def _handler(config: VerdictConfig, found: FileFindings, *, folder: AgentFolder, allowed: bool) -> SourceText | None:
+def _handler(config: VerdictConfig, problems: FileProblems, *, folder: AgentFolder, allowed: bool) -> SourceText | None:
     """The code of a handler that is a file; None for one that is a module, and after a problem."""
     if not allowed:
         message = 'the verdict type "meta:custom" runs the agent\'s own code, which this run does not allow'
-        found.add("SF206", _AT / "type", message, "Start the run with allow-custom-verdict, or use another type.")
+        problems.add("SF206", _AT / "type", message, "Start the run with allow-custom-verdict, or use another type.")
     path = config.handler_path
     at = _AT / "config" / "handlerPath"
     if not path or not path.strip():
@@ -181,13 +181,13 @@ def _handler(config: VerdictConfig, found: FileFindings, *, folder: AgentFolder,
     if not path.endswith(".py"):
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", path):
             message = f'"handlerPath" is {shown(path)}, but it must be a dotted Python name or a ".py" file'
-            found.add("SF204", at, message, "Name a module, or a file inside the agent folder.")
+            problems.add("SF204", at, message, "Name a module, or a file inside the agent folder.")
         return None
     try:
         return SourceText(text=folder.read(path), file=path)
     except FileFault as fault:
         code = "SF109" if fault.kind is FaultKind.UNSAFE else "SF204"
-        found.add(code, at, f'"handlerPath": the file "{path}" {fault.message}', "Name a file of the agent folder.")
+        problems.add(code, at, f'"handlerPath": the file "{path}" {fault.message}', "Name a file of the agent folder.")
         return None
 
 
@@ -199,7 +199,7 @@ class Agent:
     """What `agent.json` says. `known` is False when there is no readable one: then nothing is concluded from it."""
 
     known: bool
-    found: FileFindings
+    problems: FileProblems
     file: AgentFile = field(default_factory=AgentFile)
     verdict: AgentVerdict | None = None
     parameters: tuple[Parameter, ...] = ()
@@ -210,50 +210,50 @@ class Agent:
         return self.file.runner or Runner()
 
 
-def read_agent(folder: AgentFolder, findings: Findings, *, allow_custom: bool, may_lack: bool) -> Agent:
-    """Read and check `agent.json`; every problem goes to `findings`. With `may_lack` there may be no such file."""
-    found = findings.of(AGENT_FILE)
+def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: bool, may_lack: bool) -> Agent:
+    """Read and check `agent.json`; every problem goes to `diagnostics`. With `may_lack` there may be no such file."""
+    problems = diagnostics.of(AGENT_FILE)
     if may_lack and not folder.has(AGENT_FILE):
-        return Agent(known=False, found=found)
-    document = read_object(folder, found, what="agent definition")
+        return Agent(known=False, problems=problems)
+    document = read_object(folder, problems, what="agent definition")
     if document is None:
-        return Agent(known=False, found=found)
-    layout = to_runner_layout(document, found)
-    found = findings.of(AGENT_FILE, layout.origin)
-    report_old_names(layout.old_names, findings.of(AGENT_FILE))
+        return Agent(known=False, problems=problems)
+    layout = to_runner_layout(document, problems)
+    problems = diagnostics.of(AGENT_FILE, layout.origin)
+    report_old_names(layout.old_names, diagnostics.of(AGENT_FILE))
     excused = frozenset({"/version", "/displayName", "/description", "/runner"}) if layout.flat else frozenset()
     codes = ShapeCodes(missing=AGENT_CODES.missing, wrong=AGENT_CODES.wrong, excused=excused)
-    file = read_shape(AgentFile, layout.document, Pointer(), found, codes)
+    file = read_shape(AgentFile, layout.document, Pointer(), problems, codes)
     runner = file.runner or Runner()
     verdict = None  # without a runner nothing says which verdict was meant
     if file.runner is not None or layout.flat:
-        verdict = check_verdict(runner.verdict, found, folder=folder, allow_custom=allow_custom)
+        verdict = check_verdict(runner.verdict, problems, folder=folder, allow_custom=allow_custom)
     reserved = run_variables(verdict.type if verdict else None)
-    parameters = check_parameters(file.parameters, found, reserved=reserved)
-    _check_names(file, folder, found)
-    _check_tools(runner.boundaries.allowed_tools or (), found)
-    return Agent(known=True, found=found, file=file, verdict=verdict, parameters=parameters)
+    parameters = check_parameters(file.parameters, problems, reserved=reserved)
+    _check_names(file, folder, problems)
+    _check_tools(runner.boundaries.allowed_tools or (), problems)
+    return Agent(known=True, problems=problems, file=file, verdict=verdict, parameters=parameters)
 
 
-def check_version(version: str | None, found: FileFindings) -> None:
+def check_version(version: str | None, problems: FileProblems) -> None:
     """Warn about a version that is not three numbers (SF308)."""
     if version and version.strip() and not re.fullmatch(r"\d+\.\d+\.\d+", version):
         message = f'"version" is "{version}", which is not of the form 1.2.3'
-        found.add("SF308", "/version", message, "Write three numbers with dots between them.")
+        problems.add("SF308", "/version", message, "Write three numbers with dots between them.")
 
 
-def _check_names(file: AgentFile, folder: AgentFolder, found: FileFindings) -> None:
-    check_version(file.version, found)
+def _check_names(file: AgentFile, folder: AgentFolder, problems: FileProblems) -> None:
+    check_version(file.version, problems)
     if file.name and file.name != folder.name:
         message = f'"name" is "{file.name}", but the folder is "{folder.name}"'
         fix = f'Rename the folder to "{file.name}", or write "{folder.name}" here and as "agentId" of the registry.'
-        found.add("SF202", "/name", message, fix)
+        problems.add("SF202", "/name", message, fix)
 
 
-def _check_tools(tools: list[str] | tuple[str, ...], found: FileFindings) -> None:
+def _check_tools(tools: list[str] | tuple[str, ...], problems: FileProblems) -> None:
     for index, tool in enumerate(tools):
         if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
             message = f'the tool "{tool}" is not known and is ignored{did_you_mean(tool, TOOL_SPECS_BY_NAME)}'
             fix = f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}."
             at = Pointer("/runner/boundaries/allowedTools") / index
-            found.add("SF210", at, message, fix)
+            problems.add("SF210", at, message, fix)

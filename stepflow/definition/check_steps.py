@@ -27,7 +27,7 @@ from stepflow.engine.prompt.variables import handoff_variable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import CheckEntry, CheckRegistry, CheckStepEntry, PromptEntry, TransitionEntry
     from stepflow.definition.graph import Entries
     from stepflow.definition.prompt_files import Prompt
@@ -42,15 +42,15 @@ class Outcomes:
     at: Pointer
     check: CheckEntry
     steps: Mapping[str, CheckStepEntry]
-    found: FileFindings
+    problems: FileProblems
 
     def check_rules(self, high: int) -> None:
         """Report an outcome that leads nowhere, and keys that are never reached."""
         if not self.rules("onPass") and not self.rules("onFail"):
-            if not self.found.failed_at(f"{re.escape(self.at)}/on(Pass|Fail)(/.*)?"):
+            if not self.problems.failed_at(f"{re.escape(self.at)}/on(Pass|Fail)(/.*)?"):
                 message = f'step "{self.step_id}": neither "onPass" nor "onFail" of the check says what follows'
                 fix = 'Write "onPass", for example {"next": "<step id>"}.'
-                self.found.add("SF702", self.at, message, fix)
+                self.problems.add("SF702", self.at, message, fix)
             return
         for key in ("onPass", "onFail"):
             self._check_targets(key)
@@ -70,9 +70,9 @@ class Outcomes:
         outcome = "pass" if key == "onPass" else "fail"
         entry, place = self._entry(key), self.at / key
         message = f'step "{self.step_id}": nothing says what follows a {outcome}, so it ends the run as failed'
-        if not self.found.at(place):
+        if not self.problems.at(place):
             fix = f'Give "{key}" one of "next", "fallback", "retry" and "complete".'
-            self.found.add("SF706", self.at if entry is None else place, message, fix)
+            self.problems.add("SF706", self.at if entry is None else place, message, fix)
 
     def _check_targets(self, key: str) -> None:
         entry = self._entry(key)
@@ -81,14 +81,14 @@ class Outcomes:
                 message = f'step "{self.step_id}": "{name}" names "{target}", which does not exist'
                 message += did_you_mean(target, self.steps)
                 place = self.at / key / name
-                self.found.add("SF703", place, message, f"Name a step; there are {listed(self.steps)}.")
+                self.problems.add("SF703", place, message, f"Name a step; there are {listed(self.steps)}.")
 
     def _note_unreached(self, key: str) -> None:
         entry = self._entry(key)
         for name, why in _unreached(entry) if entry else ():
             message = f'step "{self.step_id}": "{name}" of "{key}" is never reached, because {why}'
             place = self.at / key / name
-            self.found.add("SF709", place, message, "Remove the key, or leave it.")
+            self.problems.add("SF709", place, message, "Remove the key, or leave it.")
 
 
 def _rules(entry: TransitionEntry) -> Iterator[OutcomeRule]:
@@ -151,9 +151,9 @@ class CheckNode:
         return {rule.target or self.id for rule in (*self.on_pass, *self.on_fail) if rule.intent is not Intent.CLOSING}
 
 
-def check_check_steps(registry: CheckRegistry, found: FileFindings) -> dict[str, CheckNode]:
+def check_check_steps(registry: CheckRegistry, problems: FileProblems) -> dict[str, CheckNode]:
     """Check each step by itself."""
-    return {step_id: _node(step_id, entry, registry, found) for step_id, entry in registry.steps.items()}
+    return {step_id: _node(step_id, entry, registry, problems) for step_id, entry in registry.steps.items()}
 
 
 def built_schema(node: CheckNode) -> JsonObject | None:
@@ -181,23 +181,23 @@ _RESULT: JsonObject = {
 
 
 def _handoff(node: CheckNode) -> JsonObject:
-    told = {one.key: one.description for one in node.entry.handoff if one.key}
-    properties: JsonObject = {key: {"description": text} if text else {} for key, text in told.items()}
-    return {"type": "object", "required": list(told), "properties": properties}
+    descriptions = {one.key: one.description for one in node.entry.handoff if one.key}
+    properties: JsonObject = {key: {"description": text} if text else {} for key, text in descriptions.items()}
+    return {"type": "object", "required": list(descriptions), "properties": properties}
 
 
-def _node(step_id: str, entry: CheckStepEntry, registry: CheckRegistry, found: FileFindings) -> CheckNode:
+def _node(step_id: str, entry: CheckStepEntry, registry: CheckRegistry, problems: FileProblems) -> CheckNode:
     at = Pointer("/steps") / step_id
-    check_key(step_id, entry.id, at, found, word="id")
-    _check_id(step_id, at, found)
-    _check_handoff(step_id, entry, at, found)
+    check_key(step_id, entry.id, at, problems, word="id")
+    _check_id(step_id, at, problems)
+    _check_handoff(step_id, entry, at, problems)
     low, high = entry.iterations.min, entry.iterations.max
-    if low > high and not found.at(at / "iterations"):
+    if low > high and not problems.at(at / "iterations"):
         message = f'step "{step_id}": "iterations" has min {low}, which is more than max {high}'
-        found.add("SF705", at / "iterations", message, "Make min at most max.")
+        problems.add("SF705", at / "iterations", message, "Make min at most max.")
     if entry.check is None:
         return CheckNode(id=step_id, at=at, entry=entry)
-    reading = Outcomes(step_id=step_id, at=at / "check", check=entry.check, steps=registry.steps, found=found)
+    reading = Outcomes(step_id=step_id, at=at / "check", check=entry.check, steps=registry.steps, problems=problems)
     reading.check_rules(high)
     on_pass, on_fail = reading.rules("onPass"), reading.rules("onFail")
     again = OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=low)
@@ -211,60 +211,60 @@ def _node(step_id: str, entry: CheckStepEntry, registry: CheckRegistry, found: F
     )
 
 
-def _check_id(step_id: str, at: Pointer, found: FileFindings) -> None:
+def _check_id(step_id: str, at: Pointer, problems: FileProblems) -> None:
     if not _ID_FORM.fullmatch(step_id):
         message = f'the id "{step_id}" is not "s_" and 4 to 8 hexadecimal digits'
-        found.add("SF704", at, message, 'Use an id such as "s_a8f3"; the name of the step can say what it does.')
+        problems.add("SF704", at, message, 'Use an id such as "s_a8f3"; the name of the step can say what it does.')
 
 
-def _check_handoff(step_id: str, entry: CheckStepEntry, at: Pointer, found: FileFindings) -> None:
+def _check_handoff(step_id: str, entry: CheckStepEntry, at: Pointer, problems: FileProblems) -> None:
     seen: set[str] = set()
     for index, one in enumerate(entry.handoff):
         if one.key and one.key in seen:
             place = at / "handoff" / index / "key"
             message = f'step "{step_id}": the handoff key "{one.key}" is declared twice'
-            found.add("SF708", place, message, "Declare each key once.")
+            problems.add("SF708", place, message, "Declare each key once.")
         seen.add(one.key or "")
 
 
-def check_check_graph(nodes: Mapping[str, CheckNode], entries: Entries, found: FileFindings) -> None:
+def check_check_graph(nodes: Mapping[str, CheckNode], entries: Entries, problems: FileProblems) -> None:
     """What no run can reach (SF346), and entries from which none can complete (SF707)."""
     following = {node.id: node.targets for node in nodes.values()}
-    check_reached(following, entries, found)
+    check_reached(following, entries, problems)
     for at, step_id in entries.by_pointer.items():
         reached = reached_from((step_id,), following)
         if not any(nodes[one].kind is StepKind.CLOSURE for one in reached):
             message = f'no step with "complete" can be reached from the entry step "{step_id}"'
-            found.add("SF707", at, message, 'Let an outcome "complete" the run.')
+            problems.add("SF707", at, message, 'Let an outcome "complete" the run.')
 
 
 #: Step id → variable → the key that it stands for.
 Aliases = dict[str, dict[str, str]]
 
 
-def name_handoff(nodes: Mapping[str, CheckNode], taken: frozenset[str], found: FileFindings) -> Aliases:
+def name_handoff(nodes: Mapping[str, CheckNode], reserved: frozenset[str], problems: FileProblems) -> Aliases:
     """The names beside `<id>_<key>`: the id without its `s_`, and the prompt's `c3` if no other step has it.
 
     `taken` are names that mean something else; a second form that clashes with one of them, or with an earlier name,
     is left out.
     """
-    owners = _main_names(nodes, found)
+    owners = _main_names(nodes, problems)
     aliases: Aliases = {step_id: {} for step_id in nodes}
     for node, prefix in (*_ids_without_prefix(nodes), *_only_c3(nodes)):
         for index, key in enumerate(node.handoff_keys):
             name = handoff_variable(prefix, key)
             owner = owners.setdefault(name, (node.id, key))
-            if owner == (node.id, key) and name not in taken:
+            if owner == (node.id, key) and name not in reserved:
                 aliases[node.id].setdefault(name, key)
-            elif owner != (node.id, key) or name in taken:
+            elif owner != (node.id, key) or name in reserved:
                 other = f'"{owner[1]}" of step "{owner[0]}"' if owner != (node.id, key) else "another variable"
                 message = f'step "{node.id}": "{key}" is not known as "{name}" too, since that is {other}'
                 place = node.at / "handoff" / index
-                found.add("SF111", place, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')
+                problems.add("SF111", place, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')
     return aliases
 
 
-def _main_names(nodes: Mapping[str, CheckNode], found: FileFindings) -> dict[str, tuple[str, str]]:
+def _main_names(nodes: Mapping[str, CheckNode], problems: FileProblems) -> dict[str, tuple[str, str]]:
     owners: dict[str, tuple[str, str]] = {}
     for node in nodes.values():
         for index, key in enumerate(node.handoff_keys):
@@ -274,7 +274,7 @@ def _main_names(nodes: Mapping[str, CheckNode], found: FileFindings) -> dict[str
                 message = f'step "{node.id}": the handoff key "{key}" would be the variable "{name}", '
                 message += f'as "{other[1]}" of step "{other[0]}" already is'
                 place = node.at / "handoff" / index
-                found.add("SF327", place, message, "Rename one of the keys or steps.")
+                problems.add("SF327", place, message, "Rename one of the keys or steps.")
     return owners
 
 
@@ -297,18 +297,18 @@ _PARTS = ("c1", "c2", "c3", "edition", "adaptation")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckPromptDesk:
+class CheckPromptResolver:
     """Finds the prompts of the steps and of their checks."""
 
     files: PromptFiles
     supply: Supply
-    found: FileFindings
+    problems: FileProblems
 
     def own(self, node: CheckNode) -> StepPrompt | None:
         """The step's own prompt; None after a problem was reported."""
         if node.entry.uses_stdin:
             message = f'step "{node.id}": "usesStdin" is true, so a run without input text cannot render it'
-            self.found.add("SF511", node.at / "usesStdin", message, "Start every run with an input text.")
+            self.problems.add("SF511", node.at / "usesStdin", message, "Start every run with an input text.")
         return self._prompt(node, node.entry.prompt, node.at / "prompt")
 
     def question(self, node: CheckNode) -> StepPrompt | None:
@@ -322,7 +322,7 @@ class CheckPromptDesk:
         prompt = self._by_path(node, entry, at) if entry.path is not None else self._by_address(node, entry, at)
         if prompt is None:
             return None
-        own = self.found.findings.of(prompt.source.file)
+        own = self.problems.diagnostics.of(prompt.source.file)
         for name, line in used_in(prompt).items():
             check_supply(node.id, name, self.supply, own, line=line)
         return StepPrompt(source=prompt.source, uses_stdin=bool(node.entry.uses_stdin), bare_names=True)
@@ -335,22 +335,22 @@ class CheckPromptDesk:
             fault = f'has both "path" and "{given[0]}"'
         elif entry.path is None and not (entry.c1 and entry.c2 and entry.c3):
             fault = 'has neither "path" nor "c1", "c2" and "c3"'
-        if fault and not self.found.at(at):
+        if fault and not self.problems.at(at):
             fix = 'Write {"c1": "steps", "c2": "phase", "c3": "<name>"}, or {"path": "<file>"}.'
-            self.found.add("SF701", at, f'step "{node.id}": the prompt reference {fault}', fix)
+            self.problems.add("SF701", at, f'step "{node.id}": the prompt reference {fault}', fix)
         if entry.path is None and entry.fallback is not None:
             message = f'step "{node.id}": "fallback" has no effect beside an address, only beside a "path"'
             place = at / "fallback"
-            self.found.add("SF111", place, message, "Remove the key, or leave it.")
-        parts = [check_part(at, key, getattr(entry, key), self.found) for key in _PARTS]
+            self.problems.add("SF111", place, message, "Remove the key, or leave it.")
+        parts = [check_part(at, key, getattr(entry, key), self.problems) for key in _PARTS]
         paths = [self._safe(node, getattr(entry, key), at / key) for key in ("path", "fallback")]
-        return not fault and all(parts) and all(paths) and not self.found.at(at)
+        return not fault and all(parts) and all(paths) and not self.problems.at(at)
 
     def _safe(self, node: CheckNode, path: str | None, at: Pointer) -> bool:
         reason = unsafe_reason(path) if path is not None else None
         if reason:
             message = f'step "{node.id}": the prompt path "{path}" {reason}'
-            self.found.add("SF109", at, message, "Name a file under the base path.")
+            self.problems.add("SF109", at, message, "Name a file under the base path.")
         return reason is None
 
     def _by_path(self, node: CheckNode, entry: PromptEntry, at: Pointer) -> Prompt | None:
@@ -373,4 +373,4 @@ class CheckPromptDesk:
         what = f"file {named} is" if len(paths) == 1 else f"files {named} are"
         near = beside(self.files.folder, paths[0])
         message = f'step "{node.id}": the prompt {what} missing or empty{near}'
-        self.found.add("SF501", at, message, f'Write "{paths[0]}".')
+        self.problems.add("SF501", at, message, f'Write "{paths[0]}".')

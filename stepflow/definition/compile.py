@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.definition.agent import check_version, run_variables
 from stepflow.definition.check_steps import (
-    CheckPromptDesk,
+    CheckPromptResolver,
     built_schema,
     check_check_graph,
     check_check_steps,
@@ -26,10 +26,10 @@ from stepflow.definition.graph import (
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
-from stepflow.definition.prompts import PromptDesk, check_variables, supply_of
-from stepflow.definition.schemas import SchemaDesk, SchemaFiles
+from stepflow.definition.prompts import PromptResolver, check_variables, supply_of
+from stepflow.definition.schemas import SchemaFiles, SchemaResolver
 from stepflow.definition.shapes import read_shape
-from stepflow.definition.validators import Declared, ValidationDesk, entry_of
+from stepflow.definition.validators import Declared, ValidationBuilder, entry_of
 from stepflow.domain.check import Check
 from stepflow.domain.definition import Step, StepCommand
 from stepflow.domain.words import Dialect, StepKind, VerdictType
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from stepflow.definition.agent import Agent
     from stepflow.definition.check_steps import CheckNode
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import CommandEntry
     from stepflow.definition.folder import AgentFolder
     from stepflow.definition.gate_steps import Node
@@ -81,7 +81,7 @@ class Graph:
 def compile_registry(
     document: JsonObject,
     dialect: Dialect,
-    found: FileFindings,
+    problems: FileProblems,
     *,
     agent: Agent,
     folder: AgentFolder,
@@ -89,15 +89,17 @@ def compile_registry(
 ) -> Graph | None:
     """Check a registry in the order of registry.md §9 and compile it; None when the agent has any error."""
     renamed = to_new_names(document)
-    found = found.findings.of(found.file, renamed.origin)
-    report_old_names(renamed.old_names, found)
-    compiler = _Compiler(agent=agent, folder=folder, found=found, options=options)
+    problems = problems.diagnostics.of(problems.file, renamed.origin)
+    report_old_names(renamed.old_names, problems)
+    compiler = _Compiler(agent=agent, folder=folder, problems=problems, options=options)
     match dialect:
         case Dialect.GATE:
-            gates = read_shape(GateRegistry, renamed.document, Pointer(), found, REGISTRY_CODES)
+            gates = read_shape(GateRegistry, renamed.document, Pointer(), problems, REGISTRY_CODES)
             return compiler.compile_gates(gates, renamed.document)
         case Dialect.CHECK:
-            return compiler.compile_checks(read_shape(CheckRegistry, renamed.document, Pointer(), found, CHECK_CODES))
+            return compiler.compile_checks(
+                read_shape(CheckRegistry, renamed.document, Pointer(), problems, CHECK_CODES)
+            )
         case _:
             assert_never(dialect)
 
@@ -113,7 +115,7 @@ class _Compiler:
 
     agent: Agent
     folder: AgentFolder
-    found: FileFindings
+    problems: FileProblems
     options: LoadOptions
 
     @property
@@ -121,33 +123,33 @@ class _Compiler:
         return self.agent.verdict.type if self.agent.verdict else None
 
     def compile_gates(self, registry: GateRegistry, raw: JsonObject) -> Graph | None:
-        found = self.found
+        problems = self.problems
         self.check_names(registry)
-        nodes = check_steps(registry, raw, found)
-        desk = self.schema_desk(registry)
+        nodes = check_steps(registry, raw, problems)
+        resolver = self.schema_resolver(registry)
         schemas: dict[str, JsonObject] = {}
         for node in nodes.flow.values():
-            if desk is not None and node.entry.output_schema_ref is not None:
-                schema = desk.by_ref(node.entry.output_schema_ref, node.at / "outputSchemaRef")
+            if resolver is not None and node.entry.output_schema_ref is not None:
+                schema = resolver.by_ref(node.entry.output_schema_ref, node.at / "outputSchemaRef")
                 if schema is not None:
                     schemas[node.id] = schema
-        gates = check_gates(nodes, schemas, found, allow_spec_violations=self.options.allow_spec_violations)
-        edges = check_edges(nodes, gates, found)
+        gates = check_gates(nodes, schemas, problems, allow_spec_violations=self.options.allow_spec_violations)
+        edges = check_edges(nodes, gates, problems)
         entries = self.entries(registry, Named(flow=tuple(nodes.flow), sections=tuple(nodes.sections)))
-        if not found.failed_at(_GATE_GRAPH_PLACES):
-            check_graph(nodes, gates, edges, entries, found)
-        check_verdict_fits(nodes, entries.step, self.verdict, found)
+        if not problems.failed_at(_GATE_GRAPH_PLACES):
+            check_graph(nodes, gates, edges, entries, problems)
+        check_verdict_fits(nodes, entries.step, self.verdict, problems)
         files = self.prompt_files(registry)
-        prompt_desk = PromptDesk(files=files, nodes=nodes, gates=gates, found=found)
-        prompts = prompt_desk.prompts()
+        prompt_resolver = PromptResolver(files=files, nodes=nodes, gates=gates, problems=problems)
+        prompts = prompt_resolver.prompts()
         supply = self.supply(
             handoff_variable(step_id, path) for step_id, gate in gates.items() for path in gate.handoff_fields
         )
-        sections = {name: (nodes.sections[name], prompt) for name, prompt in prompt_desk.sections.items()}
+        sections = {name: (nodes.sections[name], prompt) for name, prompt in prompt_resolver.sections.items()}
         for step_id, prompt in prompts.items():
-            check_variables(prompt, nodes.flow[step_id], sections, supply, found)
-        validation = self.validation(registry, nodes.flow.values(), files, desk)
-        if found.findings.failed or entries.step is None:
+            check_variables(prompt, nodes.flow[step_id], sections, supply, problems)
+        validation = self.validation(registry, nodes.flow.values(), files, resolver)
+        if problems.diagnostics.failed or entries.step is None:
             return None
         steps = {
             node.id: Step(
@@ -167,29 +169,29 @@ class _Compiler:
             )
             for node in nodes.flow.values()
         }
-        texts = {name: prompt.source for name, prompt in prompt_desk.sections.items()}
+        texts = {name: prompt.source for name, prompt in prompt_resolver.sections.items()}
         return Graph(dialect=Dialect.GATE, steps=steps, entry_step=entries.step, sections=texts)
 
     def compile_checks(self, registry: CheckRegistry) -> Graph | None:
-        found = self.found
+        problems = self.problems
         self.check_names(registry)
-        nodes = check_check_steps(registry, found)
+        nodes = check_check_steps(registry, problems)
         parameters = {parameter.name for parameter in self.agent.parameters}
-        aliases = name_handoff(nodes, run_variables(self.verdict) | parameters, found)
+        aliases = name_handoff(nodes, run_variables(self.verdict) | parameters, problems)
         entries = self.entries(registry, Named(flow=tuple(nodes)))
-        if not found.failed_at(_CHECK_GRAPH_PLACES):
-            check_check_graph(nodes, entries, found)
+        if not problems.failed_at(_CHECK_GRAPH_PLACES):
+            check_check_graph(nodes, entries, problems)
         files = self.prompt_files(registry)
         prompts: dict[str, StepPrompt | None] = {}
         questions: dict[str, StepPrompt | None] = {}
         if files is not None:
             handed = {handoff_variable(node.id, key) for node in nodes.values() for key in node.handoff_keys}
             supply = self.supply(handed.union(*aliases.values()))
-            prompt_desk = CheckPromptDesk(files=files, supply=supply, found=found)
-            prompts = {node.id: prompt_desk.own(node) for node in nodes.values()}
-            questions = {node.id: prompt_desk.question(node) for node in nodes.values()}
-        validation = self.validation(registry, nodes.values(), files, self.schema_desk(registry))
-        if found.findings.failed or entries.step is None:
+            prompt_resolver = CheckPromptResolver(files=files, supply=supply, problems=problems)
+            prompts = {node.id: prompt_resolver.own(node) for node in nodes.values()}
+            questions = {node.id: prompt_resolver.question(node) for node in nodes.values()}
+        validation = self.validation(registry, nodes.values(), files, self.schema_resolver(registry))
+        if problems.diagnostics.failed or entries.step is None:
             return None
         steps = {
             node.id: Step(
@@ -211,13 +213,13 @@ class _Compiler:
 
     def check_names(self, registry: GateRegistry | CheckRegistry) -> None:
         """The registry's `version` is a version (SF308), its `agentId` the agent's name (SF201)."""
-        check_version(registry.version, self.found)
+        check_version(registry.version, self.problems)
         agent_id, name = registry.agent_id, self.agent.file.name
         if agent_id and name and agent_id != name:
             message = f'"agentId" is "{agent_id}", but "name" in agent.json is "{name}"'
-            self.found.add("SF201", "/agentId", message, "Give both the same name.")
+            self.problems.add("SF201", "/agentId", message, "Give both the same name.")
 
-    def schema_desk(self, registry: GateRegistry | CheckRegistry) -> SchemaDesk | None:
+    def schema_resolver(self, registry: GateRegistry | CheckRegistry) -> SchemaResolver | None:
         """None when the schemas base cannot be used; then nothing is said about schemas."""
         own = registry.schemas_base if isinstance(registry, GateRegistry) else None
         settings = self.agent.runner.flow.schemas
@@ -225,28 +227,28 @@ class _Compiler:
         if reason := unsafe_reason(base):
             message, fix = f'the schemas base is "{base}", which {reason}', "Name a folder of the agent."
             if own is not None:
-                self.found.add("SF109", "/schemasBase", message, fix)
+                self.problems.add("SF109", "/schemasBase", message, fix)
             else:
-                self.agent.found.add("SF109", "/runner/flow/schemas/base", message, fix)
+                self.agent.problems.add("SF109", "/runner/flow/schemas/base", message, fix)
             return None
         files = SchemaFiles(
             folder=self.folder,
             base=self.folder.base(base),
-            findings=self.found.findings,
+            diagnostics=self.problems.diagnostics,
             default=settings.default,
             agent_id=registry.agent_id or self.agent.file.name or self.folder.name,
         )
-        return SchemaDesk(files=files, registry=self.found)
+        return SchemaResolver(files=files, registry=self.problems)
 
     def entries(self, registry: GateRegistry | CheckRegistry, names: Named) -> Entries:
-        return check_entries(registry.entry_step, registry.entry_step_mapping, names, self.verdict, self.found)
+        return check_entries(registry.entry_step, registry.entry_step_mapping, names, self.verdict, self.problems)
 
     def prompt_files(self, registry: GateRegistry | CheckRegistry) -> PromptFiles | None:
         github = self.agent.runner.integrations.github
         return open_prompts(
             registry,
             self.folder,
-            self.found,
+            self.problems,
             templates=self.options.templates,
             closure_action=github.default_closure_action if github.enabled else None,
         )
@@ -259,13 +261,13 @@ class _Compiler:
         registry: GateRegistry | CheckRegistry,
         nodes: Iterable[Node | CheckNode],
         prompts: PromptFiles | None,
-        schemas: SchemaDesk | None,
+        schemas: SchemaResolver | None,
     ) -> dict[str, ValidationEntry]:
-        return ValidationDesk(
+        return ValidationBuilder(
             declared=Declared.of(registry),
             closures=tuple(node.id for node in nodes if node.kind is StepKind.CLOSURE),
             verdict=self.verdict,
-            found=self.found,
+            problems=self.problems,
             schemas=schemas,
             prompts=prompts,
         ).entries()

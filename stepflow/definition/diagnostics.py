@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from stepflow.definition.json_text import Spot, find_places, nearest_line
+from stepflow.definition.json_text import Span, find_places, nearest_line
 from stepflow.definition.rules import CODES
 from stepflow.domain.json import compact
 from stepflow.domain.problem import Inspection, Problem, Severity
@@ -56,7 +56,7 @@ class Source:
 
 def place(problem: Problem, word: str, prefix: str, source: Source | None) -> Problem:
     """The problem where it stands. `word` is what is meant on the line of a file that is no JSON."""
-    line, span = _spot(problem, word, source)
+    line, span = _locate(problem, word, source)
     if source is not None and span is not None:
         end = source.line_and_column(span[1])[1]
         problem = replace(problem, column=source.line_and_column(span[0])[1], end_column=end)
@@ -70,7 +70,7 @@ def place(problem: Problem, word: str, prefix: str, source: Source | None) -> Pr
     )
 
 
-def _spot(problem: Problem, word: str, source: Source | None) -> tuple[int | None, tuple[int, int] | None]:
+def _locate(problem: Problem, word: str, source: Source | None) -> tuple[int | None, tuple[int, int] | None]:
     """The line, and the offsets of what is meant on it."""
     if source is None:
         return problem.line, None
@@ -82,23 +82,23 @@ def _spot(problem: Problem, word: str, source: Source | None) -> tuple[int | Non
     line = nearest_line(source.places.lines, problem.path)
     if problem.line is not None:
         line = problem.line  # of a key that is written twice
-    spot = source.places.spots.get(_nearest(source.places, problem.path))
-    span = _marked(spot, source, about_key=problem.code in _ABOUT_KEYS) if spot else None
+    value = source.places.spans.get(_nearest(source.places, problem.path))
+    span = _marked(value, source, about_key=problem.code in _ABOUT_KEYS) if value else None
     return line, span if span and source.line_and_column(span[0])[0] == line else None
 
 
 def _nearest(places: Places, pointer: str) -> str:
-    while pointer and pointer not in places.spots:
+    while pointer and pointer not in places.spans:
         pointer = pointer.rpartition("/")[0]
     return pointer
 
 
-def _marked(spot: Spot, source: Source, *, about_key: bool) -> tuple[int, int]:
+def _marked(value: Span, source: Source, *, about_key: bool) -> tuple[int, int]:
     """The value when it is a plain one on the line of its key, else the key, else the first character."""
-    plain = source.text[spot.start] not in "{["
-    if spot.key is not None and (about_key or not plain or "\n" in source.text[spot.key[1] : spot.start]):
-        return spot.key
-    return (spot.start, spot.end if plain else spot.start + 1)
+    plain = source.text[value.start] not in "{["
+    if value.key is not None and (about_key or not plain or "\n" in source.text[value.key[1] : value.start]):
+        return value.key
+    return (value.start, value.end if plain else value.start + 1)
 
 
 def _word_span(source: Source, line: int | None, word: str) -> tuple[int, int] | None:
@@ -111,22 +111,22 @@ def _word_span(source: Source, line: int | None, word: str) -> tuple[int, int] |
 
 
 @dataclass
-class Findings:
+class Diagnostics:
     """Collects problems of one load; files are named relative to the agent folder."""
 
     #: Each problem with the words on its line that it is about, where the file is no JSON.
-    found: dict[Problem, str] = field(default_factory=dict)
+    collected: dict[Problem, str] = field(default_factory=dict)
     #: The JSON files that were parsed, for finding places.
     json_texts: dict[str, str] = field(default_factory=dict)
 
-    def of(self, file: str, origin: Callable[[str], str] | None = None) -> FileFindings:
+    def of(self, file: str, origin: Callable[[str], str] | None = None) -> FileProblems:
         """The same collection, for one file. `origin` leads from the pointer a check knows to the one in the file."""
-        return FileFindings(findings=self, file=file, origin=origin or str)
+        return FileProblems(diagnostics=self, file=file, origin=origin or str)
 
     @property
     def failed(self) -> bool:
         """True when an error was found: the definition must not run."""
-        return any(problem.severity is Severity.ERROR for problem in self.found)
+        return any(problem.severity is Severity.ERROR for problem in self.collected)
 
     def problems(self, *, prefix: str) -> tuple[Problem, ...]:
         """All of them, sorted by file, line and code; `prefix` is the agent folder in the repository."""
@@ -134,10 +134,10 @@ class Findings:
 
     def inspection(self, *, prefix: str, texts: Mapping[str, str]) -> Inspection:
         """The problems with the texts that they are in; `texts` are the files that were read, JSON or not."""
-        named = {one.file for one in self.found}
+        named = {one.file for one in self.collected}
         known = {**texts, **self.json_texts}
         sources = {file: Source.of(known[file], is_json=file in self.json_texts) for file in named & {*known}}
-        placed = [place(one, word, prefix, sources.get(one.file)) for one, word in self.found.items()]
+        placed = [place(one, word, prefix, sources.get(one.file)) for one, word in self.collected.items()]
         return Inspection(
             problems=tuple(sorted(placed, key=lambda one: (one.file, one.line or 0, one.code, one.path, one.message))),
             texts={visible(f"{prefix}/{file}"): known[file] for file in named & {*known}},
@@ -145,10 +145,10 @@ class Findings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileFindings:
-    """A `Findings` bound to one file."""
+class FileProblems:
+    """A `Diagnostics` bound to one file."""
 
-    findings: Findings
+    diagnostics: Diagnostics
     file: str
     origin: Callable[[str], str]
 
@@ -178,7 +178,7 @@ class FileFindings:
             message=message,
             fix=fix,
         )
-        self.findings.found[problem] = word
+        self.diagnostics.collected[problem] = word
 
     def at(self, pointer: str) -> bool:
         """True when an error was reported at this pointer or below it."""
@@ -189,7 +189,7 @@ class FileFindings:
         """True when an error was reported at a pointer of this form."""
         return any(
             one.severity is Severity.ERROR and one.file == self.file and re.fullmatch(pattern, one.path, re.DOTALL)
-            for one in self.findings.found
+            for one in self.diagnostics.collected
         )
 
 

@@ -16,7 +16,7 @@ from stepflow.files import FileRefused, Why, read_below
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.json_text import Document
     from stepflow.domain.json import JsonObject
 
@@ -105,12 +105,12 @@ class AgentFolder:
 
         Nothing is followed and nothing is read.
         """
-        found: list[str] = []
+        paths: list[str] = []
         for folder, _, names in os.walk(self.path):
-            found += [(Path(folder) / name).relative_to(self.path).as_posix() for name in sorted(names)]
-            if len(found) > MAX_LISTED:
+            paths += [(Path(folder) / name).relative_to(self.path).as_posix() for name in sorted(names)]
+            if len(paths) > MAX_LISTED:
                 break
-        return tuple(found[:MAX_LISTED])
+        return tuple(paths[:MAX_LISTED])
 
     def digest(self, templates: Mapping[str, str]) -> str:
         """SHA-256 over the names and contents of all files that were read, and of the shipped templates in use."""
@@ -153,33 +153,33 @@ _KINDS = {
 _YAML = re.compile(r"\s*(---|#|[A-Za-z_][\w-]*:(\s|$))")
 
 
-def read_object(folder: AgentFolder, found: FileFindings, *, what: str) -> JsonObject | None:
-    """The object in the JSON file that `found` is about. `what` names the file's role in messages."""
+def read_object(folder: AgentFolder, problems: FileProblems, *, what: str) -> JsonObject | None:
+    """The object in the JSON file that `problems` is about. `what` names the file's role in messages."""
     try:
-        text = folder.read(found.file)
+        text = folder.read(problems.file)
     except FileFault as fault:
         code = {FaultKind.UNSAFE: "SF109", FaultKind.CONTENT: "SF104"}.get(fault.kind, "SF102")
-        near = beside(folder, found.file) if fault.kind is FaultKind.MISSING else ""
-        found.add(code, "", f'the {what} "{found.file}" {fault.message}{near}', _FIXES[fault.kind])
+        near = beside(folder, problems.file) if fault.kind is FaultKind.MISSING else ""
+        problems.add(code, "", f'the {what} "{problems.file}" {fault.message}{near}', _FIXES[fault.kind])
         return None
     try:
         document = parse_json(text)
     except JsonFault as fault:
-        report_fault(text, fault, found, "SF104", f"the {what} {fault.message}")
+        report_fault(text, fault, problems, "SF104", f"the {what} {fault.message}")
         return None
-    take_document(text, document, found)
+    register_document(text, document, problems)
     if not isinstance(document.value, dict):
-        found.add("SF106", "", f"the {what} holds no JSON object", "Write one object in braces.")
+        problems.add("SF106", "", f"the {what} holds no JSON object", "Write one object in braces.")
         return None
     return document.value
 
 
-def report_fault(text: str, fault: JsonFault, found: FileFindings, code: str, message: str) -> None:
+def report_fault(text: str, fault: JsonFault, problems: FileProblems, code: str, message: str) -> None:
     """Report what is no JSON, and say so when it looks like YAML."""
     fix = "Write valid JSON: no comments, no comma after the last item, every text and key in double quotes."
     if _YAML.match(text):
         fix = "Write the file as JSON: it looks like YAML, which is read nowhere but in scenarios and front matter."
-    found.add(code, "", message, fix, line=fault.line, column=fault.column)
+    problems.add(code, "", message, fix, line=fault.line, column=fault.column)
 
 
 def beside(folder: AgentFolder, file: str) -> str:
@@ -212,13 +212,13 @@ def _stem(path: str) -> str:
     return path.rpartition("/")[2].partition(".")[0]
 
 
-def take_document(text: str, document: Document, found: FileFindings) -> None:
+def register_document(text: str, document: Document, problems: FileProblems) -> None:
     """Keep the text, so that problems can be placed; report each key that one object has twice (SF104)."""
-    found.findings.json_texts[found.file] = text
+    problems.diagnostics.json_texts[problems.file] = text
     for pointer, line in document.repeated:
         key = last_key(pointer)
         message = f'the key "{key}" is written twice in one object'
-        found.add("SF104", pointer, message, "Keep one of them; the last one is read.", line=line)
+        problems.add("SF104", pointer, message, "Keep one of them; the last one is read.", line=line)
 
 
 _FIXES = {

@@ -15,7 +15,7 @@ from stepflow.domain.words import Intent, StepKind, VerdictType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import RuleEntry
     from stepflow.definition.gate_steps import Node, Nodes
     from stepflow.domain.definition import Gate, Rule
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 Edges = dict[str, dict[Intent, "Rule"]]
 
 
-def check_edges(nodes: Nodes, gates: Mapping[str, Gate], found: FileFindings) -> Edges:
+def check_edges(nodes: Nodes, gates: Mapping[str, Gate], problems: FileProblems) -> Edges:
     """Every transition of every flow step; `repeat` is filled in, `next` without a rule is left to the router."""
     edges: Edges = {}
     for node in nodes.flow.values():
         gate = gates.get(node.id)
-        rules = _Rules(node=node, gate=gate, nodes=nodes, found=found).read()
+        rules = _Rules(node=node, gate=gate, nodes=nodes, problems=problems).read()
         if gate is not None and node.entry.transitions is not None:
-            _check_missing(node, gate, nodes, found)
+            _check_missing(node, gate, nodes, problems)
         if gate is not None and Intent.HANDOFF in gate.allowed and node.initial:
             message = f'step "{node.id}": a first step hands off before any work cycle'
             at = node.at / "structuredGate"
-            found.add("SF348", at, message, 'Leave "handoff" to a continuation step.')
+            problems.add("SF348", at, message, 'Leave "handoff" to a continuation step.')
         rules.setdefault(Intent.REPEAT, Target(step_id=None))
         edges[node.id] = rules
     return edges
@@ -65,24 +65,24 @@ class _Rules:
     node: Node
     gate: Gate | None
     nodes: Nodes
-    found: FileFindings
+    problems: FileProblems
 
     def read(self) -> dict[Intent, Rule]:
         rules: dict[Intent, Rule] = {}
         for word, entry in (self.node.entry.transitions or {}).items():
             at = self.node.at / "transitions" / word
-            intent = check_intent(word, self.node, at, self.found)
+            intent = check_intent(word, self.node, at, self.problems)
             if intent is None:
                 continue
             rule = self.rule(intent, entry, at)
-            _check_targets(self.node, entry, at, self.nodes, self.found)
+            _check_targets(self.node, entry, at, self.nodes, self.problems)
             if not self.useless(intent, at) and rule is not None:
                 self.warn(intent, rule, at)
                 rules[intent] = Target(step_id=None) if intent is Intent.CLOSING else rule
         return rules
 
     def add(self, code: str, at: Pointer, message: str, fix: str) -> None:
-        self.found.add(code, at, f'step "{self.node.id}": {message}', fix)
+        self.problems.add(code, at, f'step "{self.node.id}": {message}', fix)
 
     def useless(self, intent: Intent, at: Pointer) -> bool:
         if intent is Intent.ABORT:
@@ -99,7 +99,7 @@ class _Rules:
         if "condition" in entry.model_fields_set or "targets" in entry.model_fields_set:
             return self.branch(intent, entry, at)
         if "target" not in entry.model_fields_set:
-            if not self.found.at(at / "target"):
+            if not self.problems.at(at / "target"):
                 message = f'the rule for "{intent}" has neither "target" nor "condition" and "targets"'
                 self.add("SF107", at, message, 'Write {"target": "<step id>"}.')
             return None
@@ -118,7 +118,7 @@ class _Rules:
             return None
         if not entry.condition or not entry.targets:
             missing = "targets" if entry.condition else "condition"
-            if not self.found.at(at / missing):
+            if not self.problems.at(at / missing):
                 fix = 'Write "condition" (a handoff field) and "targets" (value to step id).'
                 self.add("SF107", at, f'the rule for "{intent}" needs "{missing}", which is missing or empty', fix)
             return None
@@ -155,7 +155,7 @@ class _Rules:
             self.add("SF351", at, message, 'Use "handoff" to go to a closure step.')
 
 
-def _check_targets(node: Node, entry: RuleEntry, at: Pointer, nodes: Nodes, found: FileFindings) -> None:
+def _check_targets(node: Node, entry: RuleEntry, at: Pointer, nodes: Nodes, problems: FileProblems) -> None:
     named = {at / "target": entry.target, at / "fallback": entry.fallback}
     named |= {at / "targets" / value: step_id for value, step_id in (entry.targets or {}).items()}
     for place, step_id in named.items():
@@ -163,25 +163,25 @@ def _check_targets(node: Node, entry: RuleEntry, at: Pointer, nodes: Nodes, foun
             continue
         what = "is a section" if step_id in nodes.sections else f"does not exist{did_you_mean(step_id, nodes.flow)}"
         message = f'step "{node.id}": the target "{step_id}" {what}'
-        found.add("SF343", place, message, f"Name a flow step; there are {listed(nodes.flow)}.")
+        problems.add("SF343", place, message, f"Name a flow step; there are {listed(nodes.flow)}.")
 
 
-def _check_missing(node: Node, gate: Gate, nodes: Nodes, found: FileFindings) -> None:
+def _check_missing(node: Node, gate: Gate, nodes: Nodes, problems: FileProblems) -> None:
     rules = node.entry.transitions or {}
     at = node.at / "transitions"
     for intent in gate.allowed:
-        if intent in rules or intent is Intent.REPEAT or found.at(at / intent):
+        if intent in rules or intent is Intent.REPEAT or problems.at(at / intent):
             continue
         if intent not in fitting_intents(node.kind):
             continue  # that it may not be allowed at all was reported
         target = default_next(node.id, nodes) if intent is Intent.NEXT else None
         if target is not None:
             message = f'step "{node.id}": "next" has no rule and goes to "{target}" by default'
-            found.add("SF345", at, message, f'Write "next": {{"target": "{target}"}}.')
+            problems.add("SF345", at, message, f'Write "next": {{"target": "{target}"}}.')
         elif intent is not Intent.JUMP:  # a jump without a rule is SF330, or chosen by the answer
             message = f'step "{node.id}": the intent "{intent}" is allowed, but no rule says where it goes'
             fix = f'Add "{intent}": {{"target": "<step id>"}} to "transitions"; there are {listed(nodes.flow)}.'
-            found.add("SF341", at, message, fix)
+            problems.add("SF341", at, message, fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +204,7 @@ class Named:
 
 
 def check_entries(
-    entry_step: str | None, mapping: Mapping[str, str], ids: Named, verdict: VerdictType | None, found: FileFindings
+    entry_step: str | None, mapping: Mapping[str, str], ids: Named, verdict: VerdictType | None, problems: FileProblems
 ) -> Entries:
     """The entry steps. Without a known verdict nothing is said about which of them is used."""
     named: dict[Pointer, str] = {}
@@ -217,68 +217,70 @@ def check_entries(
         kind = OLD_VERDICT_TYPES.get(word, word)
         if kind not in list(VerdictType):
             message = f'"{word}" is no verdict type{did_you_mean(word, VerdictType)}'
-            found.add("SF310", at, message, f"Use {listed(VerdictType)}.")
+            problems.add("SF310", at, message, f"Use {listed(VerdictType)}.")
         elif kind == verdict:
             chosen = step_id
-    _check_chosen(mapping, chosen, verdict, ids, found)
+    _check_chosen(mapping, chosen, verdict, ids, problems)
     for at, step_id in named.items():
-        _check_named(at, step_id, ids, found)
+        _check_named(at, step_id, ids, problems)
     return Entries(step=chosen, by_pointer={at: step_id for at, step_id in named.items() if step_id in ids.flow})
 
 
-def check_graph(nodes: Nodes, gates: Mapping[str, Gate], edges: Edges, entries: Entries, found: FileFindings) -> None:
+def check_graph(
+    nodes: Nodes, gates: Mapping[str, Gate], edges: Edges, entries: Entries, problems: FileProblems
+) -> None:
     """What no run can reach (SF346), and from where no run can end (SF350)."""
     following = {step_id: _following(step_id, nodes, gates, edges) for step_id in nodes.flow}
-    check_reached(following, entries, found)
+    check_reached(following, entries, problems)
     closing = [node.id for node in nodes.flow.values() if node.kind is StepKind.CLOSURE]
     ending = reached_from(closing, _reversed(following))
-    _check_ends(nodes, entries, following, ending, found)
+    _check_ends(nodes, entries, following, ending, problems)
 
 
-def check_reached(following: Mapping[str, set[str]], entries: Entries, found: FileFindings) -> None:
+def check_reached(following: Mapping[str, set[str]], entries: Entries, problems: FileProblems) -> None:
     """Each step that no entry leads to (SF346). `following` has the steps that may come right after each step."""
     starts = list(entries.by_pointer.values())
     reached = reached_from(starts, following)
     for step_id in following:
         if starts and step_id not in reached:
             message = f'step "{step_id}" cannot be reached from any entry step'
-            found.add("SF346", Pointer("/steps") / step_id, message, "Lead a transition to it, or remove it.")
+            problems.add("SF346", Pointer("/steps") / step_id, message, "Lead a transition to it, or remove it.")
 
 
-def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | None, found: FileFindings) -> None:
+def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | None, problems: FileProblems) -> None:
     """An ungated registry is run by the verdict, so the verdict must be one that can (SF206)."""
     if nodes.gated or verdict is None:
         return
     fix = "Give the steps structured gates, or use another verdict type."
     if verdict is VerdictType.DETECT_GRAPH:
         message = 'the verdict type "detect:graph" needs a registry with gates or checks, and this one has neither'
-        found.add("SF206", "/steps", message, fix)
+        problems.add("SF206", "/steps", message, fix)
     node = nodes.flow.get(entry or "")
     if verdict is VerdictType.POLL_STATE and node is not None and node.kind is not StepKind.CLOSURE:
         message = f'without gates, "poll:state" must begin with a closure step, but "{node.id}" is none'
-        found.add("SF206", node.at, message, fix)
+        problems.add("SF206", node.at, message, fix)
 
 
 def _check_chosen(
-    mapping: Mapping[str, str], chosen: str | None, verdict: VerdictType | None, ids: Named, found: FileFindings
+    mapping: Mapping[str, str], chosen: str | None, verdict: VerdictType | None, ids: Named, problems: FileProblems
 ) -> None:
-    if chosen is not None or found.at("/entryStep") or found.at("/entryStepMapping"):
+    if chosen is not None or problems.at("/entryStep") or problems.at("/entryStepMapping"):
         return
     fix = 'Add the verdict type to "entryStepMapping", or write "entryStep".'
     if verdict is not None:
         message = f'there is no entry step for the verdict type "{verdict}"'
         at = "/entryStepMapping" if mapping else ""
-        found.add("SF303", at, message, fix)
+        problems.add("SF303", at, message, fix)
     elif not mapping:
-        found.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix)
+        problems.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix)
 
 
-def _check_named(at: Pointer, step_id: str, ids: Named, found: FileFindings) -> None:
+def _check_named(at: Pointer, step_id: str, ids: Named, problems: FileProblems) -> None:
     if step_id in ids.flow:
         return
     what = "is a section" if step_id in ids.sections else f"does not exist{did_you_mean(step_id, ids.flow)}"
     message = f'the entry step "{step_id}" {what}'
-    found.add("SF304", at, message, f"Name a flow step; there are {listed(ids.flow)}.")
+    problems.add("SF304", at, message, f"Name a flow step; there are {listed(ids.flow)}.")
 
 
 def _following(step_id: str, nodes: Nodes, gates: Mapping[str, Gate], edges: Edges) -> set[str]:
@@ -317,15 +319,15 @@ def _reversed(following: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _check_ends(
-    nodes: Nodes, entries: Entries, following: Mapping[str, set[str]], ending: set[str], found: FileFindings
+    nodes: Nodes, entries: Entries, following: Mapping[str, set[str]], ending: set[str], problems: FileProblems
 ) -> None:
     fix = "Lead a transition to a closure step."
     lost = {at: step_id for at, step_id in entries.by_pointer.items() if step_id not in ending}
     for at, step_id in lost.items():
-        found.add("SF350", at, f'no closure step can be reached from the entry step "{step_id}"', fix)
-    told = reached_from(lost.values(), following)
+        problems.add("SF350", at, f'no closure step can be reached from the entry step "{step_id}"', fix)
+    reported = reached_from(lost.values(), following)
     for step_id, node in nodes.flow.items():
-        if step_id in ending or step_id in told:
+        if step_id in ending or step_id in reported:
             continue
         after = reached_from(following[step_id], following)
         if step_id not in after:
@@ -333,5 +335,5 @@ def _check_ends(
         circle = [
             other for other in nodes.flow if other in after and step_id in reached_from(following[other], following)
         ]
-        told.update(circle)
-        found.add("SF350", node.at, f"no closure step can be reached from the cycle {listed(circle)}", fix)
+        reported.update(circle)
+        problems.add("SF350", node.at, f"no closure step can be reached from the cycle {listed(circle)}", fix)

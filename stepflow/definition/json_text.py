@@ -41,7 +41,7 @@ class JsonFault(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spot:
+class Span:
     """Offsets of a value, and of its key with the quotes if it has one; each with the first character after it."""
 
     start: int
@@ -57,7 +57,7 @@ class Places:
     """
 
     lines: dict[str, int]
-    spots: dict[str, Spot]
+    spans: dict[str, Span]
     repeated: tuple[tuple[str, int], ...]
 
 
@@ -74,10 +74,10 @@ def parse_json(text: str) -> Document:
     repeated: list[str] = []
 
     def members(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        merged = dict(pairs)
+        if len(merged) < len(pairs):
             repeated.append("")
-        return found
+        return merged
 
     try:
         value: JsonValue = json.loads(
@@ -99,7 +99,7 @@ def find_places(text: str) -> Places:
     """Where everything stands in a text that `parse_json` has accepted."""
     scan = _Scan(text)
     scan.value(Pointer(), scan.skip(0))
-    return Places(lines=scan.lines, spots=scan.spots, repeated=tuple(scan.repeated))
+    return Places(lines=scan.lines, spans=scan.spans, repeated=tuple(scan.repeated))
 
 
 def keys_of(pointer: str) -> list[str]:
@@ -165,7 +165,7 @@ class _Scan:
 
     text: str
     lines: dict[str, int] = field(default_factory=dict)
-    spots: dict[str, Spot] = field(default_factory=dict)
+    spans: dict[str, Span] = field(default_factory=dict)
     repeated: list[tuple[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class _Scan:
     def value(self, pointer: Pointer, at: int, key: tuple[int, int] | None = None) -> int:
         self.lines.setdefault(pointer, self.line(at))
         end = self.content(pointer, at)
-        self.spots[pointer] = Spot(start=at, end=end, key=key)
+        self.spans[pointer] = Span(start=at, end=end, key=key)
         return end
 
     def content(self, pointer: Pointer, at: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.agent import read_agent
 from stepflow.definition.compile import LoadOptions, compile_registry
-from stepflow.definition.diagnostics import LIKE_PATHS, Findings, did_you_mean, listed
+from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, did_you_mean, listed
 from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, read_object, unsafe_reason
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.locate import Located, locate
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from stepflow.definition.agent import Agent
     from stepflow.definition.compile import Graph
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import GitHub, PullRequest
     from stepflow.domain.definition import AgentVerdict
     from stepflow.domain.json import JsonObject
@@ -37,23 +37,23 @@ _GATE_KEYS = ("structuredGate", "c2")
 _CHECK_KEYS = ("check", "prompt", "iterations")
 
 
-def tell_dialect(registry: JsonObject, found: FileFindings) -> Dialect | None:
+def detect_dialect(registry: JsonObject, problems: FileProblems) -> Dialect | None:
     """The dialect, told by the keys that only one of them has; None after a problem was reported."""
     steps = registry.get("steps")
     if not isinstance(steps, dict) or not steps:
         state = "is missing" if steps is None else "is empty" if steps == {} else "is no object"
-        found.add("SF301", "/steps" if steps is not None else "", f'"steps" {state}', "Declare at least one step.")
+        problems.add("SF301", "/steps" if steps is not None else "", f'"steps" {state}', "Declare at least one step.")
         return None
     gate = list(_marks(steps, _GATE_KEYS))
     check = [*(["/basePath"] if "basePath" in registry else []), *_marks(steps, _CHECK_KEYS)]
     if gate and check:
         message = f"the registry mixes two dialects: {listed(gate[:1])} is of the gate dialect, "
         message += f"{listed(check[:1])} of the check dialect"
-        found.add("SF302", check[0], message, "Write all steps in one dialect.")
+        problems.add("SF302", check[0], message, "Write all steps in one dialect.")
         return None
     if not gate and not check:
         message = f"no step has {listed(_GATE_KEYS)} or {listed(_CHECK_KEYS)}, so the dialect cannot be told"
-        found.add("SF301", "/steps", message, 'Give each step "c2", "c3" and a "structuredGate".')
+        problems.add("SF301", "/steps", message, 'Give each step "c2", "c3" and a "structuredGate".')
         return None
     return Dialect.GATE if gate else Dialect.CHECK
 
@@ -138,10 +138,10 @@ def _load(
     if isinstance(located, Problem):
         return None, Inspection(problems=(located,))
     folder = AgentFolder(located.folder, root=located.root)
-    loading = _Loading(folder=folder, findings=Findings(), options=options)
+    loading = _Loading(folder=folder, diagnostics=Diagnostics(), options=options)
     made = loading.load(located, bare_registry=bare_registry)
-    inspection = loading.findings.inspection(prefix=folder.prefix, texts=folder.texts)
-    if made is None or loading.findings.failed:
+    inspection = loading.diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
+    if made is None or loading.diagnostics.failed:
         return None, inspection
     return _define(made, folder, inspection.problems), inspection
 
@@ -161,12 +161,12 @@ class _Loading:
     """One load."""
 
     folder: AgentFolder
-    findings: Findings
+    diagnostics: Diagnostics
     options: LoadOptions
 
     def load(self, located: Located, *, bare_registry: bool) -> _Made | None:
         custom = self.options.allow_custom_verdict
-        agent = read_agent(self.folder, self.findings, allow_custom=custom, may_lack=bare_registry)
+        agent = read_agent(self.folder, self.diagnostics, allow_custom=custom, may_lack=bare_registry)
         system_prompt = self.system_prompt(agent)
         graph = self.graph(agent, located.registry)
         if graph is None or system_prompt is None or agent.verdict is None:
@@ -191,20 +191,20 @@ class _Loading:
 
     def _report_system(self, agent: Agent, code: str, state: str) -> None:
         fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
-        agent.found.add(code, _SYSTEM_PATH, f"the system prompt: {state}", fix)
+        agent.problems.add(code, _SYSTEM_PATH, f"the system prompt: {state}", fix)
 
     def graph(self, agent: Agent, named: str | None) -> Graph | None:
         file = named or agent.runner.flow.prompts.registry
         if file is not None and (reason := unsafe_reason(file)):
             fix = "Name a file inside the agent folder."
-            agent.found.add("SF109", _REGISTRY_PATH, f'the registry path "{file}" {reason}', fix)
+            agent.problems.add("SF109", _REGISTRY_PATH, f'the registry path "{file}" {reason}', fix)
             return None
-        found = self.findings.of(file or DEFAULT_REGISTRY)
-        document = read_object(self.folder, found, what="registry")
-        dialect = tell_dialect(document, found) if document is not None else None
+        problems = self.diagnostics.of(file or DEFAULT_REGISTRY)
+        document = read_object(self.folder, problems, what="registry")
+        dialect = detect_dialect(document, problems) if document is not None else None
         if document is None or dialect is None:
             return None
-        return compile_registry(document, dialect, found, agent=agent, folder=self.folder, options=self.options)
+        return compile_registry(document, dialect, problems, agent=agent, folder=self.folder, options=self.options)
 
 
 def _define(made: _Made, folder: AgentFolder, problems: tuple[Problem, ...]) -> AgentDefinition:

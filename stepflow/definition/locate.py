@@ -40,8 +40,8 @@ def find_folders(root: Path) -> tuple[str, ...]:
     """As `find_agents`, with the folders whose agent.json is missing or has another name: they were meant as agents."""
     try:
         inside = [place for place in (root / AGENTS).iterdir() if not place.name.startswith(".") and place.is_dir()]
-        meant = (place.name for place in inside if any(place.glob("*.json*")) or any(place.glob("*.y*ml")))
-        return tuple(sorted(meant))
+        folders = (place.name for place in inside if any(place.glob("*.json*")) or any(place.glob("*.y*ml")))
+        return tuple(sorted(folders))
     except OSError:
         return ()
 
@@ -88,10 +88,10 @@ def _named(name: str, root: Path) -> Located | Problem:
 
 
 def _in_file(file: Path, root: Path | None) -> Located | Problem:
-    found = _checked(file.parent, root)
-    if isinstance(found, Problem):
-        return found
-    return Located(folder=found.folder, root=found.root, registry=file.name)
+    located = _checked(file.parent, root)
+    if isinstance(located, Problem):
+        return located
+    return Located(folder=located.folder, root=located.root, registry=file.name)
 
 
 def _checked(folder: Path, root: Path | None) -> Located | Problem:
@@ -130,15 +130,15 @@ def _link_below(root: Path, folder: Path) -> Problem | None:
     return _problem("SF109", shown, message, "Put the folder itself in the place of the link, and commit that.")
 
 
-def _inside(found: Located) -> Located | Problem:
+def _inside(located: Located) -> Located | Problem:
     """A symbolic link must not lead an agent out of its repository (security.md case 10)."""
-    name = found.folder.name
-    below = found.folder.is_relative_to(found.root)
-    if not below or not found.folder.resolve().is_relative_to(found.root.resolve()):
-        shown = found.folder.relative_to(found.root).as_posix() if below else name
+    name = located.folder.name
+    below = located.folder.is_relative_to(located.root)
+    if not below or not located.folder.resolve().is_relative_to(located.root.resolve()):
+        shown = located.folder.relative_to(located.root).as_posix() if below else name
         message = f'the agent folder "{name}" lies outside the repository'
         return _problem("SF109", shown, message, "Put the agent's files into the repository itself.")
-    return _link_below(found.root, found.folder) or found
+    return _link_below(located.root, located.folder) or located
 
 
 def _real_folder(path: Path) -> Path | None:

@@ -10,7 +10,7 @@ from stepflow.definition.json_text import Pointer
 from stepflow.definition.shapes import note_unknown
 
 if TYPE_CHECKING:
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.domain.json import JsonObject, JsonValue
 
 
@@ -84,41 +84,41 @@ class RunnerLayout(Renamed):
     flat: bool = False
 
 
-def to_runner_layout(document: JsonObject, found: FileFindings) -> RunnerLayout:
+def to_runner_layout(document: JsonObject, problems: FileProblems) -> RunnerLayout:
     """Move everything old to its new place; problems with the layout itself are reported here."""
     layout = RunnerLayout(document=copy.deepcopy(document), flat="behavior" in document and "runner" not in document)
     if "behavior" in document and "runner" in document:
         message = 'the file has both "runner" (the layout of today) and "behavior" (the old one)'
-        found.add("SF205", "/behavior", message, 'Move what is in "behavior" into "runner" and remove it.')
+        problems.add("SF205", "/behavior", message, 'Move what is in "behavior" into "runner" and remove it.')
         del layout.document["behavior"]
     for place in _DEAD:
-        _drop_dead(layout, place, found)
+        _drop_dead(layout, place, problems)
     for old, new in _MOVES:
         _move(layout, old, new)
-    _drop_rest(layout, found)
+    _drop_rest(layout, problems)
     _rename_verdict_types(layout)
     if layout.flat:
         layout.document.setdefault("runner", {})
     return layout
 
 
-def report_old_names(old_names: list[str], found: FileFindings) -> None:
+def report_old_names(old_names: list[str], problems: FileProblems) -> None:
     """The one warning of a file that uses old names (SF110)."""
     if old_names:
         message = f"old layout or old names, read as the new ones: {', '.join(old_names)}"
-        found.add("SF110", "", message, "Use the names of today; until then the old ones keep working.")
+        problems.add("SF110", "", message, "Use the names of today; until then the old ones keep working.")
 
 
-def _drop_dead(layout: RunnerLayout, place: Place, found: FileFindings) -> None:
-    if _take(layout.document, place) is not None:
+def _drop_dead(layout: RunnerLayout, place: Place, problems: FileProblems) -> None:
+    if _remove(layout.document, place) is not None:
         layout.old_names.append(".".join(place))
         pointer = _pointer(place)
-        found.add("SF111", pointer, f'"{".".join(place)}" has no effect here', "Remove the key, or leave it.")
+        problems.add("SF111", pointer, f'"{".".join(place)}" has no effect here', "Remove the key, or leave it.")
 
 
 def _move(layout: RunnerLayout, old: Place, new: Place) -> None:
-    taken = _take(layout.document, old)
-    if taken is None:
+    removed = _remove(layout.document, old)
+    if removed is None:
         return
     layout.old_names.append(".".join(old))
     node = layout.document
@@ -128,35 +128,35 @@ def _move(layout: RunnerLayout, old: Place, new: Place) -> None:
             return  # the new place has a wrong type, which is reported there
         node = inner
     if new[-1] not in node:
-        node[new[-1]] = taken.value
+        node[new[-1]] = removed.value
         layout.origins[_pointer(new)] = _pointer(old)
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _Removed:
     value: JsonValue
 
 
-def _take(document: JsonObject, place: Place) -> _Taken | None:
+def _remove(document: JsonObject, place: Place) -> _Removed | None:
     node: JsonValue = document
     for key in place[:-1]:
         node = node.get(key) if isinstance(node, dict) else None
-    return _Taken(node.pop(place[-1])) if isinstance(node, dict) and place[-1] in node else None
+    return _Removed(node.pop(place[-1])) if isinstance(node, dict) and place[-1] in node else None
 
 
-def _drop_rest(layout: RunnerLayout, found: FileFindings) -> None:
+def _drop_rest(layout: RunnerLayout, problems: FileProblems) -> None:
     """What is left of the old containers are keys that nobody knows, or containers of a wrong type."""
     for place in (("behavior",), ("prompts",), ("runner", "completion")):
-        taken = _take(layout.document, place)
-        if taken is None:
+        removed = _remove(layout.document, place)
+        if removed is None:
             continue
-        if not isinstance(taken.value, dict):
+        if not isinstance(removed.value, dict):
             message = f'"{".".join(place)}" must be an object'
-            found.add("SF106", _pointer(place), message, "Write it as an object.")
+            problems.add("SF106", _pointer(place), message, "Write it as an object.")
             continue
         known = [old[-1] for old, _ in _MOVES if old[:-1] == place]
-        for key in taken.value:
-            note_unknown(_pointer(place) / key, key, known, found)
+        for key in removed.value:
+            note_unknown(_pointer(place) / key, key, known, problems)
 
 
 def _rename_verdict_types(layout: RunnerLayout) -> None:

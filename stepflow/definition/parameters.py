@@ -7,7 +7,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from stepflow.definition.diagnostics import Findings, did_you_mean, listed, shown
+from stepflow.definition.diagnostics import Diagnostics, did_you_mean, listed, shown
 from stepflow.definition.json_text import JsonFault, Pointer, parse_json
 from stepflow.domain.parameter import Parameter
 from stepflow.domain.problem import Severity
@@ -17,7 +17,7 @@ from stepflow.patterns import PatternFault, PatternTooSlow, Search, check_patter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import ParameterEntry, ParameterRules
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject, JsonValue
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 def check_parameters(
-    entries: Mapping[str, ParameterEntry], found: FileFindings, *, reserved: frozenset[str]
+    entries: Mapping[str, ParameterEntry], problems: FileProblems, *, reserved: frozenset[str]
 ) -> tuple[Parameter, ...]:
     """The declared parameters; `reserved` are the names of run variables, which would hide them."""
     flags: dict[str, str] = {}
     for name, entry in entries.items():
         at = Pointer("/parameters") / name
-        _check_style(name, entry, at, found, reserved)
-        _check_flag(name, entry, at, found, flags)
-        _check_rules(name, entry, at, found)
+        _check_style(name, entry, at, problems, reserved)
+        _check_flag(name, entry, at, problems, flags)
+        _check_rules(name, entry, at, problems)
     return tuple(_parameter(name, entry) for name, entry in entries.items() if entry.type and entry.cli)
 
 
@@ -90,44 +90,46 @@ def _in(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed)
 
 
-def _check_style(name: str, entry: ParameterEntry, at: Pointer, found: FileFindings, reserved: frozenset[str]) -> None:
-    if not (entry.description or "").strip() and not found.at(at / "description"):
+def _check_style(
+    name: str, entry: ParameterEntry, at: Pointer, problems: FileProblems, reserved: frozenset[str]
+) -> None:
+    if not (entry.description or "").strip() and not problems.at(at / "description"):
         message = f'parameter "{name}" has no description'
-        found.add("SF208", at, message, 'Say in "description" what the parameter is for.')
+        problems.add("SF208", at, message, 'Say in "description" what the parameter is for.')
     if entry.required and "default" in entry.model_fields_set:
         message = f'parameter "{name}" is required and has the default {shown(entry.default)}, so it is never missing'
-        found.add("SF208", at / "default", message, 'Remove "required" or "default".')
+        problems.add("SF208", at / "default", message, 'Remove "required" or "default".')
     if name in reserved:
         message = f'parameter "{name}" has the name of a run variable, which hides it in prompts'
-        found.add("SF208", at, message, "Give the parameter another name.")
+        problems.add("SF208", at, message, "Give the parameter another name.")
 
 
-def _check_flag(name: str, entry: ParameterEntry, at: Pointer, found: FileFindings, flags: dict[str, str]) -> None:
+def _check_flag(name: str, entry: ParameterEntry, at: Pointer, problems: FileProblems, flags: dict[str, str]) -> None:
     if entry.cli is None:
         return
     if entry.cli in flags:
         message = f'parameter "{name}": the flag "{entry.cli}" is already that of "{flags[entry.cli]}"'
-        found.add("SF207", at / "cli", message, "Give each parameter a flag of its own.")
+        problems.add("SF207", at / "cli", message, "Give each parameter a flag of its own.")
     flags.setdefault(entry.cli, name)
 
 
-def _check_rules(name: str, entry: ParameterEntry, at: Pointer, found: FileFindings) -> None:
+def _check_rules(name: str, entry: ParameterEntry, at: Pointer, problems: FileProblems) -> None:
     pattern = entry.validation.pattern if entry.validation else None
     try:
         if pattern is not None:
             check_pattern(pattern)
     except PatternFault as exc:
         message = f'parameter "{name}": the pattern {shown(pattern)} is no regular expression ({exc})'
-        found.add("SF207", at / "validation" / "pattern", message, "Write a valid regular expression.")
+        problems.add("SF207", at / "validation" / "pattern", message, "Write a valid regular expression.")
         return
     if "default" not in entry.model_fields_set or not entry.type:
         return
     if not type_fits(entry.default, entry.type):
         message = f'parameter "{name}": the default {shown(entry.default)} is no {entry.type}'
-        found.add("SF207", at / "default", message, f"Give it a default of the type {entry.type}.")
+        problems.add("SF207", at / "default", message, f"Give it a default of the type {entry.type}.")
     elif fault := misfit(_parameter(name, entry), entry.default):
         message = f'parameter "{name}": the default is {shown(entry.default)}, but "validation" wants it {fault}'
-        found.add("SF207", at / "default", message, 'Change "default" or "validation".')
+        problems.add("SF207", at / "default", message, 'Change "default" or "validation".')
 
 
 def _parameter(name: str, entry: ParameterEntry) -> Parameter:
@@ -157,18 +159,18 @@ def check_arguments(
 
     Any problem with severity error forbids the run. The issue's number is always the argument `issue`.
     """
-    findings = Findings()
-    found = findings.of("agent.json")
+    diagnostics = Diagnostics()
+    problems = diagnostics.of("agent.json")
     declared = {parameter.name: parameter for parameter in agent.parameters}
     arguments: JsonObject = {}
     for name in given:
         if name not in declared and name != "issue":
             message = f'the argument "{name}" is not declared and is dropped{did_you_mean(name, declared)}'
-            found.add("SF108", "/parameters", message, f"Declare it; declared are {listed(declared)}.")
+            problems.add("SF108", "/parameters", message, f"Declare it; declared are {listed(declared)}.")
     for parameter in agent.parameters:
-        _take(parameter, _value_of(parameter, given, issue), arguments, found)
-    _take_issue(agent, given, issue, arguments, found)
-    return arguments, findings.problems(prefix=agent.folder)
+        _assign(parameter, _value_of(parameter, given, issue), arguments, problems)
+    _assign_issue(agent, given, issue, arguments, problems)
+    return arguments, diagnostics.problems(prefix=agent.folder)
 
 
 def _value_of(parameter: Parameter, given: Mapping[str, JsonValue | str], issue: int | None) -> JsonValue:
@@ -178,7 +180,7 @@ def _value_of(parameter: Parameter, given: Mapping[str, JsonValue | str], issue:
     return str(issue) if parameter.type == "string" else issue
 
 
-def _take(parameter: Parameter, value: JsonValue, arguments: JsonObject, found: FileFindings) -> None:
+def _assign(parameter: Parameter, value: JsonValue, arguments: JsonObject, problems: FileProblems) -> None:
     at = Pointer("/parameters") / parameter.name
     if value is None and parameter.default is not None:
         arguments[parameter.name] = parameter.default
@@ -186,13 +188,13 @@ def _take(parameter: Parameter, value: JsonValue, arguments: JsonObject, found: 
     if value is None:
         if parameter.required:
             message = f'the required argument "{parameter.name}" ({parameter.cli}) is missing'
-            found.add("SF209", at, message, f'Give a value for "{parameter.name}".')
+            problems.add("SF209", at, message, f'Give a value for "{parameter.name}".')
         return
     converted = _convert(value, parameter.type)
     fault = misfit(parameter, converted)
     if fault:
         message = f'the argument "{parameter.name}" is {shown(value)}, but it must be {fault}'
-        found.add("SF209", at, message, f'Give "{parameter.name}" a value that fits.')
+        problems.add("SF209", at, message, f'Give "{parameter.name}" a value that fits.')
         return
     arguments[parameter.name] = converted
 
@@ -222,20 +224,20 @@ def _parts(text: str) -> list[str]:
     return text.split(",") if text else []
 
 
-def _take_issue(
+def _assign_issue(
     agent: AgentDefinition,
     given: Mapping[str, JsonValue | str],
     issue: int | None,
     arguments: JsonObject,
-    found: FileFindings,
+    problems: FileProblems,
 ) -> None:
     named = _convert(given.get("issue"), "number")
     if issue is not None and named is not None and named != issue:
         message = f'the argument "issue" is {shown(named)}, but the run is about issue {issue}'
-        found.add("SF209", "/parameters", message, 'Leave the argument "issue" out: the run knows its issue.')
+        problems.add("SF209", "/parameters", message, 'Leave the argument "issue" out: the run knows its issue.')
     if issue is None and agent.verdict.type is VerdictType.POLL_STATE:
         message = 'the verdict type "poll:state" needs an issue, and this run has none'
-        found.add("SF209", "/runner/verdict/type", message, "Start the run for an issue.", severity=Severity.ERROR)
+        problems.add("SF209", "/runner/verdict/type", message, "Start the run for an issue.", severity=Severity.ERROR)
     if issue is not None:
         arguments.setdefault("issue", issue)
     elif named is not None:

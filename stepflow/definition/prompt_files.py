@@ -16,7 +16,7 @@ from stepflow.domain.words import ClosureAction, StepKind
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import CheckRegistry
     from stepflow.definition.folder import AgentFolder
 
@@ -133,7 +133,7 @@ class PromptFiles:
     plain_template: str
     templates: Traversable
     adaptation: ClosureAction | None
-    found: FileFindings
+    problems: FileProblems
     _read: dict[str, Prompt | None] = field(default_factory=dict)
 
     def find(
@@ -147,7 +147,7 @@ class PromptFiles:
         if prompt is not None and adapted is None and adaptation:
             own = self.path(address, adaptation)
             message = f'step "{step_id}": the adaptation file "{own}" is missing, "{plain}" is used'
-            self.found.add("SF502", at, message, 'Write the file, or remove "adaptation".')
+            self.problems.add("SF502", at, message, 'Write the file, or remove "adaptation".')
         return prompt
 
     def path(self, address: Address, adaptation: str | None) -> str:
@@ -172,7 +172,7 @@ class PromptFiles:
         return shipped_prompt(self.templates, key)
 
     def _read_now(self, path: str) -> Prompt | None:
-        own = self.found.findings.of(path)
+        own = self.problems.diagnostics.of(path)
         try:
             raw = self.folder.read(path)
         except FileFault as fault:
@@ -198,7 +198,7 @@ def shipped_prompt(templates: Traversable, key: str) -> Prompt:
 def open_prompts(
     registry: GateRegistry | CheckRegistry,
     folder: AgentFolder,
-    found: FileFindings,
+    problems: FileProblems,
     *,
     templates: Traversable,
     closure_action: ClosureAction | None,
@@ -215,12 +215,12 @@ def open_prompts(
     plain = DEFAULT_PLAIN_TEMPLATE if plain is None else plain
     reason = unsafe_reason(base)
     if reason:
-        found.add("SF109", f"/{base_key}", f'"{base_key}" is "{base}", which {reason}', _INSIDE)
+        problems.add("SF109", f"/{base_key}", f'"{base_key}" is "{base}", which {reason}', _INSIDE)
     sound = [
         not reason,
-        _check_template("pathTemplate", template, found),
-        _check_template("pathTemplateNoAdaptation", plain, found),
-        bool(c1) and check_part(Pointer(), "c1", c1, found),
+        _check_template("pathTemplate", template, problems),
+        _check_template("pathTemplateNoAdaptation", plain, problems),
+        bool(c1) and check_part(Pointer(), "c1", c1, problems),
     ]
     if not all(sound):
         return None
@@ -232,7 +232,7 @@ def open_prompts(
         plain_template=plain,
         templates=templates,
         adaptation=closure_action if closure_action in _CLOSURE_ADAPTATIONS else None,
-        found=found,
+        problems=problems,
     )
 
 
@@ -240,14 +240,14 @@ _CLOSURE_ADAPTATIONS = (ClosureAction.LABEL_ONLY, ClosureAction.LABEL_AND_CLOSE)
 _INSIDE = "Name a place inside the agent folder."
 
 
-def _check_template(key: str, template: str, found: FileFindings) -> bool:
+def _check_template(key: str, template: str, problems: FileProblems) -> bool:
     fault = template_fault(template)
     if fault:
         message = f'"{key}" is "{template}": {fault}'
         fix = f"Use only {', '.join('{' + part + '}' for part in TEMPLATE_PARTS)}."
-        found.add("SF514", f"/{key}", message, fix)
+        problems.add("SF514", f"/{key}", message, fix)
         return False
     reason = unsafe_reason(fill_template(template, dict.fromkeys(TEMPLATE_PARTS, "x")))
     if reason:
-        found.add("SF109", f"/{key}", f'"{key}" is "{template}", which {reason}', _INSIDE)
+        problems.add("SF109", f"/{key}", f'"{key}" is "{template}", which {reason}', _INSIDE)
     return reason is None

@@ -17,7 +17,7 @@ from stepflow.engine.prompt.render import TEMPLATE_KEYS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import InputEntry
     from stepflow.definition.gate_steps import Node, Nodes
     from stepflow.definition.prompt_files import PromptFiles
@@ -55,18 +55,22 @@ def supply_of(
 
 
 def check_variables(
-    prompt: FoundPrompt, node: Node, sections: Mapping[str, tuple[Node, Prompt]], supply: Supply, found: FileFindings
+    prompt: ResolvedPrompt,
+    node: Node,
+    sections: Mapping[str, tuple[Node, Prompt]],
+    supply: Supply,
+    problems: FileProblems,
 ) -> None:
     """Check the variables of one step's prompt and of the sections it takes in."""
     parts = [(node, prompt.prompt), *(sections[name] for name in prompt.sections)]
-    if any(found.at(owner.at / "uvVariables") or not text.usable for owner, text in parts):
+    if any(problems.at(owner.at / "uvVariables") or not text.usable for owner, text in parts):
         return  # what is declared, or what is used, is not known
     check = _Check(
         node=node,
         declared=frozenset(prompt.step.variables),
         inputs=frozenset(one.name for one in prompt.step.inputs),
         supply=supply,
-        found=found,
+        problems=problems,
     )
     for _, text in parts:
         check.used_in(text)
@@ -83,10 +87,10 @@ class _Check:
     declared: frozenset[str]
     inputs: frozenset[str]
     supply: Supply
-    found: FileFindings
+    problems: FileProblems
 
     def used_in(self, text: Prompt) -> None:
-        own = self.found.findings.of(text.source.file)
+        own = self.problems.diagnostics.of(text.source.file)
         for name, line in used_in(text).items():
             if name in self.declared:
                 continue
@@ -105,9 +109,9 @@ class _Check:
             if name not in used and texts[0].source.template is None:
                 message = f'step "{owner.id}": the declared variable "{name}" is not used{did_you_mean(name, used)}'
                 fix = f'Write "{{uv-{name}}}" in the prompt, or remove the declaration.'
-                self.found.add("SF506", at, message, fix)
+                self.problems.add("SF506", at, message, fix)
             if name not in self.inputs:
-                check_supply(owner.id, name, self.supply, self.found, at=at)
+                check_supply(owner.id, name, self.supply, self.problems, at=at)
 
 
 def used_in(prompt: Prompt) -> dict[str, int]:
@@ -119,7 +123,7 @@ def used_in(prompt: Prompt) -> dict[str, int]:
 
 
 def check_supply(
-    step_id: str, name: str, supply: Supply, found: FileFindings, *, at: str = "", line: int | None = None
+    step_id: str, name: str, supply: Supply, problems: FileProblems, *, at: str = "", line: int | None = None
 ) -> None:
     """Warn about a variable of a step that nothing supplies, or nothing for sure (SF507)."""
     if not supply.known or name in supply.sure or name in supply.handoff:
@@ -131,14 +135,14 @@ def check_supply(
     known = supply.sure | supply.perhaps | supply.handoff
     hint = "" if name in supply.perhaps else did_you_mean(name, known)
     word = f"{{uv-{name}}}" if line else ""
-    found.add("SF507", at, f'step "{step_id}": the variable "{name}" {state}{hint}', fix, line=line, word=word)
+    problems.add("SF507", at, f'step "{step_id}": the variable "{name}" {state}{hint}', fix, line=line, word=word)
 
 
 _ADDRESS_KEYS = ("c2", "c3", "edition", "adaptation")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundPrompt:
+class ResolvedPrompt:
     """A step's prompt before its variables are checked: its own text, and the sections that it takes in."""
 
     prompt: Prompt
@@ -147,7 +151,7 @@ class FoundPrompt:
 
 
 @dataclass(kw_only=True)
-class PromptDesk:
+class PromptResolver:
     """Finds the prompt of every step; each section is looked up when the first prompt takes it in.
 
     Without `files`, whose place could not be told, only what the registry itself says of prompts is checked.
@@ -156,16 +160,16 @@ class PromptDesk:
     files: PromptFiles | None
     nodes: Nodes
     gates: Mapping[str, Gate]
-    found: FileFindings
+    problems: FileProblems
     sections: dict[str, Prompt] = field(default_factory=dict)
 
-    def prompts(self) -> dict[str, FoundPrompt]:
+    def prompts(self) -> dict[str, ResolvedPrompt]:
         """The prompt of every flow step that asks the model."""
-        prompts: dict[str, FoundPrompt] = {}
+        prompts: dict[str, ResolvedPrompt] = {}
         for node in self.nodes.flow.values():
             if node.entry.uses_stdin:
                 message = f'step "{node.id}": "usesStdin" is true, so a run without input text cannot render it'
-                self.found.add("SF511", node.at / "usesStdin", message, "Start every run with an input text.")
+                self.problems.add("SF511", node.at / "usesStdin", message, "Start every run with an input text.")
             inputs = tuple(self._input(node, name, entry) for name, entry in node.entry.inputs.items())
             fallback = self._fallback(node)
             prompt = None if node.entry.runner is not None else self._find(node, fallback)
@@ -176,7 +180,7 @@ class PromptDesk:
     def _find(self, node: Node, fallback: Prompt | None) -> Prompt | None:
         """The text to render; None after a problem was reported, or when the address is not sound."""
         entry, files = node.entry, self.files
-        unsound = any(self.found.at(node.at / key) for key in _ADDRESS_KEYS)
+        unsound = any(self.problems.at(node.at / key) for key in _ADDRESS_KEYS)
         if files is None or not entry.c2 or not entry.c3 or unsound:
             return None
         address = Address(c2=entry.c2, c3=entry.c3, edition=entry.edition or DEFAULT_EDITION)
@@ -185,7 +189,7 @@ class PromptDesk:
         if prompt is None and fallback is not None:
             message = f'step "{node.id}": the prompt file "{plain}" is missing or empty, '
             message += f'the template "{entry.fallback_key}" is used'
-            self.found.add("SF503", node.at, message, "Write the prompt file, or leave it to the template.")
+            self.problems.add("SF503", node.at, message, "Write the prompt file, or leave it to the template.")
             return fallback
         if prompt is None:
             self._report_none(node, plain)
@@ -199,7 +203,7 @@ class PromptDesk:
             message = f'step "{node.id}": the prompt file "{path}" is missing or empty, and there is no "fallbackKey"'
         near = beside(self.files.folder, path) if self.files else ""
         fix = f'Write "{path}", or name a template in "fallbackKey".'
-        self.found.add("SF501", node.at, message + near, fix)
+        self.problems.add("SF501", node.at, message + near, fix)
 
     def _fallback(self, node: Node) -> Prompt | None:
         key = node.entry.fallback_key
@@ -211,15 +215,15 @@ class PromptDesk:
         hint = f' (did you mean "{form}"?)' if form in TEMPLATE_KEYS else did_you_mean(key, TEMPLATE_KEYS)
         at = node.at / "fallbackKey"
         message = f'step "{node.id}": there is no fallback template "{key}"{hint}'
-        self.found.add("SF504", at, message, f"The templates are {listed(sorted(TEMPLATE_KEYS))}.")
+        self.problems.add("SF504", at, message, f"The templates are {listed(sorted(TEMPLATE_KEYS))}.")
         return None
 
     def _with_sections(
         self, node: Node, prompt: Prompt, fallback: Prompt | None, inputs: tuple[StepInput, ...]
-    ) -> FoundPrompt:
-        taken = () if prompt.source.template else self._sections(node, prompt)
+    ) -> ResolvedPrompt:
+        used = () if prompt.source.template else self._sections(node, prompt)
         declared = list(node.entry.uv_variables or ())
-        for section in taken:
+        for section in used:
             declared += self.nodes.sections[section].entry.uv_variables or ()
         step = StepPrompt(
             source=prompt.source,
@@ -229,20 +233,20 @@ class PromptDesk:
             inputs=inputs,
             uses_stdin=bool(node.entry.uses_stdin),
         )
-        return FoundPrompt(prompt=prompt, step=step, sections=taken)
+        return ResolvedPrompt(prompt=prompt, step=step, sections=used)
 
     def _sections(self, node: Node, prompt: Prompt) -> tuple[str, ...]:
-        taken: list[str] = []
+        used: list[str] = []
         for name, line in sections_in(prompt.source.text).items():
             if name in self.nodes.sections:
-                taken.append(name)
+                used.append(name)
                 self._section(name)
             else:
                 message = f'step "{node.id}": "{{section:{name}}}" names no section'
                 message += did_you_mean(name, self.nodes.sections)
                 fix = f"The sections are {listed(self.nodes.sections)}."
                 self._no_section(prompt, (name, line), message, fix)
-        return tuple(taken)
+        return tuple(used)
 
     def _section(self, name: str) -> None:
         node = self.nodes.sections[name]
@@ -257,7 +261,7 @@ class PromptDesk:
 
     def _no_section(self, prompt: Prompt, placeholder: tuple[str, int], message: str, fix: str) -> None:
         name, line = placeholder
-        own = self.found.findings.of(prompt.source.file)
+        own = self.problems.diagnostics.of(prompt.source.file)
         at = line + prompt.first_line - 1
         own.add("SF509", "", message, fix, line=at, word=f"{{section:{name}}}")
 
@@ -267,14 +271,14 @@ class PromptDesk:
         if entry.from_ and not step_id:
             message = f'step "{node.id}": the input "{name}" is from "{entry.from_}", which is not "<step id>.<key>"'
             fix = "Write the step's id, a dot, and the handoff key."
-            self.found.add("SF510", at / "from", message, fix, severity=Severity.ERROR)
+            self.problems.add("SF510", at / "from", message, fix, severity=Severity.ERROR)
         elif entry.from_ and not self._hands_off(step_id, key):
             state = f'step "{step_id}" does not hand off "{key}"'
             if step_id not in self.nodes.flow:
                 state = f'there is no step "{step_id}"{did_you_mean(step_id, self.nodes.flow)}'
             message = f'step "{node.id}": the input "{name}" is from "{entry.from_}", but {state}'
             fix = "Name a step and one of its handoff fields."
-            self.found.add("SF510", at / "from", message, fix)
+            self.problems.add("SF510", at / "from", message, fix)
         return StepInput(name=name, step_id=step_id, key=key, required=entry.required, default=entry.default)
 
     def _hands_off(self, step_id: str, key: str) -> bool:

@@ -140,8 +140,8 @@ def rules() -> Mapping[str, Rule]:
     """Every rule by its code, in the order of the table."""
     text = (files("stepflow.definition") / "rules.md").read_text(encoding="utf-8")
     _, *parts = _HEADING.split(text)
-    told = dict(zip(parts[::2], parts[1::2], strict=True))
-    return {code: _rule(code, told.get(code, "")) for code in CODES}
+    texts = dict(zip(parts[::2], parts[1::2], strict=True))
+    return {code: _rule(code, texts.get(code, "")) for code in CODES}
 
 
 def _rule(code: str, text: str) -> Rule:
@@ -149,18 +149,18 @@ def _rule(code: str, text: str) -> Rule:
     why = text[: examples[0].start()] if examples else text
     # An example without a place stands where the one before it does.
     place: tuple[str, str] = ("", "")
-    found: dict[str, list[Example]] = {"Wrong": [], "Right": []}
+    by_word: dict[str, list[Example]] = {"Wrong": [], "Right": []}
     for match in examples:
         place = (match["file"], match["pointer"] or "") if match["file"] else place
         file, pointer = place
         example = Example(file=file, pointer=pointer, language=match["language"], text=match["text"].rstrip("\n"))
-        found[match["word"]].append(example)
+        by_word[match["word"]].append(example)
     row = CODES[code]
     return Rule(
         code=code,
         severity=row.severity,
         broken=row.rule,
         why=" ".join(why.split()),
-        wrong=tuple(found["Wrong"]),
-        right=tuple(found["Right"]),
+        wrong=tuple(by_word["Wrong"]),
+        right=tuple(by_word["Right"]),
     )

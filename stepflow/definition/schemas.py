@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from stepflow.definition.diagnostics import LIKE_PATHS, did_you_mean, listed, shown
-from stepflow.definition.folder import FaultKind, FileFault, report_fault, take_document, unsafe_reason
+from stepflow.definition.folder import FaultKind, FileFault, register_document, report_fault, unsafe_reason
 from stepflow.definition.json_text import JsonFault, Pointer, keys_of, parse_json
 from stepflow.definition.shapes import note_unknown, owner
 
 if TYPE_CHECKING:
-    from stepflow.definition.diagnostics import FileFindings, Findings
+    from stepflow.definition.diagnostics import Diagnostics, FileProblems
     from stepflow.definition.folder import AgentFolder
     from stepflow.domain.json import JsonObject, JsonValue
 
@@ -49,7 +49,7 @@ class SchemaFiles:
 
     folder: AgentFolder
     base: str
-    findings: Findings
+    diagnostics: Diagnostics
     default: str | None
     agent_id: str
     _parsed: dict[str, JsonValue] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class SchemaFiles:
         except JsonFault as fault:
             message = f'the schema file "{path}" {fault.message}'
             raise SchemaFault("SF401", message, "Write valid JSON.", file=path, fault=(text, fault)) from fault
-        take_document(text, document, self.findings.of(path))
+        register_document(text, document, self.diagnostics.of(path))
         return document.value
 
     def _unreadable(self, path: str, fault: FileFault) -> SchemaFault:
@@ -136,10 +136,10 @@ class SchemaFiles:
         pointer = _bare(document, name) if name and name[0] not in "#/" else pointer_of(name)
         if pointer is None:
             raise _malformed(f'the identifier "{name}" is malformed', 'a name, or a pointer such as "#/definitions/x"')
-        found = node_at(document, pointer)
-        if not isinstance(found, dict):
-            raise _not_found(document, name, path, there=found is not None)
-        return SchemaPlace(file=path, pointer=pointer, node=found)
+        node = node_at(document, pointer)
+        if not isinstance(node, dict):
+            raise _not_found(document, name, path, there=node is not None)
+        return SchemaPlace(file=path, pointer=pointer, node=node)
 
 
 def _not_found(document: JsonValue, name: str, path: str, *, there: bool) -> SchemaFault:
@@ -360,11 +360,11 @@ def _too_large(state: str, file: str, pointer: str) -> SchemaFault:
 
 
 @dataclass(kw_only=True)
-class SchemaDesk:
+class SchemaResolver:
     """Resolves schemas and reports what is wrong; each place is resolved once."""
 
     files: SchemaFiles
-    registry: FileFindings
+    registry: FileProblems
     _done: dict[tuple[str, str], JsonObject | None] = field(default_factory=dict)
     _reported: set[tuple[str, str, str]] = field(default_factory=set)
 
@@ -404,7 +404,7 @@ class SchemaDesk:
             message = f'"$schema" is {shown(written)}, which is not known; the schema is read as 2020-12'
             file, pointer = self.files.written_at(place.file, "/$schema")
             fix = f'Write "{DRAFT_2020_12}" or "{DRAFT_07}#".'
-            self.registry.findings.of(file).add("SF408", pointer, message, fix)
+            self.registry.diagnostics.of(file).add("SF408", pointer, message, fix)
         return draft or DRAFT_2020_12
 
     def _report(self, fault: SchemaFault, at: Pointer) -> None:
@@ -416,11 +416,11 @@ class SchemaDesk:
         if (fault.code, file, pointer) in self._reported:  # several steps may meet the same fault
             return
         self._reported.add((fault.code, file, pointer))
-        found = self.registry.findings.of(file)
+        problems = self.registry.diagnostics.of(file)
         if fault.fault is not None:
-            report_fault(*fault.fault, found, fault.code, message)
+            report_fault(*fault.fault, problems, fault.code, message)
         else:
-            found.add(fault.code, pointer, message, fault.fix)
+            problems.add(fault.code, pointer, message, fault.fix)
 
 
 _DRAFTS = {

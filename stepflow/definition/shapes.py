@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.domain.json import JsonObject, JsonValue
 
 
@@ -96,7 +96,9 @@ class ShapeCodes:
 Shape = TypeVar("Shape", bound=FileModel)
 
 
-def read_shape(model: type[Shape], document: JsonObject, at: Pointer, found: FileFindings, codes: ShapeCodes) -> Shape:
+def read_shape(
+    model: type[Shape], document: JsonObject, at: Pointer, problems: FileProblems, codes: ShapeCodes
+) -> Shape:
     """Read `document`, which stands at the pointer `at`, as `model`. What has a wrong type is reported and left out."""
     document = copy.deepcopy(document)
     dropped: set[str] = set()
@@ -106,9 +108,9 @@ def read_shape(model: type[Shape], document: JsonObject, at: Pointer, found: Fil
         except ValidationError as exc:
             # Items of a list are taken out from its end, so that the places of the others stay true.
             for error in sorted(exc.errors(include_url=False), key=_place_order, reverse=True):
-                dropped.add(_drop(document, error, at, found, codes))
+                dropped.add(_drop(document, error, at, problems, codes))
         else:
-            _review(shape, at, found, codes, dropped)
+            _review(shape, at, problems, codes, dropped)
             return shape
 
 
@@ -137,7 +139,7 @@ def _place_order(error: ErrorDetails) -> list[tuple[int, str]]:
     return [(key, "") if isinstance(key, int) else (-1, key) for key in error["loc"]]
 
 
-def _drop(document: JsonObject, error: ErrorDetails, at: Pointer, found: FileFindings, codes: ShapeCodes) -> str:
+def _drop(document: JsonObject, error: ErrorDetails, at: Pointer, problems: FileProblems, codes: ShapeCodes) -> str:
     pointer = at
     node: JsonValue = document
     *parents, last = error["loc"]
@@ -151,7 +153,7 @@ def _drop(document: JsonObject, error: ErrorDetails, at: Pointer, found: FileFin
         del node[int(last)]
     code = code_at(pointer, codes.wrong, "SF106")
     message = f"{owner(pointer)}{_says(last, error)}"
-    found.add(code, pointer, message, _fix(last, error))
+    problems.add(code, pointer, message, _fix(last, error))
     return pointer
 
 
@@ -189,19 +191,19 @@ def _fix(key: str | int, error: ErrorDetails) -> str:
     return "Use one of these words." if "expected" in error.get("ctx", {}) else f'Give "{key}" a value of that kind.'
 
 
-def _review(shape: FileModel, at: Pointer, found: FileFindings, codes: ShapeCodes, dropped: set[str]) -> None:
-    _note_extra_keys(shape, at, found)
+def _review(shape: FileModel, at: Pointer, problems: FileProblems, codes: ShapeCodes, dropped: set[str]) -> None:
+    _note_extra_keys(shape, at, problems)
     for name, info in type(shape).model_fields.items():
         pointer = at / (info.alias or name)
         value = getattr(shape, name)
         if pointer in dropped:
             continue
         if NEEDED in info.metadata and _empty(value) and pointer not in codes.excused:
-            _report_missing(pointer, shape, name, found, codes)
+            _report_missing(pointer, shape, name, problems, codes)
         elif value is None and name in shape.model_fields_set and NULL_ALLOWED not in info.metadata:
-            _report_null(pointer, info.alias or name, found, codes)
+            _report_null(pointer, info.alias or name, problems, codes)
         for inner, place in _shapes_in(value, pointer):
-            _review(inner, place, found, codes, dropped)
+            _review(inner, place, problems, codes, dropped)
 
 
 def _shapes_in(value: object, pointer: Pointer) -> Iterator[tuple[FileModel, Pointer]]:
@@ -215,41 +217,41 @@ def _shapes_in(value: object, pointer: Pointer) -> Iterator[tuple[FileModel, Poi
             yield from _shapes_in(item, pointer / index)
 
 
-def _note_extra_keys(shape: FileModel, at: Pointer, found: FileFindings) -> None:
+def _note_extra_keys(shape: FileModel, at: Pointer, problems: FileProblems) -> None:
     known = [info.alias or name for name, info in type(shape).model_fields.items()]
     for key in (key for key in shape.model_extra or {} if key not in shape.for_editors):
         pointer = at / key
         if shape.rest_has_no_effect or key in shape.no_effect:
             message = f'{owner(pointer)}"{key}" has no effect here'
-            found.add("SF111", pointer, message, "Remove the key, or leave it.")
+            problems.add("SF111", pointer, message, "Remove the key, or leave it.")
         else:
-            note_unknown(pointer, key, known, found)
+            note_unknown(pointer, key, known, problems)
 
 
-def note_unknown(pointer: str, key: str, known: list[str], found: FileFindings) -> None:
+def note_unknown(pointer: str, key: str, known: list[str], problems: FileProblems) -> None:
     """Report one key that nobody knows (SF108)."""
     message = f'{owner(pointer)}the key "{key}" is not known and is ignored{did_you_mean(key, known)}'
-    found.add("SF108", pointer, message, "Correct the spelling, or remove the key.")
+    problems.add("SF108", pointer, message, "Correct the spelling, or remove the key.")
 
 
 def _empty(value: object) -> bool:
     return value is None or value in ("", [], {}) or (isinstance(value, str) and not value.strip())
 
 
-def _report_missing(pointer: str, shape: FileModel, name: str, found: FileFindings, codes: ShapeCodes) -> None:
+def _report_missing(pointer: str, shape: FileModel, name: str, problems: FileProblems, codes: ShapeCodes) -> None:
     value, key = getattr(shape, name), type(shape).model_fields[name].alias or name
     code = code_at(pointer, codes.missing, "SF107")
     state = "is missing" if value is None else "is empty"
     # The pointer must lead somewhere: a key that is not there is reported at the object that lacks it.
     place = pointer.rpartition("/")[0] if value is None else pointer
     message = f'{owner(pointer)}the required key "{key}" {state}'
-    found.add(code, place, message, _example_of(key))
+    problems.add(code, place, message, _example_of(key))
 
 
-def _report_null(pointer: str, key: str, found: FileFindings, codes: ShapeCodes) -> None:
+def _report_null(pointer: str, key: str, problems: FileProblems, codes: ShapeCodes) -> None:
     code = code_at(pointer, codes.wrong, "SF106")
     message = f'{owner(pointer)}"{key}" is null, which says nothing here'
-    found.add(code, pointer, message, f'Leave "{key}" out.')
+    problems.add(code, pointer, message, f'Leave "{key}" out.')
 
 
 def _example_of(key: str) -> str:

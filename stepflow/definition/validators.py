@@ -30,7 +30,7 @@ from stepflow.patterns import PatternFault, check_pattern
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.definition.diagnostics import FileFindings
+    from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import (
         CheckRegistry,
         ConditionEntry,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         ValidatorEntry,
     )
     from stepflow.definition.prompt_files import PromptFiles
-    from stepflow.definition.schemas import SchemaDesk
+    from stepflow.definition.schemas import SchemaResolver
     from stepflow.domain.definition import SourceText, SuccessRule
     from stepflow.domain.json import JsonObject, JsonValue
 
@@ -76,11 +76,11 @@ class Declared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidatorDesk:
+class ValidatorBuilder:
     """Builds the validators and reports what is wrong with them and with their failure patterns."""
 
     declared: Declared
-    found: FileFindings
+    problems: FileProblems
 
     def validators(self) -> dict[str, Validator]:
         """All validators by name; one with a problem is left out."""
@@ -102,7 +102,7 @@ class ValidatorDesk:
         for name, entry in self.declared.patterns.items():
             at = Pointer("/failurePatterns") / name
             parts = {"edition": entry.edition, "adaptation": entry.adaptation}
-            safe = [check_part(at, key, part, self.found) for key, part in parts.items()]
+            safe = [check_part(at, key, part, self.problems) for key, part in parts.items()]
             if all(safe) and entry.edition:
                 patterns[name] = _pattern(name, entry, entry.edition)
         return patterns
@@ -114,12 +114,12 @@ class ValidatorDesk:
             success = _read_rule(rule)
         except PatternFault as exc:
             message = f'validator "{name}": "successWhen" is "{rule}", whose pattern is no regular expression ({exc})'
-            self.found.add("SF602", at, message, 'Write a valid regular expression after "matches:".')
+            self.problems.add("SF602", at, message, 'Write a valid regular expression after "matches:".')
             return None
         if success is None:
             message = f'validator "{name}": "successWhen" is "{rule}", which is not understood'
             fix = 'Write "empty", "exitCode:N", "contains:TEXT" or "matches:REGEX".'
-            self.found.add("SF602", at, message, fix)
+            self.problems.add("SF602", at, message, fix)
         return success
 
     def _check_pattern(self, name: str, entry: ValidatorEntry, at: Pointer) -> None:
@@ -128,7 +128,7 @@ class ValidatorDesk:
         if pattern and pattern not in known:
             message = f'validator "{name}": there is no failure pattern "{pattern}"{did_you_mean(pattern, known)}'
             place = at / "failurePattern"
-            self.found.add("SF604", place, message, f"The patterns are {listed(known)}.")
+            self.problems.add("SF604", place, message, f"The patterns are {listed(known)}.")
 
     def _check_extractors(self, name: str, entry: ValidatorEntry, at: Pointer) -> None:
         for parameter, extractor in entry.extract_params.items():
@@ -136,13 +136,13 @@ class ValidatorDesk:
                 message = f'validator "{name}": there is no extractor "{extractor}" for "{parameter}"'
                 message += did_you_mean(extractor, EXTRACTORS)
                 place = at / "extractParams" / parameter
-                self.found.add("SF605", place, message, f"The extractors are {listed(sorted(EXTRACTORS))}.")
+                self.problems.add("SF605", place, message, f"The extractors are {listed(sorted(EXTRACTORS))}.")
 
     def _check_guards(self, name: str, entry: ValidatorEntry, at: Pointer) -> None:
         for index, guard in enumerate(entry.guards):
             if not guard.strip("/") or ".." in guard.split("/"):
                 message = f'validator "{name}": the guard "{guard}" is no path pattern inside the repository'
-                self.found.add("SF109", at / "guards" / index, message, "Write a pattern such as `tsconfig.json`.")
+                self.problems.add("SF109", at / "guards" / index, message, "Write a pattern such as `tsconfig.json`.")
 
 
 def _read_rule(rule: str) -> SuccessRule | None:
@@ -205,23 +205,23 @@ def entry_of(step_id: str, entries: Mapping[str, ValidationEntry], verdict: Verd
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidationDesk:
+class ValidationBuilder:
     """Builds the validation entries and reports what is wrong with them. `closures` are the ids of closure steps."""
 
     declared: Declared
     closures: tuple[str, ...]
     verdict: VerdictType | None
-    found: FileFindings
-    schemas: SchemaDesk | None
+    problems: FileProblems
+    schemas: SchemaResolver | None
     prompts: PromptFiles | None
 
     def entries(self) -> dict[str, ValidationEntry]:
         """All validation entries by id; parts with a problem are left out."""
-        validators = ValidatorDesk(declared=self.declared, found=self.found).validators()
+        validators = ValidatorBuilder(declared=self.declared, problems=self.problems).validators()
         entries: dict[str, ValidationEntry] = {}
         for key, entry in self.declared.steps.items():
             at = Pointer("/validationSteps") / key
-            check_key(key, entry.step_id, at, self.found)
+            check_key(key, entry.step_id, at, self.problems)
             self._check_owner(key, at)
             conditions = self._conditions(key, entry, at, validators)
             entries[key] = self._entry(key, entry, at, conditions)
@@ -233,7 +233,7 @@ class ValidationDesk:
         if key not in closures and not mapped:
             message = f'the validation entry "{key}" belongs to no closure step{did_you_mean(key, closures)}'
             fix = f"Name it like a closure step; there are {listed(closures)}."
-            self.found.add("SF606", at, message, fix)
+            self.problems.add("SF606", at, message, fix)
 
     def _conditions(
         self, key: str, entry: ValidationStepEntry, at: Pointer, validators: Mapping[str, Validator]
@@ -245,7 +245,7 @@ class ValidationDesk:
             if name and name not in known:
                 place = at / "validationConditions" / index / "validator"
                 message = f'validation step "{key}": there is no validator "{name}"{did_you_mean(name, known)}'
-                self.found.add("SF603", place, message, f"The validators are {listed(known)}.")
+                self.problems.add("SF603", place, message, f"The validators are {listed(known)}.")
             elif name in validators:
                 conditions.append(_condition(one, validators[name]))
         return tuple(conditions)
@@ -254,8 +254,8 @@ class ValidationDesk:
         self, key: str, entry: ValidationStepEntry, at: Pointer, conditions: tuple[Condition, ...]
     ) -> ValidationEntry:
         parts = {"c2": entry.c2, "c3": entry.c3}
-        safe = [check_part(at, name, part, self.found) for name, part in parts.items()]
-        check_c3_style(at, entry.c3, self.found)
+        safe = [check_part(at, name, part, self.problems) for name, part in parts.items()]
+        check_c3_style(at, entry.c3, self.problems)
         patterns = {one.validator.pattern.name: one.validator.pattern for one in conditions}
         c2, c3 = entry.c2, entry.c3
         located = all(safe) and c2 and c3 and self.prompts is not None
@@ -288,7 +288,7 @@ class ValidationDesk:
             if source is None:
                 near = beside(self.prompts.folder, path) if self.prompts and fault == _MISSING else ""
                 message = f'validation step "{key}", failure pattern "{name}": the retry prompt "{path}" {fault}{near}'
-                self.found.add("SF513", at, message, f'Write "{path}", or leave it to the general text.')
+                self.problems.add("SF513", at, message, f'Write "{path}", or leave it to the general text.')
             else:
                 prompts[name] = source
         return prompts
@@ -298,7 +298,7 @@ class ValidationDesk:
         source, fault = self._usable(path)
         if source is None and fault != _MISSING:
             message = f'validation step "{key}": the retry prompt "{path}" {fault}'
-            self.found.add("SF513", at, message, "Correct it, or leave it to the general text.")
+            self.problems.add("SF513", at, message, "Correct it, or leave it to the general text.")
         return source
 
     def _path(self, address: Address, adaptation: str | None) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from load_cases import DEFINITIONS  # noqa: F401  # makes the folder importable in the same way everywhere
 
-from stepflow.definition.diagnostics import Findings
+from stepflow.definition.diagnostics import Diagnostics
 from stepflow.definition.folder import AgentFolder
-from stepflow.definition.schemas import SchemaDesk, SchemaFiles
+from stepflow.definition.schemas import SchemaFiles, SchemaResolver
 from stepflow.domain.json import JsonObject, JsonValue
 
 DRAFT_07 = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -22,16 +22,16 @@ def resolve(tmp_path: Path, ref: JsonValue = "#/", **files: JsonValue) -> tuple[
         path = folder / "schemas" / f"{name.replace('__', '/')}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document))
-    findings = Findings()
+    diagnostics = Diagnostics()
     schema_files = SchemaFiles(
         folder=AgentFolder(folder, root=tmp_path),
         base="schemas",
-        findings=findings,
+        diagnostics=diagnostics,
         default="a.json",
         agent_id="demo",
     )
-    schema = SchemaDesk(files=schema_files, registry=findings.of("steps_registry.json")).by_ref(ref, "/steps/a")
-    return schema, [problem.code for problem in findings.problems(prefix=".agent/demo")]
+    schema = SchemaResolver(files=schema_files, registry=diagnostics.of("steps_registry.json")).by_ref(ref, "/steps/a")
+    return schema, [problem.code for problem in diagnostics.problems(prefix=".agent/demo")]
 
 
 def one(tmp_path: Path, schema: JsonValue, **files: JsonValue) -> JsonObject:
