@@ -29,7 +29,7 @@ from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import PromptResolver, check_variables, supply_of
 from stepflow.definition.schemas import SchemaFiles, SchemaResolver
 from stepflow.definition.shapes import read_shape
-from stepflow.definition.validators import Declared, ValidationBuilder, entry_of
+from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.check import Check
 from stepflow.domain.definition import Step, StepCommand
 from stepflow.domain.words import Dialect, StepKind, VerdictType
@@ -264,7 +264,7 @@ class _Compiler:
         schemas: SchemaResolver | None,
     ) -> dict[str, ValidationEntry]:
         return ValidationBuilder(
-            declared=Declared.of(registry),
+            registry=registry,
             closures=tuple(node.id for node in nodes if node.kind is StepKind.CLOSURE),
             verdict=self.verdict,
             problems=self.problems,

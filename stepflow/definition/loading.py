@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from stepflow.definition.compile import LoadOptions, compile_registry
 from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, did_you_mean, listed
 from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, read_object, unsafe_reason
 from stepflow.definition.json_text import Pointer
-from stepflow.definition.locate import Located, locate
+from stepflow.definition.locate import locate
 from stepflow.definition.prompt_files import read_prompt, shipped_prompt
 from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.figures import count
@@ -138,93 +138,80 @@ def _load(
     if isinstance(located, Problem):
         return None, Inspection(problems=(located,))
     folder = AgentFolder(located.folder, root=located.root)
-    loading = _Loading(folder=folder, diagnostics=Diagnostics(), options=options)
-    made = loading.load(located, bare_registry=bare_registry)
-    inspection = loading.diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
-    if made is None or loading.diagnostics.failed:
+    diagnostics = Diagnostics()
+    agent = read_agent(folder, diagnostics, allow_custom=options.allow_custom_verdict, may_lack=bare_registry)
+    system_prompt = _system_prompt(agent, folder, options)
+    graph = _graph(agent, located.registry, folder, diagnostics, options)
+    inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
+    if graph is None or system_prompt is None or agent.verdict is None or diagnostics.failed:
         return None, inspection
-    return _define(made, folder, inspection.problems), inspection
+    return _define(agent, agent.verdict, graph, system_prompt, folder, problems=inspection.problems), inspection
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Made:
-    """The parts of a sound agent."""
-
-    agent: Agent
-    verdict: AgentVerdict
-    graph: Graph
-    system_prompt: SourceText
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Loading:
-    """One load."""
-
-    folder: AgentFolder
-    diagnostics: Diagnostics
-    options: LoadOptions
-
-    def load(self, located: Located, *, bare_registry: bool) -> _Made | None:
-        custom = self.options.allow_custom_verdict
-        agent = read_agent(self.folder, self.diagnostics, allow_custom=custom, may_lack=bare_registry)
-        system_prompt = self.system_prompt(agent)
-        graph = self.graph(agent, located.registry)
-        if graph is None or system_prompt is None or agent.verdict is None:
-            return None
-        return _Made(agent=agent, verdict=agent.verdict, graph=graph, system_prompt=system_prompt)
-
-    def system_prompt(self, agent: Agent) -> SourceText | None:
-        path = agent.runner.flow.system_prompt_path
-        if path is None:
-            return shipped_prompt(self.options.templates, "system").source
-        try:
-            text = read_prompt(self.folder.read(path))
-        except FileFault as fault:
-            code = {FaultKind.UNSAFE: "SF109", FaultKind.CONTENT: "SF104"}.get(fault.kind, "SF102")
-            missing = fault.kind is FaultKind.MISSING
-            texts = [one for one in self.folder.files() if one.endswith(".md")] if missing else []
-            self._report_system(agent, code, f'"{path}" {fault.message}{did_you_mean(path, texts, LIKE_PATHS)}')
-            return None
-        if not text.text:
-            self._report_system(agent, "SF102", f'the file "{path}" is empty')
-        return SourceText(text=text.text, file=path)
-
-    def _report_system(self, agent: Agent, code: str, state: str) -> None:
-        fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
-        agent.problems.add(code, _SYSTEM_PATH, f"the system prompt: {state}", fix)
-
-    def graph(self, agent: Agent, named: str | None) -> Graph | None:
-        file = named or agent.runner.flow.prompts.registry
-        if file is not None and (reason := unsafe_reason(file)):
-            fix = "Name a file inside the agent folder."
-            agent.problems.add("SF109", _REGISTRY_PATH, f'the registry path "{file}" {reason}', fix)
-            return None
-        problems = self.diagnostics.of(file or DEFAULT_REGISTRY)
-        document = read_object(self.folder, problems, what="registry")
-        dialect = detect_dialect(document, problems) if document is not None else None
-        if document is None or dialect is None:
-            return None
-        return compile_registry(document, dialect, problems, agent=agent, folder=self.folder, options=self.options)
+def _system_prompt(agent: Agent, folder: AgentFolder, options: LoadOptions) -> SourceText | None:
+    path = agent.runner.flow.system_prompt_path
+    if path is None:
+        return shipped_prompt(options.templates, "system").source
+    fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
+    try:
+        text = read_prompt(folder.read(path))
+    except FileFault as fault:
+        code = {FaultKind.UNSAFE: "SF109", FaultKind.CONTENT: "SF104"}.get(fault.kind, "SF102")
+        missing = fault.kind is FaultKind.MISSING
+        texts = [one for one in folder.files() if one.endswith(".md")] if missing else []
+        message = f'the system prompt: "{path}" {fault.message}{did_you_mean(path, texts, LIKE_PATHS)}'
+        agent.problems.add(code, _SYSTEM_PATH, message, fix)
+        return None
+    if not text.text:
+        agent.problems.add("SF102", _SYSTEM_PATH, f'the system prompt: the file "{path}" is empty', fix)
+    return SourceText(text=text.text, file=path)
 
 
-def _define(made: _Made, folder: AgentFolder, problems: tuple[Problem, ...]) -> AgentDefinition:
-    file, runner = made.agent.file, made.agent.runner
+def _graph(
+    agent: Agent, named: str | None, folder: AgentFolder, diagnostics: Diagnostics, options: LoadOptions
+) -> Graph | None:
+    file = named or agent.runner.flow.prompts.registry
+    if file is not None and (reason := unsafe_reason(file)):
+        fix = "Name a file inside the agent folder."
+        agent.problems.add("SF109", _REGISTRY_PATH, f'the registry path "{file}" {reason}', fix)
+        return None
+    problems = diagnostics.of(file or DEFAULT_REGISTRY)
+    document = read_object(folder, problems, what="registry")
+    dialect = detect_dialect(document, problems) if document is not None else None
+    if document is None or dialect is None:
+        return None
+    return compile_registry(document, dialect, problems, agent=agent, folder=folder, options=options)
+
+
+def _define(
+    agent: Agent,
+    verdict: AgentVerdict,
+    graph: Graph,
+    system_prompt: SourceText,
+    folder: AgentFolder,
+    *,
+    problems: tuple[Problem, ...],
+) -> AgentDefinition:
+    file, runner = agent.file, agent.runner
     tools = runner.boundaries.allowed_tools
     everything = tools is None or "*" in tools
+    if graph.dialect is Dialect.CHECK:  # whose own limit a written one can only lower (registry.md §6.3)
+        written = runner.verdict.config.max_iterations
+        verdict = replace(verdict, max_iterations=min(written or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT))
     return AgentDefinition(
         name=file.name or folder.name,
         version=file.version or "",
         display_name=file.display_name or file.name or folder.name,
         description=file.description or "",
         folder=folder.prefix,
-        dialect=made.graph.dialect,
-        digest=folder.digest(_templates(made)),
-        steps=made.graph.steps,
-        entry_step=made.graph.entry_step,
-        verdict=_limited(made),
-        system_prompt=made.system_prompt,
-        sections=made.graph.sections,
-        parameters=made.agent.parameters,
+        dialect=graph.dialect,
+        digest=folder.digest(_templates(graph, system_prompt)),
+        steps=graph.steps,
+        entry_step=graph.entry_step,
+        verdict=verdict,
+        system_prompt=system_prompt,
+        sections=graph.sections,
+        parameters=agent.parameters,
         default_model=runner.flow.default_model or DEFAULT_MODEL,
         allowed_tools=None if everything else frozenset(tools or ()) & frozenset(KNOWN_TOOL_NAMES),
         permission_mode=runner.boundaries.permission_mode or PermissionMode.ACCEPT_EDITS,
@@ -234,18 +221,10 @@ def _define(made: _Made, folder: AgentFolder, problems: tuple[Problem, ...]) -> 
     )
 
 
-def _limited(made: _Made) -> AgentVerdict:
-    """The verdict with the dialect's own iteration limit, which a written one can only lower (registry.md §6.3)."""
-    if made.graph.dialect is not Dialect.CHECK:
-        return made.verdict
-    written = made.agent.runner.verdict.config.max_iterations
-    return replace(made.verdict, max_iterations=min(written or CHECK_DIALECT_LIMIT, CHECK_DIALECT_LIMIT))
-
-
-def _templates(made: _Made) -> dict[str, str]:
+def _templates(graph: Graph, system_prompt: SourceText) -> dict[str, str]:
     """The shipped templates that this agent uses: another version of them is another definition."""
-    prompts = [step.prompt for step in made.graph.steps.values() if step.prompt]
-    texts = [made.system_prompt, *made.graph.sections.values()]
+    prompts = [step.prompt for step in graph.steps.values() if step.prompt]
+    texts = [system_prompt, *graph.sections.values()]
     texts += [text for prompt in prompts for text in (prompt.source, prompt.fallback) if text]
     return {f"template:{text.template}": text.text for text in texts if text.template}
 

@@ -62,31 +62,17 @@ def clean_tree(command: str, success: SuccessRule) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declared:
-    """What a registry of either dialect declares about validation."""
-
-    patterns: Mapping[str, PatternEntry]
-    validators: Mapping[str, ValidatorEntry]
-    steps: Mapping[str, ValidationStepEntry]
-
-    @classmethod
-    def of(cls, registry: GateRegistry | CheckRegistry) -> Declared:
-        """The three tables of a registry."""
-        return cls(patterns=registry.failure_patterns, validators=registry.validators, steps=registry.validation_steps)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ValidatorBuilder:
     """Builds the validators and reports what is wrong with them and with their failure patterns."""
 
-    declared: Declared
+    registry: GateRegistry | CheckRegistry
     problems: FileProblems
 
     def validators(self) -> dict[str, Validator]:
         """All validators by name; one with a problem is left out."""
         patterns = self._patterns()
         validators: dict[str, Validator] = {}
-        for name, entry in self.declared.validators.items():
+        for name, entry in self.registry.validators.items():
             at = Pointer("/validators") / name
             success = self._success(name, entry.success_when, at / "successWhen")
             self._check_pattern(name, entry, at)
@@ -99,7 +85,7 @@ class ValidatorBuilder:
 
     def _patterns(self) -> dict[str, FailurePattern]:
         patterns: dict[str, FailurePattern] = {}
-        for name, entry in self.declared.patterns.items():
+        for name, entry in self.registry.failure_patterns.items():
             at = Pointer("/failurePatterns") / name
             parts = {"edition": entry.edition, "adaptation": entry.adaptation}
             safe = [check_part(at, key, part, self.problems) for key, part in parts.items()]
@@ -124,7 +110,7 @@ class ValidatorBuilder:
 
     def _check_pattern(self, name: str, entry: ValidatorEntry, at: Pointer) -> None:
         pattern = entry.failure_pattern
-        known = self.declared.patterns
+        known = self.registry.failure_patterns
         if pattern and pattern not in known:
             message = f'validator "{name}": there is no failure pattern "{pattern}"{did_you_mean(pattern, known)}'
             place = at / "failurePattern"
@@ -208,7 +194,7 @@ def entry_of(step_id: str, entries: Mapping[str, ValidationEntry], verdict: Verd
 class ValidationBuilder:
     """Builds the validation entries and reports what is wrong with them. `closures` are the ids of closure steps."""
 
-    declared: Declared
+    registry: GateRegistry | CheckRegistry
     closures: tuple[str, ...]
     verdict: VerdictType | None
     problems: FileProblems
@@ -217,9 +203,9 @@ class ValidationBuilder:
 
     def entries(self) -> dict[str, ValidationEntry]:
         """All validation entries by id; parts with a problem are left out."""
-        validators = ValidatorBuilder(declared=self.declared, problems=self.problems).validators()
+        validators = ValidatorBuilder(registry=self.registry, problems=self.problems).validators()
         entries: dict[str, ValidationEntry] = {}
-        for key, entry in self.declared.steps.items():
+        for key, entry in self.registry.validation_steps.items():
             at = Pointer("/validationSteps") / key
             check_key(key, entry.step_id, at, self.problems)
             self._check_owner(key, at)
@@ -239,7 +225,7 @@ class ValidationBuilder:
         self, key: str, entry: ValidationStepEntry, at: Pointer, validators: Mapping[str, Validator]
     ) -> tuple[Condition, ...]:
         conditions: list[Condition] = []
-        known = self.declared.validators
+        known = self.registry.validators
         for index, one in enumerate(entry.validation_conditions or ()):
             name = one.validator or ""
             if name and name not in known:
