@@ -86,19 +86,6 @@ Move = GoTo | Close | Stop
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outgrown:
-    """A conversation does not fit the model any more and cannot be made shorter: the step is begun again by a `repeat`
-    of the engine's own. `by_fault`: the service refused it, else an answer found no room in it."""
-
-    reason: str
-    by_fault: bool
-
-
-#: Why a conversation gave no answer.
-Unanswered = Stop | Outgrown
-
-
-@dataclass(frozen=True, kw_only=True)
 class ValidatorFailure:
     """A red validator, with what its retry prompt needs (prompts.md §9.3). `values` holds the extracted parameters."""
 

@@ -1,8 +1,4 @@
-"""An answer brought into form, whoever reads its intent.
-
-Takes: an open conversation and what the model said. Gives: `Settled`: the answer object and what still does not fit.
-May touch: the model, through the conversation (flow.md §4.1, §4.3, §4.4).
-"""
+"""A model's answer parsed and checked, with corrections asked for, whoever reads its intent (flow.md §4)."""
 
 from __future__ import annotations
 
@@ -17,12 +13,11 @@ from stepflow.engine.prompt.messages import correction_message
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from stepflow.domain.conversation import ModelRequest
-    from stepflow.domain.decision import Decision, Unanswered
+    from stepflow.domain.decision import Decision
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
+    from stepflow.engine.context import FlowContext
     from stepflow.engine.conversation import Conversation
-    from stepflow.engine.track import Track
 
 NO_OBJECT = (FormatError(path="(answer)", message="no JSON object"),)
 
@@ -36,7 +31,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
+class ParsedAnswer:
     """The answer object of one exchange; where there is none, `missing` says what is there instead."""
 
     answer: JsonObject | None
@@ -44,51 +39,47 @@ class Heard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
+class CheckedAnswer:
     """The last readable answer of a conversation, None when there was none, and the errors left in it."""
 
     answer: JsonObject | None
     errors: tuple[FormatError, ...] = ()
 
 
-def hear_answer(conversation: Conversation, step: Step) -> Heard | Unanswered:
+def parse_answer(conversation: Conversation, step: Step) -> ParsedAnswer:
     """Let the model answer; the JSON object in its last text, under the running step's id.
 
     Where no more than words tell the answer's form, the object must be the only one: nothing is guessed.
     """
-    text = conversation.listen()
-    if not isinstance(text, str):
-        return text
-    found, missing = _find(text, alone=_is_alone(conversation.request))
-    answer = correct(conversation.track, step, found) if found is not None else None
+    text, request = conversation.listen(), conversation.request
+    alone = request.schema is not None and request.strategy is not Strategy.NATIVE
+    found, missing = _find(text, alone=alone)
+    answer = correct(conversation.context, step, found) if found is not None else None
     if missing in ((), NO_OBJECT):
         conversation.learn(answer)
-    return Heard(answer=answer, missing=missing)
+    return ParsedAnswer(answer=answer, missing=missing)
 
 
-def settle_format(
-    conversation: Conversation, step: Step, heard: Heard, errors_of: Callable[[JsonObject], tuple[FormatError, ...]]
-) -> Settled | Unanswered:
+def check_answer(
+    conversation: Conversation,
+    step: Step,
+    parsed: ParsedAnswer,
+    errors_of: Callable[[JsonObject], tuple[FormatError, ...]],
+) -> CheckedAnswer:
     """Ask for corrections while the answer does not fit and the step has format retries left (flow.md §4.4)."""
-    track, answer = conversation.track, heard.answer
-    errors = heard.missing if heard.answer is None else errors_of(heard.answer)
-    while errors and track.state.format_retries < step.format_retries:
-        track.note(
-            "warning", f'[Format] retry {track.state.format_retries + 1}/{step.format_retries} on step "{step.id}"'
+    context, answer = conversation.context, parsed.answer
+    errors = parsed.missing if parsed.answer is None else errors_of(parsed.answer)
+    while errors and context.state.format_retries < step.format_retries:
+        context.note(
+            "warning", f'[Format] retry {context.state.format_retries + 1}/{step.format_retries} on step "{step.id}"'
         )
         conversation.correct(correction_message(errors), tuple(map(str, errors)))
-        corrected = hear_answer(conversation, step)
-        if not isinstance(corrected, Heard):
-            return corrected
+        corrected = parse_answer(conversation, step)
         answer = answer if corrected.answer is None else corrected.answer
         errors = corrected.missing if corrected.answer is None else errors_of(corrected.answer)
     if errors:
-        give_up(track, step, errors)
-    return Settled(answer=answer, errors=errors)
-
-
-def _is_alone(request: ModelRequest) -> bool:
-    return request.schema is not None and request.strategy is not Strategy.NATIVE
+        give_up(context, step, errors)
+    return CheckedAnswer(answer=answer, errors=errors)
 
 
 def _find(text: str, *, alone: bool) -> tuple[JsonObject | None, tuple[FormatError, ...]]:
@@ -102,25 +93,25 @@ def _find(text: str, *, alone: bool) -> tuple[JsonObject | None, tuple[FormatErr
     return None, several if objects else NO_OBJECT
 
 
-def correct(track: Track, step: Step, answer: JsonObject) -> JsonObject:
+def correct(context: FlowContext, step: Step, answer: JsonObject) -> JsonObject:
     """The answer under the running step's id (flow.md §4.3)."""
     corrected, got = correct_step_id(answer, step.id)
     if got is not None:
-        track.note("warning", f'[StepFlow] stepId corrected: "{got[:200]}" -> "{step.id}"')
+        context.note("warning", f'[StepFlow] stepId corrected: "{got[:200]}" -> "{step.id}"')
     return corrected
 
 
-def give_up(track: Track, step: Step, errors: tuple[FormatError, ...]) -> None:
+def give_up(context: FlowContext, step: Step, errors: tuple[FormatError, ...]) -> None:
     """Log that the flow goes on with an answer that does not fit."""
-    track.note("warning", f'[Format] giving up on step "{step.id}"', {"errors": [str(error) for error in errors]})
+    context.note("warning", f'[Format] giving up on step "{step.id}"', {"errors": [str(error) for error in errors]})
 
 
-def note_missing(track: Track, step: Step, paths: Iterable[str]) -> None:
+def note_missing(context: FlowContext, step: Step, paths: Iterable[str]) -> None:
     """Log the handoff fields that an answer did not hold (flow.md §5)."""
     for path in paths:
-        track.note("warning", f'[StepFlow] Handoff field "{path}" missing', {"step": step.id})
+        context.note("warning", f'[StepFlow] Handoff field "{path}" missing', {"step": step.id})
 
 
-def misfit(errors: tuple[FormatError, ...]) -> str:
+def describe_misfit(errors: tuple[FormatError, ...]) -> str:
     """Why an answer that does not fit does not close."""
     return f"the closing answer does not fit its schema: {'; '.join(str(error) for error in errors[:5])}"

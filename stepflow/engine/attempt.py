@@ -1,8 +1,4 @@
-"""One step attempt: schema, prompt, model or command, gate.
-
-Takes: a track and the step. Gives: `Answered`, `Stop`, or None when the iteration ends without an answer (flow.md §3).
-May touch: model, tools, commands and schemas, through their ports.
-"""
+"""One step attempt: schema, prompt, model or command, gate (flow.md §3)."""
 
 from __future__ import annotations
 
@@ -18,24 +14,24 @@ from stepflow.domain.attempt_event import (
     StepAnswered,
 )
 from stepflow.domain.conversation import Message, ModelRequest, text_block
-from stepflow.domain.decision import Decided, Outgrown, Stop, Undecided
+from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy
 from stepflow.engine.answer import Reading
 from stepflow.engine.command import run_command_step
-from stepflow.engine.conversation import Conversation
+from stepflow.engine.context import FlowStopped
+from stepflow.engine.conversation import ContextOverflow, Conversation
+from stepflow.engine.intent import read_answer
+from stepflow.engine.model_call import strategy_for
 from stepflow.engine.prompt.messages import answer_form, cacheable_prefix, first_message_blocks, render_system
 from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
-from stepflow.engine.reading import read_answer
-from stepflow.engine.strategy import strategy_for
 from stepflow.ports import SchemaFailure
 
 if TYPE_CHECKING:
-    from stepflow.domain.decision import Unanswered
     from stepflow.domain.definition import Step
     from stepflow.domain.json import JsonObject
+    from stepflow.engine.context import FlowContext
     from stepflow.engine.prompt.variables import Variables
-    from stepflow.engine.track import Track
 
 BEGUN_AGAIN = (
     "the conversation outgrew the model's context window, so the step begins again; what it did so far is in the "
@@ -51,46 +47,51 @@ class Answered:
     decision: Decided
 
 
-def attempt_step(track: Track, step: Step) -> Answered | Stop | None:
+def attempt_step(context: FlowContext, step: Step) -> Answered | None:
     """Run the step once and read its answer. Everything its tools left running is dead when this returns."""
-    model = "" if step.command else step.model or track.facts.model or track.agent.default_model
-    iteration = track.state.iteration + 1
-    track.record(IterationStarted(iteration=iteration, step_id=step.id, kind=step.kind, model=model))
+    model = "" if step.command else step.model or context.facts.model or context.agent.default_model
+    iteration = context.state.iteration + 1
+    context.record(IterationStarted(iteration=iteration, step_id=step.id, kind=step.kind, model=model))
     try:
-        schema = track.ports.schemas.resolve(step)
+        schema = context.ports.schemas.resolve(step)
     except SchemaFailure as failure:
-        return _strike(track, step, failure)
-    retry = track.state.retry_prompt, track.state.retry_source
-    reading = _answer(track, step, schema, model)
-    track.ports.tools.end_step()
-    if isinstance(reading, Outgrown):
-        return _begin_again(track, step, reading, *retry)
-    if not isinstance(reading, Reading):
-        return reading
-    _record_answer(track, step, reading)
+        _strike(context, step, failure)
+        return None
+    retry = context.state.retry_prompt, context.state.retry_source
+    try:
+        reading = _answer(context, step, schema, model)
+    except FlowStopped:
+        context.ports.tools.end_step()
+        raise
+    except ContextOverflow as overflow:
+        context.ports.tools.end_step()
+        return _begin_again(context, step, overflow, *retry)
+    context.ports.tools.end_step()
+    if reading is None:
+        return None
+    _record_answer(context, step, reading)
     if isinstance(reading.decision, Undecided):
-        return _undecided(track, step, reading.decision)
+        raise _undecided(context, step, reading.decision)
     return Answered(answer=reading.answer, decision=reading.decision)
 
 
-def _strike(track: Track, step: Step, failure: SchemaFailure) -> Stop | None:
-    strikes = track.state.strikes + 1
-    track.record(SchemaFailed(step_id=step.id, strikes=strikes, reason=str(failure)))
-    if strikes < MAX_STRIKES:
-        return None
-    reason = f'the answer schema of step "{step.id}" could not be resolved {MAX_STRIKES} times in a row: {failure}'
-    return Stop(outcome=Outcome.SCHEMA_FAILED, reason=reason)
+def _strike(context: FlowContext, step: Step, failure: SchemaFailure) -> None:
+    strikes = context.state.strikes + 1
+    context.record(SchemaFailed(step_id=step.id, strikes=strikes, reason=str(failure)))
+    if strikes >= MAX_STRIKES:
+        reason = f'the answer schema of step "{step.id}" could not be resolved {MAX_STRIKES} times in a row: {failure}'
+        raise FlowStopped(Outcome.SCHEMA_FAILED, reason)
 
 
 def _begin_again(
-    track: Track, step: Step, outgrown: Outgrown, retry_prompt: str | None, retry_source: str | None
+    context: FlowContext, step: Step, overflow: ContextOverflow, retry_prompt: str | None, retry_source: str | None
 ) -> Answered:
     """The attempt is over, but nothing of it is lost: handoff, tree and retry prompt stay (flow.md §6.1, §10)."""
-    track.record(
+    context.record(
         ContextOutgrown(
             step_id=step.id,
-            reason=outgrown.reason,
-            by_fault=outgrown.by_fault,
+            reason=overflow.reason,
+            by_fault=overflow.by_fault,
             retry_prompt=retry_prompt,
             retry_source=retry_source,
         )
@@ -98,34 +99,32 @@ def _begin_again(
     return Answered(answer={}, decision=Decided(intent=Intent.REPEAT, reason=BEGUN_AGAIN))
 
 
-def _answer(track: Track, step: Step, schema: JsonObject | None, model: str) -> Reading | Unanswered | None:
+def _answer(context: FlowContext, step: Step, schema: JsonObject | None, model: str) -> Reading | None:
     if step.command:
-        return run_command_step(track, step, step.command, schema)
-    request = _open(track, step, schema, model)
-    if isinstance(request, Stop):
-        return request
-    told = schema if request.strategy is Strategy.PROMPT else None
-    return read_answer(Conversation(track=track, request=request, told=told), step, schema)
+        return run_command_step(context, step, step.command, schema)
+    request = _open(context, step, schema, model)
+    described = schema if request.strategy is Strategy.PROMPT else None
+    return read_answer(Conversation(context=context, request=request, described_schema=described), step, schema)
 
 
-def _open(track: Track, step: Step, schema: JsonObject | None, model: str) -> ModelRequest | Stop:
+def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: str) -> ModelRequest:
     """The opening of the conversation; the retry prompt, if there is one, replaces the step's (prompts.md §7)."""
-    agent, facts = track.agent, track.facts
-    variables = track.variables(step)
-    prompt = _prompt(track, step, variables)
+    agent, facts = context.agent, context.facts
+    variables = context.variables(step)
+    prompt = _prompt(context, step, variables)
     if isinstance(prompt, PromptFailure):
-        return Stop(outcome=Outcome.INVALID_DEFINITION, reason=prompt.message)
+        raise FlowStopped(Outcome.INVALID_DEFINITION, prompt.message)
     blocks = first_message_blocks(
-        prompt.text, agent=agent, step=step, facts=facts, state=track.state, variables=variables
+        prompt.text, agent=agent, step=step, facts=facts, state=context.state, variables=variables
     )
-    strategy = strategy_for(track, model)
+    strategy = strategy_for(context, model)
     if strategy is Strategy.PROMPT and schema is not None:
         blocks = (*blocks, answer_form(schema))
     tools = effective_tools(step.kind, agent.allowed_tools, step.permission_mode or agent.permission_mode)
     system = render_system(agent, step, variables)
     request = ModelRequest(
         step_id=step.id,
-        iteration=track.state.iteration,
+        iteration=context.state.iteration,
         model=model,
         system=system,
         steady=cacheable_prefix(system),
@@ -134,31 +133,31 @@ def _open(track: Track, step: Step, schema: JsonObject | None, model: str) -> Mo
         schema=schema,
         strategy=strategy,
     )
-    _record_opening(track, request, blocks, prompt.source)
+    _record_opening(context, request, blocks, prompt.source)
     return request
 
 
-def _prompt(track: Track, step: Step, variables: Variables) -> RenderedPrompt | PromptFailure:
-    state = track.state
+def _prompt(context: FlowContext, step: Step, variables: Variables) -> RenderedPrompt | PromptFailure:
+    state = context.state
     if state.retry_prompt is not None:
         return RenderedPrompt(text=state.retry_prompt, source=state.retry_source or "")
     for hidden in variables.hidden:
-        track.note("debug", f'[Prompt] step "{step.id}": {hidden}')
-    prompt = render_prompt(track.agent, step, variables, track.facts.input_text)
+        context.note("debug", f'[Prompt] step "{step.id}": {hidden}')
+    prompt = render_prompt(context.agent, step, variables, context.facts.input_text)
     if isinstance(prompt, RenderedPrompt) and prompt.used_fallback:
         message = f'[Prompt] step "{step.id}": fallback template "{prompt.used_fallback}"'
-        track.note("warning", message, {"cause": prompt.cause})
+        context.note("warning", message, {"cause": prompt.cause})
     return prompt
 
 
-def _record_opening(track: Track, request: ModelRequest, blocks: tuple[str, ...], source: str) -> None:
+def _record_opening(context: FlowContext, request: ModelRequest, blocks: tuple[str, ...], source: str) -> None:
     names = [tool.name for tool in request.tools]
-    track.note("debug", f'[Tools] step "{request.step_id}": {", ".join(names) or "none"}')
-    retry = track.state.retry_prompt is not None
-    track.record(PromptRendered(system=request.system, blocks=list(blocks), source=source, retry=retry, tools=names))
+    context.note("debug", f'[Tools] step "{request.step_id}": {", ".join(names) or "none"}')
+    retry = context.state.retry_prompt is not None
+    context.record(PromptRendered(system=request.system, blocks=list(blocks), source=source, retry=retry, tools=names))
 
 
-def _record_answer(track: Track, step: Step, reading: Reading) -> None:
+def _record_answer(context: FlowContext, step: Step, reading: Reading) -> None:
     decision = reading.decision
     event = StepAnswered(step_id=step.id, answer=reading.answer, intent=None, target=None, reason=decision.reason)
     if not isinstance(decision, Undecided):
@@ -169,10 +168,12 @@ def _record_answer(track: Track, step: Step, reading: Reading) -> None:
             handoff=dict(decision.handoff),
             violation=decision.violation,
         )
-    track.record(event)
+    context.record(event)
 
 
-def _undecided(track: Track, step: Step, decision: Undecided) -> Stop:
-    iteration = track.state.iteration
-    track.note("error", f'[StepFlow] No intent on iteration {iteration}, step "{step.id}"', {"found": decision.reason})
-    return Stop(outcome=Outcome.ROUTING_FAILED, reason=f'{decision.lacking} of step "{step.id}": {decision.reason}')
+def _undecided(context: FlowContext, step: Step, decision: Undecided) -> FlowStopped:
+    iteration = context.state.iteration
+    context.note(
+        "error", f'[StepFlow] No intent on iteration {iteration}, step "{step.id}"', {"found": decision.reason}
+    )
+    return FlowStopped(Outcome.ROUTING_FAILED, f'{decision.lacking} of step "{step.id}": {decision.reason}')

@@ -1,8 +1,4 @@
-"""A command step: a process answers instead of the model.
-
-Takes: a track and the step. Gives: `Reading` or `Stop` (flow.md §4.5).
-May touch: the commands port.
-"""
+"""A command step: a process answers instead of the model (flow.md §4.5)."""
 
 from __future__ import annotations
 
@@ -12,41 +8,40 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.attempt_event import CommandRan
 from stepflow.domain.command import CommandRequest, CommandResult
-from stepflow.domain.decision import Stop
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.words import Outcome
-from stepflow.engine.answer import Reading, Settled, correct, give_up
-from stepflow.engine.by_gate import decide, format_errors
-from stepflow.engine.by_verdict import judge
+from stepflow.engine.answer import CheckedAnswer, Reading, correct, give_up
+from stepflow.engine.context import FlowStopped
 from stepflow.engine.gate.answer import check_format
+from stepflow.engine.intent import decide, format_errors, judge
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import Step, StepCommand
-    from stepflow.engine.track import Track
+    from stepflow.engine.context import FlowContext
 
 CONTEXT = re.compile(r"\$\{context\.([^}]+)\}")
 
 
-def run_command_step(track: Track, step: Step, command: StepCommand, schema: JsonObject | None) -> Reading | Stop:
+def run_command_step(context: FlowContext, step: Step, command: StepCommand, schema: JsonObject | None) -> Reading:
     """Run the step's process and read its stdout as the answer. There are no format retries."""
-    missing = [name for arg in command.args for name in CONTEXT.findall(arg) if track.facts.args.get(name) is None]
+    missing = [name for arg in command.args for name in CONTEXT.findall(arg) if context.facts.args.get(name) is None]
     if missing:
         reason = f'command step "{step.id}" needs the run argument "{missing[0]}", which has no value'
-        return Stop(outcome=Outcome.INVALID_DEFINITION, reason=reason)
-    args = (CONTEXT.sub(lambda found: _text(track.facts.args[found[1]]), arg) for arg in command.args)
+        raise FlowStopped(Outcome.INVALID_DEFINITION, reason)
+    args = (CONTEXT.sub(lambda found: _text(context.facts.args[found[1]]), arg) for arg in command.args)
     request = CommandRequest(argv=(command.command, *args), timeout=command.timeout)
-    result = track.ports.commands.run_command(request)
-    track.record(_event(step, request, result))
+    result = context.ports.commands.run_command(request)
+    context.record(_event(step, request, result))
     if result.exit_code != 0 or result.timed_out or not result.started:
-        return Stop(outcome=Outcome.VALIDATION_FAILED, reason=_failure(step, request, result))
-    answer = correct(track, step, _answer_of(result.stdout))
+        raise FlowStopped(Outcome.VALIDATION_FAILED, _failure(step, request, result))
+    answer = correct(context, step, _answer_of(result.stdout))
     gate = step.gate
     errors = format_errors(step, gate, answer, schema) if gate else check_format(answer, schema)
     if errors:
-        give_up(track, step, errors)
+        give_up(context, step, errors)
     if gate is None:
-        return judge(track, step, Settled(answer=answer, errors=errors), (result.stdout,))
-    return Reading(answer=answer, decision=decide(track, step, gate, answer, errors))
+        return judge(context, step, CheckedAnswer(answer=answer, errors=errors), (result.stdout,))
+    return Reading(answer=answer, decision=decide(context, step, gate, answer, errors))
 
 
 def _event(step: Step, request: CommandRequest, result: CommandResult) -> CommandRan:

@@ -1,8 +1,4 @@
-"""A conversation made shorter, so that it fits the model again.
-
-Takes: the messages of a conversation. Gives: fewer characters of old tool results, and figures; or None.
-May touch: nothing.
-"""
+"""Makes a conversation shorter by its old tool results, so that it fits the model again."""
 
 from __future__ import annotations
 

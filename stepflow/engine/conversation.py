@@ -1,8 +1,4 @@
-"""One step attempt's conversation with the model, with its tool loop.
-
-Takes: a track and the opening of the conversation. Gives: the final text of each exchange, or why there is none.
-May touch: the model, the tools and the clock, through their ports.
-"""
+"""One step attempt's conversation with the model, with its tool loop."""
 
 from __future__ import annotations
 
@@ -21,17 +17,14 @@ from stepflow.domain.conversation import (
     text_block,
     tool_result_block,
 )
-from stepflow.domain.decision import Outgrown, Stop
 from stepflow.domain.words import Strategy
-from stepflow.engine.asking import ask_patiently, model_failed
 from stepflow.engine.compaction import compact_messages
+from stepflow.engine.model_call import call_model, may_change_strategy, model_failed, next_strategy, unheeded
 from stepflow.engine.prompt.messages import answer_form
-from stepflow.engine.strategy import may_move, move_on, unheeded
 
 if TYPE_CHECKING:
-    from stepflow.domain.decision import Unanswered
     from stepflow.domain.json import JsonObject
-    from stepflow.engine.track import Track
+    from stepflow.engine.context import FlowContext
 
 CUT_OFF = (
     "The answer was cut off at the output limit before the call was complete, so nothing ran. Send a shorter call."
@@ -44,27 +37,36 @@ SMALLER_OPENING = (
 AGAIN_SHORTER = "Your answer was cut off at the output limit. Send the whole answer again, shorter."
 
 
+class ContextOverflow(Exception):
+    """The conversation does not fit the model any more and cannot be made shorter. `by_fault`: the service refused it,
+    else an answer found no room in it."""
+
+    def __init__(self, reason: str, *, by_fault: bool) -> None:
+        super().__init__(reason)
+        self.reason, self.by_fault = reason, by_fault
+
+
 @dataclass(kw_only=True)
 class Conversation:
-    """An open conversation. `request` holds everything said so far; `texts` the assistant's texts, in order; `told` is
-    the schema that was told in words; `is_cut` says that the last answer was cut off.
+    """An open conversation. `request` holds everything said so far; `texts` the assistant's texts, in order;
+    `described_schema` is the schema that was described in words; `is_cut` says that the last answer was cut off.
 
     While it `may_shorten`, an answer that was cut off is asked for again, at the cost of a format retry.
     """
 
-    track: Track
+    context: FlowContext
     request: ModelRequest
     texts: list[str] = field(default_factory=list)
-    told: JsonObject | None = None
+    described_schema: JsonObject | None = None
     may_shorten: bool = True
     is_cut: bool = False
 
     def say(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
         """Add a message of the engine's, with the answer's form where only words tell it."""
         schema = self.request.schema
-        if self.request.strategy is Strategy.PROMPT and schema is not None and schema != self.told:
-            text, self.told = f"{text}\n\n{answer_form(schema)}", schema
-        self.track.record(UserSpoke(text=text, format_retry=format_retry, errors=list(errors)))
+        if self.request.strategy is Strategy.PROMPT and schema is not None and schema != self.described_schema:
+            text, self.described_schema = f"{text}\n\n{answer_form(schema)}", schema
+        self.context.record(UserSpoke(text=text, format_retry=format_retry, errors=list(errors)))
         self._add("user", (text_block(text),))
 
     def correct(self, text: str, errors: tuple[str, ...]) -> None:
@@ -75,37 +77,37 @@ class Conversation:
     def learn(self, answer: JsonObject | None) -> None:
         """Move on to another strategy when the last answer shows that the service does not heed this one."""
         reason = "" if self.is_cut else unheeded(self.request, answer)
-        if reason and may_move(self.track, self.request):
-            self.request = move_on(self.track, self.request, reason, by_fault=False)
+        if reason and may_change_strategy(self.context, self.request):
+            self.request = next_strategy(self.context, self.request, reason, by_fault=False)
 
-    def ask(self, question: str, schema: JsonObject) -> str | Unanswered:
+    def ask(self, question: str, schema: JsonObject) -> str:
         """One more question with an answer schema of its own; its answer is taken as it comes (flow.md §7)."""
         self.request = replace(self.request, schema=schema, insist=False)
         self.may_shorten = False
         self.say(question)
         return self.listen()
 
-    def listen(self) -> str | Unanswered:
+    def listen(self) -> str:
         """Let the model work, tools included, until it answers without a tool call; its last text."""
         while True:
-            if stop := self.track.limit_reached():
-                return stop
-            turn = ask_patiently(self.track, self.request)
-            ended = turn if isinstance(turn, Stop) else self._take(turn)
-            if ended is not None:
-                return ended
+            self.context.check_limits()
+            text = self._take(call_model(self.context, self.request))
+            if text is not None:
+                return text
 
-    def _take(self, turn: ModelTurn | ModelFault) -> str | Unanswered | None:
+    def _take(self, turn: ModelTurn | ModelFault) -> str | None:
         """Add a turn to the conversation, and do what it asks for; None asks the model again."""
         if isinstance(turn, ModelFault):
             if turn.no_strategy:
                 self._ask_otherwise(turn)
-                return None
-            return self._make_room(turn.reason, by_fault=True)
+            else:
+                self._make_room(turn.reason, by_fault=True)
+            return None
         self.is_cut = turn.stop_reason is StopReason.MAX_TOKENS
         if turn.stop_reason is StopReason.CONTEXT_EXCEEDED:
             # What there is of the answer is left out: a call in it may be cut off, and nobody has answered it.
-            return self._make_room(FULL, by_fault=False)
+            self._make_room(FULL, by_fault=False)
+            return None
         # The API takes no empty message back.
         if turn.content:
             self._add("assistant", turn.content)
@@ -115,23 +117,26 @@ class Conversation:
 
     def _ask_otherwise(self, fault: ModelFault) -> None:
         """Ask in another way, after a call that the service refused for the way in which it asked."""
-        self.request = move_on(self.track, self.request, fault.reason, by_fault=True)
+        self.request = next_strategy(self.context, self.request, fault.reason, by_fault=True)
         schema = self.request.schema
         if self.request.strategy is Strategy.PROMPT and schema is not None:
             # The refused call has said all that there is to say, so its last message takes the words.
             *before, last = self.request.messages
-            self.told, last = schema, replace(last, content=(*last.content, text_block(answer_form(schema))))
+            self.described_schema, last = (
+                schema,
+                replace(last, content=(*last.content, text_block(answer_form(schema)))),
+            )
             self.request = replace(self.request, messages=(*before, last))
 
-    def _make_room(self, reason: str, *, by_fault: bool) -> Unanswered | None:
-        """Shorten the conversation, which does not fit the model; None asks again (flow.md §10)."""
+    def _make_room(self, reason: str, *, by_fault: bool) -> None:
+        """Shorten the conversation, which does not fit the model (flow.md §10)."""
         if len(self.request.messages) == 1:
             opening = f'the opening of step "{self.request.step_id}" does not fit the model\'s context window'
-            return model_failed(f"{opening}: {reason.rstrip('.')}. {SMALLER_OPENING}")
+            raise model_failed(f"{opening}: {reason.rstrip('.')}. {SMALLER_OPENING}")
         shorter = compact_messages(self.request.messages)
         if shorter is None:
-            return Outgrown(reason=reason, by_fault=by_fault)
-        self.track.record(
+            raise ContextOverflow(reason, by_fault=by_fault)
+        self.context.record(
             ContextCompacted(
                 reason=reason,
                 by_fault=by_fault,
@@ -141,13 +146,12 @@ class Conversation:
             )
         )
         self.request = replace(self.request, messages=shorter.messages)
-        return None
 
-    def _after(self, turn: ModelTurn) -> str | Stop | None:
+    def _after(self, turn: ModelTurn) -> str | None:
         """What a turn's stop reason leads to; None asks the model again."""
         match turn.stop_reason:
             case StopReason.REFUSAL:
-                return model_failed("the model refused to answer")
+                raise model_failed("the model refused to answer")
             case StopReason.PAUSE_TURN:
                 return None
             case _ if turn.tool_uses:
@@ -161,13 +165,20 @@ class Conversation:
                 return turn.text
 
     def _may_ask_again(self) -> bool:
-        step = self.track.agent.steps[self.request.step_id]
-        return self.may_shorten and self.track.state.format_retries < step.format_retries
+        step = self.context.agent.steps[self.request.step_id]
+        return self.may_shorten and self.context.state.format_retries < step.format_retries
 
     def _answer(self, use: ToolUse, *, cut: bool) -> JsonObject:
         denied = use.name not in {tool.name for tool in self.request.tools}
-        result = self._denial(use) if denied else _cut_call(use) if cut else self.track.ports.tools.run_tool(use)
-        self.track.record(
+        if denied:
+            allowed = ", ".join(tool.name for tool in self.request.tools) or "none"
+            denial = f'Step "{self.request.step_id}" may not use a tool "{use.name}". Its tools: {allowed}.'
+            result = ToolResult(tool_use_id=use.id, text=denial, is_error=True)
+        elif cut:
+            result = ToolResult(tool_use_id=use.id, text=CUT_OFF, is_error=True)
+        else:
+            result = self.context.ports.tools.run_tool(use)
+        self.context.record(
             ToolCalled(
                 tool_use_id=use.id,
                 name=use.name,
@@ -181,15 +192,6 @@ class Conversation:
         )
         return tool_result_block(result)
 
-    def _denial(self, use: ToolUse) -> ToolResult:
-        allowed = ", ".join(tool.name for tool in self.request.tools) or "none"
-        text = f'Step "{self.request.step_id}" may not use a tool "{use.name}". Its tools: {allowed}.'
-        return ToolResult(tool_use_id=use.id, text=text, is_error=True)
-
     def _add(self, role: str, content: tuple[JsonObject, ...]) -> None:
         message = Message(role=role, content=content)
         self.request = replace(self.request, messages=(*self.request.messages, message))
-
-
-def _cut_call(use: ToolUse) -> ToolResult:
-    return ToolResult(tool_use_id=use.id, text=CUT_OFF, is_error=True)

@@ -1,8 +1,4 @@
-"""Every limit of a run, as one pure function.
-
-Takes: state, limits, the time. Gives: `Stop` when no further iteration or turn may be spent (flow.md §10).
-May touch: nothing.
-"""
+"""Every limit of a run, as one pure function that is asked before anything is spent (flow.md §10)."""
 
 from __future__ import annotations
 

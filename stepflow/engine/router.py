@@ -1,8 +1,4 @@
-"""Where does a decision lead: `Decision` in, `Move` out (house.md "Rooms").
-
-Takes: the running step, its decision and the graph. Gives: the next step, the completion, or the end (flow.md §6).
-May touch: nothing.
-"""
+"""Where a decision leads: the next step, the completion, or the end (flow.md §6)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,217 @@
+"""Let the model answer, and find the intent: by gate (flow.md §5), by check (§7), or by the agent's verdict (§9.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stepflow.domain.decision import Decided, FormatError, Undecided
+from stepflow.domain.json import JsonObject
+from stepflow.domain.words import Intent, Outcome, StepKind, Strategy
+from stepflow.engine.answer import (
+    CheckedAnswer,
+    Reading,
+    check_answer,
+    describe_misfit,
+    give_up,
+    note_missing,
+    parse_answer,
+)
+from stepflow.engine.completion.finished import Fed, why_finished
+from stepflow.engine.context import FlowStopped
+from stepflow.engine.gate.answer import check_format
+from stepflow.engine.gate.decision import (
+    Judged,
+    canonical_answer,
+    decide_outcome,
+    read_check_answer,
+    read_gate,
+    read_handoff,
+    read_own_result,
+    read_result,
+    stated_reason,
+)
+from stepflow.engine.prompt.render import PromptFailure, render_prompt
+from stepflow.engine.router import continuation_of
+
+if TYPE_CHECKING:
+    from stepflow.domain.check import Check
+    from stepflow.domain.decision import Decision
+    from stepflow.domain.definition import Gate, Step, StepPrompt
+    from stepflow.engine.context import FlowContext
+    from stepflow.engine.conversation import Conversation
+
+
+def read_answer(conversation: Conversation, step: Step, schema: JsonObject | None) -> Reading | None:
+    """Let the model answer, and find the intent: by gate, by check, or by the agent's verdict (registry.md §7)."""
+    if step.gate is not None:
+        return read_by_gate(conversation, step, step.gate, schema)
+    if step.check is not None:
+        return read_by_check(conversation, step, step.check, schema)
+    return read_by_verdict(conversation, step, schema)
+
+
+def read_by_gate(conversation: Conversation, step: Step, gate: Gate, schema: JsonObject | None) -> Reading | None:
+    """The step's answer after format retries; None when iteration 1 gave no JSON object (flow.md §4.2).
+
+    Where the service's own structured output is not what asks, no object is a format error: the next try asks harder.
+    """
+    context = conversation.context
+    parsed = parse_answer(conversation, step)
+    if parsed.answer is None and (schema is None or conversation.request.strategy is Strategy.NATIVE):
+        _no_object(context, step)
+        return None
+    checked = check_answer(conversation, step, parsed, lambda one: format_errors(step, gate, one, schema))
+    if checked.answer is None:
+        _no_object(context, step)
+        return None
+    decision = decide(context, step, gate, checked.answer, checked.errors)
+    return Reading(answer=checked.answer, decision=decision)
+
+
+def format_errors(step: Step, gate: Gate, answer: JsonObject, schema: JsonObject | None) -> tuple[FormatError, ...]:
+    """What does not fit; nothing is checked when the answer aborts (flow.md §4.4)."""
+    decision = read_gate(gate, answer)
+    if isinstance(decision, Undecided) or decision.violation is not None:
+        return check_format(answer, schema)
+    if decision.intent is Intent.ABORT:
+        return ()
+    closing = step.validation.schema if decision.intent is Intent.CLOSING and step.validation else None
+    return check_format(canonical_answer(gate, answer, decision.intent), schema, closing)
+
+
+def decide(
+    context: FlowContext, step: Step, gate: Gate, answer: JsonObject, errors: tuple[FormatError, ...]
+) -> Decision:
+    """The gate's decision; a closing that does not fit its schema becomes a repeat (flow.md §4.4)."""
+    decision = read_gate(gate, answer)
+    if isinstance(decision, Decided):
+        note_missing(context, step, decision.missing)
+        if decision.violation is not None:
+            context.note("warning", f'[StepFlow][SpecViolation] step "{step.id}": {decision.violation}')
+        if errors and decision.intent is Intent.CLOSING:
+            return replace(decision, intent=Intent.REPEAT, reason=describe_misfit(errors))
+    return decision
+
+
+def _no_object(context: FlowContext, step: Step) -> None:
+    iteration = context.state.iteration
+    context.note(
+        "error", f'[StepFlow] No intent on iteration {iteration}, step "{step.id}"', {"found": "no JSON object"}
+    )
+    if iteration != 1:
+        reason = f'the answer of step "{step.id}" in iteration {iteration} holds no JSON object'
+        raise FlowStopped(Outcome.ROUTING_FAILED, reason)
+
+
+#: registry.md §7: the forced answer of a check question.
+CHECK_SCHEMA: JsonObject = {
+    "type": "object",
+    "required": ["result"],
+    "properties": {
+        "result": {"type": "string", "enum": ["ok", "ng"], "description": "ok: everything holds; ng: something fails"},
+        "message": {"type": "string", "description": "what was found, in a sentence"},
+    },
+}
+
+
+def read_by_check(conversation: Conversation, step: Step, check: Check, schema: JsonObject | None) -> Reading:
+    """The step's answer and the rule that its check leads to."""
+    context = conversation.context
+    parsed = parse_answer(conversation, step)
+    checked = CheckedAnswer(answer=parsed.answer)
+    if schema is not None:
+        checked = check_answer(conversation, step, parsed, lambda one: _check_errors(context, step, check, one, schema))
+    answer = checked.answer or {}
+    note_missing(context, step, read_handoff(check, answer)[1])
+    judged = _ask(conversation, step, check.prompt) if check.prompt else read_own_result(check, checked.answer)
+    context.note("info", f"[Check] {step.id}: {judged.word}", {"message": judged.message})
+    decision = _check_decision(context, check, judged, answer)
+    return Reading(answer=answer, decision=_held_back(context, step, check, answer, decision))
+
+
+def _check_errors(
+    context: FlowContext, step: Step, check: Check, answer: JsonObject, schema: JsonObject
+) -> tuple[FormatError, ...]:
+    """What does not fit the built schema and, where this answer would close, the schema of the validation entry."""
+    closing = None
+    if check.prompt is None and step.validation is not None:
+        decision = _check_decision(context, check, read_own_result(check, answer), answer)
+        closes = isinstance(decision, Decided) and decision.intent is Intent.CLOSING
+        closing = step.validation.schema if closes else None
+    return check_format(_canonical(answer), schema, closing)
+
+
+def _canonical(answer: JsonObject) -> JsonObject:
+    """A copy with the plain word of a readable result, so that ` OK ` costs no format retry."""
+    result = answer.get("result")
+    if not isinstance(result, str) or read_result(result) is None:
+        return answer
+    return {**answer, "result": "ok" if read_result(result) else "ng"}
+
+
+def _ask(conversation: Conversation, step: Step, question: StepPrompt) -> Judged:
+    """The outcome of the check question. Its answer gets no format retry: unreadable is a fail."""
+    context = conversation.context
+    asking = replace(step, prompt=question)
+    prompt = render_prompt(context.agent, asking, context.variables(step), context.facts.input_text)
+    if isinstance(prompt, PromptFailure):
+        raise FlowStopped(Outcome.INVALID_DEFINITION, prompt.message)
+    return read_check_answer(conversation.ask(prompt.text, CHECK_SCHEMA))
+
+
+def _check_decision(context: FlowContext, check: Check, judged: Judged, answer: JsonObject) -> Decision:
+    state = context.state
+    return decide_outcome(check, judged, answer, runs=state.runs + 1, retries=state.retries)
+
+
+def _held_back(context: FlowContext, step: Step, check: Check, answer: JsonObject, decision: Decision) -> Decision:
+    """A closing that does not fit the schema of its validation entry becomes a repeat (flow.md §4.4)."""
+    if not isinstance(decision, Decided) or decision.intent is not Intent.CLOSING or step.validation is None:
+        return decision
+    errors = check_format(answer, step.validation.schema)
+    if not errors:
+        return decision
+    if check.prompt is not None:  # without a second question the format check has logged it
+        give_up(context, step, errors)
+    return replace(decision, intent=Intent.REPEAT, target=None, transition=None, reason=describe_misfit(errors))
+
+
+def read_by_verdict(conversation: Conversation, step: Step, schema: JsonObject | None) -> Reading:
+    """The step's answer, and whether the verdict says that the work is finished."""
+    context = conversation.context
+    parsed = parse_answer(conversation, step)
+    checked = CheckedAnswer(answer=parsed.answer)
+    if schema is not None:
+        checked = check_answer(conversation, step, parsed, lambda one: check_format(one, schema))
+    return judge(context, step, checked, tuple(conversation.texts))
+
+
+def judge(context: FlowContext, step: Step, checked: CheckedAnswer, texts: tuple[str, ...]) -> Reading:
+    """Feed the verdict with one iteration. An answer that does not fit its schema does not finish a closure step."""
+    state, closure = context.state, step.kind is StepKind.CLOSURE
+    fed = Fed(
+        iteration=state.iteration,
+        limit=context.facts.limits.iterations,
+        answers=state.answers + 1,
+        texts=texts,
+        answer=checked.answer,
+        closure=closure,
+    )
+    finished = why_finished(context.agent.verdict, fed, context.ports.verdict)
+    answer = checked.answer or {}
+    closing = step.validation.schema if step.validation else None
+    fits = not closure or not (checked.errors or check_format(answer, closing))
+    if finished and fits:
+        decision = Decided(intent=Intent.CLOSING, reason=stated_reason(answer) or finished)
+    else:
+        decision = _go_on(context, step, answer)
+    return Reading(answer=answer, decision=decision)
+
+
+def _go_on(context: FlowContext, step: Step, answer: JsonObject) -> Decided:
+    """The step's `next`, else the continuation of an initial step, else the step once more."""
+    reason = stated_reason(answer) or "the verdict does not call the work finished yet"
+    if Intent.NEXT in step.edges or continuation_of(step.id, context.agent.steps):
+        return Decided(intent=Intent.NEXT, reason=reason)
+    return Decided(intent=Intent.REPEAT, target=step.id, reason=reason)
