@@ -16,7 +16,7 @@ from stepflow.domain.problem import Severity
 from stepflow.domain.run import Limits
 from stepflow.domain.spent import Spent
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
-from stepflow.engine.prompt.intake.visible import Taken
+from stepflow.engine.prompt.intake.sanitize import SanitizedText
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.recording import RecordingModel
 from stepflow.model.scenario_file import load_scenario
@@ -58,7 +58,7 @@ class Prepared:
     recording: RecordingModel | None
     limits: Limits
     resources: ExitStack
-    told: Taken = field(default_factory=Taken)
+    told: SanitizedText = field(default_factory=SanitizedText)
     notes: tuple[str, ...] = ()
     verdict: CustomVerdict | None = None
     spent: Spent | None = None
@@ -163,10 +163,10 @@ def _recording(
     return RecordingModel(model, params=args, issue=subject.issue, root=str(request.root), before=before)
 
 
-def _told(request: RunRequest, subject: Subject, past: Past | None) -> Taken:
+def _told(request: RunRequest, subject: Subject, past: Past | None) -> SanitizedText:
     """What the model is told of the issue. A run that goes on was told already, and what was removed is written."""
     if past is not None:
-        return Taken(text=past.started.context_text)
+        return SanitizedText(text=past.started.context_text)
     return issue_text(subject.issue, subject.discussion, otherwise=request.inputs.issue_text or "")
 
 

@@ -19,7 +19,7 @@ from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.state import fold
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Isolation, Outcome
 from stepflow.engine.loop import run_flow
-from stepflow.engine.prompt.intake.visible import take_in
+from stepflow.engine.prompt.intake.sanitize import sanitize
 from stepflow.errors import DefinitionError
 from stepflow.journal.memory import Fanout, MemoryJournal
 from stepflow.model.scripted import ScriptedModel
@@ -182,7 +182,7 @@ class StepFlowRunner:
         run_id, root, given = secrets.token_hex(6), str(Path(cwd or ".").resolve()), dict(args or {})
         memory, place = MemoryJournal(self._clock), Place()
         journal = Fanout(memory, place, self._tell)
-        told = take_in(context_text.strip(), "context_text")
+        told = sanitize(context_text.strip(), "context_text")
 
         def played() -> Ending:
             checked = self._checked(given)

@@ -18,7 +18,7 @@ from stepflow.domain.event import TextRemoved
 from stepflow.domain.removal import RemovedPiece
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Permission, Provider
-from stepflow.engine.prompt.intake.visible import Taken, take_in, take_line
+from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line
 from stepflow.errors import BoundaryError, InputError
 from stepflow.run.parts import boundary_settings
 
@@ -48,7 +48,7 @@ class Subject:
     other runs on the issue have cost, None when it was not asked."""
 
     issue: Issue | None = None
-    discussion: Taken = field(default_factory=Taken)
+    discussion: SanitizedText = field(default_factory=SanitizedText)
     fetched: bool = False
     notes: tuple[str, ...] = ()
     spent: Spent | None = None
@@ -172,10 +172,10 @@ def _is_an_issue(found: Issue | None, number: int) -> Issue:
     return found
 
 
-def _discussion(reader: GitHubReader, number: int) -> Taken:
+def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
     """The newest comments of people with write access, oldest first, each under a line that nobody can forge."""
     mark, room = secrets.token_hex(4), LONGEST_DISCUSSION
-    kept: list[Taken] = []
+    kept: list[SanitizedText] = []
     roles: dict[str, bool] = {}
     for remark in reader.remarks(number, most=MOST_REMARKS):
         if remark.author not in roles and len(roles) < MOST_AUTHORS:
@@ -185,51 +185,19 @@ def _discussion(reader: GitHubReader, number: int) -> Taken:
         told = _told(remark, mark)
         if len(told.text) > room:
             rest = "[the rest of this comment, and older ones, are left out]"
-            kept.append(Taken(text=f"{told.text[:room]}\n{rest}", removed=told.removed))
+            kept.append(SanitizedText(text=f"{told.text[:room]}\n{rest}", removed=told.removed))
             break
         kept.append(told)
         room -= len(told.text)
     heading = f"Comments by people with write access, oldest first; each begins with a line that holds {mark}."
     kept.reverse()
     text = "\n\n".join((heading, *(told.text for told in kept))) if kept else ""
-    return Taken(text=text, removed=tuple(piece for told in kept for piece in told.removed))
+    return SanitizedText(text=text, removed=tuple(piece for told in kept for piece in told.removed))
 
 
-def _told(remark: Remark, mark: str) -> Taken:
+def _told(remark: Remark, mark: str) -> SanitizedText:
     """A comment as people see it, without a line that looks like the one above it."""
-    author = take_line(remark.author, "comment").text
-    body = take_in(remark.body.strip(), f"comment by {author}")
+    author = sanitize_line(remark.author, "comment").text
+    body = sanitize(remark.body.strip(), f"comment by {author}")
     text = re.sub(mark, "[mark removed]", body.text, flags=re.IGNORECASE)
-    return Taken(text=f"--- {mark}: {author}, {remark.at:%Y-%m-%d %H:%M} UTC\n{text}", removed=body.removed)
-
-
-#: What the journal keeps of removed text: so many pieces, of so many characters each.
-MOST_PIECES = 100
-LONGEST_PIECE = 1000
-NO_DISCUSSION = Taken()
-
-
-def issue_text(issue: Issue | None, discussion: Taken = NO_DISCUSSION, *, otherwise: str = "") -> Taken:
-    """Number, title, author, body and discussion; without an issue what else was given. The prompt room frames it as
-    data."""
-    if issue is None:
-        return take_in(otherwise.strip(), "issue-text")
-    title, author = take_line(issue.title, "title"), take_line(issue.author, "author")
-    body = take_in(issue.body, "body")
-    heading = f"Issue #{issue.number}{': ' + title.text if title.text else ''}"
-    by = f"\nWritten by {author.text}" if author.text else ""
-    return Taken(
-        text=f"{heading}{by}\n\n{body.text}\n\n{discussion.text}".strip(),
-        removed=(*title.removed, *author.removed, *body.removed, *discussion.removed),
-    )
-
-
-def removal_event(taken: Taken) -> TextRemoved | None:
-    """The journal's line about what was taken out, None when nothing was."""
-    if not taken.removed:
-        return None
-    pieces = [
-        RemovedPiece(kind=piece.kind, where=piece.where, text=piece.text[:LONGEST_PIECE])
-        for piece in taken.removed[:MOST_PIECES]
-    ]
-    return TextRemoved(count=len(taken.removed), pieces=pieces)
+    return SanitizedText(text=f"--- {mark}: {author}, {remark.at:%Y-%m-%d %H:%M} UTC\n{text}", removed=body.removed)

@@ -14,7 +14,7 @@ from prompt_parts import PROPERTY
 
 from stepflow.domain.characters import is_invisible
 from stepflow.domain.removal import RemovalKind
-from stepflow.engine.prompt.intake.visible import LONGEST_TEXT, take_in, take_line
+from stepflow.engine.prompt.intake.sanitize import LONGEST_TEXT, sanitize, sanitize_line
 
 HIDDEN = {
     "an HTML comment": ("a <!-- x --> b", "a  b", ["<!-- x -->"]),
@@ -125,7 +125,7 @@ SEEN = {
 def test_what_the_page_does_not_show_is_removed_and_told(
     text: str, left: str | None, removed: list[str] | None
 ) -> None:
-    taken = take_in(text, "body")
+    taken = sanitize(text, "body")
     if left is not None:
         assert taken.text == left
     assert taken.removed
@@ -136,18 +136,18 @@ def test_what_the_page_does_not_show_is_removed_and_told(
 
 @pytest.mark.parametrize("text", SEEN.values(), ids=SEEN)
 def test_what_the_page_shows_stays_as_it_is_written(text: str) -> None:
-    taken = take_in(text, "body")
+    taken = sanitize(text, "body")
     assert (taken.text, taken.removed) == (text, ())
 
 
 def test_entities_that_spell_visible_words_become_those_words() -> None:
-    assert take_in("Vec&lt;T&gt; &amp; caf&eacute; &#105;gnore", "body").text == "Vec\\<T> & café ignore"
+    assert sanitize("Vec&lt;T&gt; &amp; caf&eacute; &#105;gnore", "body").text == "Vec\\<T> & café ignore"
 
 
 @pytest.mark.parametrize("text", [*SEEN.values(), "a &lt;!-- toc --&gt; b", "<div>\n&lt;!-- toc --&gt; b\n</div>"])
 def test_what_the_page_shows_is_what_the_model_reads(text: str) -> None:
     words = set(re.findall(r"[a-z]{2,}", Page(text).seen))
-    assert words <= set(re.findall(r"[a-z]{2,}", take_in(text, "body").text))
+    assert words <= set(re.findall(r"[a-z]{2,}", sanitize(text, "body").text))
 
 
 @pytest.mark.parametrize(
@@ -159,35 +159,35 @@ def test_what_the_page_shows_is_what_the_model_reads(text: str) -> None:
     ],
 )
 def test_a_comment_that_an_entity_begins_is_text_that_people_see(text: str, left: str) -> None:
-    taken = take_in(text, "body")
+    taken = sanitize(text, "body")
     assert (taken.text, taken.removed) == (left, ())
 
 
 def test_links_by_label_keep_their_addresses() -> None:
     text = "See [the docs][d], [d][] and [d].\n\n[d]: https://example.org/a_(b)"
-    taken = take_in(text, "body")
+    taken = sanitize(text, "body")
     address = "(<https://example.org/a_(b)>)"
     assert taken.text == f"See [the docs]{address}, [d]{address} and [d]{address}."
     assert taken.removed == ()
 
 
 def test_joiners_that_spell_scripts_and_pictures_go_without_a_word() -> None:
-    taken = take_in("❤\ufe0f 👩\u200d💻 می\u200cخواهم", "body")
+    taken = sanitize("❤\ufe0f 👩\u200d💻 می\u200cخواهم", "body")
     assert (taken.text, taken.removed) == ("❤ 👩💻 میخواهم", ())
 
 
 def test_line_breaks_become_plain_ones() -> None:
-    assert take_in("a\r\nb\rc", "body").text == "a\nb\nc"
+    assert sanitize("a\r\nb\rc", "body").text == "a\nb\nc"
 
 
 def test_a_title_is_one_line_in_which_markup_is_only_text() -> None:
-    taken = take_line("a\n<!-- b -->\u202e `c`", "title")
+    taken = sanitize_line("a\n<!-- b -->\u202e `c`", "title")
     assert taken.text == "a <!-- b --> `c`"
     assert [(piece.kind, piece.where) for piece in taken.removed] == [(RemovalKind.CHARACTERS, "title")]
 
 
 def test_a_long_text_is_cut_where_a_paragraph_ends_and_says_so() -> None:
-    taken = take_in("word " * 200 + "\n\n" + "x" * 300 + "\n\nTHE END", "body", limit=1200)
+    taken = sanitize("word " * 200 + "\n\n" + "x" * 300 + "\n\nTHE END", "body", limit=1200)
     assert taken.text.endswith("[The text is longer. Its last 311 characters are left out.]")
     assert len(taken.text) <= 1200
     assert taken.removed[-1].kind is RemovalKind.CUT
@@ -196,26 +196,26 @@ def test_a_long_text_is_cut_where_a_paragraph_ends_and_says_so() -> None:
 
 def test_a_text_of_exactly_the_limit_is_whole() -> None:
     text = "word\n\n" * 50
-    whole, cut = take_in(text + "x", "body", limit=301), take_in(text + "xy", "body", limit=301)
+    whole, cut = sanitize(text + "x", "body", limit=301), sanitize(text + "xy", "body", limit=301)
     assert (whole.text, whole.removed) == (text + "x", ())
     assert cut.removed[-1].kind is RemovalKind.CUT
 
 
 def test_a_cut_leaves_nothing_half_open() -> None:
-    hidden = take_in("word " * 20 + "<!-- " + "secret " * 500 + "-->", "body", limit=400)
+    hidden = sanitize("word " * 20 + "<!-- " + "secret " * 500 + "-->", "body", limit=400)
     assert "secret" not in hidden.text
     assert hidden.text.startswith("word")
 
 
 def test_a_short_text_cannot_grow_into_a_long_one() -> None:
     text = "[a] " * 10_000 + "\n\n[a]: " + "b" * 5000
-    taken = take_in(text, "body")
+    taken = sanitize(text, "body")
     assert len(taken.text) <= LONGEST_TEXT
 
 
 def test_a_text_that_hides_in_too_many_layers_is_not_believed() -> None:
     deep = "<" * 40 + "<!-- -->" + "!-- -->" * 40
-    taken = take_in(deep, "body")
+    taken = sanitize(deep, "body")
     assert taken.text == ""
     assert taken.removed[-1].kind is RemovalKind.TOO_DEEP
 
@@ -236,7 +236,7 @@ def _seconds_for(text: str) -> float:
     times = []
     for _ in range(3):
         began = time.process_time()
-        taken = take_in(text, "body")
+        taken = sanitize(text, "body")
         times.append(time.process_time() - began)
         assert len(taken.text) <= LONGEST_TEXT
     return min(times)
@@ -302,7 +302,7 @@ def numbered(pieces: list[str]) -> str:
 @example(["<b a='", WORD, "'\n\n", WORD, "'>"])
 def test_a_model_reads_no_word_that_an_independent_reader_of_the_page_does_not_see(pieces: list[str]) -> None:
     text = numbered(pieces)
-    page, taken = Page(text), take_in(text, "body")
+    page, taken = Page(text), sanitize(text, "body")
     addresses = " ".join(Page(taken.text).addresses)
     told = {word for word in re.findall(r"w\d+w", taken.text) if word not in addresses}
     assert told <= set(re.findall(r"w\d+w", page.seen)), taken
@@ -311,7 +311,7 @@ def test_a_model_reads_no_word_that_an_independent_reader_of_the_page_does_not_s
 @settings(PROPERTY, max_examples=300)
 @given(TEMPLATES)
 def test_after_the_filter_nothing_is_hidden_any_more(pieces: list[str]) -> None:
-    taken = take_in(numbered(pieces), "body")
+    taken = sanitize(numbered(pieces), "body")
     page = Page(taken.text)
     assert not re.findall(r"w\d+w", " ".join(page.unseen)), taken
     assert not [each for each in taken.text if each not in "\n\t" and is_invisible(each)]
@@ -320,8 +320,8 @@ def test_after_the_filter_nothing_is_hidden_any_more(pieces: list[str]) -> None:
 @settings(PROPERTY, max_examples=300)
 @given(TEMPLATES)
 def test_what_was_taken_in_once_is_taken_in_unchanged(pieces: list[str]) -> None:
-    taken = take_in(numbered(pieces), "body")
-    again = take_in(taken.text, "body")
+    taken = sanitize(numbered(pieces), "body")
+    again = sanitize(taken.text, "body")
     assert (again.text, again.removed) == (taken.text, ())
 
 
@@ -355,7 +355,7 @@ IN_CODE = ["<!-- a -->", "&lt;", "&#8203;", "[//]: # (b)", "<b hidden>", "![c](d
 @settings(PROPERTY, max_examples=200)
 @given(st.lists(st.sampled_from(PROSE), max_size=30).map("".join))
 def test_a_text_without_hidden_parts_stays_exactly_as_it_is(text: str) -> None:
-    taken = take_in(text, "body")
+    taken = sanitize(text, "body")
     assert (taken.text, taken.removed) == (text.strip("\n"), ())
 
 
@@ -363,12 +363,12 @@ def test_a_text_without_hidden_parts_stays_exactly_as_it_is(text: str) -> None:
 @given(st.lists(st.sampled_from(IN_CODE), max_size=12).map("".join), st.sampled_from(["", "before\n\n", "- a\n\n"]))
 def test_code_stays_exactly_as_it_is(code: str, before: str) -> None:
     text = f"{before}```html\n{code}\n```\nafter"
-    assert take_in(text, "body").text == text
+    assert sanitize(text, "body").text == text
 
 
 @settings(PROPERTY, max_examples=200)
 @given(st.text(max_size=200))
 def test_any_text_at_all_is_taken_in(text: str) -> None:
-    taken = take_in(text, "body")
+    taken = sanitize(text, "body")
     assert not [each for each in taken.text if each not in "\n\t" and is_invisible(each)]
-    assert take_in(taken.text, "body").text == taken.text
+    assert sanitize(taken.text, "body").text == taken.text

@@ -1,28 +1,86 @@
-"""A Markdown text without what GitHub's page does not show.
+"""The one filter for text from outside that goes to a model: what people do not see, a model does not see either
+(security.md case 22).
 
-Takes: a text with plain line breaks. Gives: the text that people see, code and all visible words as they were written.
-May touch: the findings that it was given (security.md case 22).
-"""
+People see GitHub's page, a model sees the source. What the page does not show is removed, and people are told of it;
+code and every visible word stay. First the text as it is written decides what is hidden, because only that is what
+GitHub shows; then characters and entities are cleared up, and all is looked at again until nothing changes."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from stepflow.domain.removal import RemovalKind
-from stepflow.engine.prompt.intake.blocks import Block, BlockKind, parse_blocks
-from stepflow.engine.prompt.intake.findings import edited
-from stepflow.engine.prompt.intake.footnotes import unused_footnotes
-from stepflow.engine.prompt.intake.frames import framed
-from stepflow.engine.prompt.intake.hiding import Hiding
-from stepflow.engine.prompt.intake.inline import InlineScan
-from stepflow.engine.prompt.intake.raw import RawScan
+from stepflow.domain.removal import RemovalKind, RemovedPiece
+from stepflow.engine.prompt.intake.gfm import Block, BlockKind, InlineScan, parse_blocks
+from stepflow.engine.prompt.intake.markup import Findings, Hiding, RawScan, edited, framed, seen_characters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from stepflow.engine.prompt.intake.findings import Edit, Findings
+    from stepflow.engine.prompt.intake.markup import Edit
+
+#: GitHub's API refuses a longer body of an issue or comment: "body is too long (maximum is 65536 characters)".
+LONGEST_TEXT = 65_536
+#: A text of people needs two looks; one that hides text in more layers than this is not believed at all.
+MOST_LOOKS = 8
+CUT_NOTE = "\n\n[The text is longer. Its last {left_out:,} characters are left out.]"
+#: So much of what was cut is told.
+CUT_TOLD = 2000
+#: What a cut through the middle of a paragraph could leave half open.
+_OPENING = re.compile(r"[<\[!&]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SanitizedText:
+    """A text as people see it, and what they do not see of it."""
+
+    text: str = ""
+    removed: tuple[RemovedPiece, ...] = ()
+
+
+def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedText:
+    """The visible part of a Markdown text, `limit` characters at most; what is cut is said. `where` names the text."""
+    plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    kept, note = _within(plain, limit)
+    findings = Findings(where=where, growth=limit - len(kept) - len(note))
+    seen = _settled(kept, findings)
+    if note:
+        findings.note(RemovalKind.CUT, plain[len(kept) : len(kept) + CUT_TOLD])
+    return SanitizedText(text=seen.strip("\n") + note, removed=tuple(findings.pieces))
+
+
+def sanitize_line(text: str, where: str) -> SanitizedText:
+    """The visible part of a title or a name, in which GitHub reads no markup but code: one line."""
+    findings = Findings(where=where, growth=0)
+    seen = seen_characters(" ".join(text.split()), findings)
+    return SanitizedText(text=" ".join(seen.split()), removed=tuple(findings.pieces))
+
+
+def _within(text: str, limit: int) -> tuple[str, str]:
+    """As much of a text as may be looked at, cut where a paragraph ends, and the words that say so."""
+    if len(text) <= limit:
+        return text, ""
+    head = text[: limit - len(CUT_NOTE) - len(str(len(text))) - 8]
+    end = head.rfind("\n\n")
+    if end < 0:
+        opening = _OPENING.search(head)
+        end = opening.start() if opening else len(head)
+    return head[:end], CUT_NOTE.format(left_out=len(text) - end)
+
+
+def _settled(text: str, findings: Findings) -> str:
+    if not text:
+        return ""
+    for _ in range(MOST_LOOKS):
+        seen = seen_characters(seen_markdown(text, findings), findings)
+        if seen == text:
+            return seen
+        text = seen
+    findings.note(RemovalKind.TOO_DEEP, text)
+    return ""
+
 
 #: Fences that GitHub draws: people see a picture and not this text.
 DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl"})
@@ -149,3 +207,56 @@ class _Page:
             self._findings.note(RemovalKind.TABLE_CELL, surplus)
             cells = cells[:shown]
         return "".join(edited(cell, self._scan(BlockKind.PROSE, cell)) for cell in cells)
+
+
+_BEGIN = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+\[\^(?P<name>[^\]\s\[]++)\]:")
+_MARKS = re.compile(r"[ \t]*(?:>[ \t]?)*")
+_INDENT = 4
+_ENDS_ONE = (BlockKind.FENCE, BlockKind.HTML, BlockKind.ROW)
+
+
+def unused_footnotes(lines: Sequence[str], blocks: Sequence[Block]) -> frozenset[int]:
+    """The lines that GitHub leaves out. What only another footnote refers to counts as unused."""
+    kinds = [block.kind for block in blocks for _ in range(block.start, block.end)]
+    bodies = dict(_bodies(lines, kinds))
+    if not bodies:
+        return frozenset()
+    inside = {line for body in bodies.values() for line in body}
+    used = {name for block in blocks for name in _references(block, lines, inside)}
+    begins = ((_BEGIN.match(lines[at]), body) for at, body in bodies.items())
+    return frozenset(line for found, body in begins if found and found["name"] not in used for line in body)
+
+
+def _bodies(lines: Sequence[str], kinds: Sequence[BlockKind]) -> Iterator[tuple[int, range]]:
+    """Each footnote's first line, and all its lines."""
+    starts = [
+        at
+        for at, line in enumerate(lines)
+        if kinds[at] in (BlockKind.PROSE, BlockKind.OTHER, BlockKind.DEFINITION) and _BEGIN.match(line)
+    ]
+    for number, start in enumerate(starts):
+        end, limit = start + 1, starts[number + 1] if number + 1 < len(starts) else len(lines)
+        while end < limit and _goes_on(lines, kinds, end):
+            end += 1
+        while not lines[end - 1].strip(" \t>"):
+            end -= 1
+        yield start, range(start, end)
+
+
+def _goes_on(lines: Sequence[str], kinds: Sequence[BlockKind], at: int) -> bool:
+    text = _MARKS.sub("", lines[at], count=1) if ">" in lines[at] else lines[at]
+    if not text.strip() or len(text.expandtabs(_INDENT)) - len(text.expandtabs(_INDENT).lstrip()) >= _INDENT:
+        return True
+    return bool(lines[at - 1].strip(" \t>")) and kinds[at] not in _ENDS_ONE
+
+
+def _references(block: Block, lines: Sequence[str], inside: set[int]) -> Iterator[str]:
+    """The names that a block refers to where people see it; code refers to nothing."""
+    if block.kind not in (BlockKind.PROSE, BlockKind.ROW, BlockKind.OTHER):
+        return
+    if all(line in inside for line in range(block.start, block.end)):
+        return
+    shown = "\n".join(lines[line] for line in range(block.start, block.end) if line not in inside)
+    scan = InlineScan(shown, Findings(where="", growth=0), Hiding())
+    scan.run({})
+    yield from scan.notes

@@ -1,0 +1,397 @@
+"""Pieces of a text that people do not see, and what hides them: invisible characters, tags, raw blocks of HTML."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stepflow.domain.characters import ANSI, is_invisible, is_variant, read_tags, spell_out
+from stepflow.domain.removal import RemovalKind, RemovedPiece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+#: Kinds that go on over several blocks, and are told of once.
+_GO_ON = (RemovalKind.ELEMENT, RemovalKind.FOOTNOTE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """Replace the characters from `start` to before `end`."""
+
+    start: int
+    end: int
+    text: str = ""
+
+
+@dataclass(kw_only=True)
+class Findings:
+    """Collects the pieces of one text; `growth` is how many characters the result may be longer than its source."""
+
+    where: str
+    growth: int
+    pieces: list[RemovedPiece] = field(default_factory=list)
+
+    def note(self, kind: RemovalKind, text: str) -> None:
+        """Remember a piece, unless there is nothing in it to see or to hide."""
+        spelled = spell_out(text).strip()
+        if hidden := read_tags(text):
+            spelled = f"{spelled}, which spells: {hidden}"
+        if not spelled:
+            return
+        last = self.pieces[-1] if self.pieces else None
+        if last and last.kind is kind and kind in _GO_ON:
+            del self.pieces[-1]
+            spelled = f"{last.text}\n{spelled}"
+        self.pieces.append(RemovedPiece(kind=kind, where=self.where, text=spelled))
+
+    def may_grow(self, characters: int) -> bool:
+        """True when there is still room for so many more characters, which are taken then."""
+        if characters > self.growth:
+            return False
+        self.growth -= characters
+        return True
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """The text after edits that do not overlap, in order."""
+    parts, at = [], 0
+    for edit in edits:
+        parts += [text[at : edit.start], edit.text]
+        at = edit.end
+    return "".join((*parts, text[at:]))
+
+
+#: With its semicolon any entity; without one, numbers and the names that could spell markup or nothing at all. Before
+#: it, `&` itself may be spelled as an entity, however often.
+ENTITY = re.compile(
+    r"&(?:(?:amp|AMP|#0{0,5}38|#[xX]0{0,4}26);)*(?P<name>#[0-9]{1,7}+;?|#[xX][0-9a-fA-F]{1,6}+;?"
+    r"|[A-Za-z][A-Za-z0-9]{1,30}+;|(?:lt|gt|amp|quot|nbsp|shy|LT|GT|AMP|QUOT)(?![A-Za-z0-9=]))"
+)
+#: How Markdown writes a `<` that begins nothing.
+PLAIN_ANGLE = "\\<"
+#: Joiners, with which several scripts and pictures are spelled.
+_JOINERS = frozenset("\u200c\u200d")
+_SEEN = re.compile(r"[ -~\n\t]+")
+
+
+def spell_entity(name: str) -> str:
+    """The character that an entity stands for: never a line break, and `<` stays a plain sign."""
+    character = html.unescape(f"&{name.removesuffix(';')};")
+    if character.isspace() and character != "\u00a0":
+        return " "
+    return PLAIN_ANGLE if character == "<" else character
+
+
+def seen_characters(text: str, findings: Findings) -> str:
+    """The text without characters that nobody sees.
+
+    One joiner or variation selector alone is how scripts and pictures are spelled, so it goes without a word.
+    """
+    if _SEEN.fullmatch(text):
+        return text
+    parts: list[str] = []
+    at = 0
+    for start, end in _unseen_runs(text):
+        parts.append(text[at:start])
+        at = end
+        run = text[start:end]
+        before = text[start - 1 : start]
+        if not (len(run) == 1 and (run in _JOINERS or is_variant(run)) and before and not before.isascii()):
+            findings.note(RemovalKind.CHARACTERS, run)
+    return "".join((*parts, text[at:]))
+
+
+def _unseen_runs(text: str) -> list[tuple[int, int]]:
+    """Where runs of invisible characters and of what a terminal obeys begin and end."""
+    unseen = "".join(c for c in set(text) if c not in "\n\t" and is_invisible(c))
+    found = [match.span() for match in re.finditer(f"[{re.escape(unseen)}]+", text)] if unseen else []
+    if "\x1b" in unseen or "\x9b" in unseen:
+        found = sorted([*found, *(match.span() for match in ANSI.finditer(text))])
+    runs: list[tuple[int, int]] = []
+    for start, end in found:
+        if runs and start <= runs[-1][1]:
+            runs[-1] = (runs[-1][0], max(end, runs[-1][1]))
+        else:
+            runs.append((start, end))
+    return runs
+
+
+_MARGIN = " \t>"
+
+
+def framed(lines: Sequence[str], content: str, edits: Sequence[Edit]) -> str | None:
+    """The lines after the edits, each with what stood before and behind its content. A line of which only its margin
+    is left goes; None when all do."""
+    if not edits:
+        return "\n".join(lines)
+    frames = [_frame(line, part) for line, part in zip(lines, content.split("\n"), strict=False)]
+    kept = [text for text, sources in _rebuilt(content, edits, frames) if _stays(text, lines, sources)]
+    return "\n".join(kept) if kept else None
+
+
+def _frame(line: str, part: str) -> tuple[str, str]:
+    """What stands before and behind a part of a line. Where tabs were spread to blanks, the words tell."""
+    at = line.rfind(part) if part else len(line)
+    if at >= 0:
+        return line[:at], line[at + len(part) :]
+    words = part.strip()
+    at = line.rfind(words)
+    return (line[:at].rstrip() + " " if line[:at].strip() else "", "") if at >= 0 else ("", "")
+
+
+def _rebuilt(
+    content: str, edits: Sequence[Edit], frames: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Each line that is left, with the first and the last line that it came from."""
+    at, line, first = 0, 0, 0
+    text = frames[0][0]
+    for start, end, new in (*((edit.start, edit.end, edit.text) for edit in edits), (len(content), len(content), "")):
+        head, *others = content[at:start].split("\n")
+        text += head
+        for other in others:
+            yield text + frames[line][1], (first, line)
+            line += 1
+            first = line
+            text = frames[line][0] + other
+        text += new
+        line += content.count("\n", start, end)
+        at = end
+    yield text + frames[line][1], (first, line)
+
+
+def _stays(text: str, lines: Sequence[str], sources: tuple[int, int]) -> bool:
+    """A line that was empty before stays; one that has become so goes."""
+    first, last = sources
+    return bool(text.strip(_MARGIN)) or not any(line.strip(_MARGIN) for line in lines[first : last + 1])
+
+
+#: The elements of GitHub's own sanitizer (html-pipeline, `SanitizationFilter`), and `picture` with its `source`.
+SHOWN = frozenset(
+    re.findall(
+        r"\w+",
+        """h1 h2 h3 h4 h5 h6 h7 h8 br b i strong em a pre code img tt div ins del sup sub p ol ul table thead tbody
+        tfoot blockquote dl dt dd kbd q samp var hr ruby rt rp li tr td th s strike summary details picture source""",
+    )
+)
+#: GitHub's renderer shows the `<` of these as it is written (GFM 0.29 §6.11, as cmark-gfm's `tagfilter` reads it).
+FILTERED = ("title", "textarea", "style", "xmp", "iframe", "noembed", "noframes", "script", "plaintext")
+FILTERED_TAG = re.compile(rf"</?(?:{'|'.join(FILTERED)})(?=[ \t\n\v\f\r>]|/>)", re.IGNORECASE | re.ASCII)
+#: Elements of which browsers or GitHub show no content, or show something else in its place.
+UNSHOWN = frozenset(
+    re.findall(r"\w+", "template head noscript object svg math select datalist audio video canvas")
+    + list(FILTERED)  # in a spelling that the renderer does not know
+)
+#: Attributes that lead somewhere or shape what is seen, and the values that can carry nothing else.
+_ADDRESS = re.compile(r"[^\s\"'<>]{1,2000}")
+_MEASURE = re.compile(r"\d{1,4}(?:px|%)?")
+_SIDE = re.compile(r"left|right|center|top|middle|bottom", re.IGNORECASE)
+_OPEN = re.compile(r"(?:open)?", re.IGNORECASE)
+KEPT = {
+    **dict.fromkeys(("href", "src"), _ADDRESS),
+    **dict.fromkeys(("width", "height", "colspan", "rowspan", "start", "border"), _MEASURE),
+    **dict.fromkeys(("align", "valign"), _SIDE),
+    "open": _OPEN,
+}
+
+_NAME = r"[A-Za-z][^\s/>]*+"
+_VALUE = r"""(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)"""
+#: A value whose quote is never closed swallows what follows, so it makes no tag here.
+_ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:{_VALUE}|(?=>)))?+(?!\s*+=)"
+#: A tag as HTML reads it (html.spec.whatwg.org, "Tokenization"). Markdown's own tags are among these.
+TAG = re.compile(rf"<(?P<slash>/?)(?P<name>{_NAME})(?P<rest>(?:[\s/]++|{_ATTRIBUTE})*+)>")
+#: A tag as Markdown knows it inside a paragraph (CommonMark 0.31 §6.6); anything else there is text.
+MARKDOWN_TAG = re.compile(
+    r"""<(?:[A-Za-z][A-Za-z0-9-]*+(?:\s++[A-Za-z_:][\w:.-]*+(?:\s*+=\s*+(?:[^\s"'=<>`]++|'[^']*+'|"[^"]*+"))?+)*+\s*+/?
+    |/[A-Za-z][A-Za-z0-9-]*+\s*+)>""",
+    re.VERBOSE | re.ASCII,
+)
+_ONE_ATTRIBUTE = re.compile(rf"(?P<name>[^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?P<value>{_VALUE}))?+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenTag:
+    """A tag: its name, whether it closes, what stays of it, and the attributes that go. `whole`: the tag goes."""
+
+    name: str
+    closes: bool
+    text: str
+    gone: tuple[str, ...] = ()
+    whole: bool = False
+
+
+def see_tag(found: re.Match[str]) -> SeenTag:
+    """What people see of a tag that `TAG` matched; one that has nothing hidden stays as it is written."""
+    name, closes = found["name"].lower(), bool(found["slash"])
+    if name not in SHOWN:
+        return SeenTag(name=name, closes=closes, text="", whole=True)
+    attributes = list(_ONE_ATTRIBUTE.finditer(found["rest"]))
+    kept = [] if closes else [each for each in attributes if _is_kept(each)]
+    gone = tuple(each[0] for each in attributes if each not in kept)
+    if not gone:
+        return SeenTag(name=name, closes=closes, text=found[0])
+    end = " />" if found["rest"].rstrip().endswith("/") else ">"
+    words = (f"<{found['slash']}{found['name']}", *(each[0] for each in kept))
+    return SeenTag(name=name, closes=closes, text=" ".join(words) + end, gone=gone)
+
+
+def _is_kept(attribute: re.Match[str]) -> bool:
+    pattern = KEPT.get(attribute["name"].lower())
+    value = (attribute["value"] or "").strip("\"'")
+    return pattern is not None and pattern.fullmatch(value) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hiding:
+    """`element` is what hides now, opened `depth` times; `to_the_end`: nothing ends it any more."""
+
+    element: str = ""
+    depth: int = 0
+    to_the_end: bool = False
+
+    @property
+    def hides(self) -> bool:
+        """True while nothing is shown."""
+        return self.to_the_end or self.depth > 0
+
+    def after(self, tag: SeenTag) -> Hiding:
+        """The state behind a tag."""
+        if self.to_the_end:
+            return self
+        if self.depth == 0:
+            opens = tag.name in UNSHOWN and not tag.closes
+            return Hiding(element=tag.name, depth=1) if opens else self
+        if tag.name != self.element:
+            return self
+        depth = self.depth - 1 if tag.closes else self.depth + 1
+        return Hiding(element=self.element, depth=depth) if depth else Hiding()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """Where a scan was, to go back to."""
+
+    edits: int
+    pieces: int
+    hiding: Hiding
+    since: int | None
+
+
+class Scan:
+    """Collects the edits of one stretch. `hiding` is the state at its beginning, and later at the point reached."""
+
+    def __init__(self, text: str, findings: Findings, hiding: Hiding) -> None:
+        self.text, self.findings, self.hiding = text, findings, hiding
+        self._edits: list[Edit] = []
+        self._since = 0 if hiding.hides else None
+        self._pieces_since = len(findings.pieces)
+
+    def mark(self) -> Mark:
+        """This point."""
+        return Mark(edits=len(self._edits), pieces=len(self.findings.pieces), hiding=self.hiding, since=self._since)
+
+    def go_back(self, mark: Mark) -> None:
+        """Forget what was found since: it was no markup."""
+        del self._edits[mark.edits :]
+        del self.findings.pieces[mark.pieces :]
+        self.hiding, self._since = mark.hiding, mark.since
+
+    def replace(self, start: int, end: int, text: str = "") -> None:
+        """Edit without a word: nothing is hidden there."""
+        self._edits.append(Edit(start=start, end=end, text=text))
+
+    def remove(self, kind: RemovalKind, start: int, end: int, *, told: str | None = None) -> None:
+        """Take something out, and remember it."""
+        self.replace(start, end)
+        self.findings.note(kind, self.text[start:end] if told is None else told)
+
+    def entity(self, at: int, *, in_html: bool = False) -> int:
+        """Spell the entity that may begin here; where to go on. In raw HTML nothing else can say a `<` that is text."""
+        found = ENTITY.match(self.text, at)
+        if not found:
+            return at + 1
+        spelled = spell_entity(found["name"])
+        if spelled != found[0] and not (in_html and spelled == PLAIN_ANGLE):
+            self.replace(at, found.end(), spelled)
+        return found.end()
+
+    def tag(self, found: re.Match[str]) -> int:
+        """Keep what is seen of a tag; where to go on."""
+        seen, before = see_tag(found), self.hiding
+        start, end = found.start(), found.end()
+        self.hiding = before.after(seen)
+        if self.hiding.hides and not before.hides:
+            self._begin(start)
+        elif before.hides and not self.hiding.hides:
+            self._end(end)
+        elif seen.whole:
+            self.remove(RemovalKind.TAG, start, end)
+        elif seen.gone:
+            self.replace(start, end, seen.text)
+            for attribute in seen.gone:
+                self.findings.note(RemovalKind.ATTRIBUTE, attribute)
+        return end
+
+    def hide_rest(self, at: int) -> int:
+        """From here on nothing is believed any more; where to go on, which is the end."""
+        if not self.hiding.hides:
+            self._begin(at)
+        self.hiding = Hiding(to_the_end=True)
+        return len(self.text)
+
+    def finish(self) -> list[Edit]:
+        """All edits; a hidden part that goes on goes with the rest of the stretch."""
+        if self._since is not None:
+            self._end(len(self.text))
+        return self._edits
+
+    def _begin(self, at: int) -> None:
+        self._since, self._pieces_since = at, len(self.findings.pieces)
+
+    def _end(self, at: int) -> None:
+        """What was found inside goes with the whole."""
+        since = self._since or 0
+        del self.findings.pieces[self._pieces_since :]
+        while self._edits and self._edits[-1].start >= since:
+            self._edits.pop()
+        self.remove(RemovalKind.ELEMENT, since, at)
+        self._since = None
+
+
+_SIGN = re.compile(r"[<&]")
+_SHORT_COMMENT = re.compile(r"<!---?>")
+#: What browsers take for a comment besides real ones.
+_BOGUS = re.compile(r"<(?:[!?]|/(?![A-Za-z]))")
+_LETTER = re.compile(r"</?[A-Za-z]")
+
+
+class RawScan(Scan):
+    """Reads one block of raw HTML from left to right."""
+
+    def run(self) -> list[Edit]:
+        """The block's edits."""
+        at = 0
+        while sign := _SIGN.search(self.text, at):
+            at = self.entity(sign.start(), in_html=True) if sign[0] == "&" else self._angle(sign.start())
+        return self.finish()
+
+    def _angle(self, at: int) -> int:
+        if short := _SHORT_COMMENT.match(self.text, at):
+            return self._comment(at, short.end())
+        if self.text.startswith("<!--", at):
+            end = self.text.find("-->", at + 4)
+            return self._comment(at, end + 3) if end >= 0 else self.hide_rest(at)
+        if _BOGUS.match(self.text, at):
+            end = self.text.find(">", at)
+            return self._comment(at, end + 1) if end >= 0 else self.hide_rest(at)
+        if filtered := FILTERED_TAG.match(self.text, at):
+            return filtered.end()
+        if found := TAG.match(self.text, at):
+            return self.tag(found)
+        return self.hide_rest(at) if _LETTER.match(self.text, at) else at + 1
+
+    def _comment(self, start: int, end: int) -> int:
+        self.remove(RemovalKind.COMMENT, start, end)
+        return end
