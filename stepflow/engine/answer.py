@@ -49,7 +49,7 @@ class CheckedAnswer:
 def parse_answer(conversation: Conversation, step: Step) -> ParsedAnswer:
     """Let the model answer; the JSON object in its last text, under the running step's id.
 
-    Where no more than words tell the answer's form, the object must be the only one: nothing is guessed.
+    Where only words describe the answer's form, the object must be the only one: nothing is guessed.
     """
     text, request = conversation.listen(), conversation.request
     alone = request.schema is not None and request.strategy is not Strategy.NATIVE

@@ -41,7 +41,10 @@ def compact_messages(messages: tuple[Message, ...]) -> Compacted | None:
     before = sum(map(_size, messages))
     shorter = [_with_notes(message, notes) for message in messages]
     freed = list(accumulate(_size(message) - _size(short) for message, short in zip(messages, shorter, strict=True)))
-    oldest = _how_many(freed[: _newest_results(messages)], before)
+    # The newest results stay: only the messages before them may be shortened, and as few as free the wanted share.
+    newest = max((number for number, message in enumerate(messages) if _results(message)), default=0)
+    enough = (number for number, sum_ in enumerate(freed[:newest], start=1) if sum_ >= before * WANTED_SHARE)
+    oldest = next(enough, newest)
     if oldest == 0 or freed[oldest - 1] < before * LEAST_SHARE:
         return None
     return Compacted(
@@ -50,17 +53,6 @@ def compact_messages(messages: tuple[Message, ...]) -> Compacted | None:
         characters=freed[oldest - 1],
         left=before - freed[oldest - 1],
     )
-
-
-def _newest_results(messages: tuple[Message, ...]) -> int:
-    """The place of the last message with tool results, which stays; 0 when there is none."""
-    return max((number for number, message in enumerate(messages) if _results(message)), default=0)
-
-
-def _how_many(freed: list[int], before: int) -> int:
-    """How many of the oldest messages are shortened: as few as free the wanted share, else all that may be."""
-    enough = (number for number, sum_ in enumerate(freed, start=1) if sum_ >= before * WANTED_SHARE)
-    return next(enough, len(freed))
 
 
 def _notes(messages: tuple[Message, ...]) -> dict[str, str]:

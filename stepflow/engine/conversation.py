@@ -62,7 +62,7 @@ class Conversation:
     is_cut: bool = False
 
     def say(self, text: str, *, format_retry: bool = False, errors: tuple[str, ...] = ()) -> None:
-        """Add a message of the engine's, with the answer's form where only words tell it."""
+        """Add a message of the engine's, with the answer's form where only words describe it."""
         schema = self.request.schema
         if self.request.strategy is Strategy.PROMPT and schema is not None and schema != self.described_schema:
             text, self.described_schema = f"{text}\n\n{answer_form(schema)}", schema

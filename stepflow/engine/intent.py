@@ -17,7 +17,7 @@ from stepflow.engine.answer import (
     note_missing,
     parse_answer,
 )
-from stepflow.engine.completion.finished import Fed, why_finished
+from stepflow.engine.completion.finished import VerdictInput, why_finished
 from stepflow.engine.context import FlowStopped
 from stepflow.engine.gate.answer import check_format
 from stepflow.engine.gate.decision import (
@@ -190,7 +190,7 @@ def read_by_verdict(conversation: Conversation, step: Step, schema: JsonObject |
 def judge(context: FlowContext, step: Step, checked: CheckedAnswer, texts: tuple[str, ...]) -> Reading:
     """Feed the verdict with one iteration. An answer that does not fit its schema does not finish a closure step."""
     state, closure = context.state, step.kind is StepKind.CLOSURE
-    fed = Fed(
+    given = VerdictInput(
         iteration=state.iteration,
         limit=context.facts.limits.iterations,
         answers=state.answers + 1,
@@ -198,7 +198,7 @@ def judge(context: FlowContext, step: Step, checked: CheckedAnswer, texts: tuple
         answer=checked.answer,
         closure=closure,
     )
-    finished = why_finished(context.agent.verdict, fed, context.ports.verdict)
+    finished = why_finished(context.agent.verdict, given, context.ports.verdict)
     answer = checked.answer or {}
     closing = step.validation.schema if step.validation else None
     fits = not closure or not (checked.errors or check_format(answer, closing))

@@ -8,9 +8,9 @@ import pytest
 
 from stepflow.domain.definition import AgentVerdict
 from stepflow.domain.words import VerdictType
-from stepflow.engine.completion.finished import Fed, why_finished
+from stepflow.engine.completion.finished import VerdictInput, why_finished
 
-FED = Fed(iteration=2, limit=5, answers=2, texts=("working on it", "DONE now"), answer=None, closure=False)
+FED = VerdictInput(iteration=2, limit=5, answers=2, texts=("working on it", "DONE now"), answer=None, closure=False)
 
 
 def finished(kind: VerdictType, config: dict | None = None, **more: object) -> str | None:

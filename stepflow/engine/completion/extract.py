@@ -71,7 +71,7 @@ def extract(names: Mapping[str, str], result: CommandResult, *, root: str, curre
 
 
 def error_output(output: Output) -> JsonValue:
-    """stderr, or stdout from the first line that tells of a failure."""
+    """stderr, or stdout from the first line that names a failure."""
     if output.stderr.strip():
         return output.stderr
     lines = output.stdout.split("\n")

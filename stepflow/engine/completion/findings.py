@@ -24,7 +24,7 @@ FAILED_TESTS = (
     re.compile(r"(?P<name>\S.*) \.\.\. FAILED(?: \((?P<error>due to [^)]*)\)| \([^)]*\))?(?: \([^)]*\))?"),
     re.compile(r"--- FAIL: (?P<name>\S+)(?: \(\S+\))?"),
 )
-#: Where Deno tells of a failure: `name => ./file.ts:7:6`, and the error on the next line.
+#: How Deno reports a failure: `name => ./file.ts:7:6`, and the error on the next line.
 DENO_TEST = re.compile(r"(?P<name>\S.*) => (?P<file>\S+?):\d+:\d+")
 PYTHON_FRAME = re.compile(r'File "(?P<file>[^"]+)", line \d+')
 RULER = re.compile(r"-{5,}")
@@ -172,7 +172,7 @@ def _test_body(following: Sequence[str]) -> str:
 
 
 def _deno_tests(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """File and error of each test that Deno tells of. A step's own line has the last part of its name only."""
+    """File and error of each failed test that Deno reports. A step's own line has the last part of its name only."""
     found: dict[str, tuple[str, str]] = {}
     for line, following in pairwise(lines):
         place = DENO_TEST.fullmatch(line.strip())

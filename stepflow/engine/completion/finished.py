@@ -1,7 +1,6 @@
 """Is an ungated flow finished: its verdict type asked after each iteration (flow.md §9.2).
 
-Takes: the agent's verdict and what the iteration brought. Gives: why the work is finished, or None.
-May touch: nothing; the verdict keeps no state of its own, the counters come from the run's.
+The verdict keeps no state of its own; the counters come from the run's.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _MEANS_FINISHED = (("status", "completed"), ("result", "complete"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fed:
-    """What a verdict is fed with: the iteration's number, the number of answers so far with this one, the iteration
+class VerdictInput:
+    """What a verdict is given with: the iteration's number, the number of answers so far with this one, the iteration
     limit of the run, all assistant texts of the iteration, its answer object, and whether its step is a closure."""
 
     iteration: int
@@ -41,38 +40,38 @@ class Fed:
     closure: bool
 
 
-def why_finished(verdict: AgentVerdict, fed: Fed, custom: CustomVerdict | None = None) -> str | None:
+def why_finished(verdict: AgentVerdict, given: VerdictInput, custom: CustomVerdict | None = None) -> str | None:
     """Why the run is finished after this iteration; None when it goes on."""
     match verdict.type:
         case VerdictType.POLL_STATE:
-            return "the closing step has answered" if fed.closure else None
+            return "the closing step has answered" if given.closure else None
         case VerdictType.COUNT_ITERATION:
-            return _counted(fed.iteration, fed.limit, "iterations")
+            return _counted(given.iteration, given.limit, "iterations")
         case VerdictType.META_COMPOSITE:
-            return _composite(verdict.config, fed)
+            return _composite(verdict.config, given)
         case VerdictType.META_CUSTOM:
-            finished = custom is not None and custom.is_finished(fed.iteration, fed.texts, fed.answer)
+            finished = custom is not None and custom.is_finished(given.iteration, given.texts, given.answer)
             return "the agent's own verdict says so" if finished else None
         case VerdictType.COUNT_CHECK | VerdictType.DETECT_KEYWORD | VerdictType.DETECT_STRUCTURED:
-            return _simple(verdict.type, verdict.config, fed)
+            return _simple(verdict.type, verdict.config, given)
         case VerdictType.DETECT_GRAPH:
             return None  # the loader lets no such registry pass (SF206)
         case _:
             assert_never(verdict.type)
 
 
-def _simple(kind: str, config: JsonObject, fed: Fed) -> str | None:
+def _simple(kind: str, config: JsonObject, given: VerdictInput) -> str | None:
     match kind:
         case VerdictType.COUNT_ITERATION:
-            return _counted(fed.iteration, config.get("maxIterations"), "iterations")
+            return _counted(given.iteration, config.get("maxIterations"), "iterations")
         case VerdictType.COUNT_CHECK:
-            return _counted(fed.answers, config.get("maxChecks"), "answers")
+            return _counted(given.answers, config.get("maxChecks"), "answers")
         case VerdictType.DETECT_KEYWORD:
             word = config.get("verdictKeyword")
-            said = isinstance(word, str) and word and any(word in text for text in fed.texts)
+            said = isinstance(word, str) and word and any(word in text for text in given.texts)
             return f'the answer contains "{word}"' if said else None
         case VerdictType.DETECT_STRUCTURED:
-            return _signalled(config, fed)
+            return _signalled(config, given)
         case _:
             return None
 
@@ -81,9 +80,9 @@ def _counted(count: int, most: JsonValue, what: str) -> str | None:
     return f"{most} {what} are taken" if isinstance(most, int) and count >= most else None
 
 
-def _composite(config: JsonObject, fed: Fed) -> str | None:
+def _composite(config: JsonObject, given: VerdictInput) -> str | None:
     parts = config.get("conditions")
-    reasons = [_part(part, fed) for part in parts] if isinstance(parts, list) else []
+    reasons = [_part(part, given) for part in parts] if isinstance(parts, list) else []
     finished = [reason for reason in reasons if reason is not None]
     match config.get("operator"):
         case "and":
@@ -95,25 +94,25 @@ def _composite(config: JsonObject, fed: Fed) -> str | None:
             return finished[0] if finished else None
 
 
-def _part(part: JsonValue, fed: Fed) -> str | None:
+def _part(part: JsonValue, given: VerdictInput) -> str | None:
     if not isinstance(part, dict):
         return None
     config = part.get("config")
-    return _simple(str(part.get("type")), config if isinstance(config, dict) else {}, fed)
+    return _simple(str(part.get("type")), config if isinstance(config, dict) else {}, given)
 
 
-def _signalled(config: JsonObject, fed: Fed) -> str | None:
+def _signalled(config: JsonObject, given: VerdictInput) -> str | None:
     signal, fields = config.get("signalType"), config.get("requiredFields")
-    fences = [body for text in fed.texts for label, body in _fences(text) if label == signal]
-    told = fed.answer is not None and _tells(fed.answer, signal)
-    if not told and not fences:
+    fences = [body for text in given.texts for label, body in _fences(text) if label == signal]
+    signals = given.answer is not None and _gives_signal(given.answer, signal)
+    if not signals and not fences:
         return None
-    document = fed.answer if fed.answer is not None else _object(fences[-1])
+    document = given.answer if given.answer is not None else _object(fences[-1])
     holds = not fields or (document is not None and _holds(document, fields))
     return f'the answer gives the signal "{signal}"' if holds else None
 
 
-def _tells(answer: JsonObject, signal: JsonValue) -> bool:
+def _gives_signal(answer: JsonObject, signal: JsonValue) -> bool:
     named = signal in (answer.get("signal"), answer.get("type"))
     return named or any(answer.get(key) == word for key, word in _MEANS_FINISHED)
 

@@ -18,7 +18,7 @@ from stepflow.engine.completion.extract import extract
 from stepflow.patterns import SECONDS, PatternTooSlow, Search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from stepflow.domain.definition import Condition, ValidationEntry, Validator
     from stepflow.domain.guard import Closing, GuardFindings
@@ -93,7 +93,8 @@ class Run:
 
 def run_validator(condition: Condition, commands: Commands) -> CommandResult:
     """Run one validator's command in a shell, with `${key}` replaced from the condition's parameters."""
-    command = _with_params(condition.validator.command, condition.params)
+    params = condition.params
+    command = re.sub(r"\$\{([^}]*)\}", lambda match: params.get(match[1], match[0]), condition.validator.command)
     return commands.run_command(
         CommandRequest(argv=("sh", "-c", command), timeout=condition.validator.timeout, checks=True)
     )
@@ -117,7 +118,7 @@ def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
 
 
 def _found(pattern: str, output: str) -> bool | None:
-    """Whether the output matches; None where that cannot be told in time."""
+    """Whether the output matches; None where that cannot be decided in time."""
     try:
         return Search()(pattern, output)
     except PatternTooSlow:
@@ -148,10 +149,6 @@ def _unproven(closing: Closing) -> str:
     if closing.changed:
         return f"the checks saw files that differ from the commit that would be pushed: {named(closing.changed)}"
     return ""
-
-
-def _with_params(command: str, params: Mapping[str, str]) -> str:
-    return re.sub(r"\$\{([^}]*)\}", lambda match: params.get(match[1], match[0]), command)
 
 
 def _action(run: Run) -> FailureAction:
@@ -251,6 +248,7 @@ def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorR
     )
 
 
+PUT_BACK = "files this validator depends on were changed; put them back as they were when the run began"
 HIDDEN = (
     "the validator found the tree clean, but these files are only hidden from git: by .git/info/exclude, git's "
     "configuration, flags in the index, or a changed .gitignore or .gitattributes. Commit them or remove them, and "
@@ -274,7 +272,8 @@ def check_guards(validator: Validator, result: CommandResult, findings: GuardFin
         warnings.append(f"files this validator depends on were changed: {named(findings.changed)}")
         if validator.guard_blocks:
             faults.append(f"files it depends on were changed: {named(findings.changed)}")
-            words.append(_put_back(findings.changed))
+            listed = "\n".join(findings.changed)
+            words.append(f"{PUT_BACK}:\n{listed}")
     if findings.problem:
         warnings.append(findings.problem)
         faults.append(findings.problem)
@@ -286,8 +285,3 @@ def check_guards(validator: Validator, result: CommandResult, findings: GuardFin
         result = replace(result, stdout="".join(f"{line}\n" for line in findings.hidden), stderr="")
     said = [result.error, *words] if result.error else words
     return Checked(result=replace(result, error="\n".join(said)), faults=tuple(faults), warnings=tuple(warnings))
-
-
-def _put_back(changed: tuple[str, ...]) -> str:
-    listed = "\n".join(changed)
-    return f"files this validator depends on were changed; put them back as they were when the run began:\n{listed}"

@@ -30,8 +30,8 @@ MAX_OPENINGS = 1000
 
 def find_object(text: str) -> JsonObject | None:
     """The first JSON object among: the whole text, the first fenced block, the first balanced `{…}` that parses."""
-    candidates = (text.strip(), *_first_fence(text))
-    for candidate in candidates:
+    fence = FENCE.search(text)
+    for candidate in (text.strip(), fence[2] if fence else ""):
         if (found := _parse_object(candidate)) is not None:
             return found
     return next(_balanced_objects(text), None)
@@ -49,11 +49,6 @@ def correct_step_id(answer: JsonObject, step_id: str) -> tuple[JsonObject, str |
     if not isinstance(got, str) or got == step_id:
         return answer, None
     return {**answer, "stepId": step_id}, got
-
-
-def _first_fence(text: str) -> tuple[str, ...]:
-    fence = FENCE.search(text)
-    return (fence[2],) if fence else ()
 
 
 def _parse_object(text: str) -> JsonObject | None:
@@ -178,7 +173,8 @@ def _message(error: ValidationError) -> str:
         case "enum":
             text = f"{_value(instance)} is not one of {compact(wanted)}"
         case "type":
-            text = f"{_value(instance)} is not of type {_types(wanted)}"
+            types = " or ".join(map(str, wanted)) if isinstance(wanted, list) else wanted
+            text = f"{_value(instance)} is not of type {types}"
         case "anyOf" | "oneOf" if error.context:
             nearest = best_match(error.context)
             text = f"fits none of the allowed forms; the nearest: {nearest.message if nearest else error.message}"
@@ -190,7 +186,3 @@ def _message(error: ValidationError) -> str:
 def _value(value: JsonValue) -> str:
     text = compact(value)
     return text if len(text) <= MAX_MESSAGE // 4 else f"{text[: MAX_MESSAGE // 4]}…"
-
-
-def _types(wanted: JsonValue) -> str:
-    return " or ".join(str(word) for word in wanted) if isinstance(wanted, list) else str(wanted)

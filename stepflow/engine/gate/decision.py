@@ -65,19 +65,15 @@ def _allowed_intent(gate: Gate, value: JsonValue) -> Intent | None:
 def _decide(gate: Gate, answer: JsonObject, intent: Intent, *, violation: str | None) -> Decided:
     target = value_at(answer, gate.target_field) if gate.target_field and intent is Intent.JUMP else None
     found = {path: value_at(answer, path) for path in gate.handoff_fields}
+    given = {path: value for path, value in found.items() if value is not None}
     return Decided(
         intent=intent,
         target=target if isinstance(target, str) and target else None,
-        handoff=_handoff(found),
-        missing=tuple(path for path, value in found.items() if value is None),
+        handoff={**{path.rpartition(".")[2]: value for path, value in given.items()}, **given},
+        missing=tuple(path for path in found if path not in given),
         reason=_reason(answer, gate, intent, violation),
         violation=violation,
     )
-
-
-def _handoff(found: dict[str, JsonValue]) -> JsonObject:
-    given = {path: value for path, value in found.items() if value is not None}
-    return {**{path.rpartition(".")[2]: value for path, value in given.items()}, **given}
 
 
 def _reason(answer: JsonObject, gate: Gate, intent: Intent, violation: str | None) -> str:
@@ -148,7 +144,7 @@ def read_check_answer(text: str) -> Judged:
 
 
 def read_own_result(check: Check, answer: JsonObject | None) -> Judged:
-    """The outcome that a step's own answer tells, for a check that asks no second question."""
+    """The outcome that a step's own answer gives, for a check that asks no second question."""
     result = read_result(answer.get("result")) if answer is not None else None
     passed = result is True or (result is None and not check.is_demanded)
     return Judged(passed=passed, message=_message(answer or {}))

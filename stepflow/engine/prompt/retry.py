@@ -1,8 +1,4 @@
-"""The retry text after a red validator (prompts.md §9.1–9.4).
-
-Takes: the validation entry and the failure. Gives: the text and where it came from.
-May touch: nothing.
-"""
+"""The retry prompt after a red validator (prompts.md §9.1–9.4)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from markdown_it.helpers import parseLinkDestination, parseLinkTitle
 from markdown_it.rules_block import html_block
 
 from stepflow.domain.removal import RemovalKind
-from stepflow.engine.prompt.intake.markup import FILTERED_TAG, MARKDOWN_TAG, TAG, Scan
+from stepflow.engine.prompt.intake.markup import FILTERED_TAG, MARKDOWN_TAG, SHORT_COMMENT, TAG, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -153,7 +153,6 @@ _HTML_SIGN = re.compile(r"[<&]")
 _ESCAPE = re.compile(r"\\[!-/:-@\[-`{-~]")
 _TICKS = re.compile(r"`+")
 _AUTOLINK = re.compile(r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*+|[\w.!#$%&'*+/=?^`{|}~-]++@[\w.-]++)>", re.ASCII)
-_SHORT_COMMENT = re.compile(r"<!---?>")
 #: How what nobody sees begins, and how it ends (GFM 0.29 §6.10); a declaration has the end of its kind.
 _UNSEEN = (("<!--", "-->"), ("<?", "?>"), ("<![CDATA[", "]]>"))
 _DECLARATION = re.compile(r"<![A-Z]++[ \t\n\v\f\r]")
@@ -246,7 +245,7 @@ class InlineScan(Scan):
 
     def _comment_end(self, at: int) -> int:
         """Where a comment, instruction or declaration that begins here ends; `at` itself when none does."""
-        if short := _SHORT_COMMENT.match(self.text, at):
+        if short := SHORT_COMMENT.match(self.text, at):
             return short.end()
         declared = _DECLARATION.match(self.text, at)
         other = (declared[0], ">") if declared else ("", "")
@@ -273,7 +272,7 @@ class InlineScan(Scan):
         if len(note[1]) > LONGEST_NOTE:
             short = f"{note[1][:4]}{sum(map(ord, note[1])) % 1000}"
             self.replace(note.start(1), note.end(1), short)
-            self.findings.note(RemovalKind.LINK_LABEL, note[1])
+            self.removals.note(RemovalKind.LINK_LABEL, note[1])
         return note.end()
 
     def _close(self, at: int) -> int:
@@ -320,9 +319,9 @@ class InlineScan(Scan):
         self.used.add(wanted)
         self._linked(opener, at)
         address = f"({self._links[wanted]})"
-        self.replace(at + 1, end, address if self.findings.may_grow(len(address)) else "")
+        self.replace(at + 1, end, address if self.removals.may_grow(len(address)) else "")
         if len(given) > LONGEST_NOTE and normalizeReference(own) != wanted:
-            self.findings.note(RemovalKind.LINK_LABEL, given)
+            self.removals.note(RemovalKind.LINK_LABEL, given)
         return end
 
     def _linked(self, opener: Opener, at: int) -> None:

@@ -13,7 +13,7 @@ from stepflow.domain.removal import RemovalKind, RemovedPiece
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: Kinds that go on over several blocks, and are told of once.
+#: Kinds that go on over several blocks, and are noted once.
 _GO_ON = (RemovalKind.ELEMENT, RemovalKind.FOOTNOTE)
 
 
@@ -27,7 +27,7 @@ class Edit:
 
 
 @dataclass(kw_only=True)
-class Findings:
+class Removals:
     """Collects the pieces of one text; `growth` is how many characters the result may be longer than its source."""
 
     where: str
@@ -55,7 +55,7 @@ class Findings:
         return True
 
 
-def edited(text: str, edits: Sequence[Edit]) -> str:
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     """The text after edits that do not overlap, in order."""
     parts, at = [], 0
     for edit in edits:
@@ -85,7 +85,7 @@ def spell_entity(name: str) -> str:
     return PLAIN_ANGLE if character == "<" else character
 
 
-def seen_characters(text: str, findings: Findings) -> str:
+def seen_characters(text: str, removals: Removals) -> str:
     """The text without characters that nobody sees.
 
     One joiner or variation selector alone is how scripts and pictures are spelled, so it goes without a word.
@@ -100,7 +100,7 @@ def seen_characters(text: str, findings: Findings) -> str:
         run = text[start:end]
         before = text[start - 1 : start]
         if not (len(run) == 1 and (run in _JOINERS or is_variant(run)) and before and not before.isascii()):
-            findings.note(RemovalKind.CHARACTERS, run)
+            removals.note(RemovalKind.CHARACTERS, run)
     return "".join((*parts, text[at:]))
 
 
@@ -122,7 +122,7 @@ def _unseen_runs(text: str) -> list[tuple[int, int]]:
 _MARGIN = " \t>"
 
 
-def framed(lines: Sequence[str], content: str, edits: Sequence[Edit]) -> str | None:
+def edit_lines(lines: Sequence[str], content: str, edits: Sequence[Edit]) -> str | None:
     """The lines after the edits, each with what stood before and behind its content. A line of which only its margin
     is left goes; None when all do."""
     if not edits:
@@ -282,30 +282,30 @@ class Mark:
 class Scan:
     """Collects the edits of one stretch. `hiding` is the state at its beginning, and later at the point reached."""
 
-    def __init__(self, text: str, findings: Findings, hiding: Hiding) -> None:
-        self.text, self.findings, self.hiding = text, findings, hiding
+    def __init__(self, text: str, removals: Removals, hiding: Hiding) -> None:
+        self.text, self.removals, self.hiding = text, removals, hiding
         self._edits: list[Edit] = []
         self._since = 0 if hiding.hides else None
-        self._pieces_since = len(findings.pieces)
+        self._pieces_since = len(removals.pieces)
 
     def mark(self) -> Mark:
         """This point."""
-        return Mark(edits=len(self._edits), pieces=len(self.findings.pieces), hiding=self.hiding, since=self._since)
+        return Mark(edits=len(self._edits), pieces=len(self.removals.pieces), hiding=self.hiding, since=self._since)
 
     def go_back(self, mark: Mark) -> None:
         """Forget what was found since: it was no markup."""
         del self._edits[mark.edits :]
-        del self.findings.pieces[mark.pieces :]
+        del self.removals.pieces[mark.pieces :]
         self.hiding, self._since = mark.hiding, mark.since
 
     def replace(self, start: int, end: int, text: str = "") -> None:
         """Edit without a word: nothing is hidden there."""
         self._edits.append(Edit(start=start, end=end, text=text))
 
-    def remove(self, kind: RemovalKind, start: int, end: int, *, told: str | None = None) -> None:
+    def remove(self, kind: RemovalKind, start: int, end: int, *, noted: str | None = None) -> None:
         """Take something out, and remember it."""
         self.replace(start, end)
-        self.findings.note(kind, self.text[start:end] if told is None else told)
+        self.removals.note(kind, self.text[start:end] if noted is None else noted)
 
     def entity(self, at: int, *, in_html: bool = False) -> int:
         """Spell the entity that may begin here; where to go on. In raw HTML nothing else can say a `<` that is text."""
@@ -331,7 +331,7 @@ class Scan:
         elif seen.gone:
             self.replace(start, end, seen.text)
             for attribute in seen.gone:
-                self.findings.note(RemovalKind.ATTRIBUTE, attribute)
+                self.removals.note(RemovalKind.ATTRIBUTE, attribute)
         return end
 
     def hide_rest(self, at: int) -> int:
@@ -348,12 +348,12 @@ class Scan:
         return self._edits
 
     def _begin(self, at: int) -> None:
-        self._since, self._pieces_since = at, len(self.findings.pieces)
+        self._since, self._pieces_since = at, len(self.removals.pieces)
 
     def _end(self, at: int) -> None:
         """What was found inside goes with the whole."""
         since = self._since or 0
-        del self.findings.pieces[self._pieces_since :]
+        del self.removals.pieces[self._pieces_since :]
         while self._edits and self._edits[-1].start >= since:
             self._edits.pop()
         self.remove(RemovalKind.ELEMENT, since, at)
@@ -361,7 +361,7 @@ class Scan:
 
 
 _SIGN = re.compile(r"[<&]")
-_SHORT_COMMENT = re.compile(r"<!---?>")
+SHORT_COMMENT = re.compile(r"<!---?>")
 #: What browsers take for a comment besides real ones.
 _BOGUS = re.compile(r"<(?:[!?]|/(?![A-Za-z]))")
 _LETTER = re.compile(r"</?[A-Za-z]")
@@ -378,7 +378,7 @@ class RawScan(Scan):
         return self.finish()
 
     def _angle(self, at: int) -> int:
-        if short := _SHORT_COMMENT.match(self.text, at):
+        if short := SHORT_COMMENT.match(self.text, at):
             return self._comment(at, short.end())
         if self.text.startswith("<!--", at):
             end = self.text.find("-->", at + 4)

@@ -1,9 +1,10 @@
 """The one filter for text from outside that goes to a model: what people do not see, a model does not see either
 (security.md case 22).
 
-People see GitHub's page, a model sees the source. What the page does not show is removed, and people are told of it;
-code and every visible word stay. First the text as it is written decides what is hidden, because only that is what
-GitHub shows; then characters and entities are cleared up, and all is looked at again until nothing changes."""
+People see GitHub's page, a model sees the source. What the page does not show is removed, and the removal is
+shown to people; code and every visible word stay. First the text as it is written decides what is hidden, because only
+that is what GitHub shows; then characters and entities are cleared up, until nothing changes any more.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.removal import RemovalKind, RemovedPiece
 from stepflow.engine.prompt.intake.gfm import Block, BlockKind, InlineScan, parse_blocks
-from stepflow.engine.prompt.intake.markup import Findings, Hiding, RawScan, edited, framed, seen_characters
+from stepflow.engine.prompt.intake.markup import Hiding, RawScan, Removals, apply_edits, edit_lines, seen_characters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,8 +27,8 @@ LONGEST_TEXT = 65_536
 #: A text of people needs two looks; one that hides text in more layers than this is not believed at all.
 MOST_LOOKS = 8
 CUT_NOTE = "\n\n[The text is longer. Its last {left_out:,} characters are left out.]"
-#: So much of what was cut is told.
-CUT_TOLD = 2000
+#: So much of what was cut is shown.
+CUT_SHOWN = 2000
 #: What a cut through the middle of a paragraph could leave half open.
 _OPENING = re.compile(r"[<\[!&]")
 
@@ -44,18 +45,18 @@ def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedTe
     """The visible part of a Markdown text, `limit` characters at most; what is cut is said. `where` names the text."""
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
     kept, note = _within(plain, limit)
-    findings = Findings(where=where, growth=limit - len(kept) - len(note))
-    seen = _settled(kept, findings)
+    removals = Removals(where=where, growth=limit - len(kept) - len(note))
+    seen = _visible(kept, removals)
     if note:
-        findings.note(RemovalKind.CUT, plain[len(kept) : len(kept) + CUT_TOLD])
-    return SanitizedText(text=seen.strip("\n") + note, removed=tuple(findings.pieces))
+        removals.note(RemovalKind.CUT, plain[len(kept) : len(kept) + CUT_SHOWN])
+    return SanitizedText(text=seen.strip("\n") + note, removed=tuple(removals.pieces))
 
 
 def sanitize_line(text: str, where: str) -> SanitizedText:
     """The visible part of a title or a name, in which GitHub reads no markup but code: one line."""
-    findings = Findings(where=where, growth=0)
-    seen = seen_characters(" ".join(text.split()), findings)
-    return SanitizedText(text=" ".join(seen.split()), removed=tuple(findings.pieces))
+    removals = Removals(where=where, growth=0)
+    seen = seen_characters(" ".join(text.split()), removals)
+    return SanitizedText(text=" ".join(seen.split()), removed=tuple(removals.pieces))
 
 
 def _within(text: str, limit: int) -> tuple[str, str]:
@@ -70,15 +71,15 @@ def _within(text: str, limit: int) -> tuple[str, str]:
     return head[:end], CUT_NOTE.format(left_out=len(text) - end)
 
 
-def _settled(text: str, findings: Findings) -> str:
+def _visible(text: str, removals: Removals) -> str:
     if not text:
         return ""
     for _ in range(MOST_LOOKS):
-        seen = seen_characters(seen_markdown(text, findings), findings)
+        seen = seen_characters(_Page(text, removals).seen(), removals)
         if seen == text:
             return seen
         text = seen
-    findings.note(RemovalKind.TOO_DEEP, text)
+    removals.note(RemovalKind.TOO_DEEP, text)
     return ""
 
 
@@ -90,14 +91,11 @@ _SIGNS = re.compile(r"[<&\[]")
 _PIPE = re.compile(r"(?<!\\)\|")
 
 
-def seen_markdown(text: str, findings: Findings) -> str:
-    """What people see of a text."""
-    return _Page(text, findings).seen()
-
-
 class _Page:
-    def __init__(self, text: str, findings: Findings) -> None:
-        self._lines, self._findings = text.split("\n"), findings
+    """What people see of a text, block by block."""
+
+    def __init__(self, text: str, removals: Removals) -> None:
+        self._lines, self._removals = text.split("\n"), removals
         self._parsed = parse_blocks(text)
         self._hiding = Hiding()
         self._used: set[str] = set()
@@ -114,14 +112,14 @@ class _Page:
     def _pieces(self, block: Block) -> Iterator[str | None]:
         """The block, or its lines one by one where some of them belong to a footnote that is not shown."""
         if self._hiding.to_the_end:
-            self._findings.note(RemovalKind.ELEMENT, self._source(block))
+            self._removals.note(RemovalKind.ELEMENT, self._source(block))
             return
         if not self._unused or self._unused.isdisjoint(range(block.start, block.end)):
             yield self._seen(block)
             return
         for line in range(block.start, block.end):
             if line in self._unused:
-                self._findings.note(RemovalKind.FOOTNOTE, self._lines[line])
+                self._removals.note(RemovalKind.FOOTNOTE, self._lines[line])
             else:
                 yield self._single(self._lines[line])
 
@@ -144,42 +142,42 @@ class _Page:
     def _note_definition(self, block: Block) -> None:
         """Links have their addresses beside them now; a definition that serves none was hidden text."""
         if block.content not in self._used:
-            self._findings.note(RemovalKind.DEFINITION, self._source(block))
+            self._removals.note(RemovalKind.DEFINITION, self._source(block))
         else:
-            self._findings.note(RemovalKind.LINK_TITLE, block.mark)
+            self._removals.note(RemovalKind.LINK_TITLE, block.mark)
 
     def _code(self, block: Block) -> str | None:
         if self._hiding.hides:
-            self._findings.note(RemovalKind.ELEMENT, self._source(block))
+            self._removals.note(RemovalKind.ELEMENT, self._source(block))
             return None
         return self._fence(block) if block.kind is BlockKind.FENCE else self._source(block)
 
     def _fence(self, block: Block) -> str | None:
         words = block.content.split()
         if words and words[0].lower() in DRAWN:
-            self._findings.note(RemovalKind.DRAWN, self._source(block))
+            self._removals.note(RemovalKind.DRAWN, self._source(block))
             return None
         first, *rest = self._lines[block.start : block.end]
         language = words[0] if words and _LANGUAGE.fullmatch(words[0]) else ""
         if block.content.strip() != language:
-            self._findings.note(RemovalKind.FENCE_WORDS, block.content)
+            self._removals.note(RemovalKind.FENCE_WORDS, block.content)
             first = first[: first.index(block.mark) + len(block.mark)] + language
         return "\n".join((first, *rest))
 
     def _rewritten(self, block: Block) -> str | None:
-        """A paragraph or a block of raw HTML: its content edited, what stands around each line kept."""
+        """A paragraph or a block of raw HTML: its content apply_edits, what stands around each line kept."""
         lines = self._lines[block.start : block.end]
         content = block.content.removesuffix("\n") if block.kind is BlockKind.HTML else block.content
-        return framed(lines, content, self._scan(block.kind, content))
+        return edit_lines(lines, content, self._scan(block.kind, content))
 
     def _scan(self, kind: BlockKind, content: str) -> list[Edit]:
         if not self._hiding.hides and not _SIGNS.search(content):
             return []
         if kind is BlockKind.HTML:
-            raw = RawScan(content, self._findings, self._hiding)
+            raw = RawScan(content, self._removals, self._hiding)
             edits, self._hiding = raw.run(), raw.hiding
         else:
-            inline = InlineScan(content, self._findings, self._hiding)
+            inline = InlineScan(content, self._removals, self._hiding)
             edits, self._hiding = inline.run(self._parsed.links), inline.hiding
             self._used |= inline.used
         return edits
@@ -194,7 +192,7 @@ class _Page:
         return "\n".join(kept) if kept else None
 
     def _single(self, line: str) -> str | None:
-        return framed([line], line, self._scan(BlockKind.PROSE, line))
+        return edit_lines([line], line, self._scan(BlockKind.PROSE, line))
 
     def _row(self, block: Block) -> str | None:
         """Cell for cell: nothing goes on from one to the next, and cells without a column are not shown."""
@@ -204,9 +202,9 @@ class _Page:
         shown = block.cells + (1 if not cells[0].removesuffix("|").strip(" \t>") else 0)
         surplus = "".join(cells[shown:])
         if surplus.strip(" \t|"):
-            self._findings.note(RemovalKind.TABLE_CELL, surplus)
+            self._removals.note(RemovalKind.TABLE_CELL, surplus)
             cells = cells[:shown]
-        return "".join(edited(cell, self._scan(BlockKind.PROSE, cell)) for cell in cells)
+        return "".join(apply_edits(cell, self._scan(BlockKind.PROSE, cell)) for cell in cells)
 
 
 _BEGIN = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+\[\^(?P<name>[^\]\s\[]++)\]:")
@@ -257,6 +255,6 @@ def _references(block: Block, lines: Sequence[str], inside: set[int]) -> Iterato
     if all(line in inside for line in range(block.start, block.end)):
         return
     shown = "\n".join(lines[line] for line in range(block.start, block.end) if line not in inside)
-    scan = InlineScan(shown, Findings(where="", growth=0), Hiding())
+    scan = InlineScan(shown, Removals(where="", growth=0), Hiding())
     scan.run({})
     yield from scan.notes
