@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from stepflow.domain.json import JsonValue
-from stepflow.engine.prompt.intake.findings import Edit
+from stepflow.engine.prompt.intake.markup import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
