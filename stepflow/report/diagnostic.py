@@ -132,12 +132,7 @@ def _lines(problem: Problem, text: str | None, why: str, theme: Theme) -> Iterat
     lead = f"{' ' * gutter} ="
     if why:
         yield from _wrapped(f"{lead} why: {why}", " " * (gutter + 3), lead, Style.FRAME, theme)
-    yield from _wrapped(
-        f"{lead} help: {one_line(problem.change, LONGEST)}", " " * (gutter + 3), lead, Style.HELP, theme
-    )
-    if problem.suggestion and problem.fix != problem.change:
-        other = f"{lead} or: {one_line(problem.fix, LONGEST)}"
-        yield from _wrapped(other, " " * (gutter + 3), lead, Style.FRAME, theme)
+    yield from _wrapped(f"{lead} help: {one_line(problem.fix, LONGEST)}", " " * (gutter + 3), lead, Style.HELP, theme)
 
 
 def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> Iterator[str]:

@@ -10,9 +10,6 @@ import hashlib
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from stepflow.domain.json import JsonValue
-from stepflow.engine.prompt.intake.markup import Edit
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -95,28 +92,3 @@ def _fingerprint(problem: Problem) -> str:
     """The same problem has the same one when only its line changes."""
     text = "\0".join((problem.code, problem.file, problem.path, problem.message))
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
-
-
-def _fix(suggestion: Suggestion) -> JsonObject | None:
-    """SARIF has no word for renaming a file: such a change is only described."""
-    if any(edit.change is Change.MOVE for edit in suggestion.edits):
-        return None
-    files: dict[str, list[JsonValue]] = {}
-    for edit in suggestion.edits:
-        files.setdefault(edit.file, []).append(_replacement(edit))
-    changes = [{"artifactLocation": _file(file), "replacements": made} for file, made in files.items()]
-    return {"description": {"text": suggestion.words}, "artifactChanges": cast("list[JsonValue]", changes)}
-
-
-def _replacement(edit: Edit) -> JsonObject:
-    replacement: JsonObject = {"deletedRegion": _deleted(edit.region)} if edit.region else {}
-    return replacement | ({"insertedContent": {"text": edit.text}} if edit.text else {})
-
-
-def _deleted(region: Region) -> JsonObject:
-    return {
-        "startLine": region.line,
-        "startColumn": region.column,
-        "endLine": region.end_line,
-        "endColumn": region.end_column,
-    }

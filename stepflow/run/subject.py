@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.boundary.settings import check_actor
 from stepflow.boundary.writer import Refused
+from stepflow.domain.event import TextRemoved
+from stepflow.domain.removal import RemovedPiece
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line
@@ -37,6 +39,11 @@ THREE_WAYS = (
     "permission `issues: read`, or start the agent by its label, whose event carries the text "
     "(in a terminal: `--event`)."
 )
+
+#: What the journal keeps of removed text: so many pieces, of so many characters each.
+MOST_PIECES = 100
+LONGEST_PIECE = 1000
+NO_DISCUSSION = SanitizedText()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,3 +206,29 @@ def _told(remark: Remark, mark: str) -> SanitizedText:
     body = sanitize(remark.body.strip(), f"comment by {author}")
     text = re.sub(mark, "[mark removed]", body.text, flags=re.IGNORECASE)
     return SanitizedText(text=f"--- {mark}: {author}, {remark.at:%Y-%m-%d %H:%M} UTC\n{text}", removed=body.removed)
+
+
+def issue_text(issue: Issue | None, discussion: SanitizedText = NO_DISCUSSION, *, otherwise: str = "") -> SanitizedText:
+    """Number, title, author, body and discussion; without an issue what else was given. The prompt room frames it as
+    data."""
+    if issue is None:
+        return sanitize(otherwise.strip(), "issue-text")
+    title, author = sanitize_line(issue.title, "title"), sanitize_line(issue.author, "author")
+    body = sanitize(issue.body, "body")
+    heading = f"Issue #{issue.number}{': ' + title.text if title.text else ''}"
+    by = f"\nWritten by {author.text}" if author.text else ""
+    return SanitizedText(
+        text=f"{heading}{by}\n\n{body.text}\n\n{discussion.text}".strip(),
+        removed=(*title.removed, *author.removed, *body.removed, *discussion.removed),
+    )
+
+
+def removal_event(taken: SanitizedText) -> TextRemoved | None:
+    """The journal's line about what was taken out, None when nothing was."""
+    if not taken.removed:
+        return None
+    pieces = [
+        RemovedPiece(kind=piece.kind, where=piece.where, text=piece.text[:LONGEST_PIECE])
+        for piece in taken.removed[:MOST_PIECES]
+    ]
+    return TextRemoved(count=len(taken.removed), pieces=pieces)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.engine import asking
+from stepflow.engine import model_call
 from stepflow.run import clock
 from tests.checkout import Invocation
 from tests.servers.messages_api import Drop, Reply
@@ -164,7 +164,7 @@ def test_a_tool_in_flight_at_the_deadline_is_ended_and_the_work_is_kept_if_wante
 
 
 def test_a_call_of_the_model_in_flight_at_the_deadline_is_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "ANSWER_GRACE", 0.2)
+    monkeypatch.setattr(model_call, "ANSWER_GRACE", 0.2)
     began = time.monotonic()
     replies = iter([understood(), Drop(silent=30)])
 

@@ -259,7 +259,7 @@ class TestGitOutside:
 PROGRAM = """
 import errno, json, os, socket, sys
 sys.path.insert(0, sys.argv[1])
-from inner import kernel, landlock, seccomp
+from child import kernel, landlock, seccomp
 place, abi, blocked = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 kernel.forgo_new_privileges()
 if blocked:

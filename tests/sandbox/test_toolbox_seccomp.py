@@ -226,7 +226,7 @@ class TestOtherConventions:
 AS_ROOT = """
 import errno, json, os, socket, sys
 sys.path.insert(0, sys.argv[1])
-from inner import kernel, seccomp
+from child import kernel, seccomp
 kernel.drop_capabilities()
 kernel.forgo_new_privileges()
 if sys.argv[2] == "filtered":
