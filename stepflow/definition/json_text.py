@@ -1,8 +1,4 @@
-"""Strict JSON, and where in the text each value stands (registry.md §1).
-
-Takes: the text of a JSON file. Gives: its value or the first fault; the line of every JSON Pointer; repeated keys.
-May touch: nothing.
-"""
+"""Strict JSON, JSON Pointers, and where in a text each value stands (registry.md §1)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which folder an agent is in (registry.md §1).
-
-Takes: an agent folder or a bare name. Gives: the folder and the repository root, or problem SF101 or SF109.
-May touch: lists the `.agent` folder.
-"""
+"""Which folder an agent is in, or why none can be used (registry.md §1)."""
 
 from __future__ import annotations
 

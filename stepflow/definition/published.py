@@ -1,8 +1,4 @@
-"""Our file formats for editors and for the reference page.
-
-Takes: the models, and `fields.yaml` beside this file. Gives: JSON Schemas with a description of every key.
-May touch: `fields.yaml` of the package.
-"""
+"""JSON Schemas of our file formats, for editors and for the reference page; descriptions come from `fields.yaml`."""
 
 from __future__ import annotations
 

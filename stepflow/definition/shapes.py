@@ -1,8 +1,4 @@
-"""Outside data becomes typed: pydantic models of our own files, and their errors as problems.
-
-Takes: a parsed JSON object and the model of its file. Gives: an instance; what does not fit is reported and left out.
-May touch: nothing.
-"""
+"""Outside data becomes typed: the base of the file models, and their errors as problems."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What is wrong with an agent definition.
-
-Takes: nothing. Gives: `Problem`, one finding of the loader (registry.md §9).
-May touch: nothing.
-"""
+"""What is wrong with an agent definition (registry.md §9)."""
 
 from __future__ import annotations
 

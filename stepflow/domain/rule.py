@@ -1,8 +1,4 @@
-"""The rules that a definition must keep, for people.
-
-Takes: nothing. Gives: `Rule`, one row of the closed list of codes with its reason and an example (registry.md §9.1).
-May touch: nothing.
-"""
+"""The rules that a definition must keep, each with its reason and examples (registry.md §9.1)."""
 
 from __future__ import annotations
 
