@@ -1,8 +1,4 @@
-"""Failed model calls as values that the flow can react to.
-
-Takes: an exception of the SDK or its HTTP library. Gives: a `ModelFault` that says what happened, where, what to do.
-May touch: the clock, to read a `retry-after` date.
-"""
+"""Failed model calls and logins as values that the flow can react to."""
 
 from __future__ import annotations
 
@@ -18,11 +14,11 @@ from anthropic.lib.credentials import WorkloadIdentityError
 
 from stepflow.domain.conversation import ModelFault
 from stepflow.domain.way import DIRECT, Way, certificate_problem, stays_closed
-from stepflow.model.login_faults import LoginFailed, login_fault
 from stepflow.model.statuses import HINTS, hint_for, is_overflow, is_transient_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 #: What a call can raise. Anything else that leaves the adapter is a bug of ours.
 CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)
@@ -161,3 +157,34 @@ def _seconds_until(date: str) -> float:
         return parsedate_to_datetime(date).timestamp() - time.time()
     except ValueError:
         return math.nan
+
+
+_FEDERATION_HINT = (
+    "Check the inputs `anthropic-federation-rule-id`, `anthropic-organization-id` and `anthropic-service-account-id`, "
+    "and that the rule matches the claims of this job's token."
+)
+
+
+class LoginFailed(anthropic.AnthropicError):
+    """No credential for the model's service could be had. `transient`: trying again can help.
+
+    It is of the SDK's family, so that the SDK lets it through instead of calling it a broken connection.
+    """
+
+    def __init__(self, reason: str, *, hint: str = "", transient: bool = False) -> None:
+        super().__init__(reason)
+        self.fault = ModelFault(reason=reason, hint=hint, transient=transient)
+
+
+def login_fault(error: LoginFailed | WorkloadIdentityError, *, where: str) -> ModelFault:
+    """The fault behind a login that failed; `where` is the service that the credential is for."""
+    if isinstance(error, LoginFailed):
+        return error.fault
+    status = error.status_code
+    unreachable = status is None
+    said = str(error)
+    return ModelFault(
+        reason=f"The login at {where} with the job's identity failed: {said}",
+        hint="" if unreachable else _FEDERATION_HINT,
+        transient=unreachable or (status is not None and is_transient_status(status)),
+    )

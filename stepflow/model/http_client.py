@@ -1,22 +1,154 @@
-"""The one place where HTTP clients for models and their logins are made.
-
-Takes: a `Way`, a timeout. Gives: an `httpx2.Client` that the environment does not steer.
-May touch: nothing; the client touches the service, and the proxy where the way has one.
-"""
+"""The HTTP client for models and their logins: not steered by the environment, and bounded in total time and size."""
 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+import time
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from stepflow.model.bounds import BoundedTransport
+from stepflow.model.faults import BrokenAnswer
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable, Iterator, Mapping
 
     from stepflow.domain.way import Way
+
+
+#: 32,000 tokens, each in an event of its own, are some five million bytes.
+MOST_BYTES = 32 * 1024 * 1024
+#: How often calls are looked at, in seconds; a socket that is just being wrapped for TLS cannot be cut at once.
+_BEAT = 0.1
+
+
+class Call:
+    """One call in flight. `overdue` is true once its time was up and its connection was cut."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.overdue = False
+        #: What its bytes come from, as the HTTP library has it.
+        self.stream: Any = None
+        self._deadline = time.monotonic() + seconds
+
+    def cut_if_late(self) -> None:
+        """Cut the connection when the time is up."""
+        if time.monotonic() < self._deadline:
+            return
+        self.overdue = True
+        found = self.stream.get_extra_info("socket") if self.stream is not None else None
+        if found is not None:
+            with suppress(OSError):
+                # Of the plain socket below TLS: whoever reads from it sees the end at once.
+                socket.socket.shutdown(found, socket.SHUT_RDWR)
+
+
+class _Timekeeper:
+    """Looks at all calls in flight, in a thread that ends when there is none. Quick calls share it."""
+
+    def __init__(self) -> None:
+        self._calls: set[Call] = set()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+
+    def begin(self, call: Call) -> None:
+        """From now on."""
+        with self._lock:
+            self._calls.add(call)
+            # A process that was forked has the variable, but not the thread.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = Thread(target=self._keep, name="time of model calls", daemon=True)
+                self._thread.start()
+
+    def end(self, call: Call) -> None:
+        """The call is over: nothing of it is cut any more."""
+        with self._lock:
+            self._calls.discard(call)
+
+    def _keep(self) -> None:
+        while True:
+            time.sleep(_BEAT)
+            with self._lock:
+                if not self._calls:
+                    self._thread = None
+                    return
+                for call in self._calls:
+                    call.cut_if_late()
+
+
+_TIMEKEEPER = _Timekeeper()
+_IN_FLIGHT: ContextVar[Call | None] = ContextVar("call in flight", default=None)
+
+
+@contextmanager
+def bounded_call(seconds: float) -> Iterator[Call]:
+    """Everything that is sent and read inside the block, from the connection's first byte on, is one call."""
+    call = Call(seconds)
+    before = _IN_FLIGHT.set(call)
+    try:
+        _TIMEKEEPER.begin(call)
+        yield call
+    finally:
+        _TIMEKEEPER.end(call)
+        _IN_FLIGHT.reset(before)
+
+
+class BoundedTransport(httpx2.HTTPTransport):
+    """The library's own, which also follows where a call goes and counts what comes back."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the library's own
+        super().__init__(**options)
+        # The newest connection to each host: one request is made at a time, so it is the one that is used again.
+        self._streams: dict[tuple[str, int | None], Any] = {}
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request."""
+        call = _IN_FLIGHT.get()
+        if call is not None:
+            request.extensions = {**request.extensions, "trace": self._follow(call, request)}
+        response = super().handle_request(request)
+        assert isinstance(response.stream, httpx2.SyncByteStream)  # noqa: S101 - a synchronous client has no other
+        return httpx2.Response(
+            status_code=response.status_code,
+            headers=response.headers,
+            stream=_Counted(response.stream),
+            extensions=response.extensions,
+        )
+
+    def _follow(self, call: Call, request: httpx2.Request) -> Callable[[str, Mapping[str, Any]], None]:
+        """What remembers the call's connection; it is told each name and info of the HTTP library's `trace`."""
+        host = (request.url.host, request.url.port)
+        call.stream = self._streams.get(host)
+
+        def note(name: str, info: Mapping[str, Any]) -> None:
+            if name.endswith((".connect_tcp.complete", ".start_tls.complete")):
+                call.stream = self._streams[host] = info.get("return_value")
+
+        return note
+
+
+class _Counted(httpx2.SyncByteStream):
+    """A body that ends with `BrokenAnswer` when it does not end by itself."""
+
+    def __init__(self, stream: httpx2.SyncByteStream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for part in self._stream:
+            size += len(part)
+            if size > MOST_BYTES:
+                raise BrokenAnswer(f"it does not end after {MOST_BYTES} bytes")
+            yield part
+
+    def close(self) -> None:
+        self._stream.close()
+
 
 #: Seconds that one request of a login may be silent.
 LOGIN_TIMEOUT = 30.0

@@ -17,8 +17,8 @@ from google.oauth2 import service_account
 
 from stepflow.errors import InputError
 from stepflow.model.access import GUIDE
+from stepflow.model.faults import LoginFailed
 from stepflow.model.http_client import LOGIN_TIMEOUT
-from stepflow.model.login_faults import LoginFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import httpx2
 from anthropic.lib.credentials import WorkloadIdentityCredentials
 
+from stepflow.model.faults import LoginFailed
 from stepflow.model.http_client import LOGIN_TIMEOUT
-from stepflow.model.login_faults import LoginFailed
 from stepflow.model.statuses import is_transient_status
 
 if TYPE_CHECKING:

@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, assert_never
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model.access import (
+    ANTHROPIC_URL,
     GUIDE,
     TOKEN_BEARER,
     TOKEN_URL,
     ModelAccess,
+    check_base_url,
     check_name,
     check_secret,
     demand,
     demand_packages,
+    is_private,
+    vertex_url,
 )
-from stepflow.model.address import ANTHROPIC_URL, check_base_url, is_private, vertex_url
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject

@@ -1,15 +1,11 @@
-"""Names of models, and the answer of a service that has none.
-
-Takes: an alias or an id, as agent files and inputs write it. Gives: the id that the service knows.
-May touch: nothing.
-"""
+"""Names of models and what a turn of each costs, from the price data of the package `genai-prices`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from stepflow.domain.conversation import ModelFault
+from stepflow.domain.conversation import ModelFault, Usage
 from stepflow.domain.words import Provider
 
 #: The newest of each family that the pinned `anthropic` package lists (flow.md §13); a test holds the two together.
@@ -37,3 +33,41 @@ def resolve_model(name: str, provider: Provider = Provider.ANTHROPIC) -> str:
 @dataclass(frozen=True, kw_only=True)
 class UnlistedModel(ModelFault):
     """The service has no entries of models at all: servers that only speak the Messages API need none."""
+
+
+#: Whose list names a provider's prices: one model may cost more in one place than in another.
+_LISTS = MappingProxyType(
+    {
+        Provider.ANTHROPIC: "anthropic",
+        Provider.BEDROCK: "aws",
+        Provider.VERTEX: "google",
+        Provider.FOUNDRY: "azure",
+    }
+)
+
+
+def price_of(model: str, usage: Usage, provider: Provider = Provider.ANTHROPIC) -> float | None:
+    """The price of a turn in US dollars; None when the model's price is unknown."""
+    # Loaded here: a third of a second that only a run with a real model should pay.
+    from genai_prices import Usage as Tokens  # noqa: PLC0415
+    from genai_prices import calc_price  # noqa: PLC0415
+
+    # There `input_tokens` is everything sent, the cached tokens included; the API's own figure leaves them out.
+    tokens = Tokens(
+        input_tokens=usage.tokens_in,
+        output_tokens=usage.output_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+    )
+    try:
+        return float(calc_price(tokens, resolve_model(model, provider), provider_id=_LISTS[provider]).total_price)
+    except (LookupError, ValueError):
+        return None
+
+
+def is_priced(model: str, provider: Provider = Provider.ANTHROPIC) -> bool:
+    """Whether a budget in dollars can be kept with this model (action.md, `budget-tokens`)."""
+    if MODEL_ALIASES.get(model, model) in MODEL_ALIASES.values() and provider in _LISTS:
+        # A test holds that each of them has a price with every provider: the price data can wait for the first turn.
+        return True
+    return price_of(model, Usage(input_tokens=1, output_tokens=1), provider) is not None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, Usage
 from stepflow.domain.words import Provider
-from stepflow.model.prices import price_of
+from stepflow.model.models import price_of
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue

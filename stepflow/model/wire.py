@@ -14,12 +14,11 @@ import anthropic
 
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.words import Strategy
-from stepflow.model.bounds import bounded_call
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
+from stepflow.model.http_client import bounded_call
 from stepflow.model.models import UnlistedModel, resolve_model
-from stepflow.model.request import name_part, request_body
+from stepflow.model.request import name_part, request_body, take_answer
 from stepflow.model.statuses import is_overflow
-from stepflow.model.strategy import take_answer
 from stepflow.model.turn import read_turn, with_paid
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from stepflow.errors import InputError
-from stepflow.model.address import check_base_url
+from stepflow.model.access import check_base_url
 
 
 @pytest.mark.parametrize(

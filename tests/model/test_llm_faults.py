@@ -287,7 +287,7 @@ def test_a_look_up_is_bounded_too(serve, monkeypatch):
 
 
 def test_a_stream_without_end_is_cut_by_its_size(serve, monkeypatch):
-    monkeypatch.setattr("stepflow.model.bounds.MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("stepflow.model.http_client.MOST_BYTES", 1_000_000)
     model, _ = serve(says(LONG, flood=50_000), says("back again"))
     fault = model.ask(ask())
     assert fault.transient
@@ -296,7 +296,7 @@ def test_a_stream_without_end_is_cut_by_its_size(serve, monkeypatch):
 
 
 def test_a_refusal_without_end_is_cut_too(serve, monkeypatch):
-    monkeypatch.setattr("stepflow.model.bounds.MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("stepflow.model.http_client.MOST_BYTES", 1_000_000)
     model, _ = serve(Failure(status=502, page="<p>" * 500_000))
     assert "does not end after" in model.ask(ask()).reason
 

@@ -13,8 +13,7 @@ import pytest
 
 from stepflow.domain.conversation import Usage
 from stepflow.domain.words import Provider
-from stepflow.model.models import MODEL_ALIASES, resolve_model
-from stepflow.model.prices import is_priced, price_of
+from stepflow.model.models import MODEL_ALIASES, is_priced, price_of, resolve_model
 
 MILLION = 1_000_000
 
@@ -76,6 +75,6 @@ def test_output_costs_more_than_input_and_nothing_costs_nothing():
 
 def test_importing_the_room_loads_neither_the_sdk_nor_the_prices():
     heavy = "{'anthropic', 'genai_prices', 'httpx2'} & sys.modules.keys()"
-    code = f"import stepflow.model.prices, sys; print({heavy})"
+    code = f"import stepflow.model.models, sys; print({heavy})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -13,8 +13,7 @@ import pytest
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.model.access import ModelAccess
-from stepflow.model.address import vertex_url
+from stepflow.model.access import ModelAccess, vertex_url
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.models import UnlistedModel, resolve_model
 from tests.model.asking import ask

@@ -9,7 +9,7 @@ import pytest
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolSpec, text_block
 from stepflow.domain.words import Strategy
 from stepflow.model.recording import RecordingModel
-from stepflow.model.strategy import ANSWER_TOOL, answer_tool
+from stepflow.model.request import ANSWER_TOOL, answer_tool
 from tests.model.asking import ask
 from tests.servers.messages_api import Answer, Failure, calls, says
 
