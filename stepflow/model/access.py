@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from stepflow.domain.address import address_problem, is_loopback
+from stepflow.domain.way import DIRECT, Way
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 GUIDE = "docs/how-to/providers.md"
@@ -53,6 +54,29 @@ class ModelAccess:
             "anthropic-service-account-id": self.service_account_id,
         }
         return {name: value for name, value in ids.items() if value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """`client` is one of the SDK's, with its retries off; `where` is its address, for messages.
+
+    `way` leads there. `hints`: what a person should change, by HTTP status, where that differs from a key of the
+    Anthropic API; `typed`: errors name their type, as that API's do. `stream_type`: the content type of a streamed
+    answer; `stumbles`: what reading a broken one raises, beside what JSON raises. `log_in` gets or renews the
+    credentials and raises `LoginFailed`. `secrets` gives what no message may hold, as it is now.
+    """
+
+    client: Any
+    where: str
+    way: Way = DIRECT
+    provider: Provider = Provider.ANTHROPIC
+    hints: Mapping[int, str] = field(default_factory=dict)
+    typed: bool = True
+    stream_type: str = "text/event-stream"
+    stumbles: tuple[type[Exception], ...] = ()
+    lists_models: bool = True
+    log_in: Callable[[], None] = field(default=lambda: None)
+    secrets: Callable[[], tuple[str, ...]] = field(default=tuple)
 
 
 def demand(provider: Provider, missing: Mapping[str, bool], *, hint: str) -> None:
@@ -106,9 +130,6 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-ANTHROPIC_URL = "https://api.anthropic.com"
-
-
 def check_base_url(url: str) -> str:
     """The address, if it is https, or http on the machine itself (security.md case 33)."""
     if problem := address_problem(url, secret="the model key"):  # noqa: S106 - what it is called
@@ -124,18 +145,6 @@ def is_private(url: str) -> bool:
     except ValueError:
         return False
     return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
-
-
-def vertex_url(region: str) -> str:
-    """Where the SDK looks for Vertex AI in this region; a test holds the two together."""
-    match region:
-        case "global":
-            host = "aiplatform.googleapis.com"
-        case "us" | "eu":
-            host = f"aiplatform.{region}.rep.googleapis.com"
-        case _:
-            host = f"{region}-aiplatform.googleapis.com"
-    return f"https://{host}/v1"
 
 
 def _refusal(url: str, problem: str) -> InputError:

@@ -1,8 +1,4 @@
-"""The answer schema in the two forms a model service can be given it.
-
-Takes: a closed schema (registry.md §8.3). Gives: the part of it that native structured output can express, and words
-for where it cannot. May touch: nothing.
-"""
+"""The answer schema in the two forms a model service can be given it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The model behind the Messages API, asked through the `anthropic` SDK.
-
-Takes: a `ModelRequest`, one at a time. Gives: the turn that came back, or a `ModelFault`; nothing is tried twice.
-May touch: the model service at the given address. The SDK is loaded when a model is first asked.
-"""
+"""The model behind the Messages API, asked through the `anthropic` SDK."""
 
 from __future__ import annotations
 
@@ -14,7 +10,8 @@ from typing import TYPE_CHECKING
 from stepflow.domain.conversation import ModelFault
 from stepflow.domain.way import direct
 from stepflow.model.access import ModelAccess
-from stepflow.model.logins import KeyLogin, find_login
+from stepflow.model.anthropic_api import KeyLogin
+from stepflow.model.logins import find_login, open_service
 from stepflow.model.models import resolve_model
 
 if TYPE_CHECKING:
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.conversation import ModelRequest, ModelTurn
     from stepflow.domain.way import Ways
-    from stepflow.model.service import Service
+    from stepflow.model.access import Service
     from stepflow.model.wire import Wire
 
 _KEY_LIKE = re.compile(r"sk-ant-[\w-]+")
@@ -88,9 +85,6 @@ class AnthropicModel:
 
     @cached_property
     def _service(self) -> Service:
-        # Loaded here: more than a second, and only a run with a real model needs it.
-        from stepflow.model.clients import open_service  # noqa: PLC0415
-
         return open_service(self._login, ways=self._ways, timeouts=self._timeouts)
 
     @cached_property

@@ -1,8 +1,4 @@
-"""What a model answered, kept as a scenario (`--record`).
-
-Takes: another model. Gives: its answers, unchanged, and at the end the scenario that plays them again.
-May touch: nothing itself.
-"""
+"""What a model answered, kept as a scenario (`--record`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a scripted model answers, as a file that people write and `--record` writes (cli.md "Scenario files").
-
-Takes: the parsed file. Gives: a frozen `Scenario`; its JSON Schema is published by `stepflow schema scenario`.
-May touch: nothing.
-"""
+"""What a scripted model answers, as a file that people write and `--record` writes (cli.md "Scenario files")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Scenarios as YAML text.
-
-Takes: the path of a scenario file, or a `Scenario`. Gives: the `Scenario`, or the text of a file.
-May touch: reads the one file.
-"""
+"""Scenarios as YAML text."""
 
 from __future__ import annotations
 

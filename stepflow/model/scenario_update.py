@@ -1,8 +1,7 @@
 """What came, written into a scenario as what is expected from now on (`stepflow rehearse --update`).
 
-Takes: the text of a scenario file and what came. Gives: the text with another `expect`.
-May touch: nothing. Everything else of the text stays byte for byte, comments included: the values are put in by their
-places in the text. A library that writes YAML anew (ruamel.yaml) would also set line ends, indents and quotes anew.
+Everything else of the text stays byte for byte, comments included: a library that writes YAML anew (ruamel.yaml) would
+also set line ends, indents and quotes anew.
 """
 
 from __future__ import annotations

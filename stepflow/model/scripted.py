@@ -1,8 +1,4 @@
-"""A model that says what a scenario tells it to: a shipped part, for tests and demos without a key.
-
-Takes: a `Scenario`, and where to go on in it. Gives: turns and faults as a real model would; they cost nothing.
-May touch: nothing.
-"""
+"""A model that says what a scenario tells it to: a shipped part, for tests and demos without a key."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a refusal of the model service means for a run: its HTTP status, and the words beside it.
-
-Takes: a status and what the service said. Gives: whether asking again can help, and what a person should change.
-May touch: nothing.
-"""
+"""What a refusal of the model service means for a run: its HTTP status, and the words beside it."""
 
 from __future__ import annotations
 

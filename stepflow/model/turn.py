@@ -1,8 +1,4 @@
-"""The turn in a finished message of the Messages API.
-
-Takes: the message as JSON. Gives: a `ModelTurn` with its usage and price, or a `ModelFault`.
-May touch: nothing.
-"""
+"""The turn in a finished message of the Messages API."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""One call over the wire.
-
-Takes: a `ModelRequest`. Gives: a `ModelTurn` read from the stream, or a `ModelFault`.
-May touch: the model service, through the SDK's client with its retries switched off.
-"""
+"""One call over the wire."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.conversation import ModelRequest
     from stepflow.domain.json import JsonObject
-    from stepflow.model.service import Service
+    from stepflow.model.access import Service
 
 _BAD_REQUESTS = frozenset({400, 422})
 #: Stop reasons with which the last call of a message may be cut off; such a call is never run.

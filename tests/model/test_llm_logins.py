@@ -10,7 +10,11 @@ import pytest
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model.access import ModelAccess, demand_packages
-from stepflow.model.logins import AwsLogin, FoundryLogin, GoogleLogin, IdentityLogin, KeyLogin, find_login
+from stepflow.model.anthropic_api import IdentityLogin, KeyLogin
+from stepflow.model.bedrock import AwsLogin
+from stepflow.model.foundry import FoundryLogin
+from stepflow.model.logins import find_login
+from stepflow.model.vertex import GoogleLogin
 
 AWS = {"AWS_REGION": "eu-west-1", "AWS_ACCESS_KEY_ID": "AKIA1", "AWS_SECRET_ACCESS_KEY": "s/1+"}
 GOOGLE = {

@@ -13,9 +13,10 @@ import pytest
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.model.access import ModelAccess, vertex_url
+from stepflow.model.access import ModelAccess
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.models import UnlistedModel, resolve_model
+from stepflow.model.vertex import vertex_url
 from tests.model.asking import ask
 from tests.servers.dialects import FederatedDialect
 from tests.servers.messages_api import Answer, Drop, Failure, MessagesApi, Reply, calls, says

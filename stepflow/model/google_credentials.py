@@ -1,8 +1,4 @@
-"""Google's credentials: what a credentials file says, and the access tokens that it gives.
-
-Takes: the content of a credentials file. Gives: credentials of `google-auth` that are fresh before each call.
-May touch: the addresses that the file names: Google's, and the job's own identity service.
-"""
+"""Google's credentials: what a credentials file says, and the access tokens that it gives."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The job's identity in exchange for a token of the model's service: no key is stored anywhere.
-
-Takes: an `IdentityLogin`. Gives: credentials as the SDK wants them.
-May touch: the address at which the runner gives the job's identity token, and the model service's token endpoint.
-"""
+"""The job's identity in exchange for a token of the model's service: no key is stored anywhere."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from stepflow.model.statuses import is_transient_status
 if TYPE_CHECKING:
     from anthropic.lib.credentials import AccessToken
 
-    from stepflow.model.logins import IdentityLogin
+    from stepflow.model.anthropic_api import IdentityLogin
 
 #: For whom the identity token is; Anthropic's documentation of GitHub Actions as identity provider names it.
 AUDIENCE = "https://api.anthropic.com"

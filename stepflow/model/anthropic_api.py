@@ -1,0 +1,128 @@
+"""The Anthropic API, or a server that speaks it: logged in to with a key, or with the identity of the job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from stepflow.errors import InputError
+from stepflow.model.access import (
+    GUIDE,
+    TOKEN_BEARER,
+    TOKEN_URL,
+    ModelAccess,
+    Service,
+    check_base_url,
+    check_secret,
+    demand,
+    is_private,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from stepflow.domain.way import Ways
+
+ANTHROPIC_URL = "https://api.anthropic.com"
+_NO_KEY = "Give it a secret of the repository, or use `provider: scripted` with a `scenario`."
+_HINTS = MappingProxyType(
+    {
+        401: "The token that the federation rule gave was not taken: check the rule and its service account.",
+        403: "The service account of the federation rule may not use this model or workspace: change its rights, or "
+        "give another `model`.",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyLogin:
+    """An API key, as every server that speaks the Messages API takes it."""
+
+    address: str
+    key: str = field(repr=False)
+
+    def open(self, shared: dict[str, Any], http: httpx2.Client, ways: Ways) -> Service:
+        """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
+        from anthropic import Anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
+
+        client = Anthropic(api_key=self.key, **shared)
+        return Service(client=client, where=self.address, secrets=lambda: (self.key,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentityLogin:
+    """The identity of the job, for which Anthropic's workload identity federation gives a token."""
+
+    address: str
+    rule: str
+    organization: str
+    service_account: str | None
+    workspace: str | None
+    token_url: str = field(repr=False)
+    token_bearer: str = field(repr=False)
+
+    def open(self, shared: dict[str, Any], http: httpx2.Client, ways: Ways) -> Service:
+        """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
+        from anthropic import Anthropic  # noqa: PLC0415
+
+        from stepflow.model.http_client import http_client  # noqa: PLC0415
+        from stepflow.model.identity_credentials import IdentityCredentials  # noqa: PLC0415
+
+        credentials = IdentityCredentials(self, http, runner=http_client(ways(self.token_url)))
+        return Service(
+            client=Anthropic(credentials=credentials, **shared),
+            where=self.address,
+            hints=_HINTS,
+            secrets=credentials.secrets,
+        )
+
+
+def read_login(access: ModelAccess) -> KeyLogin | IdentityLogin:
+    """What the inputs and the environment give to log in with."""
+    return _identity(access) if access.identity else _key(access)
+
+
+def address(access: ModelAccess) -> str:
+    """The base URL that was given, or the service's own."""
+    return check_base_url(access.base_url or ANTHROPIC_URL)
+
+
+def _key(access: ModelAccess) -> KeyLogin:
+    key = check_secret("The input `anthropic-api-key`", access.api_key or "", hint=_NO_KEY)
+    return KeyLogin(key=key, address=address(access))
+
+
+def _identity(access: ModelAccess) -> IdentityLogin:
+    if access.api_key:
+        raise InputError(
+            f"Both anthropic-api-key and {', '.join(access.identity)} are given, and only one of them can log in.",
+            hint="Leave the key out; that the job needs none is what the workload identity is for.",
+        )
+    ids = access.identity
+    demand(
+        access.provider,
+        {
+            f"the input {name}": name not in ids
+            for name in ("anthropic-federation-rule-id", "anthropic-organization-id")
+        },
+        hint="They stand beside the federation rule in the Claude Console.",
+    )
+    url, bearer = access.given(TOKEN_URL), access.given(TOKEN_BEARER)
+    if not url or not bearer:
+        raise InputError(
+            f"The job has no identity of its own: {TOKEN_BEARER if url else TOKEN_URL} is not set.",
+            hint="Give the job the permission `id-token: write` (`permissions:` of the job); a run for a pull request "
+            f"from a fork does not get it. See {GUIDE}.",
+        )
+    if not is_private(url):
+        raise InputError(f"{TOKEN_URL} is no https address.", hint="Only the runner sets it; no step may change it.")
+    return IdentityLogin(
+        address=address(access),
+        rule=ids["anthropic-federation-rule-id"],
+        organization=ids["anthropic-organization-id"],
+        service_account=ids.get("anthropic-service-account-id"),
+        workspace=access.given("ANTHROPIC_WORKSPACE_ID") or None,
+        token_url=url,
+        token_bearer=check_secret(TOKEN_BEARER, bearer, hint=""),
+    )

@@ -1,0 +1,84 @@
+"""Claude on Microsoft Foundry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from stepflow.domain.words import Provider
+from stepflow.model.access import (
+    ModelAccess,
+    Service,
+    check_base_url,
+    check_name,
+    check_secret,
+    demand,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from stepflow.domain.way import Ways
+
+_LOGIN_HINT = "Set the variables in the step's `env:`."
+_HINTS = MappingProxyType(
+    {
+        401: "Check ANTHROPIC_FOUNDRY_API_KEY, or ANTHROPIC_FOUNDRY_AUTH_TOKEN, whose token lasts about an hour.",
+        403: "Check that the key or the Entra identity may use this Foundry resource.",
+        404: "Check the input `model` and the step's `model`: Foundry takes the name of the deployment.",
+        429: "Let fewer runs work at once, or raise the limit of the deployment.",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundryLogin:
+    """A key of the resource, or a token of Entra ID; one of the two is empty."""
+
+    address: str
+    key: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+
+    def open(self, shared: dict[str, Any], http: httpx2.Client, ways: Ways) -> Service:
+        """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
+        import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
+
+        # The SDK would take an ANTHROPIC_FOUNDRY_API_KEY of the environment for a key that was not given.
+        client = anthropic.AnthropicFoundry(
+            api_key=self.key, azure_ad_token_provider=(lambda: self.token) if self.token else None, **shared
+        )
+        return Service(
+            client=client,
+            where=self.address,
+            provider=Provider.FOUNDRY,
+            hints=_HINTS,
+            typed=False,
+            lists_models=False,
+            secrets=lambda: tuple(filter(None, (self.key, self.token))),
+        )
+
+
+def address(access: ModelAccess) -> str:
+    """The base URL that was given, or the service's own."""
+    return check_base_url(
+        access.base_url or f"https://{access.given('ANTHROPIC_FOUNDRY_RESOURCE')}.services.ai.azure.com/anthropic"
+    )
+
+
+def read_login(access: ModelAccess) -> FoundryLogin:
+    """What the environment gives to log in with."""
+    resource = access.given("ANTHROPIC_FOUNDRY_RESOURCE")
+    key, token = access.given("ANTHROPIC_FOUNDRY_API_KEY"), access.given("ANTHROPIC_FOUNDRY_AUTH_TOKEN")
+    missing = {
+        "a resource (ANTHROPIC_FOUNDRY_RESOURCE, or its address in anthropic-base-url)": not resource
+        and not access.base_url,
+        "credentials (ANTHROPIC_FOUNDRY_API_KEY or ANTHROPIC_FOUNDRY_AUTH_TOKEN)": not key and not token,
+    }
+    demand(access.provider, missing, hint=_LOGIN_HINT)
+    if resource and not access.base_url:
+        check_name(access.provider, "ANTHROPIC_FOUNDRY_RESOURCE", resource)
+    where = address(access)
+    if token:
+        return FoundryLogin(address=where, token=check_secret("ANTHROPIC_FOUNDRY_AUTH_TOKEN", token, hint=""))
+    return FoundryLogin(address=where, key=check_secret("ANTHROPIC_FOUNDRY_API_KEY", key, hint=""))
