@@ -14,8 +14,7 @@ from stepflow.domain.preflight import Check, CheckState, Preflight
 from stepflow.domain.problem import Severity, count_problems
 from stepflow.domain.words import CanaryState, Isolation, Outcome, Provider
 from stepflow.errors import InputError, IsolationError, StepflowError
-from stepflow.model.models import UnlistedModel, resolve_model
-from stepflow.model.prices import is_priced
+from stepflow.model.models import UnlistedModel, is_priced, resolve_model
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.connections import open_anthropic, told_ways
 from stepflow.run.ending import outcome_of

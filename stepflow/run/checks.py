@@ -15,8 +15,8 @@ from stepflow.domain.redact import SHORTEST_SECRET
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model.models import is_priced
-from stepflow.run.addresses import check_addresses
-from stepflow.run.input_types import BoundaryMode
+from stepflow.run.connections import check_addresses
+from stepflow.run.inputs import BoundaryMode
 from stepflow.sandbox.environment import check_pass_env
 from stepflow.sandbox.packages import check_packages
 
