@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test properties whole demo npm browser image image-try image-size image-twice e2e e2e-security e2e-local-model bench bench-sandbox bounds lint docs lock cover clean
+.PHONY: help test properties whole demo npm browser image image-try image-size image-twice e2e e2e-security e2e-local-model bench bench-sandbox bounds lint size docs lock cover clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -99,6 +99,9 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/*.yml
 	$(BIN)/zizmor --offline --quiet .
 	$(BIN)/zizmor --offline --quiet --persona pedantic action.yml .github/workflows/*.yml .github/dependabot.yml stepflow/cli/templates/stepflow.yml tests/e2e/*.yml tests/e2e/artifacts
+
+size: ## code lines and files of the package and of the tests, for each folder
+	@$(PYTHON) -m release.size stepflow tests
 
 docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's picture, made again
 	$(BIN)/python -m tests.docs.tables --write
