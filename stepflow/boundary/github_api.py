@@ -100,20 +100,26 @@ class _Comment(_Answer):
     body: str | None = None
     user: _User | None = None
     html_url: str
-    created_at: datetime
 
     def as_read(self) -> Comment:
         return Comment(id=self.id, author_id=_id(self.user), body=self.body or "", url=self.html_url)
+
+
+class _DatedComment(_Comment):
+    created_at: datetime
 
 
 class _Ref(_Answer):
     ref: str
 
 
-class _Pull(_Answer):
+class _NewPull(_Answer):
     number: int
     user: _User | None = None
     html_url: str
+
+
+class _Pull(_NewPull):
     head: _Ref
     base: _Ref
 
@@ -281,7 +287,7 @@ class GitHubReader(_GitHub):
     def remarks(self, number: int, *, most: int) -> tuple[Remark, ...]:
         """What people said on the issue, newest first, out of its `most` newest comments; no bot's and none of ours."""
         pages = self._client.pages(f"/issues/{number}/comments", newest_first=True)
-        comments = (comment for page in pages for comment in reversed(_Comment.many(page)))
+        comments = (comment for page in pages for comment in reversed(_DatedComment.many(page)))
         return tuple(
             Remark(author=comment.user.login, at=comment.created_at, body=comment.body or "")
             for comment in itertools.islice(comments, most)
@@ -365,7 +371,8 @@ class GitHubWriter(_GitHub):
     def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
         """A new pull request."""
         answer = self._send("POST", "/pulls", base=base, head=branch, title=title, body=body, draft=draft)
-        return _Pull.model_validate(answer).as_read()
+        pull = _NewPull.model_validate(answer)
+        return PullRequest(number=pull.number, author_id=_id(pull.user), base=base, url=pull.html_url)
 
     @_translated
     def update_pull_request(self, number: int, *, title: str, body: str) -> None:
