@@ -47,6 +47,6 @@ def test_a_long_run_that_was_cancelled_ends_without_a_page(tmp_path: Path, monke
     played = play_case(CASE, tmp_path)
     monkeypatch.setattr(page_module, "EVENTS_WHEN_CANCELLED", 3)
     cancelled = replace(played.result.report, outcome=Outcome.CANCELLED)
-    (problem,) = page_module.write_page(played.prepared, cancelled)
+    (problem,) = page_module.write_page(played.prepared.request, cancelled, played.prepared.agent)
     assert "was cancelled" in problem
-    assert list(page_module.write_page(played.prepared, played.result.report)) == []
+    assert list(page_module.write_page(played.prepared.request, played.result.report, played.prepared.agent)) == []
