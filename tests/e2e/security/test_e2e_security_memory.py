@@ -80,7 +80,7 @@ def _given_back(runner: HostedRunner) -> bool:
 
 def _end_supervisor(runner: HostedRunner) -> None:
     """As the kernel does when no memory is left: by a signal that nothing can be done about."""
-    command = "kill -9 $(grep -laz 'inner/__main__[.]py' /proc/[0-9]*/cmdline | cut -d/ -f3)"
+    command = "kill -9 $(grep -laz 'child/__main__[.]py' /proc/[0-9]*/cmdline | cut -d/ -f3)"
     subprocess.run(["docker", "exec", "--user=0", runner.name, "sh", "-c", command], check=True, capture_output=True)
 
 
