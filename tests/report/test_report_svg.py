@@ -158,7 +158,7 @@ def test_a_step_that_no_arrow_touches_is_drawn_too():
 @pytest.mark.whole
 def test_the_same_graph_gives_the_same_picture_in_every_process():
     program = (
-        "import plausible_run, sys; from stepflow.report.svg.draw import graph_svg; print(graph_svg(plausible_run.AGENT))"
+        "import plausible_run; from stepflow.report.svg.draw import graph_svg; print(graph_svg(plausible_run.AGENT))"
     )
     drawn = {
         subprocess.run(
