@@ -7,7 +7,6 @@ May touch: the folder's journal, to read it, the terminal, and the page's file.
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from argparse import ArgumentTypeError
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.json_output import print_json
-from stepflow.cli.show_page import write_page
 from stepflow.cli.terminal import live_lines, make_console, show_lines, styled
 from stepflow.errors import InputError
 from stepflow.journal.file import is_being_written
@@ -61,6 +59,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if not path.is_file():
         raise InputError(f"There is no journal at {path}.", hint="Name the run folder that a run has printed.")
     if arguments.html:
+        from stepflow.cli.show_page import write_page  # noqa: PLC0415 - the loader of agents, which only a page needs
+
         write_page(path, _report(path), Path(arguments.html))
     elif arguments.json:
         print_json(report_json(_report(path)))
@@ -104,14 +104,7 @@ def _end(report: RunReport, log: TerminalLog, *, finished: bool, goes_on: bool) 
 
 def _report(path: Path, entries: Iterable[Entry] | None = None) -> RunReport:
     facts = ReportFacts(run_folder=str(path.parent.resolve()))
-    # A long journal is a hundred thousand small objects without a cycle among them: looking for some again and again
-    # takes a third of the time, which a person who waits for a run of 10,000 steps feels.
-    gc.disable()
-    try:
-        return collect_report(iter_journal(path) if entries is None else entries, facts=facts)
-    finally:
-        gc.freeze()
-        gc.enable()
+    return collect_report(iter_journal(path) if entries is None else entries, facts=facts)
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:

@@ -6,9 +6,10 @@ May touch: nothing. The size of a state does not grow with the number of iterati
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepflow.domain.attempt_event import (
     AnswerLost,
@@ -36,14 +37,14 @@ from stepflow.domain.json import JsonValue
 from stepflow.domain.words import FailureAction, Intent, Outcome, Strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
 #: flow.md §7: the transition of a check's `retry`, which has a budget in each visit.
 RETRY = "retry"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunState:
+class RunState(NamedTuple):
     """Where a run stands.
 
     `step_id` runs next, or is running; `strikes` are schema failures in a row; `retry_prompt` replaces the next
@@ -62,19 +63,19 @@ class RunState:
     retry_source: str | None = None
     repeat_reason: str = ""
     repeats: int = 0
-    handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    visits: Mapping[str, int] = field(default_factory=dict)
-    attempts: Mapping[str, int] = field(default_factory=dict)
+    handoff: Mapping[str, Mapping[str, JsonValue]] = _NONE
+    visits: Mapping[str, int] = _NONE
+    attempts: Mapping[str, int] = _NONE
     runs: int = 0
     retries: int = 0
     answers: int = 0
     turns: int = 0
     format_retries: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     cost_usd: float = 0.0
     unpriced: bool = False
     violations: int = 0
-    strategies: Mapping[str, Strategy] = field(default_factory=dict)
+    strategies: Mapping[str, Strategy] = _NONE
     intent: Intent | None = None
     outcome: Outcome | None = None
 
@@ -83,27 +84,27 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
     """The state after one event. Events that change nothing give the same object back."""
     match event:
         case RunStarted():
-            return replace(state, step_id=event.entry_step)
+            return state._replace(step_id=event.entry_step)
         case RunResumed():
-            return replace(state, attempts=dict(event.attempts), outcome=None)
+            return state._replace(attempts=dict(event.attempts), outcome=None)
         case IterationStarted():
             return _begun(state, event)
         case SchemaFailed():
-            return replace(state, strikes=event.strikes)
+            return state._replace(strikes=event.strikes)
         case PromptRendered():
-            return replace(state, strikes=0, retry_prompt=None, retry_source=None)
+            return state._replace(strikes=0, retry_prompt=None, retry_source=None)
         case ModelTurned():
-            return replace(_paid(state, event), turns=state.turns + 1)
+            return _paid(state, event)._replace(turns=state.turns + 1)
         case AnswerLost():
             return _paid(state, event)
         case ContextOutgrown():
-            return replace(
-                state, intent=Intent.REPEAT, retry_prompt=event.retry_prompt, retry_source=event.retry_source
+            return state._replace(
+                intent=Intent.REPEAT, retry_prompt=event.retry_prompt, retry_source=event.retry_source
             )
         case StrategyChosen():
-            return replace(state, strategies={**state.strategies, event.model: event.strategy})
+            return state._replace(strategies={**state.strategies, event.model: event.strategy})
         case UserSpoke(format_retry=True):
-            return replace(state, format_retries=state.format_retries + 1)
+            return state._replace(format_retries=state.format_retries + 1)
         case StepAnswered():
             return _answered(state, event)
         case Routed():
@@ -113,7 +114,7 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
         case CompletionJudged():
             return _judged(state, event)
         case FlowEnded() | RunFinished():
-            return replace(state, outcome=event.outcome)
+            return state._replace(outcome=event.outcome)
         case _:
             return state
 
@@ -124,8 +125,7 @@ def fold(events: Iterable[Event], state: RunState | None = None) -> RunState:
 
 
 def _paid(state: RunState, event: ModelTurned | AnswerLost) -> RunState:
-    return replace(
-        state,
+    return state._replace(
         usage=state.usage + event.usage,
         cost_usd=state.cost_usd + (event.cost_usd or 0.0),
         unpriced=state.unpriced or event.cost_usd is None,
@@ -133,8 +133,7 @@ def _paid(state: RunState, event: ModelTurned | AnswerLost) -> RunState:
 
 
 def _begun(state: RunState, event: IterationStarted) -> RunState:
-    return replace(
-        state,
+    return state._replace(
         iteration=event.iteration,
         step_id=event.step_id,
         visits={**state.visits, event.step_id: state.visits.get(event.step_id, 0) + 1},
@@ -146,8 +145,7 @@ def _begun(state: RunState, event: IterationStarted) -> RunState:
 
 def _answered(state: RunState, event: StepAnswered) -> RunState:
     stored = {**state.handoff.get(event.step_id, {}), **event.handoff}
-    return replace(
-        state,
+    return state._replace(
         strikes=0,
         retry_prompt=None,
         retry_source=None,
@@ -163,8 +161,7 @@ def _routed(state: RunState, event: Routed) -> RunState:
     if event.to is None:
         return state
     stays = event.to == event.source and state.intent is Intent.REPEAT
-    return replace(
-        _visit(state, begins=event.to != event.source, retried=event.transition == RETRY),
+    return _visit(state, begins=event.to != event.source, retried=event.transition == RETRY)._replace(
         step_id=event.to,
         repeat_reason=event.reason if stays else "",
         repeats=state.repeats + 1 if stays else 0,
@@ -173,20 +170,19 @@ def _routed(state: RunState, event: Routed) -> RunState:
 
 def _visit(state: RunState, *, begins: bool, retried: bool = False) -> RunState:
     """The state with the counters of the visit: those of another step's begin at zero."""
-    return replace(state, runs=0, retries=0) if begins else replace(state, retries=state.retries + retried)
+    return state._replace(runs=0, retries=0) if begins else state._replace(retries=state.retries + retried)
 
 
 def _validated(state: RunState, event: ValidatorRan) -> RunState:
     if event.passed or event.action is FailureAction.SKIP:
         return state
-    return replace(state, attempts={**state.attempts, event.entry: event.attempt})
+    return state._replace(attempts={**state.attempts, event.entry: event.attempt})
 
 
 def _judged(state: RunState, event: CompletionJudged) -> RunState:
     if event.done:
-        return replace(state, attempts={**state.attempts, event.entry: 0}) if event.validated else state
-    return replace(
-        _visit(state, begins=event.step_id != state.step_id),
+        return state._replace(attempts={**state.attempts, event.entry: 0}) if event.validated else state
+    return _visit(state, begins=event.step_id != state.step_id)._replace(
         step_id=event.step_id,
         retry_prompt=event.retry_prompt,
         retry_source=event.retry_source,

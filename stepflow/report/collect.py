@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.domain.attempt_event import (
@@ -19,6 +18,7 @@ from stepflow.domain.attempt_event import (
     ToolStarted,
     UserSpoke,
 )
+from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
     CanariesTried,
@@ -45,7 +45,7 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Severity
 from stepflow.domain.removal import RemovedText
 from stepflow.domain.report import CheckResult, HistoryEntry, RunReport, ValidatorRun
-from stepflow.domain.state import fold
+from stepflow.domain.state import RunState, advance
 from stepflow.domain.words import CODE_OF_OUTCOME, Intent, Outcome
 from stepflow.report.wording import describe_issue_cost
 
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
 #: flow.md §15; the check's outcome has no event of its own.
 CHECK = re.compile(r"\[Check\] .*: (?P<result>ok|ng)\b", re.DOTALL)
-#: What may change the line of an iteration. Most events of a long run do not, and each is asked.
-OF_INTEREST = frozenset({ModelTurned, AnswerLost, ToolCalled, UserSpoke, StepAnswered, ContextOutgrown, Routed, Noted})
 OF_A_STEP = (PromptRendered, ModelTurned, AnswerLost, ToolCalled, UserSpoke, ContextOutgrown, StepAnswered, Routed)
 E = TypeVar("E")
 #: What may follow the end of a flow; anything else means that the run went on.
@@ -68,97 +66,111 @@ AFTER_AN_END = (
     *(EffectPlanned, EffectApplied, ValidatorRan, CompletionJudged),
 )
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
-#: Of these only the kind counts.
-BLANK: Mapping[type, Event] = {
-    PromptRendered: PromptRendered(system="", blocks=[], source="", retry=False, tools=[]),
-    ToolCalled: ToolCalled(tool_use_id="", name="", input={}, output="", is_error=False, exit_code=None, seconds=0.0),
-}
-#: What nearly every iteration has, and only the state and the history look at: a long run is read once for each thing
-#: that is reported of it.
+#: What nearly every iteration has; only the state and the line of the iteration ask for it.
 OFTEN = frozenset(
     {PromptRendered, ModelTurned, ToolStarted, ToolCalled, UserSpoke, StepAnswered, Routed, SnapshotTaken}
 )
 
 
-def collect_history(entries: Sequence[Entry]) -> tuple[HistoryEntry, ...]:
-    """One entry per iteration, in order; the last one may be cut short by a crash."""
-    history: list[HistoryEntry] = []
-    spent: list[float] = []
-    running = False
-    for entry, seconds in zip(entries, seconds_between(entries), strict=True):
-        event = entry.event
+class Reading:
+    """What a report takes from a journal, one entry at a time: of a long run no more is kept than is shown of it."""
+
+    def __init__(self) -> None:
+        self.state = RunState()
+        self.seconds = 0.0
+        #: All events but those of `OFTEN`.
+        self.rare: list[Event] = []
+        #: What came after the last event that means that the run went on.
+        self.end: list[Event] = []
+        self._lines: list[HistoryEntry] = []
+        self._before: Entry | None = None
+        self._begun: IterationStarted | None = None
+        self._iteration: list[Event] = []
+        self._spent = 0.0
+        self._running = False
+
+    def take(self, entry: Entry) -> None:
+        """Follow one entry."""
+        event, seconds = entry.event, _seconds_between(self._before, entry)
+        self._before = entry
+        self.seconds += seconds
+        self.state = advance(self.state, event)
+        if type(event) not in OFTEN:
+            self.rare.append(event)
+        if isinstance(event, AFTER_AN_END):
+            self.end.append(event)
+        else:
+            self.end.clear()
         # After an end these mean that the run was resumed inside the iteration that had been cut short.
-        running = running or isinstance(event, OF_A_STEP)
-        if history and running:
-            if type(event) in OF_INTEREST:
-                history[-1] = _include(history[-1], event)
-            spent[-1] += seconds
+        self._running = self._running or isinstance(event, OF_A_STEP)
+        if self._running:
+            self._iteration.append(event)
+            self._spent += seconds
         if isinstance(event, IterationStarted):
-            history.append(_history_entry(event))
-            spent.append(0.0)
-            running = True
+            self._lines.extend(self._open_line())
+            self._begun, self._iteration, self._spent, self._running = event, [], 0.0, True
         elif isinstance(event, (FlowEnded, RunResumed)):
-            running = False
-    return tuple(replace(line, seconds=round(each, 3)) for line, each in zip(history, spent, strict=True))
+            self._running = False
+
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """One entry per iteration, in order; the last one may be cut short by a crash."""
+        return (*self._lines, *self._open_line())
+
+    def _open_line(self) -> tuple[HistoryEntry, ...]:
+        return (_history_entry(self._begun, self._iteration, self._spent),) if self._begun else ()
 
 
-def seconds_between(entries: Sequence[Entry]) -> Iterable[float]:
-    """For each entry the seconds since the one before; 0 where the run stood still, as before a resume."""
-    if entries:
-        yield 0.0
-    for before, entry in pairwise(entries):
-        yield 0.0 if _stood_still(before.event, entry.event) else max(0.0, entry.time - before.time)
+def _seconds_between(before: Entry | None, entry: Entry) -> float:
+    """The seconds since the entry before; 0 where the run stood still, as before a resume."""
+    stood_still = (
+        not before or isinstance(before.event, RunFinished) or isinstance(entry.event, RunStarted | RunResumed)
+    )
+    return 0.0 if stood_still or not before else max(0.0, entry.time - before.time)
 
 
-def _stood_still(before: Event, event: Event) -> bool:
-    return isinstance(before, RunFinished) or isinstance(event, (RunStarted, RunResumed))
-
-
-def _history_entry(begun: IterationStarted) -> HistoryEntry:
-    return HistoryEntry(iteration=begun.iteration, step_id=begun.step_id, kind=begun.kind, model=begun.model)
-
-
-def _include(line: HistoryEntry, event: Event) -> HistoryEntry:
-    match event:
-        case ModelTurned():
-            line = replace(_with_cost(line, event), model=event.model or line.model)
-        case AnswerLost():
-            line = _with_cost(line, event)
-        case ToolCalled():
-            line = replace(line, tool_calls=line.tool_calls + 1)
-        case UserSpoke(format_retry=True):
-            line = replace(line, format_retries=line.format_retries + 1)
-        case StepAnswered():
-            line = replace(line, intent=event.intent, target=event.target, reason=event.reason)
-        case ContextOutgrown():
-            line = replace(line, intent=Intent.REPEAT)
-        case Routed():
-            # A jump's target is what the answer named; for every other intent it is where the rule led.
-            line = replace(line, transition=event.transition, target=event.to or line.target)
-        case Noted():
-            line = _with_check(line, event)
-        case _:
-            pass
-    return line
-
-
-def _with_cost(line: HistoryEntry, paid: ModelTurned | AnswerLost) -> HistoryEntry:
-    unpriced = line.cost_usd is None or paid.cost_usd is None
-    return replace(
-        line,
-        usage=line.usage + paid.usage,
-        cost_usd=None if unpriced else (line.cost_usd or 0.0) + (paid.cost_usd or 0.0),
+def _history_entry(begun: IterationStarted, events: Sequence[Event], seconds: float) -> HistoryEntry:
+    paid = [event for event in events if isinstance(event, ModelTurned | AnswerLost)]
+    costs = [event.cost_usd for event in paid]
+    models = [event.model for event in paid if isinstance(event, ModelTurned) and event.model]
+    answered, routed = last_of(events, StepAnswered), last_of(events, Routed)
+    return HistoryEntry(
+        iteration=begun.iteration,
+        step_id=begun.step_id,
+        kind=begun.kind,
+        intent=_intent(events),
+        transition=routed.transition if routed else "none",
+        # A jump's target is what the answer named; for every other intent it is where the rule led.
+        target=(routed.to if routed else None) or (answered.target if answered else None),
+        reason=answered.reason if answered else "",
+        check_result=_check_result(events),
+        format_retries=sum(isinstance(event, UserSpoke) and event.format_retry for event in events),
+        tool_calls=sum(isinstance(event, ToolCalled) for event in events),
+        model=models[-1] if models else begun.model,
+        usage=sum((event.usage for event in paid), Usage()),
+        cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
+        seconds=round(seconds, 3),
     )
 
 
-def _with_check(line: HistoryEntry, note: Noted) -> HistoryEntry:
-    found = CHECK.match(note.message)
-    if not found:
-        return line
-    message = note.data.get("message")
-    return replace(
-        line, check_result=CheckResult(result=found["result"], message=message if isinstance(message, str) else "")
-    )
+def _intent(events: Sequence[Event]) -> Intent | None:
+    for event in reversed(events):
+        match event:
+            case StepAnswered():
+                return event.intent
+            case ContextOutgrown():
+                return Intent.REPEAT
+            case _:
+                pass
+    return None
+
+
+def _check_result(events: Sequence[Event]) -> CheckResult | None:
+    for event in reversed(events):
+        found = CHECK.match(event.message) if isinstance(event, Noted) else None
+        if isinstance(event, Noted) and found:
+            message = event.data.get("message")
+            return CheckResult(result=found["result"], message=message if isinstance(message, str) else "")
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,16 +195,16 @@ class ReportFacts:
     host_run_folder: str = ""
 
 
-def ending_of(events: Sequence[Event], known: ReportFacts) -> RunFinished:
+def _ending(read: Reading, known: ReportFacts) -> RunFinished:
     """How the run ended. A flow that completed is no end yet: its boundary was not through."""
-    flow, finished = _standing_end(events)
+    flow, finished = _standing_end(read.end)
     if finished:
         return finished
     if flow and flow.outcome is not Outcome.COMPLETED:
         return RunFinished(outcome=flow.outcome, reason=flow.reason, success=False)
     if flow and known.outcome is Outcome.COMPLETED:
         return RunFinished(outcome=known.outcome, reason=known.reason or flow.reason, success=True)
-    where = "Completion loop" if flow else "Flow loop" if last_of(events, IterationStarted) else "Before the run"
+    where = "Completion loop" if flow else "Flow loop" if last_of(read.rare, IterationStarted) else "Before the run"
     return RunFinished(outcome=known.outcome, reason=known.reason or f"{where}: {UNFINISHED}", success=False)
 
 
@@ -200,8 +212,7 @@ def _standing_end(events: Sequence[Event]) -> tuple[FlowEnded | None, RunFinishe
     """The end that no later event took back: a resumed run goes on after the end of its first part."""
     flow: FlowEnded | None = None
     finished: RunFinished | None = None
-    last = next((at for at in range(len(events), 0, -1) if not isinstance(events[at - 1], AFTER_AN_END)), 0)
-    for event in events[last:]:
+    for event in events:
         match event:
             case FlowEnded():
                 flow, finished = event, None
@@ -234,12 +245,12 @@ def collect_report(
 ) -> RunReport:
     """The report of these entries. Works on the journal of a crashed or cancelled run, and on none at all."""
     known = facts or ReportFacts()
-    entries = tuple(map(_without_texts, entries))
-    events = tuple(entry.event for entry in entries)
-    rare = tuple(event for event in events if type(event) not in OFTEN)
-    state = fold(events)
+    read = Reading()
+    for entry in entries:
+        read.take(entry)
+    state, rare = read.state, read.rare
     report = _begun(last_of(rare, RunStarted), agent, known)
-    ended = ending_of(events, known)
+    ended = _ending(read, known)
     answer, failure = _closing_answer(rare), _standing_failure(rare)
     return replace(
         report,
@@ -250,7 +261,7 @@ def collect_report(
         success=ended.success,
         iterations=state.iteration,
         final_step_id=_final_step(rare, report.entry_step_id),
-        history=collect_history(entries),
+        history=read.history(),
         structured_output=answer,
         verdict=_verdict_text(answer),
         handoff=state.handoff,
@@ -259,7 +270,7 @@ def collect_report(
         effects=_receipts(rare),
         usage=state.usage,
         cost_usd=None if state.unpriced else state.cost_usd,
-        seconds=round(sum(seconds_between(entries)), 3),
+        seconds=round(read.seconds, 3),
         spec_violations=state.violations,
         canaries=_canaries(last_of(rare, CanariesTried)),
         removed_text=_removed_text(last_of(rare, TextRemoved)),
@@ -268,18 +279,6 @@ def collect_report(
         kept_commit=failure.commit if failure else "",
         issue_cost=_issue_cost(last_of(rare, IssueCostSummed)),
     )
-
-
-def _without_texts(entry: Entry) -> Entry:
-    """The entry without what no report shows: nearly all that a long journal holds are prompts, words and outputs."""
-    event = entry.event
-    match event:
-        case PromptRendered() | ToolCalled():
-            return Entry(seq=entry.seq, time=entry.time, event=BLANK[type(event)])
-        case ModelTurned():
-            return Entry(seq=entry.seq, time=entry.time, event=replace(event, content=[]))
-        case _:
-            return entry
 
 
 def _begun(started: RunStarted | None, agent: AgentDefinition | None, known: ReportFacts) -> RunReport:

@@ -1,11 +1,13 @@
 """One long run through the real drive, and what each iteration cost.
 
-Takes: a folder for checkout and run, the number of iterations. Gives: one JSON object on stdout.
+Takes: a folder for checkout and run, the number of iterations; for two runs that take turns, the iteration from which
+on they do, and the descriptors on which this one takes and gives the turn. Gives: one JSON object on stdout.
 May touch: the folder. Run as a process of its own, so that the memory it measures is the run's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -50,36 +52,40 @@ def _output(step: str, intent: str, **more: object) -> dict:
     return {"output": {"stepId": step, "next_action": {"action": intent, "reason": f"{intent} it is"}, **more}}
 
 
-def _pace() -> float:
-    """Seconds that the machine takes just now for what is always the same: a process, and some arithmetic."""
-    began = time.perf_counter()
-    os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
-    sum(range(20000))
-    return time.perf_counter() - began
+class Turns:
+    """Two runs, one iteration each by turns from iteration `start` on: what the machine does meets both alike."""
+
+    def __init__(self, start: int, take: int, give: int) -> None:
+        self.start, self._take, self._give = start, take, give
+
+    def pass_on(self) -> None:
+        """Let the other run do an iteration; one that is over does none."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._give, b".")
+        os.read(self._take, 1)
 
 
 class Meter:
-    """Time, memory and the machine's pace at the beginning of each iteration, in rooms that are there from the start.
+    """Time and memory at the beginning of each iteration, in rooms that are there from the start."""
 
-    A machine that others share may run a fifth slower for minutes; its pace beside each iteration tells that apart.
-    """
-
-    def __init__(self, iterations: int) -> None:
+    def __init__(self, iterations: int, turns: Turns | None) -> None:
         room = bytes(8 * (iterations + 2))
-        self.ends, self.times, self.pace = array("d", room), array("d", room), array("d", room)
+        self.ends, self.times = array("d", room), array("d", room)
         self.pages = array("l", room)
+        self._turns = turns
 
     def __call__(self, entry: Entry) -> None:
         if isinstance(entry.event, IterationStarted):
             at = entry.event.iteration
             self.ends[at - 1] = time.perf_counter()
-            self.pace[at] = _pace()
+            if self._turns and at >= self._turns.start:
+                self._turns.pass_on()
             self.times[at] = time.perf_counter()
             with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - the cheapest way, ten thousand times
                 self.pages[at] = int(statm.read().split()[1])
 
 
-def main(folder: Path, iterations: int) -> dict:
+def main(folder: Path, iterations: int, turns: Turns | None = None) -> dict:
     root = folder / "checkout"
     shutil.copytree(CHECKOUT, root)
     git("init", "--quiet", cwd=root)
@@ -98,7 +104,7 @@ def main(folder: Path, iterations: int) -> dict:
     request = RunRequest(
         run_id="long", inputs=read_inputs(given), trigger=trigger, root=root, folder=folder / "run", repository="o/r"
     )
-    clock, meter, log = clock_for(request.inputs), Meter(iterations), ActionLog()
+    clock, meter, log = clock_for(request.inputs), Meter(iterations, turns), ActionLog()
     with open(os.devnull, "w") as job:  # noqa: PTH123
         prepared = prepare_run(request, now=clock.now())
         began = time.perf_counter()
@@ -114,7 +120,6 @@ def main(folder: Path, iterations: int) -> dict:
         "reason": result.reason,
         "iterations": result.iterations,
         "seconds": [round(meter.ends[at] - meter.times[at], 6) for at in range(1, iterations)],
-        "pace": [round(seconds, 6) for seconds in meter.pace[1:iterations]],
         "kib": [pages * PAGE // 1024 for pages in meter.pages[1 : iterations + 1]],
         "all": round(ended - began, 1),
         "ending": round(ended - meter.times[iterations], 1),
@@ -124,4 +129,5 @@ def main(folder: Path, iterations: int) -> dict:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))))
+    place, iterations, *by_turns = sys.argv[1:]
+    print(json.dumps(main(Path(place), int(iterations), Turns(*map(int, by_turns)) if by_turns else None)))
