@@ -23,8 +23,8 @@ from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import folded_traceback
 from stepflow.run.cancel import Cancellation
-from stepflow.run.connections import proxy_passwords, proxy_secrets_in
 from stepflow.run.ending import outcome_of
+from stepflow.run.proxies import proxy_passwords, proxy_secrets_in
 from stepflow.sandbox.own_process import close_process, wipe_variables
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from stepflow.report.many import (
     gathered_summary,
     page_summary,
 )
-from stepflow.run.connections import proxy_passwords
+from stepflow.run.proxies import proxy_passwords
 from stepflow.run.request import outbound_of
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import Issue
     from stepflow.ports import Clock
-    from stepflow.run.connections import Outbound
     from stepflow.run.inputs import Inputs
+    from stepflow.run.proxies import Outbound
 
 #: "Outputs can be a maximum of 1 MB per job … Size is approximated based on UTF-16 encoding" (docs.github.com, Actions,
 #: "Passing information between jobs"). The rest is for the job's other outputs.

@@ -15,7 +15,7 @@ from stepflow.domain.login import login_files
 from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
 from stepflow.errors import InputError
-from stepflow.run.connections import Outbound, proxy_passwords, read_outbound
+from stepflow.run.proxies import Outbound, proxy_passwords, read_outbound
 from stepflow.sandbox.environment import SYSTEM_PATH
 
 if TYPE_CHECKING:

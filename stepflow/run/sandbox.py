@@ -14,7 +14,7 @@ from stepflow.domain.command import CommandRequest
 from stepflow.domain.event import CanariesTried, Noted
 from stepflow.errors import InputError, IsolationError
 from stepflow.run.clock import COMPLETION_GRACE, Deadline
-from stepflow.run.connections import proxy_variables
+from stepflow.run.proxies import proxy_variables
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.packages import install_packages
 from stepflow.sandbox.restore import credentials_away
