@@ -26,11 +26,11 @@ from stepflow.run.connections import told_ways
 from stepflow.run.ending import Ending, outcome_of
 from stepflow.run.finish import Finish, Work, collect_work, finish_run, tell_failure
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
-from stepflow.run.parts import LoadedSchemas, structured_output_of, toolbox_options
+from stepflow.run.parts import LoadedSchemas, run_started, structured_output_of, toolbox_options
 from stepflow.run.recorded import JOURNAL, Kept, move_aside
 from stepflow.run.reports import LogFile, leave_reports, make_folder
 from stepflow.run.resume import Fresh
-from stepflow.run.sandbox import demand_nothing_in_reach, install, open_sandbox, set_up
+from stepflow.run.sandbox import demand_nothing_in_reach, install, open_sandbox, outside_of, set_up
 from stepflow.run.snapshots import Snapshots
 from stepflow.run.subject import removal_event
 
@@ -100,7 +100,7 @@ def _begin(prepared: Prepared, facts: RunFacts, sandbox: Sandbox, journal: Journ
         journal.append(Noted(level="info", message=f"[Network] {line}"))
     for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings)):
         journal.append(Noted(level="warning", message=message))
-    demand_nothing_in_reach(toolbox, prepared.request, journal)
+    demand_nothing_in_reach(toolbox, outside_of(prepared.request), prepared.request.inputs.isolation, journal)
 
 
 def _tell_layers(started: RunStarted, sandbox: Sandbox, journal: Journal) -> None:
@@ -187,25 +187,10 @@ def _credentials_noted(journal: Journal) -> Callable[[str], None]:
 
 
 def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarted:
-    agent, trigger = prepared.agent, prepared.request.trigger
-    return RunStarted(
-        run_id=facts.run_id,
-        agent=agent.name,
-        dialect=agent.dialect,
-        definition_digest=agent.digest,
-        verdict_type=agent.verdict.type,
-        entry_step=agent.entry_step,
-        max_iterations=facts.limits.iterations,
-        repository=facts.repository,
-        issue=facts.issue.number if facts.issue else None,
-        base_commit=facts.base_commit,
-        isolation=dict(sandbox.isolation),
+    trigger = prepared.request.trigger
+    return replace(
+        run_started(prepared.agent, facts, sandbox.isolation),
         options=prepared.request.inputs.options(),
-        args=facts.args,
-        subject=facts.issue,
-        context_text=facts.context_text,
-        nonce=facts.nonce,
-        base_branch=facts.base_branch,
         started_by=StartedBy(
             actor=trigger.actor,
             actor_is_bot=trigger.actor_is_bot,
@@ -214,7 +199,6 @@ def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarte
             private=trigger.private,
             from_github=trigger.issue is not None,
         ),
-        root=facts.root,
     )
 
 

@@ -9,15 +9,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from stepflow.boundary.settings import BoundarySettings
+from stepflow.domain.event import RunStarted
 from stepflow.domain.words import Provider, StructuredOutput, VerdictType
 from stepflow.errors import DefinitionError
 from stepflow.sandbox.options import ToolboxOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from stepflow.domain.definition import AgentDefinition, Step
     from stepflow.domain.json import JsonObject
+    from stepflow.domain.run import RunFacts
     from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
 
@@ -28,6 +30,29 @@ class LoadedSchemas:
     def resolve(self, step: Step) -> JsonObject | None:
         """The step's own answer schema."""
         return step.schema
+
+
+def run_started(agent: AgentDefinition, facts: RunFacts, isolation: Mapping[str, str]) -> RunStarted:
+    """The first event of a run."""
+    return RunStarted(
+        run_id=facts.run_id,
+        agent=agent.name,
+        dialect=agent.dialect,
+        definition_digest=agent.digest,
+        verdict_type=agent.verdict.type,
+        entry_step=agent.entry_step,
+        max_iterations=facts.limits.iterations,
+        repository=facts.repository,
+        issue=facts.issue.number if facts.issue else None,
+        base_commit=facts.base_commit,
+        isolation=dict(isolation),
+        args=facts.args,
+        subject=facts.issue,
+        context_text=facts.context_text,
+        nonce=facts.nonce,
+        base_branch=facts.base_branch,
+        root=facts.root,
+    )
 
 
 def structured_output_of(inputs: Inputs) -> StructuredOutput:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-from contextlib import ExitStack, contextmanager
+import threading
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.effect import EffectStatus, describe_effect
-from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished, RunStarted
+from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished
 from stepflow.domain.figures import count
 from stepflow.domain.guard import Closing, GuardFindings
 from stepflow.domain.problem import Severity
@@ -26,14 +28,17 @@ from stepflow.model.scripted import ScriptedModel
 from stepflow.ports import Ports
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.log import log_entries
-from stepflow.run.clock import RehearsalClock, SystemClock
+from stepflow.run.cancel import Cancellation, InterruptibleClock, InterruptibleModel
+from stepflow.run.clock import Deadline, RehearsalClock, SystemClock, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending
 from stepflow.run.execute import Place, guarded, validators_of
-from stepflow.run.parts import LoadedSchemas, open_verdict
+from stepflow.run.parts import LoadedSchemas, open_verdict, run_started
+from stepflow.run.sandbox import demand_nothing_in_reach
 from stepflow.run.subject import removal_event
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.selftest.outside import Outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,10 +67,14 @@ class UnguardedCommands:
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """The parts, and what is known of the checkout and of the sandbox's layers; empty for parts of the caller."""
+    """The parts, and what is known of the checkout and of the sandbox's layers; empty for parts of the caller.
+
+    `toolbox` is None where both are the caller's.
+    """
 
     tools: Tools
     commands: Commands
+    toolbox: Toolbox | None = None
     guards: Guards = field(default_factory=UnguardedCommands)
     base_commit: str = ""
     isolation: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +83,7 @@ class Workers:
 
 @contextmanager
 def open_workers(
-    agent: AgentDefinition, root: Path, tools: Tools | None, commands: Commands | None
+    agent: AgentDefinition, root: Path, tools: Tools | None, commands: Commands | None, cancellation: Cancellation
 ) -> Iterator[Workers]:
     """The caller's parts; for each that is None, a toolbox in the repository that lives as long as the block."""
     if tools is not None and commands is not None:
@@ -85,9 +94,11 @@ def open_workers(
         box = opened.enter_context(
             Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT), restore=away)
         )
+        opened.enter_context(box.interruptible(cancellation.waiting))
         yield Workers(
             tools=tools or box,
             commands=commands or box,
+            toolbox=box,
             guards=UnguardedCommands() if commands else box.guards(validators_of(agent)),
             base_commit=box.tree().commit,
             isolation={**box.isolation, "credentials": away.state},
@@ -174,6 +185,7 @@ class StepFlowRunner:
         input_text: str | None = None,
     ) -> AgentResult:
         """Run the agent in the repository `cwd` (default: the current folder) and give the result, whatever happened.
+        SIGINT (Ctrl-C) and SIGTERM end the run with the outcome `cancelled`.
 
         `args` are values for the agent's parameters; `args["issue"]` is the number of the issue. `variables` are more
         `{uv-…}` for the prompts, `context_text` is shown to every step as data (the issue's text, say; what people
@@ -183,6 +195,9 @@ class StepFlowRunner:
         memory, place = MemoryJournal(self._clock), Place()
         journal = Fanout(memory, place, self._tell)
         told = sanitize(context_text.strip(), "context_text")
+
+        cancellation = Cancellation()
+        cancellation.hold()
 
         def played() -> Ending:
             checked = self._checked(given)
@@ -197,9 +212,12 @@ class StepFlowRunner:
                 context_text=told.text,
                 input_text=input_text,
             )
-            return self._played(facts, removal_event(told), journal)
+            return self._played(facts, removal_event(told), journal, cancellation)
 
-        ending = guarded(played, journal, place)
+        # Python gives signals to the main thread alone; a run in another one goes on.
+        on_main = threading.current_thread() is threading.main_thread()
+        with cancellation.listening() if on_main else nullcontext():
+            ending = guarded(played, journal, place)
         success = ending.outcome is Outcome.COMPLETED
         journal.append(RunFinished(outcome=ending.outcome, reason=ending.reason, success=success))
         facts = ReportFacts(run_id=run_id, issue=_number(given.get("issue")), problems=self._agent.problems)
@@ -216,27 +234,36 @@ class StepFlowRunner:
             raise DefinitionError(f'The run arguments do not fit agent "{self._agent.name}".', problems=problems)
         return checked
 
-    def _played(self, facts: RunFacts, removal: TextRemoved | None, journal: Journal) -> Ending:
-        with open_workers(self._agent, Path(facts.root), self._tools, self._commands) as workers:
+    def _played(
+        self, facts: RunFacts, removal: TextRemoved | None, journal: Journal, cancellation: Cancellation
+    ) -> Ending:
+        clock = InterruptibleClock(self._clock, cancellation)
+        deadline = Deadline(clock=clock, at=facts.limits.deadline)
+        with open_workers(self._agent, Path(facts.root), self._tools, self._commands, cancellation) as workers:
             facts = replace(facts, base_commit=workers.base_commit)
-            started = _started(self._agent, facts, workers)
+            started = run_started(self._agent, facts, workers.isolation)
             journal.append(started)
             if removal:
                 journal.append(removal)
             for warning in workers.warnings:
                 journal.append(Noted(level="warning", message=f"[Isolation] {warning}"))
+            if workers.toolbox:
+                demand_nothing_in_reach(
+                    workers.toolbox, Outside(environment=os.environ), Isolation.BEST_EFFORT, journal
+                )
             ports = Ports(
-                model=self._model,
-                tools=workers.tools,
-                commands=workers.commands,
+                model=InterruptibleModel(self._model, cancellation),
+                tools=TimelyTools(tools=workers.tools, deadline=deadline, usual=ToolboxOptions().bash_timeout),
+                commands=TimelyCommands(commands=workers.commands, deadline=deadline),
                 guards=workers.guards,
                 schemas=self._schemas,
                 journal=journal,
-                clock=self._clock,
+                clock=clock,
                 verdict=open_verdict(self._agent, facts.args),
             )
             result = run_flow(self._agent, facts, ports, fold([started]))
             workers.tools.end_step()
+        cancellation.check()
         if result.outcome is not Outcome.COMPLETED:
             return Ending(outcome=result.outcome, reason=result.reason)
         return finish_outside(self._boundary, self._agent, facts, result, journal)
@@ -257,23 +284,3 @@ def _number(value: JsonValue) -> int | None:
 def _issue(args: JsonObject) -> Issue | None:
     number = _number(args.get("issue"))
     return None if number is None else Issue(number=number)
-
-
-def _started(agent: AgentDefinition, facts: RunFacts, workers: Workers) -> RunStarted:
-    return RunStarted(
-        run_id=facts.run_id,
-        agent=agent.name,
-        dialect=agent.dialect,
-        definition_digest=agent.digest,
-        verdict_type=agent.verdict.type,
-        entry_step=agent.entry_step,
-        max_iterations=facts.limits.iterations,
-        issue=facts.issue.number if facts.issue else None,
-        base_commit=facts.base_commit,
-        isolation=dict(workers.isolation),
-        args=facts.args,
-        subject=facts.issue,
-        context_text=facts.context_text,
-        nonce=facts.nonce,
-        root=facts.root,
-    )

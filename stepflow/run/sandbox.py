@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.command import CommandResult
     from stepflow.domain.json import JsonObject
+    from stepflow.domain.words import Isolation
     from stepflow.ports import Commands, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.request import RunRequest
@@ -88,11 +89,11 @@ def outside_of(request: RunRequest) -> Outside:
     return Outside(environment=request.environment, run_folder=request.folder, secrets=request.own_secrets())
 
 
-def demand_nothing_in_reach(toolbox: Toolbox, request: RunRequest, journal: Journal) -> None:
+def demand_nothing_in_reach(toolbox: Toolbox, outside: Outside, isolation: Isolation, journal: Journal) -> None:
     """Try every place; raises `IsolationError` for a reach that this run does not allow."""
-    report = try_canaries(toolbox, outside_of(request))
+    report = try_canaries(toolbox, outside)
     journal.append(CanariesTried(canaries=dict(report.states)))
-    report.demand(request.inputs.isolation)
+    report.demand(isolation)
     for warning in report.open:
         journal.append(Noted(level="warning", message=f"[Isolation] {warning}"))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
+import threading
 import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ import stepflow
 from stepflow import DefinitionError, Limits, StepFlowRunner, load_agent
 from stepflow.boundary.writer import Refused
 from stepflow.domain.command import CommandResult
+from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment, Receipt
@@ -25,7 +28,7 @@ from stepflow.domain.run import RunFacts
 from stepflow.domain.words import Dialect, Outcome
 from stepflow.errors import BoundaryError, ModelError
 from tests.build import issue_agent, make_agent, make_step, make_validator
-from tests.fakes import LoadedSchemas, PlayedModel, RecordingTools, StillClock, TableCommands, answers
+from tests.fakes import LoadedSchemas, PlayedModel, RecordingTools, StillClock, TableCommands, answers, calls
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_agent.py"
 AGENT = issue_agent(make_validator("tests", "make test"))
@@ -186,6 +189,7 @@ def test_without_parts_of_the_caller_tools_and_validators_run_in_a_toolbox(tmp_p
     assert result.success, result.reason
     assert (tmp_path / "made.txt").read_text() == "1\n"
     assert result.report.isolation != {}
+    assert result.report.canaries["a tool's environment"] == "kept"
     assert [run.passed for run in result.report.validators] == [True]
 
 
@@ -194,6 +198,65 @@ _WORDS = ("next", "handoff", "closing")
 
 def _answer(word: str) -> dict:
     return {"next_action": {"action": word}}
+
+
+class TimedTools(RecordingTools):
+    """Keeps the milliseconds that each call was given."""
+
+    def run_tool(self, use: ToolUse) -> ToolResult:
+        self.happened.append(str(use.input.get("timeout_ms")))
+        return super().run_tool(use)
+
+
+def test_the_deadline_bounds_what_tools_and_validators_may_take() -> None:
+    tools, commands, clock = TimedTools(), TableCommands(), StillClock()
+    limits = Limits(iterations=9, deadline=clock.now() + 60)
+    runner, _ = play(
+        replies=[calls("bash", command="sleep 999"), *WAY],
+        tools=tools,
+        commands=commands,
+        clock=clock,
+        limits=limits,
+    )
+    assert runner.run().success
+    assert tools.happened[0] == "90000"
+    assert [request.timeout for request in commands.ran] == [360.0]
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from pathlib import Path
+from stepflow import ScriptedModel, StepFlowRunner
+from stepflow.model.scenario_file import parse_scenario
+from tests.build import issue_agent, make_validator
+
+def wait_and_strike():
+    while not Path("begun").exists():
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=wait_and_strike, daemon=True).start()
+scenario = '{"turns": [{"tools": [{"bash": {"command": "touch begun; sleep 60"}}]}, {"output": {}}]}'
+model = ScriptedModel(parse_scenario(scenario))
+before = signal.getsignal(signal.SIGINT)
+result = StepFlowRunner(issue_agent(make_validator("made", "true")), model=model).run()
+print(result.report.outcome, result.reason, signal.getsignal(signal.SIGINT) is before)
+"""
+
+
+def test_ctrl_c_ends_the_run_and_is_the_programs_own_again_afterwards(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", INTERRUPTED]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLE.parents[1])}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == "cancelled Flow loop: the run received SIGINT True\n", done.stderr
+
+
+def test_a_run_in_another_thread_leaves_signals_alone() -> None:
+    results = []
+    thread = threading.Thread(target=lambda: results.append(play()[0].run()))
+    thread.start()
+    thread.join()
+    assert [result.success for result in results] == [True]
 
 
 # A boundary of the caller
