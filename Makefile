@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test properties whole demo npm browser image image-try image-size image-twice e2e e2e-security e2e-local-model bench bench-sandbox bounds lint size docs lock cover clean
+.PHONY: help demo test whole browser image e2e e2e-security bench lint docs lock
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -32,15 +32,10 @@ test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the e
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=
 	$(BIN)/python -m coverage report
 
-properties: $(VENV)/.dev ## the properties of loader, gate, flow and prompts, each on 2000 examples
+whole: $(VENV)/.dev ## every slow test that needs no Docker: properties on 2000 examples, whole runs, hostile tools, times
 	STEPFLOW_PROPERTIES=2000 $(BIN)/python -m pytest -n 2 -m properties
-
-whole: $(VENV)/.dev ## whole runs against loopback servers, every outcome, input and signal; all that hostile tools do to git's files
 	$(BIN)/python -m pytest -n 2 -m "whole and not alone"
 	$(BIN)/python -m pytest -m alone
-
-npm: $(VENV)/.dev ## the tests that install packages from the npm registry
-	STEPFLOW_NPM_TESTS=1 $(BIN)/python -m pytest -m npm
 
 $(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-browser.txt
@@ -54,16 +49,8 @@ REQUIREMENTS ?= requirements.txt
 image: ## build the image under the name IMAGE=…, with the packages of REQUIREMENTS=…
 	docker build --quiet --build-arg REQUIREMENTS=$(REQUIREMENTS) --tag $(IMAGE) .
 
-image-try: ## what a person would try first of IMAGE=…, and the sandbox's own test in it
-	$(PYTHON) -m release.try_image $(IMAGE)
-
-image-size: ## what IMAGE=… and each of its layers weigh, unpacked and compressed
-	@$(PYTHON) -m release.image_size $(IMAGE)
-
-image-twice: $(VENV)/.dev ## build the image twice from nothing and compare what is in it; takes minutes
-	$(BIN)/python -m pytest -m image_twice tests/e2e/test_e2e_image_twice.py
-
-e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow
+e2e: $(VENV)/.dev ## the image in a real Docker engine, driven by a workflow; and what installs packages from npm's registry
+	STEPFLOW_NPM_TESTS=1 $(BIN)/python -m pytest -m npm
 	$(BIN)/python -m pytest -m e2e tests/e2e
 
 e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with each layer of the sandbox off in turn
@@ -77,20 +64,6 @@ e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with
 bench: $(VENV)/.run .venv-bench/.done ## time, memory and billed tokens beside the peers; writes docs/performance.md (about 8 minutes)
 	$(BIN)/python -m bench
 
-e2e-local-model: $(VENV)/.dev ## runs whose model is llama.cpp's own server with a small model; builds it first, about ten minutes on two cores
-	PYTHON=$(PYTHON) tests/local_model/build
-	$(BIN)/python -m pytest -m local_model tests/local_model
-
-bench-sandbox: $(VENV)/.dev ## what the sandbox costs per tool call, with every layer and with none
-	$(BIN)/python -m tests.bench.sandbox
-
-RESOLUTION ?= lowest-direct
-bounds: ## the fast tests with RESOLUTION=lowest-direct or =highest instead of the locked versions
-	$(PYTHON) -m venv .venv-bounds
-	.venv-bounds/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv-bounds/bin/uv pip install --quiet --python .venv-bounds/bin/python --resolution $(RESOLUTION) -e '.[demo,dev]'
-	.venv-bounds/bin/python -m pytest -n 2
-
 lint: $(VENV)/.dev ## every static check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy && $(BIN)/mypy examples/run_agent.py && $(BIN)/mypy release
@@ -99,9 +72,6 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/*.yml
 	$(BIN)/zizmor --offline --quiet .
 	$(BIN)/zizmor --offline --quiet --persona pedantic action.yml .github/workflows/*.yml .github/dependabot.yml stepflow/cli/templates/stepflow.yml tests/e2e/*.yml tests/e2e/artifacts
-
-size: ## code lines and files of the package and of the tests, for each folder
-	@$(PYTHON) -m release.size stepflow tests
 
 docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's picture, made again
 	$(BIN)/python -m tests.docs.tables --write
@@ -116,6 +86,3 @@ lock: $(VENV)/.dev ## write the hash-locked requirements again
 	$(BIN)/uv pip compile --group browser --constraint requirements-dev.txt --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-browser.txt
 	$(BIN)/uv pip compile --group bench --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-bench.txt
 	$(BIN)/uv pip compile --group image --generate-hashes --universal --quiet --custom-compile-command 'make lock' -o requirements-image.txt
-
-clean: ## remove what the targets made
-	rm -rf $(VENV) .venv-bounds .venv-bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage* htmlcov

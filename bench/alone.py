@@ -71,7 +71,7 @@ def _validate(folder: Path) -> dict[str, float]:
 
 
 def _tool_call(folder: Path) -> dict[str, float]:
-    """Medians, the sandbox and no layer of it in turn, as `make bench-sandbox` prints them."""
+    """Medians, the sandbox and no layer of it in turn, as `python -m tests.bench.sandbox` prints them."""
     words = [sys.executable, "-m", "tests.bench.sandbox", str(CALLS)]
     said = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in said.splitlines() if line.count("|") > 3]

@@ -1,6 +1,6 @@
 """Code lines and files of each folder: lines that hold a token other than a comment or a docstring.
 
-Run it as `make size`.
+Run it as `python -m release.size stepflow tests`.
 """
 
 from __future__ import annotations

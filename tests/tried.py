@@ -1,4 +1,4 @@
-"""How many examples a property is tried on: few in the fast tests, many in `make properties`.
+"""How many examples a property is tried on: few in the fast tests, many in `make whole`.
 
 Takes: the number for the fast tests. Gives: a decorator. The examples are the same ones every time.
 May touch: the variable STEPFLOW_PROPERTIES, which holds the larger number.
@@ -19,7 +19,7 @@ MARKS = [pytest.mark.properties, pytest.mark.timeout(1800 if MANY else 120)]
 
 
 def tried(few: int) -> Callable[[Any], Any]:
-    """Try the property on `few` examples, or on STEPFLOW_PROPERTIES of them; marks the test for `make properties`."""
+    """Try the property on `few` examples, or on STEPFLOW_PROPERTIES of them; marks the test for `make whole`."""
     chosen = settings(
         max_examples=int(MANY) if MANY else few,
         deadline=None,

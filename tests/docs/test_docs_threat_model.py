@@ -76,7 +76,7 @@ def test_every_layer_is_described() -> None:
 
 def test_the_costs_are_those_that_the_benchmark_prints() -> None:
     section = TEXT.partition("## What the sandbox costs")[2].partition("## ")[0]
-    assert "`make bench-sandbox`" in section
+    assert "`python -m tests.bench.sandbox`" in section
     assert f"{CALLS} calls ({STARTS} starts)" in section
     rows = re.findall(r"^\| (.+?) \| [\d.]+ \| [\d.]+ \| [+-][\d.]+ \|$", section, re.M)
     assert rows == ["start", *TOOLS]

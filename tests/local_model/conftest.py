@@ -38,7 +38,7 @@ def built() -> Path:
     """The folder with the server and its model. Without it these tests fail: they were asked for."""
     place = BUILDS / hashlib.sha256((HERE / "requirements.txt").read_bytes()).hexdigest()[:12]
     if not (place / "llama-server").is_file():
-        pytest.fail("llama-server is not built: make e2e-local-model, or tests/local_model/build")
+        pytest.fail("llama-server is not built: run tests/local_model/build")
     return place
 
 
