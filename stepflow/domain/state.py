@@ -11,26 +11,24 @@ from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.conversation import Usage
+from stepflow.domain.event import (
     AnswerLost,
+    CompletionJudged,
     ContextOutgrown,
+    Event,
+    FlowEnded,
     IterationStarted,
     ModelTurned,
     PromptRendered,
     Routed,
+    RunFinished,
+    RunResumed,
+    RunStarted,
     SchemaFailed,
     StepAnswered,
     StrategyChosen,
     UserSpoke,
-)
-from stepflow.domain.conversation import Usage
-from stepflow.domain.event import (
-    CompletionJudged,
-    Event,
-    FlowEnded,
-    RunFinished,
-    RunResumed,
-    RunStarted,
     ValidatorRan,
 )
 from stepflow.domain.json import JsonValue

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.conversation import Message, ModelRequest, text_block
+from stepflow.domain.decision import Decided, Undecided
+from stepflow.domain.event import (
     MAX_STRIKES,
     ContextOutgrown,
     IterationStarted,
@@ -13,8 +15,6 @@ from stepflow.domain.attempt_event import (
     SchemaFailed,
     StepAnswered,
 )
-from stepflow.domain.conversation import Message, ModelRequest, text_block
-from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy
 from stepflow.engine.answer import Reading

@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import CommandRan
 from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.event import CommandRan
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.words import Outcome
 from stepflow.engine.answer import CheckedAnswer, Reading, correct, give_up

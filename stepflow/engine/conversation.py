@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import ContextCompacted, ToolCalled, UserSpoke
 from stepflow.domain.conversation import (
     Message,
     ModelFault,
@@ -17,6 +16,7 @@ from stepflow.domain.conversation import (
     text_block,
     tool_result_block,
 )
+from stepflow.domain.event import ContextCompacted, ToolCalled, UserSpoke
 from stepflow.domain.words import Strategy
 from stepflow.engine.compaction import compact_messages
 from stepflow.engine.model_call import call_model, may_change_strategy, model_failed, next_strategy, unheeded

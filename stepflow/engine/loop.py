@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.attempt_event import Routed
 from stepflow.domain.decision import Close, Decided, FlowResult, GoTo, Move, Stop
+from stepflow.domain.event import Routed
 from stepflow.engine.attempt import attempt_step
 from stepflow.engine.closing import complete
 from stepflow.engine.context import FlowContext, FlowStopped

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import AnswerLost, ModelTurned, ModelWaited, StrategyChosen
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
+from stepflow.domain.event import AnswerLost, ModelTurned, ModelWaited, StrategyChosen
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.context import FlowStopped
 from stepflow.engine.gate.answer import has_shape

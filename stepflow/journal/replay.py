@@ -10,15 +10,20 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.command import CommandResult
+from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolResult
+from stepflow.domain.event import (
     MAX_STRIKES,
     CommandRan,
+    CompletionJudged,
     ContextCompacted,
     ContextOutgrown,
     IterationStarted,
     ModelTurned,
+    Noted,
     PromptRendered,
     Routed,
+    RunStarted,
     SchemaFailed,
     StepAnswered,
     StrategyChosen,
@@ -26,9 +31,6 @@ from stepflow.domain.attempt_event import (
     ToolStarted,
     UserSpoke,
 )
-from stepflow.domain.command import CommandResult
-from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolResult
-from stepflow.domain.event import CompletionJudged, Noted, RunStarted
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:

@@ -6,23 +6,13 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from stepflow.domain.attempt_event import (
-    AnswerLost,
-    ContextOutgrown,
-    IterationStarted,
-    ModelTurned,
-    PromptRendered,
-    Routed,
-    StepAnswered,
-    ToolCalled,
-    ToolStarted,
-    UserSpoke,
-)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
+    AnswerLost,
     CanariesTried,
     CompletionJudged,
+    ContextOutgrown,
     EffectApplied,
     EffectPlanned,
     Entry,
@@ -30,14 +20,22 @@ from stepflow.domain.event import (
     FailureReported,
     FlowEnded,
     IssueCostSummed,
+    IterationStarted,
     LayerTold,
+    ModelTurned,
     Noted,
+    PromptRendered,
+    Routed,
     RunFinished,
     RunResumed,
     RunStarted,
     SnapshotFailed,
     SnapshotTaken,
+    StepAnswered,
     TextRemoved,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
     ValidatorRan,
     WorkCollected,
 )

@@ -5,15 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import (
-    ModelTurned,
-    PromptRendered,
-    Routed,
-    SchemaFailed,
-    StepAnswered,
-    ToolCalled,
-    UserSpoke,
-)
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.event import (
     CompletionJudged,
@@ -21,10 +12,17 @@ from stepflow.domain.event import (
     EffectPlanned,
     FailureReported,
     FlowEnded,
+    ModelTurned,
     Noted,
+    PromptRendered,
+    Routed,
     RunFinished,
     RunResumed,
     RunStarted,
+    SchemaFailed,
+    StepAnswered,
+    ToolCalled,
+    UserSpoke,
     ValidatorRan,
     WorkCollected,
 )

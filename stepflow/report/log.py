@@ -10,29 +10,27 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.event import (
     MAX_STRIKES,
     AnswerLost,
+    CanariesTried,
     ContextCompacted,
     ContextOutgrown,
-    IterationStarted,
-    ModelWaited,
-    Routed,
-    SchemaFailed,
-    StepAnswered,
-    StrategyChosen,
-    ToolCalled,
-)
-from stepflow.domain.event import (
-    CanariesTried,
     IssueCostSummed,
+    IterationStarted,
     LayerTold,
+    ModelWaited,
     Noted,
+    Routed,
     RunFinished,
     RunResumed,
     RunStarted,
+    SchemaFailed,
     SnapshotFailed,
+    StepAnswered,
+    StrategyChosen,
     TextRemoved,
+    ToolCalled,
     ValidatorRan,
 )
 from stepflow.domain.figures import count

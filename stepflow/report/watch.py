@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import (
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    Routed,
-    StepAnswered,
-    ToolCalled,
-    ToolStarted,
-    UserSpoke,
-)
 from stepflow.domain.event import (
     CompletionJudged,
     Entry,
     FlowEnded,
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
     Noted,
+    Routed,
     RunFinished,
     RunResumed,
     RunStarted,
+    StepAnswered,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
     ValidatorRan,
 )
 from stepflow.domain.figures import count, usd

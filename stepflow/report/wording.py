@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import AnswerLost, ContextCompacted, ContextOutgrown, ModelWaited, StrategyChosen
-from stepflow.domain.event import CanariesTried, IssueCostSummed, LayerTold, SnapshotFailed, TextRemoved
+from stepflow.domain.event import (
+    AnswerLost,
+    CanariesTried,
+    ContextCompacted,
+    ContextOutgrown,
+    IssueCostSummed,
+    LayerTold,
+    ModelWaited,
+    SnapshotFailed,
+    StrategyChosen,
+    TextRemoved,
+)
 from stepflow.domain.figures import count, usd
 from stepflow.domain.removal import count_kinds
 from stepflow.domain.spent import Spent

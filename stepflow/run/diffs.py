@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import IterationStarted
 from stepflow.domain.change import FileChange
-from stepflow.domain.event import RunResumed, SnapshotFailed, SnapshotTaken
+from stepflow.domain.event import IterationStarted, RunResumed, SnapshotFailed, SnapshotTaken
 from stepflow.errors import StepflowError
 from stepflow.journal.snapshot_history import SnapshotHistory
 from stepflow.report.diff import TOO_MUCH, Budget, Diffs, StepDiff, step_diff

@@ -8,8 +8,16 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import IterationStarted
-from stepflow.domain.event import Entry, FlowEnded, LayerTold, Noted, RunFinished, RunResumed, RunStarted
+from stepflow.domain.event import (
+    Entry,
+    FlowEnded,
+    IterationStarted,
+    LayerTold,
+    Noted,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+)
 from stepflow.domain.run import RunFacts, StartedBy
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import ToolStarted
-from stepflow.domain.event import Noted, SnapshotFailed, SnapshotTaken
+from stepflow.domain.event import Noted, SnapshotFailed, SnapshotTaken, ToolStarted
 from stepflow.run.head import find_git_folders
 
 if TYPE_CHECKING:

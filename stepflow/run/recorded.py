@@ -9,33 +9,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.conversation import ModelTurn, StopReason
+from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.event import (
     AnswerLost,
     CommandRan,
     ContextCompacted,
     ContextOutgrown,
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    StepAnswered,
-    StrategyChosen,
-    ToolCalled,
-    ToolStarted,
-    UserSpoke,
-)
-from stepflow.domain.conversation import ModelTurn, StopReason
-from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
-from stepflow.domain.event import (
     EffectApplied,
     FailureReported,
     FlowEnded,
     IssueCostSummed,
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
     Noted,
     RunFinished,
     RunResumed,
     RunStarted,
     SnapshotFailed,
     SnapshotTaken,
+    StepAnswered,
+    StrategyChosen,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
     ValidatorRan,
     WorkCollected,
 )

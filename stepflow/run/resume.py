@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import AnswerLost, IterationStarted, StrategyChosen
-from stepflow.domain.event import RunResumed
+from stepflow.domain.event import AnswerLost, IterationStarted, RunResumed, StrategyChosen
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.errors import InputError

@@ -11,9 +11,8 @@ import pytest
 from accessible import violations
 from conftest import Open, Opened
 
-from stepflow.domain.attempt_event import ToolCalled
 from stepflow.domain.definition import SourceText, StepPrompt
-from stepflow.domain.event import Noted, TextRemoved
+from stepflow.domain.event import Noted, TextRemoved, ToolCalled
 from stepflow.domain.removal import RemovalKind, RemovedPiece
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from tests.report.hostile import PIECES

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
-from stepflow.domain.attempt_event import IterationStarted, ToolCalled
-from stepflow.domain.event import Event, Noted
+from stepflow.domain.event import Event, IterationStarted, Noted, ToolCalled
 from stepflow.domain.words import StepKind
 from stepflow.journal.file import JournalFile
 from stepflow.run.clock import SystemClock

@@ -9,11 +9,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepflow.domain.attempt_event import IterationStarted, Routed, StepAnswered
 from stepflow.domain.check import OutcomeRule
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.definition import AgentDefinition, AgentVerdict
-from stepflow.domain.event import Event, Noted, RunStarted
+from stepflow.domain.event import Event, IterationStarted, Noted, Routed, RunStarted, StepAnswered
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind, VerdictType

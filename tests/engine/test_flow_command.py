@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.attempt_event import StepAnswered
 from stepflow.domain.command import CommandResult
 from stepflow.domain.definition import StepCommand
+from stepflow.domain.event import StepAnswered
 from stepflow.domain.words import Outcome
 from tests.build import issue_agent, make_facts
 from tests.engine.test_flow_loop import play

@@ -6,15 +6,6 @@ import json
 
 import pytest
 
-from stepflow.domain.attempt_event import (
-    ContextCompacted,
-    ContextOutgrown,
-    ModelTurned,
-    PromptRendered,
-    Routed,
-    StepAnswered,
-    ToolCalled,
-)
 from stepflow.domain.check import OutcomeRule
 from stepflow.domain.conversation import (
     Message,
@@ -24,6 +15,15 @@ from stepflow.domain.conversation import (
     ToolResult,
     text_block,
     tool_result_block,
+)
+from stepflow.domain.event import (
+    ContextCompacted,
+    ContextOutgrown,
+    ModelTurned,
+    PromptRendered,
+    Routed,
+    StepAnswered,
+    ToolCalled,
 )
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold

@@ -6,19 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.command import CommandResult
+from stepflow.domain.conversation import ModelFault, StopReason, Usage
+from stepflow.domain.event import (
     AnswerLost,
+    CompletionJudged,
+    FlowEnded,
     IterationStarted,
     ModelWaited,
     PromptRendered,
     Routed,
+    RunStarted,
     StepAnswered,
     ToolCalled,
     UserSpoke,
+    ValidatorRan,
 )
-from stepflow.domain.command import CommandResult
-from stepflow.domain.conversation import ModelFault, StopReason, Usage
-from stepflow.domain.event import CompletionJudged, FlowEnded, RunStarted, ValidatorRan
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind

@@ -10,19 +10,23 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.domain.attempt_event import (
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    Routed,
-    StepAnswered,
-    ToolCalled,
-)
 from stepflow.domain.command import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, Usage, text_block
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import Branch, Step, Target
-from stepflow.domain.event import Event, FlowEnded, RunResumed, RunStarted, ValidatorRan
+from stepflow.domain.event import (
+    Event,
+    FlowEnded,
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    Routed,
+    RunResumed,
+    RunStarted,
+    StepAnswered,
+    ToolCalled,
+    ValidatorRan,
+)
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind

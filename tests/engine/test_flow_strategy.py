@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.attempt_event import ModelTurned, ModelWaited, PromptRendered, StrategyChosen, UserSpoke
 from stepflow.domain.conversation import ModelFault, StopReason
+from stepflow.domain.event import ModelTurned, ModelWaited, PromptRendered, StrategyChosen, UserSpoke
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.loop import run_flow

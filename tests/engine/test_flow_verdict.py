@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.domain.attempt_event import IterationStarted, Routed, UserSpoke
 from stepflow.domain.command import CommandResult
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText, Step, StepCommand, StepPrompt
-from stepflow.domain.event import RunStarted, ValidatorRan
+from stepflow.domain.event import IterationStarted, Routed, RunStarted, UserSpoke, ValidatorRan
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, StepKind, VerdictType

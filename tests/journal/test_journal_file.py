@@ -17,17 +17,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.conversation import Usage
+from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.event import (
+    EffectApplied,
+    Event,
     IterationStarted,
     ModelTurned,
+    Noted,
     PromptRendered,
     Routed,
+    RunFinished,
+    RunStarted,
     StepAnswered,
     ToolCalled,
 )
-from stepflow.domain.conversation import Usage
-from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import EffectApplied, Event, Noted, RunFinished, RunStarted
 from stepflow.domain.redact import Redactor
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind

@@ -6,21 +6,27 @@ import json
 
 import pytest
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.conversation import ModelRequest, StopReason, ToolUse, Usage
+from stepflow.domain.event import (
     CommandRan,
+    CompletionJudged,
+    FlowEnded,
     IterationStarted,
     ModelTurned,
+    Noted,
     PromptRendered,
     Routed,
+    RunFinished,
+    RunResumed,
+    RunStarted,
     SchemaFailed,
     StepAnswered,
     ToolCalled,
     ToolStarted,
     UserSpoke,
+    ValidatorRan,
 )
-from stepflow.domain.command import CommandRequest, CommandResult
-from stepflow.domain.conversation import ModelRequest, StopReason, ToolUse, Usage
-from stepflow.domain.event import CompletionJudged, FlowEnded, Noted, RunFinished, RunResumed, RunStarted, ValidatorRan
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
 from stepflow.errors import InputError
 from stepflow.journal.replay import INTERRUPTED, Replay, safe_point

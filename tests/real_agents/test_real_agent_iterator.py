@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from stepflow.domain.attempt_event import ToolCalled
+from stepflow.domain.event import ToolCalled
 from stepflow.journal.reader import read_journal
 from stepflow.model.scenario_file import load_scenario
 from tests.checkout import ISSUE, Invocation, Runner, git

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from stepflow.domain.attempt_event import IterationStarted, PromptRendered, ToolCalled
 from stepflow.domain.definition import AgentDefinition
-from stepflow.domain.event import Entry, Event
+from stepflow.domain.event import Entry, Event, IterationStarted, PromptRendered, ToolCalled
 from stepflow.report.collect import collect_report
 from stepflow.report.diff import Diffs
 from stepflow.report.html.page import report_html

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepflow.domain.attempt_event import (
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    PromptRendered,
-    Routed,
-    StepAnswered,
-    ToolCalled,
-    UserSpoke,
-)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.definition import (
     AgentDefinition,
@@ -38,9 +28,17 @@ from stepflow.domain.event import (
     Entry,
     Event,
     FlowEnded,
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
     Noted,
+    PromptRendered,
+    Routed,
     RunFinished,
     RunStarted,
+    StepAnswered,
+    ToolCalled,
+    UserSpoke,
     ValidatorRan,
 )
 from stepflow.domain.words import Dialect, FailureAction, Intent, Outcome, StepKind, VerdictType

@@ -10,7 +10,6 @@ import pytest
 from jsonschema import Draft202012Validator
 from plausible_run import AGENT, BEGAN, CLOSING_ANSWER, ENTRIES, STARTED, TIMED, entries_of
 
-from stepflow.domain.attempt_event import IterationStarted, ModelTurned, StepAnswered, ToolCalled
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import (
@@ -19,11 +18,15 @@ from stepflow.domain.event import (
     Entry,
     FailureReported,
     FlowEnded,
+    IterationStarted,
     LayerTold,
+    ModelTurned,
     Noted,
     RunFinished,
     RunResumed,
     RunStarted,
+    StepAnswered,
+    ToolCalled,
     WorkCollected,
 )
 from stepflow.domain.problem import Problem, Severity

@@ -8,15 +8,17 @@ from hostile import TEXT, obeyed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.conversation import Usage
+from stepflow.domain.event import (
+    Entry,
+    Event,
     IterationStarted,
     ModelTurned,
+    Noted,
     PromptRendered,
     StepAnswered,
     UserSpoke,
 )
-from stepflow.domain.conversation import Usage
-from stepflow.domain.event import Entry, Event, Noted
 from stepflow.domain.words import StepKind
 from stepflow.report.watch import ActionLog, TerminalLog, folded_traceback
 

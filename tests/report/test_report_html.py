@@ -18,28 +18,26 @@ from hypothesis import strategies as st
 from page_of import events_of, page_of
 from plausible_run import AGENT, ENTRIES, STEPS, entries_of
 
-from stepflow.domain.attempt_event import (
-    CommandRan,
-    ContextCompacted,
-    ContextOutgrown,
-    IterationStarted,
-    ModelTurned,
-    PromptRendered,
-    StrategyChosen,
-    ToolCalled,
-    ToolStarted,
-)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.definition import SourceText, StepPrompt
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
+    CommandRan,
+    ContextCompacted,
+    ContextOutgrown,
     EffectApplied,
     EffectPlanned,
+    IterationStarted,
+    ModelTurned,
     Noted,
+    PromptRendered,
     RunResumed,
     RunStarted,
     SnapshotTaken,
+    StrategyChosen,
     TextRemoved,
+    ToolCalled,
+    ToolStarted,
 )
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.removal import RemovalKind, RemovedPiece

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 from plausible_run import BEGAN, STARTED
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.conversation import Usage
+from stepflow.domain.event import (
+    CompletionJudged,
+    Entry,
+    Event,
     IterationStarted,
     ModelTurned,
     ModelWaited,
@@ -14,8 +18,6 @@ from stepflow.domain.attempt_event import (
     ToolCalled,
     ToolStarted,
 )
-from stepflow.domain.conversation import Usage
-from stepflow.domain.event import CompletionJudged, Entry, Event
 from stepflow.domain.words import Intent, StepKind
 from stepflow.report.lines import LineKind
 from stepflow.report.watch import TerminalLog

@@ -12,37 +12,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
-from stepflow.domain.attempt_event import (
-    AnswerLost,
-    ContextCompacted,
-    ContextOutgrown,
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    PromptRendered,
-    Routed,
-    SchemaFailed,
-    StepAnswered,
-    StrategyChosen,
-    ToolCalled,
-    UserSpoke,
-)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
+    AnswerLost,
     CompletionJudged,
+    ContextCompacted,
+    ContextOutgrown,
     EffectApplied,
     EffectPlanned,
     Entry,
     FailureReported,
     FlowEnded,
     IssueCostSummed,
+    IterationStarted,
     LayerTold,
+    ModelTurned,
+    ModelWaited,
     Noted,
+    PromptRendered,
+    Routed,
     RunFinished,
     RunResumed,
     RunStarted,
+    SchemaFailed,
     SnapshotFailed,
+    StepAnswered,
+    StrategyChosen,
+    ToolCalled,
+    UserSpoke,
     ValidatorRan,
     WorkCollected,
 )

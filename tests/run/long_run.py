@@ -16,8 +16,7 @@ import time
 from array import array
 from pathlib import Path
 
-from stepflow.domain.attempt_event import IterationStarted
-from stepflow.domain.event import Entry
+from stepflow.domain.event import Entry, IterationStarted
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import ActionLog
 from stepflow.run.cancel import Cancellation

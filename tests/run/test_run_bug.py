@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stepflow.domain.attempt_event import StepAnswered
-from stepflow.domain.event import Entry, RunStarted
+from stepflow.domain.event import Entry, RunStarted, StepAnswered
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import InputError
 from stepflow.report.summary import final_words

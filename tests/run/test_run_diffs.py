@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
-from stepflow.domain.attempt_event import IterationStarted
-from stepflow.domain.event import Entry, SnapshotTaken
+from stepflow.domain.event import Entry, IterationStarted, SnapshotTaken
 from stepflow.domain.words import StepKind
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, StepDiff

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepflow.domain.attempt_event import StepAnswered
-from stepflow.domain.event import EffectPlanned, Entry, RunFinished
+from stepflow.domain.event import EffectPlanned, Entry, RunFinished, StepAnswered
 from stepflow.domain.words import Outcome
 from stepflow.journal.reader import read_journal
 from stepflow.report.summary import final_words

@@ -8,18 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.domain.attempt_event import (
+from stepflow.domain.conversation import Usage
+from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.event import (
     AnswerLost,
+    EffectApplied,
+    FlowEnded,
     IterationStarted,
     ModelTurned,
     ModelWaited,
+    RunResumed,
+    RunStarted,
+    SnapshotFailed,
+    SnapshotTaken,
     StepAnswered,
     ToolCalled,
     ToolStarted,
 )
-from stepflow.domain.conversation import Usage
-from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import EffectApplied, FlowEnded, RunResumed, RunStarted, SnapshotFailed, SnapshotTaken
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.model.scenario import ScriptedError, Turn
 from stepflow.run.head import find_git_folders

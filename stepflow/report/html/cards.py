@@ -8,32 +8,30 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import (
-    AnswerLost,
-    CommandRan,
-    ContextCompacted,
-    IterationStarted,
-    ModelTurned,
-    PromptRendered,
-    Routed,
-    SchemaFailed,
-    StepAnswered,
-    ToolCalled,
-    UserSpoke,
-)
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.event import (
+    AnswerLost,
     CanariesTried,
+    CommandRan,
     CompletionJudged,
+    ContextCompacted,
     EffectApplied,
     EffectPlanned,
     FailureReported,
     FlowEnded,
+    IterationStarted,
+    ModelTurned,
     Noted,
+    PromptRendered,
+    Routed,
     RunFinished,
     RunResumed,
     RunStarted,
+    SchemaFailed,
     SnapshotTaken,
+    StepAnswered,
+    ToolCalled,
+    UserSpoke,
     ValidatorRan,
     WorkCollected,
 )

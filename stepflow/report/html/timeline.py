@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import IterationStarted, ModelTurned, ToolCalled, ToolStarted
-from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, ValidatorRan
+from stepflow.domain.event import (
+    FlowEnded,
+    IterationStarted,
+    ModelTurned,
+    RunResumed,
+    RunStarted,
+    ToolCalled,
+    ToolStarted,
+    ValidatorRan,
+)
 from stepflow.domain.figures import usd
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.report.html.cards import Card, Part, diff_card, run_card, step_card, unanswered_part, web_address
