@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from stepflow.domain.command import CommandRequest, CommandResult
+    from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardFindings
     from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
     from stepflow.domain.definition import Step, Validator
     from stepflow.domain.event import Event
-    from stepflow.domain.guard import Closing, GuardFindings
     from stepflow.domain.json import JsonObject
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardFindings
 from stepflow.domain.conversation import (
     ModelFault,
     ModelRequest,
@@ -19,7 +19,6 @@ from stepflow.domain.conversation import (
 )
 from stepflow.domain.definition import Step, Validator
 from stepflow.domain.event import Event
-from stepflow.domain.guard import Closing, GuardFindings
 from stepflow.domain.json import JsonObject
 from stepflow.ports import Ports, SchemaFailure
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.run import request_of, run_request
 from stepflow.cli.terminal import make_console, show_lines
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
 from stepflow.model.scenario_file import load_scenario

@@ -1,12 +1,12 @@
-"""The checkout as git sees it from inside the toolbox.
-
-Takes: nothing. Gives: the state of the tree, and what a bundle of the run's commits holds (boundary.md "Commits").
-May touch: nothing.
-"""
+"""The checkout: its state, commands that run in it, its snapshots, and what became of its files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,3 +30,123 @@ class BundleInfo:
     commit: str
     tree: str
     size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandRequest:
+    """Run `argv` in the repository root, without a shell of its own. `timeout` in seconds. One that `checks` meets HOME
+    and TMPDIR as `setup` left them."""
+
+    argv: tuple[str, ...]
+    timeout: float
+    checks: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandResult:
+    """How a process ended. `exit_code` is −1 when it timed out or could not be started (`error` says which).
+
+    The streams hold at most 1 MiB each, head and tail kept. `seconds` is its duration. `restored` names what was not as
+    `setup` left it before a command that checks.
+    """
+
+    exit_code: int
+    stdout: str = ""
+    stderr: str = ""
+    timed_out: bool = False
+    started: bool = True
+    error: str = ""
+    seconds: float = 0.0
+    restored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotInfo:
+    """`name` is that of the snapshot before when nothing changed since, empty when there is none at all.
+
+    `files` are the paths that changed, `bytes` what the store grew by. `left_out` says of paths why they are not in it;
+    `special` counts pipes, sockets and devices, which never are. `problem` says why no snapshot could be taken, and
+    `name` is then the last one that was.
+    """
+
+    name: str
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    left_out: tuple[str, ...] = ()
+    special: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoredInfo:
+    """How many paths had to be written and removed."""
+
+    written: int
+    removed: int
+
+
+LINK = 0o120000
+PROGRAM = 0o100755
+PLAIN = 0o100644
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSide:
+    """A file at one moment. `mode` is as git names it, `size` in bytes; both are 0 where they are not known. Without
+    `content`, `why` says why it is not there to be shown."""
+
+    mode: int = 0
+    size: int = 0
+    content: bytes | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileChange:
+    """`before` is None for a file that was not there, `after` for one that is there no more."""
+
+    path: str
+    before: FileSide | None
+    after: FileSide | None
+
+
+#: So many paths are named in one sentence.
+MOST_NAMED = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closing:
+    """The checkout at a closing, before the first validator: HEAD's commit and its tree, tracked paths that differ from
+    it, and paths that no commit holds. `created` are such paths that the validators themselves made. `problem` says why
+    none of that can be told. Empty where there is no repository.
+    """
+
+    commit: str = ""
+    tree: str = ""
+    changed: tuple[str, ...] = ()
+    untracked: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardFindings:
+    """`hidden` are lines of `git status --porcelain` for what was hidden from a validator that found the tree clean;
+    `changed` are files that the validator depends on, with what became of them since the run began; `moved` are HEAD
+    and tracked paths that are not what they were at the closing; `created` are untracked paths that are new since then;
+    `problem` says why it cannot be told whether the validator saw everything; `notes` only matter to people.
+    """
+
+    hidden: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
+    problem: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def named(paths: Sequence[str]) -> str:
+    """The first paths in one line, and how many more there are."""
+    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+    return ", ".join(path.strip() for path in paths[:MOST_NAMED]) + more

@@ -15,7 +15,7 @@ from stepflow.domain.words import Intent, Outcome
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.domain.guard import Closing
+    from stepflow.domain.checkout import Closing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.event import CommandRan
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.words import Outcome

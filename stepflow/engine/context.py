@@ -13,8 +13,8 @@ from stepflow.engine.limits import check_limits
 from stepflow.engine.prompt.variables import step_variables
 
 if TYPE_CHECKING:
+    from stepflow.domain.checkout import Closing
     from stepflow.domain.definition import AgentDefinition, Step
-    from stepflow.domain.guard import Closing
     from stepflow.domain.json import JsonObject
     from stepflow.domain.run import RunFacts
     from stepflow.engine.prompt.variables import Variables

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolResult
 from stepflow.domain.event import (
     MAX_STRIKES,
@@ -36,7 +36,7 @@ from stepflow.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stepflow.domain.command import CommandRequest
+    from stepflow.domain.checkout import CommandRequest
     from stepflow.domain.conversation import ModelRequest, ToolUse
     from stepflow.domain.event import Event
     from stepflow.ports import Commands, Journal, Model, Ports, Tools

@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.change import LINK, PLAIN, PROGRAM, FileSide
+from stepflow.domain.checkout import LINK, PLAIN, PROGRAM, FileSide
 from stepflow.errors import InputError
 from stepflow.journal.snapshot_file import HINT
 from stepflow.journal.snapshot_resolved import Resolved

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Literal
 
-from stepflow.domain.change import LINK, PROGRAM
+from stepflow.domain.checkout import LINK, PROGRAM
 from stepflow.domain.figures import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from stepflow.domain.change import FileChange, FileSide
+    from stepflow.domain.checkout import FileChange, FileSide
 
 #: Equal lines around what changed.
 CONTEXT = 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from stepflow.domain.checkout import named
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.event import (
     CompletionJudged,
@@ -27,7 +28,6 @@ from stepflow.domain.event import (
     WorkCollected,
 )
 from stepflow.domain.figures import count
-from stepflow.domain.guard import named
 from stepflow.domain.json import JsonObject, compact
 from stepflow.report.lines import WIDTH, LineKind, LogLine, line
 from stepflow.report.log import restored_words, resumed_words

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_never
 
+from stepflow.domain.checkout import named
 from stepflow.domain.event import (
     MAX_STRIKES,
     AnswerLost,
@@ -34,7 +35,6 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.figures import count
-from stepflow.domain.guard import named
 from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.removal import count_kinds
 from stepflow.domain.words import FailureAction

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepflow.domain.command import CommandRequest, CommandResult
+    from stepflow.domain.checkout import CommandRequest, CommandResult
     from stepflow.domain.conversation import ToolResult, ToolUse
     from stepflow.ports import Clock, Commands, Tools
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stepflow.domain.change import FileChange
+from stepflow.domain.checkout import FileChange
 from stepflow.domain.event import IterationStarted, RunResumed, SnapshotFailed, SnapshotTaken
 from stepflow.errors import StepflowError
 from stepflow.journal.snapshot_history import SnapshotHistory

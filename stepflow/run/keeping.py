@@ -15,7 +15,7 @@ from stepflow.run.head import find_git_folders
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from stepflow.domain.command import CommandRequest, CommandResult
+    from stepflow.domain.checkout import CommandRequest, CommandResult
     from stepflow.domain.conversation import ToolResult, ToolUse
     from stepflow.ports import Commands, Journal, Tools
     from stepflow.run.recorded import Kept

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from stepflow.definition.parameters import check_arguments
+from stepflow.domain.checkout import Closing, GuardFindings
 from stepflow.domain.effect import EffectStatus, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished
 from stepflow.domain.figures import count
-from stepflow.domain.guard import Closing, GuardFindings
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue, Limits, RunFacts

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.event import CanariesTried, Noted
 from stepflow.errors import InputError, IsolationError
 from stepflow.run.clock import COMPLETION_GRACE, Deadline
@@ -24,7 +24,7 @@ from stepflow.sandbox.selftest.trial import try_canaries
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from stepflow.domain.command import CommandResult
+    from stepflow.domain.checkout import CommandResult
     from stepflow.domain.json import JsonObject
     from stepflow.domain.words import Isolation
     from stepflow.ports import Commands, Journal

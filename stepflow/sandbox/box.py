@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from stepflow.domain.checkout import BundleInfo, TreeState
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import BundleInfo, CommandResult, TreeState
 from stepflow.domain.conversation import ToolResult
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.errors import BoundaryError, IsolationError
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from stepflow.domain.command import CommandRequest
+    from stepflow.domain.checkout import CommandRequest
     from stepflow.domain.conversation import ToolUse
     from stepflow.domain.definition import Validator
     from stepflow.domain.json import JsonObject

@@ -14,14 +14,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.errors import InputError
 from stepflow.sandbox.removal import remove_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stepflow.domain.command import CommandResult
+    from stepflow.domain.checkout import CommandResult
     from stepflow.ports import Commands
 
 GIT = ".git"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from stepflow.domain.guard import Closing, GuardFindings, named
+from stepflow.domain.checkout import Closing, GuardFindings, named
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.errors import InputError
 from stepflow.sandbox.environment import SYSTEM_PATH
 

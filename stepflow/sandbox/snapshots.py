@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.domain.snapshot import RestoredInfo
+from stepflow.domain.checkout import RestoredInfo
 from stepflow.errors import IsolationError, StepflowError
 from stepflow.sandbox.child.records import BLOB, HEADER, MANIFEST, ORIGIN, RecordError, Records
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation
 from stepflow.sandbox.box import Toolbox

@@ -81,7 +81,7 @@ class Notes:
         """Nothing runs."""
 
     def run_command(self, request):
-        from stepflow.domain.command import CommandResult
+        from stepflow.domain.checkout import CommandResult
 
         return CommandResult(exit_code=0, stdout="", stderr="")
 

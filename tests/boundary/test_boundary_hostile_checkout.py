@@ -13,7 +13,7 @@ import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.writer import Account, Pushed, Refused
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.errors import BoundaryError
 from stepflow.sandbox.box import Toolbox
 from tests.boundary.checkout import Checkout, served

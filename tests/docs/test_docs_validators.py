@@ -12,7 +12,7 @@ import yaml
 
 from stepflow.cli.agent_template import template_files
 from stepflow.definition.loading import load_agent
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.engine.completion.extract import extract
 from stepflow.engine.prompt.template import parse_template, render_template
 from tests.docs.page import DOCS, PageBlock, page_blocks

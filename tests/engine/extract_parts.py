@@ -5,7 +5,7 @@ Takes: its name and the streams. Gives: the value found. May touch: nothing.
 
 from __future__ import annotations
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.engine.completion.extract import extract
 
 

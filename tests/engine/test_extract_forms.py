@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from extract_parts import run
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.engine.completion.extract import EXTRACTORS, extract
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.engine.completion.extract import EXTRACTORS, extract
 
 PIECES = ["FAILED ", "a.py", "::t[", "] - ", "error: ", ":1", ":2: ", "E501 ", "\n", "  ", "--> ",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.engine.completion.extract import extract
 
 OUTPUTS = Path(__file__).parent / "outputs"

@@ -11,7 +11,7 @@ import pytest
 
 from stepflow.definition.loading import load_agent
 from stepflow.domain.check import OutcomeRule
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault
 from stepflow.domain.definition import AgentDefinition, SourceText, StepPrompt
 from stepflow.domain.event import IterationStarted, Routed, RunStarted, StepAnswered, UserSpoke

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault, StopReason, Usage
 from stepflow.domain.event import (
     AnswerLost,

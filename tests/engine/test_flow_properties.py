@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, Usage, text_block
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import Branch, Step, Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText, Step, StepCommand, StepPrompt
 from stepflow.domain.event import IterationStarted, Routed, RunStarted, UserSpoke, ValidatorRan
 from stepflow.domain.run import Limits

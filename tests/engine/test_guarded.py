@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import Closing, CommandResult, GuardFindings
 from stepflow.domain.decision import Done, Failed, NotDone, Unproven, Verdict
 from stepflow.domain.definition import ValidationEntry, Validator
 from stepflow.domain.event import ValidatorRan
-from stepflow.domain.guard import Closing, GuardFindings
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.judge import judge_completion
 from tests.build import make_entry, make_validator

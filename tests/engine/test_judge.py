@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.decision import Done, Failed, NotDone, Verdict
 from stepflow.domain.definition import Condition, ExitCode, OutputContains, OutputEmpty, OutputMatches, ValidationEntry
 from stepflow.domain.event import ValidatorRan

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelRequest, StopReason, ToolUse, Usage
 from stepflow.domain.event import (
     CommandRan,

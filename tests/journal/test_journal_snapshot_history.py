@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.domain.change import LINK, PLAIN, PROGRAM, FileSide
+from stepflow.domain.checkout import LINK, PLAIN, PROGRAM, FileSide
 from stepflow.errors import InputError
 from stepflow.journal.snapshot_history import SnapshotHistory
 from stepflow.journal.snapshots import SnapshotStore

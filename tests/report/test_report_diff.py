@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stepflow.domain.change import LINK, PLAIN, PROGRAM, FileChange, FileSide
+from stepflow.domain.checkout import LINK, PLAIN, PROGRAM, FileChange, FileSide
 from stepflow.domain.redact import Redactor
 from stepflow.report.diff import (
     BYTES_LIMIT,

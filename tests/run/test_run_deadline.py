@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.run.clock import COMPLETION_GRACE, GRACE, Deadline, TimelyCommands, TimelyTools
 from tests.fakes import RecordingTools, StillClock, TableCommands

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from stepflow.domain.snapshot import SnapshotInfo
+from stepflow.domain.checkout import SnapshotInfo
 from stepflow.run.keeping import Keeper
 from stepflow.run.recorded import Kept
 from stepflow.run.snapshots import Snapshots

@@ -18,8 +18,7 @@ import pytest
 import stepflow
 from stepflow import DefinitionError, Limits, StepFlowRunner, load_agent
 from stepflow.boundary.writer import Refused
-from stepflow.domain.command import CommandResult
-from stepflow.domain.conversation import ToolResult, ToolUse
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment, Receipt

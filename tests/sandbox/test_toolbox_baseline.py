@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from tests.build import make_validator
 
 SETUP = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toolbox_world import Box, git
 
-from stepflow.domain.guard import GuardFindings
+from stepflow.domain.checkout import GuardFindings
 from stepflow.sandbox.box import Toolbox
 from tests.build import make_validator
 

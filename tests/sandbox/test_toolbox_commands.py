@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 
 
 def test_a_command_runs_in_the_repository_root_with_its_streams_apart(shared_box):

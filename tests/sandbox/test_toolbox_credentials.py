@@ -375,7 +375,7 @@ import os, subprocess, sys
 from pathlib import Path
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.restore import credentials_away
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 checkout, temp = Path(sys.argv[1]), Path(sys.argv[2])
 with credentials_away(checkout, temp) as away, Toolbox.start(checkout) as box:
     script = "grep -rc extraheader .git/config; chmod 000 .git/hooks .git/config; echo x > .git/info/exclude; true"

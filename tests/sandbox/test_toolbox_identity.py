@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from toolbox_world import AS_ROOT, Box, root_only, run_as_other_user
 
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
 from stepflow.sandbox.box import Toolbox
@@ -183,7 +183,7 @@ def test_an_ordinary_user_stays_who_it_is_and_the_state_says_so(box):
 NOT_ROOT = """
 import os, sys
 from pathlib import Path
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.sandbox.box import Toolbox
 with Toolbox.start(Path(sys.argv[1])) as box:
     connect = "import socket; socket.socket(1).connect('../agent.sock')"

@@ -170,7 +170,7 @@ class TestInside:
 
 
 def bash_request(command: str):
-    from stepflow.domain.command import CommandRequest
+    from stepflow.domain.checkout import CommandRequest
 
     return CommandRequest(argv=("bash", "-c", command), timeout=20)
 

@@ -9,7 +9,7 @@ import pytest
 from snapshot_world import copy_of, listing, worked
 from toolbox_world import git
 
-from stepflow.domain.change import PLAIN, PROGRAM, FileSide
+from stepflow.domain.checkout import PLAIN, PROGRAM, FileSide
 from stepflow.journal.snapshot_history import SnapshotHistory
 
 EVERYTHING = """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.identity import closed_folder

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from urllib.parse import unquote
 
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.engine.completion.findings import (
     find_failed_tests,

@@ -8,11 +8,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.command import CommandRequest, CommandResult
+from stepflow.domain.checkout import CommandRequest, CommandResult, named
 from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
 from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, OutputMatches, SuccessRule
 from stepflow.domain.event import ValidatorRan
-from stepflow.domain.guard import named
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.extract import extract
 from stepflow.patterns import SECONDS, PatternTooSlow, Search
@@ -20,8 +19,8 @@ from stepflow.patterns import SECONDS, PatternTooSlow, Search
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from stepflow.domain.checkout import Closing, GuardFindings
     from stepflow.domain.definition import Condition, ValidationEntry, Validator
-    from stepflow.domain.guard import Closing, GuardFindings
     from stepflow.ports import Commands, Guards
 
 #: Exit codes of a shell that could not run the command (flow.md §8.3), and what a person should do then.

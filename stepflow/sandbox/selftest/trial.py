@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.redact import Redactor
 from stepflow.domain.words import CanaryState

@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parent))
 
 from attacks import ATTACKS, OPEN_SOCKET, Attack
 
-from stepflow.domain.command import CommandRequest
+from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolUse
 from stepflow.domain.words import Isolation, Network
 from stepflow.errors import IsolationError
