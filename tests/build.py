@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from stepflow.domain.check import Check, OutcomeRule
 from stepflow.domain.definition import (
     AgentDefinition,
     AgentVerdict,
@@ -13,9 +12,11 @@ from stepflow.domain.definition import (
     ExitCode,
     FailurePattern,
     Gate,
+    OutcomeRule,
     OutputEmpty,
     SourceText,
     Step,
+    StepCheck,
     StepPrompt,
     Target,
     ValidationEntry,
@@ -83,7 +84,7 @@ def make_check_step(
 ) -> Step:
     """A step with a check; with a `question` its check asks the model a second time."""
     prompt = StepPrompt(source=SourceText(text=question, file=f"checks/{step_id}.md")) if question else None
-    check = Check(on_pass=on_pass, on_fail=on_fail, prompt=prompt, is_demanded=question is None)
+    check = StepCheck(on_pass=on_pass, on_fail=on_fail, prompt=prompt, is_demanded=question is None)
     kind = StepKind.CLOSURE if any(rule.intent is Intent.CLOSING for rule in check.rules) else StepKind.WORK
     step = Step(
         id=step_id,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stepflow.definition.diagnostics import Diagnostics, FileProblems
     from stepflow.definition.file_models import CompositePart, VerdictSettings
     from stepflow.definition.folder import AgentFolder
-    from stepflow.domain.parameter import Parameter
+    from stepflow.domain.definition import Parameter
 
 
 _ALWAYS = frozenset(

@@ -18,8 +18,7 @@ from stepflow.definition.prompt_files import (
     PromptFiles,
 )
 from stepflow.definition.prompts import check_supply, used_in
-from stepflow.domain.check import OutcomeRule
-from stepflow.domain.definition import StepPrompt
+from stepflow.domain.definition import OutcomeRule, StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, StepKind
 from stepflow.engine.prompt.variables import handoff_variable

@@ -30,8 +30,7 @@ from stepflow.definition.prompts import PromptResolver, check_variables, supply_
 from stepflow.definition.schemas import SchemaFiles, SchemaResolver
 from stepflow.definition.shapes import read_shape
 from stepflow.definition.validators import ValidationBuilder, entry_of
-from stepflow.domain.check import Check
-from stepflow.domain.definition import Step, StepCommand
+from stepflow.domain.definition import Step, StepCheck, StepCommand
 from stepflow.domain.words import Dialect, StepKind, VerdictType
 from stepflow.engine.prompt.variables import handoff_variable
 
@@ -287,9 +286,9 @@ def _command(entry: CommandEntry) -> StepCommand:
     return StepCommand(command=entry.command or "", args=tuple(entry.args), timeout=entry.timeout / 1000)
 
 
-def _check(node: CheckNode, question: StepPrompt | None) -> Check:
+def _check(node: CheckNode, question: StepPrompt | None) -> StepCheck:
     written = node.entry.check
-    return Check(
+    return StepCheck(
         on_pass=node.on_pass,
         on_fail=node.on_fail,
         prompt=question,

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import RuleEntry
     from stepflow.definition.gate_steps import Node, Nodes
-    from stepflow.domain.definition import Gate, Rule
+    from stepflow.domain.definition import Gate, Transition
 
 
-Edges = dict[str, dict[Intent, "Rule"]]
+Edges = dict[str, dict[Intent, "Transition"]]
 
 
 def check_edges(nodes: Nodes, gates: Mapping[str, Gate], problems: FileProblems) -> Edges:
@@ -48,7 +48,7 @@ def default_next(step_id: str, nodes: Nodes) -> str | None:
     return target if kind == "initial" and target in nodes.flow else None
 
 
-def targets_of(rule: Rule) -> Iterator[str]:
+def targets_of(rule: Transition) -> Iterator[str]:
     """Every step that a rule may lead to."""
     match rule:
         case Target(step_id=step_id):
@@ -67,8 +67,8 @@ class _Rules:
     nodes: Nodes
     problems: FileProblems
 
-    def read(self) -> dict[Intent, Rule]:
-        rules: dict[Intent, Rule] = {}
+    def read(self) -> dict[Intent, Transition]:
+        rules: dict[Intent, Transition] = {}
         for word, entry in (self.node.entry.transitions or {}).items():
             at = self.node.at / "transitions" / word
             intent = check_intent(word, self.node, at, self.problems)
@@ -95,7 +95,7 @@ class _Rules:
         self.add("SF342", at, message, f'Remove the rule, or allow "{intent}".')
         return True
 
-    def rule(self, intent: Intent, entry: RuleEntry, at: Pointer) -> Rule | None:
+    def rule(self, intent: Intent, entry: RuleEntry, at: Pointer) -> Transition | None:
         if "condition" in entry.model_fields_set or "targets" in entry.model_fields_set:
             return self.branch(intent, entry, at)
         if "target" not in entry.model_fields_set:
@@ -110,7 +110,7 @@ class _Rules:
             return None
         return Target(step_id=entry.target)
 
-    def branch(self, intent: Intent, entry: RuleEntry, at: Pointer) -> Rule | None:
+    def branch(self, intent: Intent, entry: RuleEntry, at: Pointer) -> Transition | None:
         if "target" in entry.model_fields_set or intent is Intent.CLOSING:
             fault = "cannot depend on a condition" if intent is Intent.CLOSING else 'has both "target" and a condition'
             fix = 'Write either "target", or "condition" and "targets".'
@@ -138,7 +138,7 @@ class _Rules:
             message += did_you_mean(condition, known)
             self.add("SF354", at / "condition", message, 'Add it to "handoffFields".')
 
-    def warn(self, intent: Intent, rule: Rule, at: Pointer) -> None:
+    def warn(self, intent: Intent, rule: Transition, at: Pointer) -> None:
         targets = [self.nodes.flow[step_id] for step_id in targets_of(rule) if step_id in self.nodes.flow]
         closures = [one.id for one in targets if one.kind is StepKind.CLOSURE]
         others = [one.id for one in targets if one.kind is not StepKind.CLOSURE]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.diagnostics import Diagnostics, did_you_mean, listed, shown
 from stepflow.definition.json_text import JsonFault, Pointer, parse_json
-from stepflow.domain.parameter import Parameter
+from stepflow.domain.definition import Parameter
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
 from stepflow.patterns import PatternFault, PatternTooSlow, Search, check_pattern

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from stepflow.definition.file_models import InputEntry
     from stepflow.definition.gate_steps import Node, Nodes
     from stepflow.definition.prompt_files import PromptFiles
-    from stepflow.domain.definition import Gate
-    from stepflow.domain.parameter import Parameter
+    from stepflow.domain.definition import Gate, Parameter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,6 @@
-"""A loaded agent: one frozen object that holds everything a run needs from the agent's files.
+"""A loaded agent: one frozen object that holds everything a run needs from the agent's files (registry.md §7).
 
-Takes: nothing. Gives: `AgentDefinition` and the compiled graph of registry.md §7 that both dialects become.
-May touch: nothing; `load/` makes these objects and no later change on disk can reach them.
-"""
+Both dialects of the registry become the same graph of steps. No later change on disk can reach it."""
 
 from __future__ import annotations
 
@@ -24,8 +22,6 @@ from stepflow.domain.words import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.domain.check import Check
-    from stepflow.domain.parameter import Parameter
     from stepflow.domain.problem import Problem
 
 
@@ -96,7 +92,48 @@ class Branch:
     default: str | None
 
 
-Rule = Target | Branch
+Transition = Target | Branch
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomeRule:
+    """One thing that an outcome leads to. `transition` is the history's word for it (flow.md §7).
+
+    The rule holds while the step has run fewer than `runs_below` times in this visit, this run included, and has been
+    sent back fewer than `retries_below` times by a `retry`; None is no limit.
+    """
+
+    intent: Intent
+    transition: str
+    target: str | None = None
+    runs_below: int | None = None
+    retries_below: int | None = None
+
+    def holds(self, *, runs: int, retries: int) -> bool:
+        """Whether the rule may be taken after so many runs and retries in this visit."""
+        return (self.runs_below is None or runs < self.runs_below) and (
+            self.retries_below is None or retries < self.retries_below
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCheck:
+    """How a step is found to have passed or failed, and what follows; the first rule that holds is taken.
+
+    `prompt` is a second question in the same conversation. Without one `result` is read from the step's own answer;
+    where that `is_demanded`, an answer without a readable result has failed, else it has passed.
+    """
+
+    on_pass: tuple[OutcomeRule, ...]
+    on_fail: tuple[OutcomeRule, ...]
+    prompt: StepPrompt | None = None
+    is_demanded: bool = False
+    handoff_keys: tuple[str, ...] = ()
+
+    @property
+    def rules(self) -> tuple[OutcomeRule, ...]:
+        """All rules, those of a pass first."""
+        return (*self.on_pass, *self.on_fail)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,14 +243,30 @@ class Step:
     prompt: StepPrompt | None = None
     schema: JsonObject | None = None
     gate: Gate | None = None
-    check: Check | None = None
-    edges: Mapping[Intent, Rule] = field(default_factory=dict)
+    check: StepCheck | None = None
+    edges: Mapping[Intent, Transition] = field(default_factory=dict)
     format_retries: int = 2
     model: str | None = None
     permission_mode: PermissionMode | None = None
     validation: ValidationEntry | None = None
     command: StepCommand | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A run argument that the agent declares (registry.md §2.3). `cli` is its flag."""
+
+    name: str
+    type: str
+    cli: str
+    description: str = ""
+    required: bool = False
+    default: JsonValue = None
+    minimum: float | None = None
+    maximum: float | None = None
+    pattern: str | None = None
+    enum: tuple[JsonValue, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

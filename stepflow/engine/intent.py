@@ -35,9 +35,8 @@ from stepflow.engine.prompt.render import PromptFailure, render_prompt
 from stepflow.engine.router import continuation_of
 
 if TYPE_CHECKING:
-    from stepflow.domain.check import Check
     from stepflow.domain.decision import Decision
-    from stepflow.domain.definition import Gate, Step, StepPrompt
+    from stepflow.domain.definition import Gate, Step, StepCheck, StepPrompt
     from stepflow.engine.context import FlowContext
     from stepflow.engine.conversation import Conversation
 
@@ -115,7 +114,7 @@ CHECK_SCHEMA: JsonObject = {
 }
 
 
-def read_by_check(conversation: Conversation, step: Step, check: Check, schema: JsonObject | None) -> Reading:
+def read_by_check(conversation: Conversation, step: Step, check: StepCheck, schema: JsonObject | None) -> Reading:
     """The step's answer and the rule that its check leads to."""
     context = conversation.context
     parsed = parse_answer(conversation, step)
@@ -131,7 +130,7 @@ def read_by_check(conversation: Conversation, step: Step, check: Check, schema: 
 
 
 def _check_errors(
-    context: FlowContext, step: Step, check: Check, answer: JsonObject, schema: JsonObject
+    context: FlowContext, step: Step, check: StepCheck, answer: JsonObject, schema: JsonObject
 ) -> tuple[FormatError, ...]:
     """What does not fit the built schema and, where this answer would close, the schema of the validation entry."""
     closing = None
@@ -160,12 +159,12 @@ def _ask(conversation: Conversation, step: Step, question: StepPrompt) -> Judged
     return read_check_answer(conversation.ask(prompt.text, CHECK_SCHEMA))
 
 
-def _check_decision(context: FlowContext, check: Check, judged: Judged, answer: JsonObject) -> Decision:
+def _check_decision(context: FlowContext, check: StepCheck, judged: Judged, answer: JsonObject) -> Decision:
     state = context.state
     return decide_outcome(check, judged, answer, runs=state.runs + 1, retries=state.retries)
 
 
-def _held_back(context: FlowContext, step: Step, check: Check, answer: JsonObject, decision: Decision) -> Decision:
+def _held_back(context: FlowContext, step: Step, check: StepCheck, answer: JsonObject, decision: Decision) -> Decision:
     """A closing that does not fit the schema of its validation entry becomes a repeat (flow.md §4.4)."""
     if not isinstance(decision, Decided) or decision.intent is not Intent.CLOSING or step.validation is None:
         return decision

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.decision import Close, GoTo, Move, Stop
-from stepflow.domain.definition import Branch, Rule, Target
+from stepflow.domain.definition import Branch, Target, Transition
 from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.words import INTENTS_OF_KIND, Intent, Outcome, StepKind
 
@@ -81,7 +81,7 @@ def _prefix_move(step: Step, steps: Mapping[str, Step]) -> Move:
 
 
 def _follow(step: Step, intent: Intent, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | Stop:
-    rule: Rule | None = step.edges.get(intent)
+    rule: Transition | None = step.edges.get(intent)
     match rule:
         case Target(step_id=str(target)):
             return _existing(step, target, steps)

@@ -16,8 +16,7 @@ from stepflow.report.plain import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from stepflow.domain.check import Check
-    from stepflow.domain.definition import AgentDefinition, Rule, Step
+    from stepflow.domain.definition import AgentDefinition, Step, StepCheck, Transition
     from stepflow.domain.json import JsonObject
     from stepflow.domain.report import RunReport
 
@@ -54,7 +53,7 @@ def ways_of(agent: AgentDefinition) -> Iterator[Way]:
             yield (step.id, None, VERDICT)
 
 
-def _rule_ways(source: str, intent: Intent, rule: Rule) -> Iterator[Way]:
+def _rule_ways(source: str, intent: Intent, rule: Transition) -> Iterator[Way]:
     match rule:
         case Target(step_id=None) if intent is Intent.REPEAT:
             yield (source, source, intent)
@@ -70,7 +69,7 @@ def _rule_ways(source: str, intent: Intent, rule: Rule) -> Iterator[Way]:
             assert_never(rule)
 
 
-def _check_ways(source: str, check: Check) -> Iterator[Way]:
+def _check_ways(source: str, check: StepCheck) -> Iterator[Way]:
     for outcome, rules in (("pass", check.on_pass), ("fail", check.on_fail)):
         for rule in rules:
             ends = rule.intent is Intent.CLOSING

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepflow.definition.parameters import check_arguments
-from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText
-from stepflow.domain.parameter import Parameter
+from stepflow.domain.definition import AgentDefinition, AgentVerdict, Parameter, SourceText
 from stepflow.domain.problem import Problem
 from stepflow.domain.words import Dialect, VerdictType
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from stepflow.definition.loading import load_agent
-from stepflow.domain.check import OutcomeRule
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault
-from stepflow.domain.definition import AgentDefinition, SourceText, StepPrompt
+from stepflow.domain.definition import AgentDefinition, OutcomeRule, SourceText, StepPrompt
 from stepflow.domain.event import IterationStarted, Routed, RunStarted, StepAnswered, UserSpoke
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from stepflow.domain.check import OutcomeRule
 from stepflow.domain.conversation import (
     Message,
     ModelFault,
@@ -16,6 +15,7 @@ from stepflow.domain.conversation import (
     text_block,
     tool_result_block,
 )
+from stepflow.domain.definition import OutcomeRule
 from stepflow.domain.event import (
     ContextCompacted,
     ContextOutgrown,

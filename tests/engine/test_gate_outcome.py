@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.domain.check import Check, OutcomeRule
 from stepflow.domain.decision import Decided, Undecided
+from stepflow.domain.definition import OutcomeRule, StepCheck
 from stepflow.domain.words import Intent
 from stepflow.engine.gate.decision import Judged, decide_outcome, read_check_answer, read_handoff, read_own_result
 
 NEXT = OutcomeRule(intent=Intent.NEXT, transition="next", target="s_b2c1")
 RETRY = OutcomeRule(intent=Intent.REPEAT, transition="retry", retries_below=2)
 BACK = OutcomeRule(intent=Intent.JUMP, transition="fallback", target="s_a8f3")
-CHECK = Check(on_pass=(NEXT,), on_fail=(RETRY, BACK), handoff_keys=("plan", "diff"))
+CHECK = StepCheck(on_pass=(NEXT,), on_fail=(RETRY, BACK), handoff_keys=("plan", "diff"))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_check_answer_passes_only_when_it_says_so_readably(text: str, passed: 
 def test_a_steps_own_result_is_needed_only_where_it_is_demanded(
     answer: dict | None, demanded: bool, passed: bool
 ) -> None:
-    check = Check(on_pass=(NEXT,), on_fail=(RETRY,), is_demanded=demanded)
+    check = StepCheck(on_pass=(NEXT,), on_fail=(RETRY,), is_demanded=demanded)
     assert read_own_result(check, answer).passed is passed
 
 
@@ -83,7 +83,7 @@ def test_the_first_rule_with_budget_left_is_taken(
 
 
 def test_an_outcome_without_a_rule_left_decides_nothing_and_says_what_was_used_up() -> None:
-    check = Check(on_pass=(NEXT,), on_fail=(RETRY,))
+    check = StepCheck(on_pass=(NEXT,), on_fail=(RETRY,))
     decision = decide_outcome(check, Judged(passed=False, message="2 tests fail"), {}, runs=3, retries=2)
     assert decision == Undecided(
         reason='the check failed (2 tests fail), and "onFail" leads nowhere: '

@@ -20,9 +20,8 @@ from stepflow import DefinitionError, Limits, StepFlowRunner, load_agent
 from stepflow.boundary.writer import Refused
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.definition import AgentDefinition, Parameter
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment, Receipt
-from stepflow.domain.parameter import Parameter
 from stepflow.domain.run import RunFacts
 from stepflow.domain.words import Dialect, Outcome
 from stepflow.errors import BoundaryError, ModelError

@@ -14,8 +14,7 @@ from stepflow.engine.gate.answer import find_object
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stepflow.domain.check import Check
-    from stepflow.domain.definition import Gate
+    from stepflow.domain.definition import Gate, StepCheck
 
 #: flow.md §5.3: words that models use for an intent, the same for every kind.
 ALIASES = {
@@ -143,14 +142,14 @@ def read_check_answer(text: str) -> Judged:
     return Judged(passed=read_result(answer.get("result")) is True, message=_message(answer))
 
 
-def read_own_result(check: Check, answer: JsonObject | None) -> Judged:
+def read_own_result(check: StepCheck, answer: JsonObject | None) -> Judged:
     """The outcome that a step's own answer gives, for a check that asks no second question."""
     result = read_result(answer.get("result")) if answer is not None else None
     passed = result is True or (result is None and not check.is_demanded)
     return Judged(passed=passed, message=_message(answer or {}))
 
 
-def read_handoff(check: Check, answer: JsonObject) -> tuple[JsonObject, tuple[str, ...]]:
+def read_handoff(check: StepCheck, answer: JsonObject) -> tuple[JsonObject, tuple[str, ...]]:
     """What the answer hands on, and the declared keys that it does not hold."""
     own = answer.get("handoff")
     holder = own if isinstance(own, dict) else {}
@@ -159,7 +158,7 @@ def read_handoff(check: Check, answer: JsonObject) -> tuple[JsonObject, tuple[st
     return given, tuple(key for key in found if key not in given)
 
 
-def decide_outcome(check: Check, judged: Judged, answer: JsonObject, *, runs: int, retries: int) -> Decision:
+def decide_outcome(check: StepCheck, judged: Judged, answer: JsonObject, *, runs: int, retries: int) -> Decision:
     """The first rule of the outcome that still holds. `runs` and `retries` are of this visit, this run included."""
     rules = check.on_pass if judged.passed else check.on_fail
     rule = next((rule for rule in rules if rule.holds(runs=runs, retries=retries)), None)
