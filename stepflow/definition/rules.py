@@ -8,8 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from stepflow.domain.problem import Severity
-from stepflow.domain.rule import Example, Rule
+from stepflow.domain.problem import Example, LintRule, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,7 +135,7 @@ _EXAMPLE = re.compile(
 
 
 @cache
-def rules() -> Mapping[str, Rule]:
+def rules() -> Mapping[str, LintRule]:
     """Every rule by its code, in the order of the table."""
     text = (files("stepflow.definition") / "rules.md").read_text(encoding="utf-8")
     _, *parts = _HEADING.split(text)
@@ -144,7 +143,7 @@ def rules() -> Mapping[str, Rule]:
     return {code: _rule(code, texts.get(code, "")) for code in CODES}
 
 
-def _rule(code: str, text: str) -> Rule:
+def _rule(code: str, text: str) -> LintRule:
     examples = list(_EXAMPLE.finditer(text))
     why = text[: examples[0].start()] if examples else text
     # An example without a place stands where the one before it does.
@@ -156,7 +155,7 @@ def _rule(code: str, text: str) -> Rule:
         example = Example(file=file, pointer=pointer, language=match["language"], text=match["text"].rstrip("\n"))
         by_word[match["word"]].append(example)
     row = CODES[code]
-    return Rule(
+    return LintRule(
         code=code,
         severity=row.severity,
         broken=row.rule,

@@ -1,4 +1,4 @@
-"""What is wrong with an agent definition (registry.md §9)."""
+"""What is wrong with an agent definition, and the rules that it breaks (registry.md §9)."""
 
 from __future__ import annotations
 
@@ -59,3 +59,30 @@ def count_problems(problems: Iterable[Problem]) -> str:
     found = ((severity, counts[severity]) for severity in Severity if counts[severity])
     told = [count(number, severity) for severity, number in found]
     return ", ".join(told) or "no problems"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A piece of a file. `pointer` is the JSON Pointer of the piece, empty for a whole file."""
+
+    file: str
+    pointer: str
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        """Where the piece stands, in words."""
+        return f"{self.file}, {self.pointer}" if self.pointer else self.file
+
+
+@dataclass(frozen=True, kw_only=True)
+class LintRule:
+    """`broken` says in a few words what is wrong, `why` why that matters."""
+
+    code: str
+    severity: Severity
+    broken: str
+    why: str
+    wrong: tuple[Example, ...]
+    right: tuple[Example, ...]

@@ -16,8 +16,7 @@ from stepflow.report.plain import ELLIPSIS, clean, defuse, one_line, width
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from stepflow.domain.problem import Inspection, Problem
-    from stepflow.domain.rule import Example, Rule
+    from stepflow.domain.problem import Example, Inspection, LintRule, Problem
 
 #: Of a line that is longer than there is room, so much is shown before the mark.
 BEFORE = 30
@@ -95,7 +94,7 @@ class Theme:
     style: Callable[[Style, str], str] = field(default=lambda _style, text: text)
 
 
-def diagnostics(found: Mapping[str, Inspection], rules: Mapping[str, Rule], theme: Theme) -> tuple[str, ...]:
+def diagnostics(found: Mapping[str, Inspection], rules: Mapping[str, LintRule], theme: Theme) -> tuple[str, ...]:
     """Every problem of every agent, how many there are, and where to read more. A reason is given once."""
     lines: list[str] = []
     explained: set[str] = set()
@@ -163,7 +162,7 @@ def _wrapped(text: str, indent: str, head: str, style: Style, theme: Theme) -> I
         yield theme.style(style, head) + safe[len(head) :] if safe.startswith(head) else safe
 
 
-def explanation(rule: Rule, theme: Theme) -> tuple[str, ...]:
+def explanation(rule: LintRule, theme: Theme) -> tuple[str, ...]:
     """The rule, why it matters, and an example of wrong and right."""
     head = f"{rule.severity}[{rule.code}]"
     lines = [f"{theme.style(Style(rule.severity.value), head)}: {rule.broken}", ""]
@@ -176,7 +175,7 @@ def explanation(rule: Rule, theme: Theme) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def rule_list(rules: Iterable[Rule], theme: Theme) -> tuple[str, ...]:
+def rule_list(rules: Iterable[LintRule], theme: Theme) -> tuple[str, ...]:
     """One line for each rule."""
     rows = [
         f"{theme.style(Style(rule.severity.value), f'{rule.code} {rule.severity:7}')} {rule.broken}" for rule in rules

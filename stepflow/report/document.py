@@ -18,10 +18,9 @@ from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictTyp
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.domain.problem import Inspection
+    from stepflow.domain.problem import Inspection, LintRule
     from stepflow.domain.rehearsal import Rehearsal, Rehearsed
     from stepflow.domain.report import HistoryEntry, RunReport
-    from stepflow.domain.rule import Rule
 
 #: Attributes of `RunReport` and `HistoryEntry` that have another name in JSON (cli.md "Report").
 RENAMED = {"final_step_id": "final_step", "step_id": "step"}
@@ -214,7 +213,7 @@ class ProblemsDocument(_Part):
     )
 
 
-def problems_json(inspections: Mapping[str, Inspection], rules: Mapping[str, Rule]) -> JsonObject:
+def problems_json(inspections: Mapping[str, Inspection], rules: Mapping[str, LintRule]) -> JsonObject:
     """The JSON form of all problems."""
     problems = [(agent, problem) for agent, inspection in inspections.items() for problem in inspection.problems]
     counts = Counter(problem.severity for _, problem in problems)

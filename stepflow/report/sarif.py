@@ -14,14 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from stepflow.domain.json import JsonObject
-    from stepflow.domain.problem import Problem
-    from stepflow.domain.rule import Example, Rule
+    from stepflow.domain.problem import Example, LintRule, Problem
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 ROOT = "%SRCROOT%"
 
 
-def sarif_log(problems: Iterable[Problem], rules: Mapping[str, Rule], *, version: str) -> JsonObject:
+def sarif_log(problems: Iterable[Problem], rules: Mapping[str, LintRule], *, version: str) -> JsonObject:
     """One log with one run. The files of the problems must be relative to the repository's root."""
     known = list(rules)
     driver: JsonObject = {
@@ -38,7 +37,7 @@ def sarif_log(problems: Iterable[Problem], rules: Mapping[str, Rule], *, version
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(rule: Rule) -> JsonObject:
+def _rule(rule: LintRule) -> JsonObject:
     examples = [("Wrong", one) for one in rule.wrong] + [("Right", one) for one in rule.right]
     plain = "\n\n".join([rule.why, *(f"{word} ({one.place}):\n{one.text}" for word, one in examples)])
     marked = "\n\n".join([rule.why, *(_fenced(word, one) for word, one in examples)])
@@ -53,7 +52,7 @@ def _rule(rule: Rule) -> JsonObject:
     }
 
 
-def _severity(rule: Rule) -> str:
+def _severity(rule: LintRule) -> str:
     """GitHub's words for rules that are about no security."""
     return "recommendation" if rule.severity.value == "note" else rule.severity.value
 

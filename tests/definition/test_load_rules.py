@@ -11,7 +11,7 @@ from load_cases import DEFINITIONS, edit_json
 
 from stepflow.definition.loading import validate_agent
 from stepflow.definition.rules import CODES, rules
-from stepflow.domain.rule import Example, Rule
+from stepflow.domain.problem import Example, LintRule
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = {"SF329": {"allow_spec_violations": True}}
@@ -19,7 +19,7 @@ OPTIONS = {"SF329": {"allow_spec_violations": True}}
 TOLD = {"SF101", "SF104", "SF209"}
 
 
-def agent_for(rule: Rule, root: Path) -> Path:
+def agent_for(rule: LintRule, root: Path) -> Path:
     """The sound agent whose files the examples name."""
     checks = rule.code.startswith("SF7")
     shutil.copytree(DEFINITIONS / "valid/check-flow/.agent" if checks else ROOT / ".agent", root / ".agent")
@@ -41,7 +41,7 @@ def remove(file: Path, pointer: str) -> None:
     edit_json(file, "remove", pointer)
 
 
-def codes(rule: Rule, folder: Path) -> set[str]:
+def codes(rule: LintRule, folder: Path) -> set[str]:
     found = validate_agent(folder.name, root=folder.parents[1], **OPTIONS.get(rule.code, {}))
     return {problem.code for problem in found}
 
@@ -49,7 +49,7 @@ def codes(rule: Rule, folder: Path) -> set[str]:
 @pytest.mark.parametrize(
     "rule", [rule for rule in rules().values() if rule.code not in TOLD], ids=lambda rule: rule.code
 )
-def test_the_wrong_example_of_a_rule_breaks_it_and_the_right_one_does_not(rule: Rule, tmp_path: Path) -> None:
+def test_the_wrong_example_of_a_rule_breaks_it_and_the_right_one_does_not(rule: LintRule, tmp_path: Path) -> None:
     folder = agent_for(rule, tmp_path)
     plant(rule.wrong, folder)
     assert rule.code in codes(rule, folder)

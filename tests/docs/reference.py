@@ -18,8 +18,7 @@ from stepflow.definition.old_names import _CONDITIONS, _MOVES, _TOP, OLD_VERDICT
 from stepflow.definition.parameters import check_arguments
 from stepflow.definition.published import agent_schema, check_schema, field_notes, gate_schema
 from stepflow.definition.rules import CODES, rules
-from stepflow.domain.problem import Problem
-from stepflow.domain.rule import Example, Rule
+from stepflow.domain.problem import Example, LintRule, Problem
 from stepflow.domain.words import INTENTS_OF_KIND, VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
 from stepflow.engine.gate.decision import ALIASES
@@ -198,7 +197,7 @@ def _rules() -> Iterator[str]:
         yield from (_explained(rule) for rule in rules().values() if rule.code[2] == digit)
 
 
-def _explained(rule: Rule) -> str:
+def _explained(rule: LintRule) -> str:
     """Why a rule matters, and wrong and right, folded: the table above is what most come for."""
     parts = [f"<details><summary>{rule.code}: {rule.broken}</summary>\n\n{rule.why}\n"]
     for word, examples in (("Wrong", rule.wrong), ("Right", rule.right)):
