@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from stepflow.action.job import Job
     from stepflow.action.many import Many
     from stepflow.action.runner import Runner
-    from stepflow.domain.rehearsal import Rehearsed
+    from stepflow.domain.report import Rehearsed
     from stepflow.ports import Clock
     from stepflow.run.cancel import Cancellation
 

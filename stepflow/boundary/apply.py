@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from stepflow.boundary.plan import Plan
     from stepflow.boundary.writer import Pusher, Writer
-    from stepflow.domain.spent import Spent
+    from stepflow.domain.figures import Spent
 
 #: What is left out after a forbidden pull request: nothing may look finished.
 _NEEDS_PULL_REQUEST = (EffectKind.CREATE_RELEASE, EffectKind.CLOSE_ISSUE)

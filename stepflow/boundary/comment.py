@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from stepflow.domain.effect import EffectStatus
-from stepflow.domain.spent import Spent
+from stepflow.domain.figures import Spent
 
 if TYPE_CHECKING:
     from stepflow.boundary.writer import Account, Comment, IssueNow

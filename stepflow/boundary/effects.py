@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from stepflow.boundary.plan import Plan
     from stepflow.boundary.retry_policy import RetryPolicy
     from stepflow.boundary.writer import Comment, PullRequest, Pushed, Pusher, Release, Writer
-    from stepflow.domain.spent import Spent
+    from stepflow.domain.figures import Spent
 
 FORBIDDEN, NOT_FOUND, UNPROCESSABLE = 403, 404, 422
 

@@ -29,7 +29,7 @@ from stepflow.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from stepflow.domain.spent import Spent
+    from stepflow.domain.figures import Spent
     from stepflow.errors import StepflowError
 
 P = ParamSpec("P")

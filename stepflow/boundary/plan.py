@@ -19,8 +19,8 @@ from stepflow.domain.effect import (
     PushBranch,
     RemoveLabels,
 )
+from stepflow.domain.figures import Spent
 from stepflow.domain.redact import Redactor
-from stepflow.domain.spent import Spent
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from stepflow.domain.rehearsal import Rehearsal, Rehearsed
+    from stepflow.domain.report import Rehearsal, Rehearsed
     from stepflow.report.lines import LineKind
 
 #: What a rehearsal takes from the person who starts it; everything else stands in the scenario.

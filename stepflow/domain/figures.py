@@ -1,10 +1,8 @@
-"""Figures as words: money and numbers of things, the same wherever a person meets them.
-
-Takes: numbers. Gives: short texts.
-May touch: nothing.
-"""
+"""Money and numbers of things as words, the same wherever a person meets them."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 
 def usd(amount: float | None) -> str:
@@ -17,3 +15,21 @@ def usd(amount: float | None) -> str:
 def count(number: int, noun: str) -> str:
     """`1 step`, `2 steps`, `1,234 steps`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """US dollars; `at_least`: some turns had no known price and count nothing."""
+
+    usd: float = 0.0
+    at_least: bool = False
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(usd=self.usd + other.usd, at_least=self.at_least or other.at_least)
+
+    def or_more(self, known: Spent) -> Spent:
+        """The larger one: what is known to be spent was spent, whoever has forgotten it."""
+        return Spent(usd=max(self.usd, known.usd), at_least=self.at_least or known.at_least)
+
+    def __str__(self) -> str:
+        return f"{'at least ' if self.at_least else ''}{usd(self.usd)}"

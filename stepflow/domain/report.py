@@ -1,12 +1,9 @@
-"""What a run leaves behind for people and programs.
-
-Takes: nothing. Gives: `AgentResult` (three fields, S3) and `RunReport` beside it (flow.md §11).
-May touch: nothing.
-"""
+"""What is left for people and programs: the report of a run, of a rehearsal, of a preflight and of many issues."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import Usage
@@ -136,3 +133,171 @@ class AgentResult:
         """The full report, which is no field of the result."""
         report: RunReport = self.__dict__["_report"]
         return report
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of a comparison. `place` says where: an iteration, a validator, a line of a file."""
+
+    place: str
+    expected: str
+    came: str
+
+    @property
+    def same(self) -> bool:
+        """True for a row that only shows what stands around a difference."""
+        return self.expected == self.came
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """`what` was compared: a key of `expect`, with the file's name for one of `files`."""
+
+    what: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsed:
+    """One scenario. `file` is relative to the repository, `line` where its `expect` stands; `reason` is the run's.
+
+    `updated`: the differences were written into the file as what is expected from now on; `refusal` says why they were
+    not although that was asked for. `story` is the run's log; `run_folder` is empty for a run that could not begin.
+    """
+
+    agent: str
+    name: str
+    file: str
+    line: int
+    outcome: Outcome
+    reason: str
+    iterations: int = 0
+    seconds: float = 0.0
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+    updated: bool = False
+    refusal: str = ""
+    story: tuple[str, ...] = ()
+    run_folder: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """What came is what is expected, if only since now."""
+        return self.updated or not self.differences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """Every scenario in the order of playing, and the agents that have none."""
+
+    scenarios: tuple[Rehearsed, ...]
+    unrehearsed: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> tuple[Rehearsed, ...]:
+        """The scenarios that differ."""
+        return tuple(each for each in self.scenarios if not each.passed)
+
+    @property
+    def outcome(self) -> Outcome:
+        """A scenario is a check of the agent: where one differs, validation failed."""
+        return Outcome.VALIDATION_FAILED if self.failed else Outcome.COMPLETED
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedIssue:
+    """An issue for a job of its own; `text` is its title and body as they were when it was planned."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class IssuePage:
+    """The issues of one matrix, by number. `waiting` counts those that come after them, which a page that begins
+    `after` the last number of this one takes; `requests` were made to find all that out."""
+
+    label: str
+    issues: tuple[PlannedIssue, ...] = ()
+    waiting: int = 0
+    requests: int = 0
+
+    @property
+    def after(self) -> int | None:
+        """Where the next page begins; None when there is none."""
+        return self.issues[-1].number if self.waiting and self.issues else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class IssueResult:
+    """What came of one issue. `outcome` is None when its job left no report that can be read; `cost_usd` is None when
+    a price is unknown."""
+
+    issue: int | None
+    outcome: Outcome | None
+    reason: str
+    agent: str = ""
+    iterations: int = 0
+    tokens: int = 0
+    cost_usd: float | None = 0.0
+    seconds: float = 0.0
+    pull_request_url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """What came of all issues, by number."""
+
+    results: tuple[IssueResult, ...]
+
+    @property
+    def completed(self) -> int:
+        """How many are done."""
+        return sum(result.outcome is Outcome.COMPLETED for result in self.results)
+
+    @property
+    def cost_usd(self) -> float:
+        """What they cost together, as far as it is known."""
+        return sum(result.cost_usd or 0.0 for result in self.results)
+
+    @property
+    def unpriced(self) -> int:
+        """How many cost nobody knows what."""
+        return sum(result.cost_usd is None for result in self.results)
+
+
+class CheckState(StrEnum):
+    """`unknown`: nobody may ask, or nobody was asked; the row says where to look."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightCheck:
+    """One row. `outcome` is how a run would end if this failed."""
+
+    name: str
+    state: CheckState
+    detail: str = ""
+    outcome: Outcome = Outcome.REFUSED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preflight:
+    """The rows in order, for one agent."""
+
+    agent: str
+    checks: tuple[PreflightCheck, ...]
+
+    @property
+    def failed(self) -> tuple[PreflightCheck, ...]:
+        """The rows that stand in the way of a run."""
+        return tuple(check for check in self.checks if check.state is CheckState.FAILED)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How a run would end now, as far as can be known: by what comes first."""
+        return self.failed[0].outcome if self.failed else Outcome.COMPLETED

@@ -10,8 +10,8 @@ from stepflow.boundary.settings import check_actor
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import usd
-from stepflow.domain.preflight import Check, CheckState, Preflight
 from stepflow.domain.problem import Severity, count_problems
+from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.words import CanaryState, Isolation, Outcome, Provider
 from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.model.models import UnlistedModel, is_priced, resolve_model
@@ -44,7 +44,7 @@ def run_preflight(request: RunRequest, cancellation: Cancellation) -> Preflight:
     return Preflight(agent=request.trigger.agent, checks=tuple(checks))
 
 
-def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Check]:
+def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[PreflightCheck]:
     inputs = guarded("inputs", lambda: _inputs(request))
     yield from inputs
     agent = None
@@ -62,7 +62,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Check]:
         yield from github_checks(request, agent)
 
 
-def _inputs(request: RunRequest) -> Iterator[Check]:
+def _inputs(request: RunRequest) -> Iterator[PreflightCheck]:
     check_request(request)
     unset = unset_variables(request)
     yield warning("inputs", " ".join(unset)) if unset else ok("inputs", "can work together")
@@ -70,7 +70,7 @@ def _inputs(request: RunRequest) -> Iterator[Check]:
     yield from guarded("network", lambda: _ways(request))
 
 
-def _ways(request: RunRequest) -> Iterator[Check]:
+def _ways(request: RunRequest) -> Iterator[PreflightCheck]:
     if ways := tuple(told_ways(request)):
         yield ok("network", "; ".join(ways))
 
@@ -95,7 +95,7 @@ def _agent(request: RunRequest) -> AgentDefinition:
     )
 
 
-def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[Check]:
+def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
     scenario = scenario_of(request)
     given = {**(scenario.params if scenario else {}), **request.inputs.parameters}
     issue = issue_number(request, scenario)
@@ -108,13 +108,13 @@ def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[Check]:
         yield _judged("run arguments", problems)
 
 
-def _boundary(request: RunRequest) -> Iterator[Check]:
+def _boundary(request: RunRequest) -> Iterator[PreflightCheck]:
     check_boundary(request)
     writes = request.inputs.boundary is BoundaryMode.GITHUB
     yield ok("boundary", f"writes to {request.repository}" if writes else "a dry run, which writes nothing")
 
 
-def _judged(name: str, problems: tuple[Problem, ...]) -> Check:
+def _judged(name: str, problems: tuple[Problem, ...]) -> PreflightCheck:
     """The first problem in full; `stepflow validate` has the others."""
     counted = count_problems(problems)
     worth_telling = next((str(problem) for problem in problems if problem.severity is not Severity.NOTE), "")
@@ -128,27 +128,27 @@ def _has_errors(problems: tuple[Problem, ...]) -> bool:
     return any(problem.severity is Severity.ERROR for problem in problems)
 
 
-def ok(name: str, detail: str) -> Check:
+def ok(name: str, detail: str) -> PreflightCheck:
     """Nothing stands in the way."""
-    return Check(name=name, state=CheckState.OK, detail=detail)
+    return PreflightCheck(name=name, state=CheckState.OK, detail=detail)
 
 
-def warning(name: str, detail: str) -> Check:
+def warning(name: str, detail: str) -> PreflightCheck:
     """A run would begin, and somebody should know."""
-    return Check(name=name, state=CheckState.WARNING, detail=detail)
+    return PreflightCheck(name=name, state=CheckState.WARNING, detail=detail)
 
 
-def failed(name: str, detail: str, outcome: Outcome) -> Check:
+def failed(name: str, detail: str, outcome: Outcome) -> PreflightCheck:
     """A run would end with this outcome before it spends a token."""
-    return Check(name=name, state=CheckState.FAILED, detail=detail, outcome=outcome)
+    return PreflightCheck(name=name, state=CheckState.FAILED, detail=detail, outcome=outcome)
 
 
-def unknown(name: str, where_to_look: str) -> Check:
+def unknown(name: str, where_to_look: str) -> PreflightCheck:
     """Not to be known from here."""
-    return Check(name=name, state=CheckState.UNKNOWN, detail=where_to_look)
+    return PreflightCheck(name=name, state=CheckState.UNKNOWN, detail=where_to_look)
 
 
-def guarded(name: str, look: Callable[[], Iterable[Check]]) -> tuple[Check, ...]:
+def guarded(name: str, look: Callable[[], Iterable[PreflightCheck]]) -> tuple[PreflightCheck, ...]:
     """The rows that `look` gives, or one that says why it gives none."""
     try:
         return tuple(look())
@@ -156,7 +156,7 @@ def guarded(name: str, look: Callable[[], Iterable[Check]]) -> tuple[Check, ...]
         return (failed(name, str(error), outcome_of(error)),)
 
 
-def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Check, ...]:
+def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[PreflightCheck, ...]:
     """The layers as a run would have them; where `required` does not start, as they would be without that demand."""
     try:
         options = toolbox_options(request)
@@ -173,7 +173,7 @@ def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Che
         return (refused,)
 
 
-def _looked_at(request: RunRequest, options: ToolboxOptions, cancellation: Cancellation) -> Iterator[Check]:
+def _looked_at(request: RunRequest, options: ToolboxOptions, cancellation: Cancellation) -> Iterator[PreflightCheck]:
     required = request.inputs.isolation is Isolation.REQUIRED
     notes: list[str] = []
     with open_sandbox(request, options, cancellation, warn=notes.append) as sandbox:
@@ -185,14 +185,14 @@ def _looked_at(request: RunRequest, options: ToolboxOptions, cancellation: Cance
     yield from (_canary(canary, required=required) for canary in report.canaries)
 
 
-def _layer(layer: Layer, *, required: bool) -> Check:
+def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
     name = f"sandbox: {layer.name}"
     if not layer.missing:
         return ok(name, layer.state)
     return failed(name, layer.state, Outcome.REFUSED) if required else warning(name, layer.state)
 
 
-def _canary(canary: Canary, *, required: bool) -> Check:
+def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
     name = f"canary: {canary.place}"
     if canary.state is not CanaryState.REACHED:
         return ok(name, canary.told)
@@ -204,7 +204,7 @@ _MAY_OPEN = "Actions may create pull requests"
 _SCOPES = "scopes of github-token"
 
 
-def model_checks(request: RunRequest, agent: AgentDefinition) -> tuple[Check, ...]:
+def model_checks(request: RunRequest, agent: AgentDefinition) -> tuple[PreflightCheck, ...]:
     """Whether the models of this agent answer, and what a turn of them costs."""
     if request.inputs.provider is Provider.SCRIPTED:
         return guarded("model", lambda: _scripted(request))
@@ -215,7 +215,7 @@ def model_checks(request: RunRequest, agent: AgentDefinition) -> tuple[Check, ..
     )
 
 
-def github_checks(request: RunRequest, agent: AgentDefinition | None) -> tuple[Check, ...]:
+def github_checks(request: RunRequest, agent: AgentDefinition | None) -> tuple[PreflightCheck, ...]:
     """What `read-token` lets us know, and what no token may ask."""
     token, writes = request.inputs.read_token, request.inputs.boundary is BoundaryMode.GITHUB
     if token is None:
@@ -224,7 +224,7 @@ def github_checks(request: RunRequest, agent: AgentDefinition | None) -> tuple[C
     return (*told, *(_unaskable(request) if writes else ()))
 
 
-def _scripted(request: RunRequest) -> Iterator[Check]:
+def _scripted(request: RunRequest) -> Iterator[PreflightCheck]:
     scenario = scenario_of(request)
     if scenario:
         yield ok("model", f"scripted, no key needed: {request.inputs.scenario}")
@@ -237,7 +237,7 @@ def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
     return tuple(dict.fromkeys(resolve_model(name, request.inputs.provider) for name in asked))
 
 
-def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[Check]:
+def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[PreflightCheck]:
     with open_anthropic(request) as service:
         for model in models:
             fault = service.probe(model)
@@ -249,7 +249,7 @@ def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[Check]:
                 yield failed("model", f"{fault.reason} {fault.hint}".strip(), Outcome.MODEL_FAILED)
 
 
-def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]) -> Iterator[Check]:
+def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]) -> Iterator[PreflightCheck]:
     check_budget(agent, request.inputs)
     unpriced = [model for model in models if not is_priced(model, request.inputs.provider)]
     if unpriced:
@@ -259,7 +259,7 @@ def _priced(request: RunRequest, agent: AgentDefinition, models: tuple[str, ...]
         yield ok("price", f"known; budget-usd is {usd(request.inputs.budget_usd)}")
 
 
-def _unasked(request: RunRequest) -> Iterator[Check]:
+def _unasked(request: RunRequest) -> Iterator[PreflightCheck]:
     yield unknown(
         "actor", "whether whoever starts a run may write is asked in the boundary, or before with `read-token`"
     )
@@ -267,7 +267,7 @@ def _unasked(request: RunRequest) -> Iterator[Check]:
     yield from _unaskable(request)
 
 
-def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Iterator[Check]:
+def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Iterator[PreflightCheck]:
     with closing(github_reader(request, token)) as reader:
         refusal = check_actor(reader, boundary_settings(request))
         there = reader.labels()
@@ -276,7 +276,7 @@ def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Ite
     yield _labels(request, agent, {name.casefold() for name in there})
 
 
-def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str]) -> Check:
+def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str]) -> PreflightCheck:
     trigger = request.inputs.trigger_label or f"{request.inputs.label_prefix}{request.trigger.agent}"
     wanted = dict.fromkeys((trigger, *(agent.github.labels_add if agent else ())))
     if missing := [name for name in wanted if name.casefold() not in there]:
@@ -284,7 +284,7 @@ def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str])
     return ok("labels", f"there: {', '.join(wanted)}")
 
 
-def _unaskable(request: RunRequest) -> Iterator[Check]:
+def _unaskable(request: RunRequest) -> Iterator[PreflightCheck]:
     where = f"{_address(request)}/settings/actions"
     yield unknown(_MAY_OPEN, f"see {where}, 'Allow GitHub Actions to create and approve pull requests'")
     yield unknown(_SCOPES, "see `permissions:` of the job: it takes contents, issues and pull-requests, each `write`")

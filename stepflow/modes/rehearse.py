@@ -11,7 +11,7 @@ from stepflow.definition.locate import find_agents
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.figures import count
 from stepflow.domain.problem import Severity
-from stepflow.domain.rehearsal import Rehearsal, Rehearsed
+from stepflow.domain.report import Rehearsal, Rehearsed
 from stepflow.domain.words import Provider
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.scenario import Expect

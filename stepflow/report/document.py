@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stepflow.domain.problem import Inspection, LintRule
-    from stepflow.domain.rehearsal import Rehearsal, Rehearsed
-    from stepflow.domain.report import HistoryEntry, RunReport
+    from stepflow.domain.report import HistoryEntry, Rehearsal, Rehearsed, RunReport
 
 #: Attributes of `RunReport` and `HistoryEntry` that have another name in JSON (cli.md "Report").
 RENAMED = {"final_step_id": "final_step", "step_id": "step"}

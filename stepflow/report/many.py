@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stepflow.domain.json import JsonObject
-    from stepflow.domain.many import Gathered, IssuePage, IssueResult
+    from stepflow.domain.report import Gathered, IssuePage, IssueResult
 
 HEADER = (">Issue", "Agent", "Outcome", ">Iterations", ">USD", ">Time", "Pull request", "Reason")
 ROWS = 1500

@@ -6,13 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
-from stepflow.domain.preflight import CheckState
+from stepflow.domain.report import CheckState
 from stepflow.report.lines import LineKind
 from stepflow.report.markdown import plain, table
 from stepflow.report.plain import aligned, defuse, one_line
 
 if TYPE_CHECKING:
-    from stepflow.domain.preflight import Preflight
+    from stepflow.domain.report import Preflight
 
 MARKS = {CheckState.OK: "✓", CheckState.WARNING: "!", CheckState.FAILED: "✗", CheckState.UNKNOWN: "?"}
 SIGNS = {CheckState.OK: "✅", CheckState.WARNING: "⚠️", CheckState.FAILED: "❌", CheckState.UNKNOWN: "❔"}

@@ -16,7 +16,7 @@ from stepflow.report.wording import describe_reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stepflow.domain.rehearsal import Difference, Rehearsal, Rehearsed, Row
+    from stepflow.domain.report import Difference, Rehearsal, Rehearsed, Row
 
 CELL = 60
 REASON = 600

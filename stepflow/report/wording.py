@@ -16,9 +16,8 @@ from stepflow.domain.event import (
     StrategyChosen,
     TextRemoved,
 )
-from stepflow.domain.figures import count, usd
+from stepflow.domain.figures import Spent, count, usd
 from stepflow.domain.removal import count_kinds
-from stepflow.domain.spent import Spent
 from stepflow.domain.words import CanaryState, Outcome, Strategy
 from stepflow.report.plain import one_line, seconds_text
 

@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from stepflow.domain.rehearsal import Difference, Row
+from stepflow.domain.report import Difference, Row
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.files import FileRefused, Why, read_below
 from stepflow.model.scenario import Expect

@@ -19,9 +19,8 @@ from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.checkout import Closing, named
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
-from stepflow.domain.figures import count, usd
+from stepflow.domain.figures import Spent, count, usd
 from stepflow.domain.pack_search import UnsearchablePack, pack_holds_secret, secrets_to_find
-from stepflow.domain.spent import Spent
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError

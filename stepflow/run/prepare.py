@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.loading import load_agent
 from stepflow.definition.parameters import check_arguments
+from stepflow.domain.figures import Spent
 from stepflow.domain.problem import Severity
 from stepflow.domain.run import Limits
-from stepflow.domain.spent import Spent
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText
 from stepflow.errors import DefinitionError, InputError

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stepflow.boundary.github_api import GitHubReader, Remark
-    from stepflow.domain.spent import Spent
+    from stepflow.domain.figures import Spent
     from stepflow.model.scenario import Scenario
     from stepflow.run.request import RunRequest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.comment import Marker, marked, read_marker
-from stepflow.domain.spent import Spent
+from stepflow.domain.figures import Spent
 from tests.checkout import Invocation, git
 from tests.servers.messages_api import Reply
 from tests.world import World, answer, bash, solve, understood

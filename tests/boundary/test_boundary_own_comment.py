@@ -9,7 +9,7 @@ from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.writer import Account, Comment, PullRequest, Pusher, WriteFailed
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.spent import Spent
+from stepflow.domain.figures import Spent
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import agent, facts, result, settings
 from tests.boundary.recording_writer import BOT, RecordingPusher, RecordingWriter

@@ -9,7 +9,7 @@ from stepflow.boundary.comment import Marker, make_marker, marked, read_marker, 
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.plan import plan_effects
 from stepflow.boundary.writer import Account, Comment
-from stepflow.domain.spent import Spent
+from stepflow.domain.figures import Spent
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import agent, facts, result, settings
 from tests.boundary.recording_writer import BOT, RecordingWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from stepflow.domain.many import Gathered, IssuePage, IssueResult, PlannedIssue
+from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.words import Outcome
 from stepflow.report.many import (
     describe_page,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.domain.preflight import Check, CheckState, Preflight
+from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.report.plain import width
 from stepflow.report.preflight import preflight_lines, preflight_summary
 
 
 def test_rows_in_any_script_begin_below_each_other() -> None:
     names = ("model", "モデル", "validator 型チェック")
-    checks = tuple(Check(name=name, state=CheckState.OK, detail="here") for name in names)
+    checks = tuple(PreflightCheck(name=name, state=CheckState.OK, detail="here") for name in names)
     lines = [line for _, line in preflight_lines(Preflight(agent="fixer", checks=checks))][:-1]
     assert len({width(line.partition("here")[0]) for line in lines}) == 1
 
@@ -25,6 +25,8 @@ def test_rows_in_any_script_begin_below_each_other() -> None:
     ids=["one each", "two each"],
 )
 def test_the_rows_are_counted_in_words(states: tuple[CheckState, ...], counted: str) -> None:
-    preflight = Preflight(agent="fixer", checks=tuple(Check(name="a row", state=state, detail="") for state in states))
+    preflight = Preflight(
+        agent="fixer", checks=tuple(PreflightCheck(name="a row", state=state, detail="") for state in states)
+    )
     assert preflight_lines(preflight)[-1][1] == f"fixer: {counted}"
     assert f"\n\n{counted}\n\n" in preflight_summary(preflight)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from stepflow.domain.rehearsal import Difference, Rehearsal, Rehearsed, Row
+from stepflow.domain.report import Difference, Rehearsal, Rehearsed, Row
 from stepflow.domain.words import Outcome
 from stepflow.report.document import rehearsal_json
 from stepflow.report.plain import aligned, width
