@@ -11,8 +11,8 @@ from typing import Literal
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.removal import RemovedPiece
 from stepflow.domain.run import Issue, StartedBy
+from stepflow.domain.visible_text import RemovedPiece
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
 
 

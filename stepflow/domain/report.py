@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import Usage
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.removal import RemovedText
+from stepflow.domain.visible_text import RemovedText
 from stepflow.domain.words import Intent, Outcome, StepKind
 
 if TYPE_CHECKING:

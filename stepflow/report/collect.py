@@ -41,9 +41,9 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Severity
-from stepflow.domain.removal import RemovedText
 from stepflow.domain.report import CheckResult, HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.state import RunState, advance
+from stepflow.domain.visible_text import RemovedText
 from stepflow.domain.words import CODE_OF_OUTCOME, Intent, Outcome
 from stepflow.report.wording import describe_issue_cost
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Severity
-from stepflow.domain.removal import RemovalKind
+from stepflow.domain.visible_text import RemovalKind
 from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:

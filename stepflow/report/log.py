@@ -36,7 +36,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.removal import count_kinds
+from stepflow.domain.visible_text import count_kinds
 from stepflow.domain.words import FailureAction
 from stepflow.report.plain import clean, cut, defuse
 from stepflow.report.wording import describe_fact

@@ -6,7 +6,7 @@ import html
 import re
 from typing import TYPE_CHECKING
 
-from stepflow.domain.characters import spell_out
+from stepflow.domain.visible_text import spell_out
 from stepflow.report.plain import clean, cut, last_lines, one_line
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from stepflow.domain.characters import ANSI, is_invisible, spell_out
+from stepflow.domain.visible_text import ANSI, is_invisible, spell_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
-from stepflow.domain.removal import RemovalKind, count_kinds
+from stepflow.domain.visible_text import RemovalKind, count_kinds
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
 from stepflow.report.graph import flow_graph, mermaid_graph, walked_path
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.effect import Receipt
-    from stepflow.domain.removal import RemovedPiece
     from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
+    from stepflow.domain.visible_text import RemovedPiece
 
 R = TypeVar("R")
 STEP_HEADER = (">#", "Step", "Intent", "Leads to", ">Tools", ">Tokens", ">USD", ">Seconds", "Reason")

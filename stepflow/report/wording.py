@@ -17,7 +17,7 @@ from stepflow.domain.event import (
     TextRemoved,
 )
 from stepflow.domain.figures import Spent, count, usd
-from stepflow.domain.removal import count_kinds
+from stepflow.domain.visible_text import count_kinds
 from stepflow.domain.words import CanaryState, Outcome, Strategy
 from stepflow.report.plain import one_line, seconds_text
 

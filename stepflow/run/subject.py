@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from stepflow.boundary.settings import check_actor
 from stepflow.boundary.writer import Refused
 from stepflow.domain.event import TextRemoved
-from stepflow.domain.removal import RemovedPiece
 from stepflow.domain.run import Issue
+from stepflow.domain.visible_text import RemovedPiece
 from stepflow.domain.words import Permission, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText, sanitize, sanitize_line
 from stepflow.errors import BoundaryError, InputError

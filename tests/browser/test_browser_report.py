@@ -13,7 +13,7 @@ from conftest import Open, Opened
 
 from stepflow.domain.definition import SourceText, StepPrompt
 from stepflow.domain.event import Noted, TextRemoved, ToolCalled
-from stepflow.domain.removal import RemovalKind, RemovedPiece
+from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from tests.report.hostile import PIECES
 from tests.report.hostile_agent import hostile_agent

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from intake_reader import Page
 from prompt_parts import PROPERTY
 
-from stepflow.domain.characters import is_invisible
-from stepflow.domain.removal import RemovalKind
+from stepflow.domain.visible_text import RemovalKind, is_invisible
 from stepflow.engine.prompt.intake.sanitize import LONGEST_TEXT, sanitize, sanitize_line
 
 HIDDEN = {

@@ -40,7 +40,7 @@ from stepflow.domain.event import (
     ToolStarted,
 )
 from stepflow.domain.problem import Problem, Severity
-from stepflow.domain.removal import RemovalKind, RemovedPiece
+from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.domain.words import Outcome, StepKind, Strategy
 from stepflow.report.collect import collect_report
 from stepflow.report.diff import Diffs, FileDiff, StepDiff

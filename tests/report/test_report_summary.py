@@ -14,8 +14,8 @@ from plausible_run import AGENT, ENTRIES
 
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.problem import Problem, Severity
-from stepflow.domain.removal import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.report import CheckResult, RunReport
+from stepflow.domain.visible_text import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.words import Intent, Outcome
 from stepflow.report.advice import advice, next_step
 from stepflow.report.collect import ReportFacts, collect_report

@@ -16,7 +16,7 @@ from markdown_it.common.utils import normalizeReference
 from markdown_it.helpers import parseLinkDestination, parseLinkTitle
 from markdown_it.rules_block import html_block
 
-from stepflow.domain.removal import RemovalKind
+from stepflow.domain.visible_text import RemovalKind
 from stepflow.engine.prompt.intake.markup import FILTERED_TAG, MARKDOWN_TAG, SHORT_COMMENT, TAG, Scan
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.domain.characters import ANSI, is_invisible, is_variant, read_tags, spell_out
-from stepflow.domain.removal import RemovalKind, RemovedPiece
+from stepflow.domain.visible_text import ANSI, RemovalKind, RemovedPiece, is_invisible, is_variant, read_tags, spell_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,13 +1,12 @@
-"""Which characters people can see: one truth for what comes in, what is logged and what leaves.
-
-Takes: characters and texts. Gives: whether a character shows, what terminals obey, invisible characters spelled out.
-May touch: nothing.
-"""
+"""Which characters people can see, and what was removed from a text because nobody sees it (security.md case 22)."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
 
 #: What a terminal obeys instead of showing.
 ANSI = re.compile(
@@ -47,3 +46,46 @@ def spell_out(text: str) -> str:
 def read_tags(text: str) -> str:
     """What the characters of the tag block in a text spell in ASCII, empty when it has none."""
     return "".join(chr(ord(c) - TAGS) for c in text if 0x20 <= ord(c) - TAGS <= 0x7E)
+
+
+class RemovalKind(StrEnum):
+    """Why people do not see a piece of text on GitHub's page."""
+
+    COMMENT = "HTML comment"
+    ELEMENT = "hidden part"
+    TAG = "HTML tag"
+    ATTRIBUTE = "HTML attribute"
+    IMAGE_TEXT = "image text"
+    LINK_TITLE = "link title"
+    LINK_LABEL = "link label"
+    DEFINITION = "link definition"
+    FOOTNOTE = "unused footnote"
+    FENCE_WORDS = "words behind a fence"
+    DRAWN = "drawn block"
+    TABLE_CELL = "surplus table cell"
+    CHARACTERS = "invisible characters"
+    TOO_DEEP = "text nested too deep"
+    CUT = "text beyond the limit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovedPiece:
+    """One piece. `where` says which text it was taken from; in `text` invisible characters are spelled out."""
+
+    kind: RemovalKind
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovedText:
+    """How many pieces were removed, and the first of them, each cut."""
+
+    count: int = 0
+    pieces: tuple[RemovedPiece, ...] = ()
+
+
+def count_kinds(pieces: tuple[RemovedPiece, ...]) -> str:
+    """The kinds of some pieces in words: `HTML comment ×2, image text`."""
+    counts = Counter(piece.kind for piece in pieces)
+    return ", ".join(f"{kind} ×{number}" if number > 1 else kind for kind, number in counts.items())
