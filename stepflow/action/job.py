@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from stepflow.action.outputs import output_file_text
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.report.annotations import annotation
 
 if TYPE_CHECKING:

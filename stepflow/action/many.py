@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.domain.json import compact
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
 from stepflow.modes.batch import gather_results, matrix_entries, plan_issues
 from stepflow.report.annotations import annotation

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.login import holds_login, login_of, logs_in
-from stepflow.domain.redact import SHORTEST_SECRET
+from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
 from stepflow.errors import InputError
 from stepflow.run.inputs import SECRET_INPUTS, Inputs, read_inputs
 

@@ -12,7 +12,7 @@ from stepflow.boundary.plan import Plan, branch_name
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import check_actor
 from stepflow.domain.figures import Spent
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
 

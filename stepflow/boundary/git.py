@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.connection import git_connection_settings
 from stepflow.boundary.writer import GitHubFailed
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.way import DIRECT, Way
 from stepflow.errors import BoundaryError
 

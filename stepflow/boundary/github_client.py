@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from github.Requester import RequestsResponse
 
-    from stepflow.domain.redact import Redactor
+    from stepflow.domain.secrets import Redactor
 
 TIMEOUT_SECONDS = 30
 REDIRECTS = frozenset({301, 302, 303, 307, 308})

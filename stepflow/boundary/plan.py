@@ -20,7 +20,7 @@ from stepflow.domain.effect import (
     RemoveLabels,
 )
 from stepflow.domain.figures import Spent
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:

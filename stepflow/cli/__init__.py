@@ -78,7 +78,7 @@ def _told(text: str) -> str:
     """The text as a job's runner shows and does not obey it, and without the secrets of the environment, where those
     of the command line stand by now too."""
     from stepflow.cli.options import SECRETS  # noqa: PLC0415 - these cost time that only an error may take
-    from stepflow.domain.redact import Redactor  # noqa: PLC0415
+    from stepflow.domain.secrets import Redactor  # noqa: PLC0415
     from stepflow.report.plain import harmless  # noqa: PLC0415
 
     return harmless(Redactor(os.environ.get(name, "") for name in SECRETS.values())(text))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from stepflow.cli.json_output import print_json
 from stepflow.cli.options import SECRETS, add_input_flags, read_flags
 from stepflow.cli.terminal import make_console, show_lines, watch_run
-from stepflow.domain.login import holds_login, login_of, logs_in
+from stepflow.domain.secrets import holds_login, login_of, logs_in
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.report.document import report_json

@@ -23,7 +23,7 @@ from stepflow.domain.event import (
     FailureReported,
     RunFinished,
 )
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.line import write_line
 from stepflow.journal.reader import JournalReader

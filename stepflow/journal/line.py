@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from stepflow.domain.event import Entry, Event
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.redact import redact_value
+from stepflow.domain.secrets import redact_value
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:

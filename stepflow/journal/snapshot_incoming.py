@@ -12,7 +12,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from stepflow.domain.pack_search import UnsearchablePack, pack_holds_secret
+from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret
 from stepflow.errors import StepflowError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact
-from stepflow.domain.redact import Redactor
 from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssue
+from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
 from stepflow.report.document import ReportDocument
 from stepflow.run.connections import check_addresses

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from stepflow.definition.locate import find_agents
-from stepflow.domain.redact import SHORTEST_SECRET
+from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model.models import is_priced

@@ -20,7 +20,7 @@ from stepflow.domain.checkout import Closing, named
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.figures import Spent, count, usd
-from stepflow.domain.pack_search import UnsearchablePack, pack_holds_secret, secrets_to_find
+from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from stepflow.boundary.plan import Plan
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.effect import Receipt
-    from stepflow.domain.redact import Redactor
     from stepflow.domain.run import RunFacts
+    from stepflow.domain.secrets import Redactor
     from stepflow.ports import Clock, Journal
     from stepflow.run.cancel import Cancellation
     from stepflow.run.prepare import Prepared

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stepflow.domain.login import login_files
-from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
+from stepflow.domain.secrets import Redactor, login_files
 from stepflow.errors import InputError
 from stepflow.run.proxies import Outbound, proxy_passwords, read_outbound
 from stepflow.sandbox.environment import SYSTEM_PATH

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import RestoredInfo, SnapshotInfo
-from stepflow.domain.pack_search import secrets_to_find
+from stepflow.domain.secrets import secrets_to_find
 from stepflow.errors import StepflowError
 from stepflow.journal.snapshots import SnapshotStore
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.domain.login import logs_in
+from stepflow.domain.secrets import logs_in
 from stepflow.errors import InputError
 from stepflow.sandbox.options import ToolboxOptions
 

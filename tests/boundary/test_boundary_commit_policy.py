@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stepflow.boundary.commit_policy import SYMLINK, Change, clean_message, judge_changes
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 
 OUTLET = OutputFilter(redactor=Redactor(("ghs_secretsecret",)))
 OURS = {"Stepflow-Run": "run-1"}

@@ -7,8 +7,8 @@ from stepflow.boundary.comment import read_marker
 from stepflow.boundary.failure import FailureReport, report_failure
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.boundary.writer import WriteFailed
-from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import OnFailure, Outcome
 from tests.boundary.agents import ISSUE, agent, facts, result, settings
 from tests.boundary.recording_writer import RecordingPusher, RecordingWriter

@@ -14,7 +14,7 @@ from markdown_it.token import Token
 
 from stepflow.boundary.comment import Marker, marked, read_marker
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_line, filter_text
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 
 SECRET = "ghs_0123456789abcdefghij"
 OUTLET = OutputFilter(allowed_hosts=frozenset({"github.com", "docs.example.org"}), redactor=Redactor((SECRET,)))

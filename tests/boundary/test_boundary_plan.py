@@ -18,8 +18,8 @@ from stepflow.domain.effect import (
     describe_effect,
 )
 from stepflow.domain.json import JsonObject
-from stepflow.domain.redact import Redactor
 from stepflow.domain.run import Issue
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, VerdictType
 from tests.boundary.agents import ISSUE, agent, facts, result, settings
 

@@ -7,7 +7,7 @@ from stepflow.boundary.bundle_push import BundlePush
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Outcome
 from tests.boundary.agents import agent, facts, result, settings
 from tests.boundary.checkout import Checkout, served

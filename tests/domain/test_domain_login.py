@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.domain.login import holds_login, login_files, login_of, logs_in
+from stepflow.domain.secrets import holds_login, login_files, login_of, logs_in
 from stepflow.errors import InputError
 from stepflow.sandbox.environment import check_pass_env
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.domain.pack_search import UnsearchablePack, pack_holds_secret, secrets_to_find
+from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
 from tests.checkout import git
 
 SECRET = "ghs_secretofatest0123456789"

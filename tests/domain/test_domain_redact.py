@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 
 SECRET = "ghs_16C7e42F292c6912E7/710c+838347Ae178B4a"
 SPELLINGS = {

@@ -32,7 +32,7 @@ from stepflow.domain.event import (
     StepAnswered,
     ToolCalled,
 )
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.errors import InputError, RunCancelled, StepflowError

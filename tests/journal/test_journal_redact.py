@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.domain.redact import MASK, Redactor, redact_value
+from stepflow.domain.secrets import MASK, Redactor, redact_value
 
 SECRET = 'sk-ant-"a\\b/c+d=é_7x9'
 PLAIN = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 
 from stepflow.domain.checkout import LINK, PLAIN, PROGRAM, FileChange, FileSide
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.report.diff import (
     BYTES_LIMIT,
     FILE_LIMIT,

@@ -12,7 +12,7 @@ import pytest
 from credentials_world import HEADER, PAYLOAD, TOKEN, append, files_holding, persist_as_v5, persist_as_v6, snapshot
 from toolbox_world import Box, git, root_only, run_as_other_user
 
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.errors import IsolationError, RunCancelled
 from stepflow.run.cancel import Cancellation
 from stepflow.sandbox.box import Toolbox

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from stepflow.domain.redact import SHORTEST_SECRET
+from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.sandbox.credentials.config import Setting, write_settings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from stepflow.domain.redact import MASK
+from stepflow.domain.secrets import MASK
 
 if TYPE_CHECKING:
     from stepflow.sandbox.credentials.config import Setting

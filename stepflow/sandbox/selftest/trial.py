@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import ToolUse
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import CanaryState
 from stepflow.errors import IsolationError
 from stepflow.sandbox.environment import is_never_given

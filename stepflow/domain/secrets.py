@@ -1,0 +1,229 @@
+"""Secrets: which variables hold one, and how texts and git packs are kept free of them (security.md case 29)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING
+from urllib.parse import quote, quote_plus
+
+from stepflow.domain.json import JsonValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+MASK = "***"
+#: Anything shorter would mask ordinary words, and is no secret worth the name.
+SHORTEST_SECRET = 6
+#: A tool may print one line of a multi-line key; shorter lines of it are common words such as `{`.
+SHORTEST_LINE = 20
+#: Encoders wrap their output: a real or JSON-escaped line break, or blanks, may stand between any two characters.
+GAP = r"(?:\\[nrt]|[\s:])*+"
+
+
+class Redactor:
+    """Replaces every secret by `***`: raw, JSON-escaped, URL-encoded, as hex, and as base64 at any offset."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = tuple(secrets)
+        known = {piece for secret in self._secrets for piece in _pieces(secret)}
+        exact = {form for secret in known for form in _exact_forms(secret)}
+        # Longest first: a shorter form inside a longer one must not leave the rest of the longer one standing.
+        self._exact = tuple(sorted(exact, key=lambda form: (-len(form), form)))
+        encoded = {pattern for secret in known for pattern in _encoded_forms(secret)}
+        self._encoded = tuple(re.compile(pattern) for pattern in sorted(encoded, key=lambda p: (-len(p), p)))
+
+    def knowing(self, *secrets: str) -> Redactor:
+        """A redactor that knows these secrets too."""
+        return Redactor((*self._secrets, *secrets))
+
+    def __call__(self, text: str) -> str:
+        """The text with every known form of every secret masked."""
+        for form in self._exact:
+            text = text.replace(form, MASK)
+        for pattern in self._encoded:
+            text = pattern.sub(MASK, text)
+        return text
+
+
+def redact_value(value: JsonValue, redact: Callable[[str], str]) -> JsonValue:
+    """The same JSON value with every string and key redacted.
+
+    Redacting values instead of serialised text cannot break the JSON around them.
+    """
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [redact_value(item, redact) for item in value]
+    if isinstance(value, dict):
+        return {redact(key): redact_value(item, redact) for key, item in value.items()}
+    return value
+
+
+def _pieces(secret: str) -> Iterator[str]:
+    whole = secret.strip()
+    if len(whole) >= SHORTEST_SECRET:
+        yield whole
+        yield from (line.strip() for line in whole.splitlines() if len(line.strip()) >= SHORTEST_LINE)
+
+
+def _exact_forms(secret: str) -> Iterator[str]:
+    yield secret
+    for ascii_only in (False, True):
+        once = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
+        yield once
+        yield json.dumps(once, ensure_ascii=ascii_only)[1:-1]
+    data = secret.encode("utf-8", "surrogatepass")
+    for quoted in (quote(data, safe=""), quote(data), quote_plus(data)):
+        yield quoted
+        yield re.sub(r"%..", lambda match: match[0].lower(), quoted)
+
+
+def _encoded_forms(secret: str) -> Iterator[str]:
+    data = secret.encode("utf-8", "surrogatepass")
+    yield "(?i:" + GAP.join(data.hex()) + ")"
+    for offset in range(3):
+        core = _base64_core(data, offset)
+        yield GAP.join(map(re.escape, core))
+        yield GAP.join(map(re.escape, core.replace("+", "-").replace("/", "_")))
+
+
+def _base64_core(data: bytes, offset: int) -> str:
+    """The base64 characters that `data` alone decides when `offset` bytes stand before it, whatever follows."""
+    encoded = base64.b64encode(b"\0" * offset + data).decode()
+    first = -(-offset * 8 // 6)
+    last = (offset + len(data)) * 8 // 6
+    return encoded[first:last]
+
+
+#: Names whose value is a credential itself.
+_SECRET = re.compile(
+    r"ACTIONS_ID_TOKEN_REQUEST_(?:URL|TOKEN)"
+    r"|ANTHROPIC_(?:\w+_)?(?:API_KEY|AUTH_TOKEN|IDENTITY_TOKEN)|ANTHROPIC_CUSTOM_HEADERS"
+    r"|AWS_(?:ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|SECURITY_TOKEN|BEARER_TOKEN_\w+)"
+    r"|AWS_CONTAINER_AUTHORIZATION_TOKEN"
+    r"|GOOGLE_(?:CREDENTIALS|OAUTH_ACCESS_TOKEN)|CLOUDSDK_AUTH_ACCESS_TOKEN"
+    r"|(?:AZURE|ARM)_(?:CLIENT_SECRET|CLIENT_CERTIFICATE_PASSWORD|PASSWORD|CREDENTIALS|ACCESS_KEY|SAS_TOKEN)"
+    r"|ARM_OIDC_(?:REQUEST_)?TOKEN|IDENTITY_HEADER|MSI_SECRET"
+)
+#: Names whose value leads to a credential: a file, a profile, an address that gives one.
+_LEADS = re.compile(
+    r"ANTHROPIC_(?:IDENTITY_TOKEN_FILE|CONFIG_DIR|PROFILE)"
+    r"|AWS_(?:WEB_IDENTITY_TOKEN_FILE|SHARED_CREDENTIALS_FILE|CONFIG_FILE|(?:DEFAULT_)?PROFILE)"
+    r"|AWS_CONTAINER_(?:CREDENTIALS_(?:RELATIVE|FULL)_URI|AUTHORIZATION_TOKEN_FILE)"
+    r"|GOOGLE_(?:APPLICATION_CREDENTIALS|GHA_CREDS_PATH)|CLOUDSDK_AUTH_\w+"
+    r"|AZURE_(?:FEDERATED_TOKEN_FILE|CLIENT_CERTIFICATE_PATH|CONFIG_DIR)"
+    r"|ARM_OIDC_(?:TOKEN_FILE_PATH|REQUEST_URL)|(?:IDENTITY|MSI)_ENDPOINT"
+)
+#: Those of them that name a file.
+_FILES = re.compile(
+    r"(?:ANTHROPIC_IDENTITY|AWS_WEB_IDENTITY|AZURE_FEDERATED)_TOKEN_FILE|AWS_SHARED_CREDENTIALS_FILE"
+    r"|GOOGLE_(?:APPLICATION_CREDENTIALS|GHA_CREDS_PATH)|CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE"
+    r"|AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE|ARM_OIDC_TOKEN_FILE_PATH|AZURE_CLIENT_CERTIFICATE_PATH"
+)
+#: What a model's service is told besides: no secret, and the tools may see it when the workflow passes it on.
+_PLAIN = re.compile(
+    r"AWS_(?:DEFAULT_)?REGION|CLOUD_ML_REGION|ANTHROPIC_VERTEX_PROJECT_ID|(?:GOOGLE_CLOUD|GCLOUD)_PROJECT"
+    r"|ANTHROPIC_FOUNDRY_RESOURCE|ANTHROPIC_WORKSPACE_ID"
+)
+
+
+def holds_login(name: str) -> bool:
+    """Whether the variable's value is a secret by its name alone."""
+    return bool(_SECRET.fullmatch(name))
+
+
+def logs_in(name: str) -> bool:
+    """Whether the variable holds a credential or leads to one; no tool may ever see it."""
+    return holds_login(name) or bool(_LEADS.fullmatch(name))
+
+
+def login_files(login: Mapping[str, str]) -> tuple[str, ...]:
+    """The files that hold a credential, as their variables name them."""
+    return tuple(dict.fromkeys(value for name, value in login.items() if _FILES.fullmatch(name)))
+
+
+def login_of(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """What of an environment the services of models may read, without what is empty."""
+    return MappingProxyType(
+        {name: value for name, value in environ.items() if value and (logs_in(name) or _PLAIN.fullmatch(name))}
+    )
+
+
+#: More than this is not unpacked: a few kilobytes can be made to hold it.
+MOST_BYTES = 2 * 1024 * 1024 * 1024
+_PIECE = 1024 * 1024
+_HEAD = b"PACK\0\0\0\2"
+#: Commits, trees, blobs and tags (gitformat-pack); the other types say how an object differs from another one.
+_WHOLE = (1, 2, 3, 4)
+
+
+class UnsearchablePack(Exception):
+    """The pack's objects cannot be looked at."""
+
+
+def secrets_to_find(secrets: Iterable[str]) -> frozenset[bytes]:
+    """The secrets as they stand in files."""
+    return frozenset(secret.strip().encode() for secret in secrets if len(secret.strip()) >= SHORTEST_SECRET)
+
+
+def pack_holds_secret(file: IO[bytes], secrets: Collection[bytes]) -> bool:
+    """Whether an object of the pack that begins where `file` stands holds one of the secrets: content of a file, a
+    message, a person's name, a path. The pack must have been made without deltas. Raises `UnsearchablePack`."""
+    pack = _Pack(file)
+    if pack.read(len(_HEAD)) != _HEAD:
+        raise UnsearchablePack("it is no pack")
+    left, longest = MOST_BYTES, max(map(len, secrets), default=0)
+    for _ in range(int.from_bytes(pack.read(4), "big")):
+        tail = b""
+        for piece in pack.content():
+            left -= len(piece)
+            if left < 0:
+                raise UnsearchablePack(f"it unpacks to more than {MOST_BYTES} bytes")
+            seen = tail + piece
+            if any(secret in seen for secret in secrets):
+                return True
+            tail = seen[-longest:]
+    return False
+
+
+class _Pack:
+    """Reads one object after the other."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._ahead = file, b""
+
+    def read(self, size: int) -> bytes:
+        while len(self._ahead) < size:
+            self._ahead += self._more()
+        found, self._ahead = self._ahead[:size], self._ahead[size:]
+        return found
+
+    def content(self) -> Iterator[bytes]:
+        """The content of the object that begins here, in pieces."""
+        first = byte = self.read(1)[0]
+        while byte & 0x80:
+            byte = self.read(1)[0]
+        if first >> 4 & 7 not in _WHOLE:
+            raise UnsearchablePack("it holds an object only as what differs from another one")
+        stream = zlib.decompressobj()
+        given = self._ahead
+        while not stream.eof:
+            try:
+                piece = stream.decompress(given, _PIECE)
+            except zlib.error as exc:
+                raise UnsearchablePack("it is damaged") from exc
+            yield piece
+            given = stream.unconsumed_tail
+            if not given and not stream.eof and len(piece) < _PIECE:
+                given = self._more()
+        self._ahead = stream.unused_data
+
+    def _more(self) -> bytes:
+        data = self._file.read(_PIECE)
+        if not data:
+            raise UnsearchablePack("it ends too early")
+        return data
