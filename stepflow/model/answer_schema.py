@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepflow.domain.json import compact
-from stepflow.domain.schema import CONDITIONS, asks_for_more, close_schema
+from stepflow.engine.closed_schema import CONDITIONS, asks_for_more, close_schema
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue

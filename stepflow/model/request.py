@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.conversation import ModelTurn, StopReason, text_block
 from stepflow.domain.json import compact
-from stepflow.domain.schema import close_schema
 from stepflow.domain.words import Strategy
+from stepflow.engine.closed_schema import close_schema
 from stepflow.model.answer_schema import native_schema, schema_in_words
 from stepflow.model.models import resolve_model
 

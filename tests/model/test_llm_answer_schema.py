@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from stepflow.domain.schema import close_schema
+from stepflow.engine.closed_schema import close_schema
 from stepflow.model.answer_schema import native_schema, schema_in_words
 from tests.servers.messages_api_rules import schema_problems
 

@@ -12,7 +12,7 @@ from jsonschema.validators import extend, validator_for
 
 from stepflow.domain.decision import FormatError
 from stepflow.domain.json import compact
-from stepflow.domain.schema import CONDITIONS, change_schemas
+from stepflow.engine.closed_schema import CONDITIONS, change_schemas
 from stepflow.patterns import PatternTooSlow, Search
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.schema import close_schema
 from stepflow.domain.words import Intent
+from stepflow.engine.closed_schema import close_schema
 from stepflow.engine.prompt.render import NOT_GIVEN, RenderedPrompt, render_prompt, substitute
 from stepflow.engine.prompt.variables import offered_intents
 

@@ -1,8 +1,4 @@
-"""The answer schema as the model is shown it.
-
-Takes: the schema that answers are validated against. Gives: the closed copy (registry.md §8.3).
-May touch: nothing.
-"""
+"""The answer schema as the model is shown it: closed wherever an answer can still fit (registry.md §8.3)."""
 
 from __future__ import annotations
 
