@@ -16,9 +16,9 @@ from stepflow.boundary.remote_branch import OwnSigns, push_commit
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.tree_diff import REMOVED, changed_entries
 from stepflow.boundary.writer import Pushed, Refused
+from stepflow.domain.connection import DIRECT, Way
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.secrets import Redactor
-from stepflow.domain.way import DIRECT, Way
 
 if TYPE_CHECKING:
     from collections.abc import Callable

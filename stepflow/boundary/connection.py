@@ -10,7 +10,7 @@ import requests.adapters
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 if TYPE_CHECKING:
-    from stepflow.domain.way import Way
+    from stepflow.domain.connection import Way
 
 
 def configure_session(session: requests.Session, way: Way) -> None:

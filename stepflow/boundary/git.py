@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.connection import git_connection_settings
 from stepflow.boundary.writer import GitHubFailed
+from stepflow.domain.connection import DIRECT, Way
 from stepflow.domain.secrets import Redactor
-from stepflow.domain.way import DIRECT, Way
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from stepflow.boundary.comment import read_marker, spent_on_issue
 from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, write_failed
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release
+from stepflow.domain.connection import DIRECT, Way
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor
-from stepflow.domain.way import DIRECT, Way
 from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 

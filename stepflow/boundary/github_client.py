@@ -20,7 +20,7 @@ from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectio
 
 from stepflow.boundary.connection import configure_session
 from stepflow.boundary.writer import TOO_MANY, WriteFailed
-from stepflow.domain.way import DIRECT, Way, certificate_problem, stays_closed
+from stepflow.domain.connection import DIRECT, Way, certificate_problem, stays_closed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from stepflow.domain.address import address_problem, is_loopback
-from stepflow.domain.way import DIRECT, Way
+from stepflow.domain.connection import DIRECT, Way, address_problem, is_loopback
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 

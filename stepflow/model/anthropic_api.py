@@ -22,7 +22,7 @@ from stepflow.model.access import (
 if TYPE_CHECKING:
     import httpx2
 
-    from stepflow.domain.way import Ways
+    from stepflow.domain.connection import Ways
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 _NO_KEY = "Give it a secret of the repository, or use `provider: scripted` with a `scenario`."

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from stepflow.domain.connection import direct
 from stepflow.domain.conversation import ModelFault
-from stepflow.domain.way import direct
 from stepflow.model.access import ModelAccess
 from stepflow.model.anthropic_api import KeyLogin
 from stepflow.model.logins import find_login, open_service
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from stepflow.domain.connection import Ways
     from stepflow.domain.conversation import ModelRequest, ModelTurn
-    from stepflow.domain.way import Ways
     from stepflow.model.access import Service
     from stepflow.model.wire import Wire
 

@@ -21,7 +21,7 @@ from stepflow.model.access import (
 if TYPE_CHECKING:
     import httpx2
 
-    from stepflow.domain.way import Ways
+    from stepflow.domain.connection import Ways
 
 _LOGIN_HINT = (
     "Log in with a step of aws-actions/configure-aws-credentials before this one, or set the variables in the step's "

@@ -19,7 +19,7 @@ from stepflow.model.access import (
 if TYPE_CHECKING:
     import httpx2
 
-    from stepflow.domain.way import Ways
+    from stepflow.domain.connection import Ways
 
 _LOGIN_HINT = "Set the variables in the step's `env:`."
 _HINTS = MappingProxyType(

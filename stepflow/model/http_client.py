@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Mapping
 
-    from stepflow.domain.way import Way
+    from stepflow.domain.connection import Way
 
 
 #: 32,000 tokens, each in an event of its own, are some five million bytes.

@@ -11,7 +11,7 @@ from stepflow.model import anthropic_api, bedrock, foundry, vertex
 from stepflow.model.access import GUIDE, ModelAccess
 
 if TYPE_CHECKING:
-    from stepflow.domain.way import Ways
+    from stepflow.domain.connection import Ways
     from stepflow.model.access import Service
 
 Login = (

@@ -23,8 +23,8 @@ from stepflow.model.access import (
 if TYPE_CHECKING:
     import httpx2
 
+    from stepflow.domain.connection import Ways
     from stepflow.domain.json import JsonObject
-    from stepflow.domain.way import Ways
 
 _LOGIN_HINT = (
     "Log in with a step of google-github-actions/auth before this one, or set the variables in the step's `env:`."

@@ -11,7 +11,7 @@ import trustme
 
 from stepflow.boundary.git import Git, Remote
 from stepflow.boundary.github_api import GitHubReader
-from stepflow.domain.way import Way
+from stepflow.domain.connection import Way
 from stepflow.errors import BoundaryError
 from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import pytest
 import trustme
 
+from stepflow.domain.connection import Way
 from stepflow.domain.conversation import ModelFault, ModelTurn
-from stepflow.domain.way import Way
 from stepflow.model.anthropic_model import AnthropicModel
 from tests.model.asking import ask
 from tests.servers.messages_api import MessagesApi, says

@@ -1,15 +1,12 @@
-"""How a service outside is reached, and in which words every room says that the way is closed.
-
-Takes: a proxy and certificates, as `run/` found them; what a library said of a failure. Gives: `Way`, and advice.
-May touch: nothing.
-"""
+"""How a service outside is reached, whether a secret may go there, and what to change when a connection fails."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from ipaddress import ip_address
+from urllib.parse import SplitResult, urlsplit
 
 _CERTIFICATE = re.compile(
     r"certificate verify failed(?:: ([^(\"'\n]+[^(\"'\s.]))?|certificate verification failed|SSL certificate problem"
@@ -88,3 +85,34 @@ def certificate_problem(said: str) -> str:
 def stays_closed(said: str) -> bool:
     """Whether waiting cannot help: a certificate that does not count, a proxy that wants a login."""
     return bool(_CERTIFICATE.search(said) or _LOGIN.search(said))
+
+
+def address_problem(url: str, *, secret: str) -> str:
+    """Why `secret` may not be sent there; empty for https, and for http on the machine itself."""
+    try:
+        parts = urlsplit(url.strip())
+        host = parts.hostname or ""
+        parts.port  # noqa: B018 - reading it is what checks it
+    except ValueError as exc:
+        return str(exc)
+    return _problem(parts, host, secret)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address means the machine itself."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _problem(parts: SplitResult, host: str, secret: str) -> str:
+    if not host:
+        return "it names no host"
+    if parts.username or parts.password:
+        return "it carries a user name or a password"
+    if parts.query or parts.fragment:
+        return "it carries a query or a fragment"
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)):
+        return ""
+    return f"{secret} would travel unencrypted"
