@@ -12,7 +12,7 @@ from stepflow.definition.json_text import JsonFault, Pointer, parse_json
 from stepflow.domain.definition import Parameter
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
-from stepflow.patterns import PatternFault, PatternTooSlow, Search, check_pattern
+from stepflow.engine.patterns import PatternFault, PatternTooSlow, Search, check_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -445,7 +445,7 @@ def _check_valid(schema: JsonValue, place: SchemaPlace, draft: str) -> None:
     # Importing jsonschema takes a tenth of a second, which `--help` and friends must not pay.
     from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker, SchemaError  # noqa: PLC0415
 
-    from stepflow.patterns import PatternFault  # noqa: PLC0415
+    from stepflow.engine.patterns import PatternFault  # noqa: PLC0415
 
     validator = Draft7Validator if draft == DRAFT_07 else Draft202012Validator
     formats = FormatChecker(validator.FORMAT_CHECKER.checkers)
@@ -459,7 +459,7 @@ def _check_valid(schema: JsonValue, place: SchemaPlace, draft: str) -> None:
 
 
 def _is_pattern(value: object) -> bool:
-    from stepflow.patterns import check_pattern  # noqa: PLC0415
+    from stepflow.engine.patterns import check_pattern  # noqa: PLC0415
 
     if isinstance(value, str):
         check_pattern(value)

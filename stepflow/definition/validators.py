@@ -24,8 +24,8 @@ from stepflow.domain.definition import (
 from stepflow.domain.json import compact
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
+from stepflow.engine.patterns import PatternFault, check_pattern
 from stepflow.engine.prompt.template import parse_retry_template
-from stepflow.patterns import PatternFault, check_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

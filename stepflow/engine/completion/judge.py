@@ -14,7 +14,7 @@ from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, Ou
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.extract import extract
-from stepflow.patterns import SECONDS, PatternTooSlow, Search
+from stepflow.engine.patterns import SECONDS, PatternTooSlow, Search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ from jsonschema.validators import extend, validator_for
 from stepflow.domain.decision import FormatError
 from stepflow.domain.json import compact
 from stepflow.engine.closed_schema import CONDITIONS, change_schemas
-from stepflow.patterns import PatternTooSlow, Search
+from stepflow.engine.patterns import PatternTooSlow, Search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
