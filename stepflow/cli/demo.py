@@ -20,11 +20,11 @@ from stepflow.cli.terminal import make_console, show_lines
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
-from stepflow.model.scenario_file import load_scenario
 from stepflow.report.graph import mermaid_graph, walked_path
 from stepflow.report.summary import final_words
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import Trigger
+from stepflow.run.scenario_file import load_scenario
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.diagnostics import LIKE_PATHS, closest_match, listed
 from stepflow.definition.json_text import JsonFault, last_key, parse_json
-from stepflow.files import FileRefused, Why, read_below
+from stepflow.definition.safe_files import FileRefused, Why, read_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

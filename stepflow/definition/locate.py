@@ -8,8 +8,8 @@ from pathlib import Path
 
 from stepflow.definition.diagnostics import did_you_mean, listed, visible
 from stepflow.definition.rules import CODES
+from stepflow.definition.safe_files import first_link
 from stepflow.domain.problem import Problem
-from stepflow.files import first_link
 
 AGENTS = ".agent"
 _NAME = re.compile(r"[a-z][a-z0-9-]*")

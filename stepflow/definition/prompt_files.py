@@ -86,7 +86,7 @@ def _yaml_fault(front: str) -> tuple[str | None, int]:
 
     Only its form is read, nothing is built from it: its content has no effect.
     """
-    from stepflow.yaml_text import YamlFault, check_yaml  # noqa: PLC0415 - costs time where no front matter is
+    from stepflow.definition.yaml_text import YamlFault, check_yaml  # noqa: PLC0415 - costs time where no front matter is
 
     try:
         check_yaml(front)

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, cast
 
 from stepflow.definition.file_models import AgentFile, CheckRegistry, GateRegistry
-from stepflow.yaml_text import read_yaml
+from stepflow.definition.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from stepflow.definition.shapes import FileModel

@@ -15,8 +15,6 @@ from stepflow.domain.report import Rehearsal, Rehearsed
 from stepflow.domain.words import Provider
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.scenario import Expect
-from stepflow.model.scenario_file import parse_scenario, place_of, read_scenario
-from stepflow.model.scenario_update import update_expect
 from stepflow.model.scripted import ScriptedModel
 from stepflow.report.watch import TerminalLog
 from stepflow.run.checks import check_request
@@ -28,6 +26,7 @@ from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import toolbox_options
 from stepflow.run.prepare import prepare_run
 from stepflow.run.request import Trigger
+from stepflow.run.scenario_file import parse_scenario, place_of, read_scenario, update_expect
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, rehearsal_folder
 from stepflow.sandbox.restore import credentials_away

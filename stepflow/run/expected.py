@@ -10,9 +10,9 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from stepflow.definition.safe_files import FileRefused, Why, read_below
 from stepflow.domain.report import Difference, Row
 from stepflow.domain.words import FailureAction, Outcome
-from stepflow.files import FileRefused, Why, read_below
 from stepflow.model.scenario import Expect
 from stepflow.run.inputs import Inputs
 

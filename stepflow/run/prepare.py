@@ -19,13 +19,13 @@ from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.recording import RecordingModel
-from stepflow.model.scenario_file import load_scenario
 from stepflow.model.scripted import ScriptedModel
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.connections import open_anthropic
 from stepflow.run.parts import open_verdict
 from stepflow.run.resume import Fresh, Past, find_past
+from stepflow.run.scenario_file import load_scenario
 from stepflow.run.subject import issue_number, issue_text, read_again, read_subject
 
 if TYPE_CHECKING:
