@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from stepflow.action.many import gather_mode, plan_mode
 from stepflow.action.performed import Asked, Performed, skipped
 from stepflow.action.request import request_of, root_of, trigger_of
-from stepflow.definition.rules import rules
+from stepflow.definition.diagnostics import rules
 from stepflow.domain.problem import count_problems
 from stepflow.domain.words import Outcome
 from stepflow.modes.preflight import run_preflight

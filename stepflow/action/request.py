@@ -10,7 +10,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.definition.locate import find_agents
+from stepflow.definition.folder import find_agents
 from stepflow.errors import InputError
 from stepflow.run.request import RunRequest, Skip, Trigger, find_trigger, login_files_in, read_event
 from stepflow.run.resume import chosen_folder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.ink import paper_for
 from stepflow.cli.json_output import print_json
-from stepflow.definition.rules import rules
+from stepflow.definition.diagnostics import rules
 from stepflow.modes.validate import check_agents, from_above, repository_above
 from stepflow.report.annotations import problem_annotations
 from stepflow.report.diagnostic import diagnostics

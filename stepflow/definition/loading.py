@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from stepflow.definition.agent import read_agent
 from stepflow.definition.compile import LoadOptions, compile_registry
 from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, did_you_mean, listed
-from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, read_object, unsafe_reason
+from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, locate, read_object, unsafe_reason
 from stepflow.definition.json_text import Pointer
-from stepflow.definition.locate import locate
 from stepflow.definition.prompt_files import read_prompt, shipped_prompt
 from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.figures import count

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from stepflow.definition.folder import find_agents
 from stepflow.definition.loading import validate_agent
-from stepflow.definition.locate import find_agents
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.figures import count
 from stepflow.domain.problem import Severity

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from stepflow.definition.folder import find_folders
 from stepflow.definition.loading import inspect_agent
-from stepflow.definition.locate import find_folders
 from stepflow.domain.problem import Severity
 from stepflow.errors import InputError
 

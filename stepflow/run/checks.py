@@ -10,7 +10,7 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from stepflow.definition.locate import find_agents
+from stepflow.definition.folder import find_agents
 from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError

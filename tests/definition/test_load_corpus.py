@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from load_cases import Case, cases
 
+from stepflow.definition.diagnostics import CODES
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.parameters import check_arguments
-from stepflow.definition.rules import CODES
 from stepflow.domain.problem import Problem, Severity
 from stepflow.errors import DefinitionError
 
@@ -70,7 +70,7 @@ def test_every_code_of_the_specification_is_in_the_table_with_its_severity() -> 
 
 
 def test_codes_are_sorted_and_written_once() -> None:
-    from stepflow.definition.rules import _TABLE
+    from stepflow.definition.diagnostics import _TABLE
 
     listed = [line.split()[0] for line in _TABLE.strip().splitlines()]
     assert listed == sorted(set(listed))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from load_cases import DEFINITIONS
 
+from stepflow.definition.folder import find_agents
 from stepflow.definition.loading import load_agent, validate_agent
-from stepflow.definition.locate import find_agents
 from stepflow.errors import DefinitionError
 
 REGISTRY = "steps_registry.json"

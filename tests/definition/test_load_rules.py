@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from load_cases import DEFINITIONS, edit_json
 
+from stepflow.definition.diagnostics import CODES, rules
 from stepflow.definition.loading import validate_agent
-from stepflow.definition.rules import CODES, rules
 from stepflow.domain.problem import Example, LintRule
 
 ROOT = Path(__file__).parents[2]

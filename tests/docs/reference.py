@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from stepflow.definition.agent import _OPTIONAL, _REQUIRED
+from stepflow.definition.diagnostics import CODES, rules
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.old_names import _CONDITIONS, _MOVES, _TOP, OLD_VERDICT_TYPES
 from stepflow.definition.parameters import check_arguments
 from stepflow.definition.published import agent_schema, check_schema, field_notes, gate_schema
-from stepflow.definition.rules import CODES, rules
 from stepflow.domain.problem import Example, LintRule, Problem
 from stepflow.domain.words import INTENTS_OF_KIND, VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS

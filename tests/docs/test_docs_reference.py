@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from stepflow.definition.diagnostics import CODES
 from stepflow.definition.published import field_notes
-from stepflow.definition.rules import CODES
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
 from tests.docs.reference import PAGE, page

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
+from stepflow.definition.diagnostics import CODES, rules
 from stepflow.definition.loading import inspect_agent
-from stepflow.definition.rules import CODES, rules
 from stepflow.domain.problem import Severity
 from stepflow.report.sarif import sarif_log
 from tests.definition.load_cases import cases
