@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.domain.connection import Way, address_problem, is_loopback
+from stepflow.domain.connection import address_problem, is_loopback
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 from stepflow.model.access import ModelAccess

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from stepflow.domain.way import Way
+from stepflow.domain.connection import Way
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:

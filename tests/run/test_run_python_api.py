@@ -19,6 +19,7 @@ import stepflow
 from stepflow import DefinitionError, Limits, StepFlowRunner, load_agent
 from stepflow.boundary.writer import Refused
 from stepflow.domain.checkout import CommandResult
+from stepflow.domain.conversation import ToolResult, ToolUse
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition, Parameter
 from stepflow.domain.effect import Effect, EffectKind, EffectStatus, PostComment, Receipt
