@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import RestoredInfo
 from stepflow.errors import IsolationError, StepflowError
-from stepflow.sandbox.child.records import BLOB, HEADER, MANIFEST, ORIGIN, RecordError, Records
+from stepflow.sandbox.child.wire import BLOB, MANIFEST, ORIGIN, RECORD_HEADER, RecordError, Records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -80,7 +80,7 @@ class SnapshotPort:
             "timeout": _SECONDS,
         }
         came = _Coming(sink)
-        records = Records(came, total + MANIFEST_LIMIT + HEADER.size)
+        records = Records(came, total + MANIFEST_LIMIT + RECORD_HEADER.size)
         try:
             answer = self._connection.ask(request, timeout=_SECONDS + self._grace, sink=records.feed)
             if "problem" in answer:
@@ -111,11 +111,11 @@ class SnapshotPort:
     ) -> RestoredInfo:
         """Send a snapshot back; everything that still runs is killed first. Raises `StepflowError`."""
         self._token = -1
-        size = sum(HEADER.size + size for size, _ in blobs)
+        size = sum(RECORD_HEADER.size + size for size, _ in blobs)
         request: JsonObject = {
             "op": "restore_snapshot",
             "leave": [path.decode("latin-1") for path in leave],
-            "bytes": size + HEADER.size + len(manifest),
+            "bytes": size + RECORD_HEADER.size + len(manifest),
             "timeout": _RESTORE_SECONDS,
         }
         answer = self._connection.ask(request, timeout=_RESTORE_SECONDS + self._grace, payload=_stream(manifest, blobs))
@@ -152,11 +152,11 @@ class _Coming:
 
 
 def _stream(manifest: bytes, blobs: Iterable[tuple[int, Iterable[bytes]]]) -> Iterable[bytes]:
-    yield HEADER.pack(MANIFEST, len(manifest))
+    yield RECORD_HEADER.pack(MANIFEST, len(manifest))
     for start in range(0, len(manifest), _PIECE):
         yield manifest[start : start + _PIECE]
     for size, pieces in blobs:
-        yield HEADER.pack(BLOB, size)
+        yield RECORD_HEADER.pack(BLOB, size)
         yield from pieces
 
 

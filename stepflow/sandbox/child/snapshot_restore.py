@@ -14,10 +14,10 @@ from typing import IO, TYPE_CHECKING, cast
 
 from .beneath import below
 from .places import Refusal
-from .records import HEADER, MANIFEST
 from .snapshot_git import BRANCHES, COMMIT, digest_of, has_repository, list_index, list_tree
 from .snapshot_place import Placing, check_paths, wanted_of
 from .snapshot_scan import RULES, Known, scan
+from .wire import MANIFEST, RECORD_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,10 +63,10 @@ class Blobs:
         self._spool = spool
         self._places: dict[str, tuple[int, int]] = {}
         self.manifest: Manifest | None = None
-        while header := spool.read(HEADER.size):
-            if len(header) < HEADER.size:
+        while header := spool.read(RECORD_HEADER.size):
+            if len(header) < RECORD_HEADER.size:
                 raise Refusal("the snapshot is cut off")
-            kind, size = HEADER.unpack(header)
+            kind, size = RECORD_HEADER.unpack(header)
             place = spool.tell()
             data = spool.read(size)
             if len(data) < size:

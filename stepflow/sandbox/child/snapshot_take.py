@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, cast
 
 from .beneath import below, read_regular
 from .places import Refusal, reason
-from .records import BLOB, HEADER, MANIFEST, ORIGIN, pack_record
 from .snapshot_git import (
     COMMIT,
     Standing,
@@ -32,6 +31,7 @@ from .snapshot_git import (
 from .snapshot_memory import LINK, Memory, object_id, overlay_of, usual_modes
 from .snapshot_origins import tell_origins, untold
 from .snapshot_scan import Known, Scan, scan
+from .wire import BLOB, MANIFEST, ORIGIN, RECORD_HEADER, pack_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -194,9 +194,9 @@ class Taking:
     def _send_blob(self, now: Memory, digest: str, data: bytes) -> bool:
         if digest in now.sent:
             return True
-        if len(data) + HEADER.size > self._room:
+        if len(data) + RECORD_HEADER.size > self._room:
             return False
-        self._room -= len(data) + HEADER.size
+        self._room -= len(data) + RECORD_HEADER.size
         pack_record(BLOB, data, self._hand_on)
         now.sent.add(digest)
         return True
@@ -235,9 +235,9 @@ class Taking:
         def send(digest: str, data: bytes) -> bool:
             if digest in now.sent:
                 return True
-            if len(data) + HEADER.size > self._room:
+            if len(data) + RECORD_HEADER.size > self._room:
                 return False
-            self._room -= len(data) + HEADER.size
+            self._room -= len(data) + RECORD_HEADER.size
             # Not among those that were sent: the parent keeps none with a secret in it.
             pack_record(ORIGIN, data, self._hand_on)
             return True
