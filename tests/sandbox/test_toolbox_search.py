@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from stepflow.sandbox.child.places import Refusal
+from stepflow.sandbox.child.paths import Refusal
 from stepflow.sandbox.child.search import glob_expression
 
 

@@ -16,8 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from .beneath import Key, key_of
-from .places import Refusal
+from .paths import Key, Refusal, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

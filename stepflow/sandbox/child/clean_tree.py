@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from .digests import digest
 from .engine_git import engine_git
 from .footing import check_footing
 from .git import git, listing
+from .paths import digest
 from .rules import ignore_rules
 from .start import NESTED_IGNORES, Start, read_start, rules_by_folder
 

@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .beneath import below, read_regular
 from .footing import find_dot_git, pointed_to
 from .git import git, said
 from .output import HeadTail
-from .places import Refusal
+from .paths import Refusal, below, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, BinaryIO
 
 from .inputs import flag, line_range, text
-from .places import Refusal, locate, open_folder, open_regular, reason, write_file
+from .paths import Refusal, locate, open_folder, open_regular, reason, write_file
 
 if TYPE_CHECKING:
     from .inputs import Inputs

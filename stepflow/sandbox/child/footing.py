@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from .digests import digest
-from .places import Refusal
+from .paths import Refusal, digest
 
 _GITDIR = b"gitdir: "
 _LONGEST = 4096

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .command import run_command
-from .places import Refusal
+from .paths import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .places import Refusal
+from .paths import Refusal
 
 Inputs = Mapping[str, object]
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 from . import wire
-from .places import Refusal
+from .paths import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

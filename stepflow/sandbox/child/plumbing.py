@@ -10,7 +10,7 @@ import resource
 import subprocess
 from typing import TYPE_CHECKING
 
-from .places import Refusal
+from .paths import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .engine_git import COMMIT, engine_git
-from .places import Refusal
+from .paths import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .inputs import optional_text, text
 from .output import HeadTail
-from .places import FILE_FLAGS, Refusal, check_regular, locate
+from .paths import FILE_FLAGS, Refusal, check_regular, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

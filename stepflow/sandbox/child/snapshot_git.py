@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from .beneath import Key, below, key_of, read_regular
-from .places import Refusal
+from .paths import Key, Refusal, below, key_of, read_regular
 
 if TYPE_CHECKING:
     from .plumbing import Git

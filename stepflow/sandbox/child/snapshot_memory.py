@@ -16,7 +16,7 @@ from .snapshot_git import Standing
 from .snapshot_scan import Known, folders_of
 
 if TYPE_CHECKING:
-    from .beneath import Key
+    from .paths import Key
 
 #: ("base", mode): as in the base's tree. ("file", mode, digest, size), ("link", target), ("folder", mode),
 #: ("left out", reason), and in an overlay ("gone",). Bytes are written as Latin-1.

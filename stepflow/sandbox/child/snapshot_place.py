@@ -11,13 +11,12 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from .beneath import FOLDER_FLAGS, read_regular
-from .places import Refusal
+from .paths import FOLDER_FLAGS, Refusal, read_regular
 from .snapshot_memory import LINK, object_id, usual_mode
 from .snapshot_scan import folders_of
 
 if TYPE_CHECKING:
-    from .beneath import Below
+    from .paths import Below
     from .plumbing import Git
     from .snapshot_memory import Entry, Tree
     from .snapshot_restore import Blobs

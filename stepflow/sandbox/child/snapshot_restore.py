@@ -12,8 +12,7 @@ import secrets
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
 
-from .beneath import below
-from .places import Refusal
+from .paths import Refusal, below
 from .snapshot_git import BRANCHES, COMMIT, digest_of, has_repository, list_index, list_tree
 from .snapshot_place import Placing, check_paths, wanted_of
 from .snapshot_scan import RULES, Known, scan

@@ -13,13 +13,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .beneath import Key, below, key_of
-from .places import Refusal, reason
+from .paths import Key, Refusal, below, key_of, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .beneath import Below
+    from .paths import Below
 
 #: A run's tree beyond this has forgotten an ignore file; walking it after each call would take seconds.
 MOST_ENTRIES = 200_000

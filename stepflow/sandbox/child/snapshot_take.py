@@ -12,8 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from .beneath import below, read_regular
-from .places import Refusal, reason
+from .paths import Refusal, below, read_regular, reason
 from .snapshot_git import (
     COMMIT,
     Standing,
@@ -36,7 +35,7 @@ from .wire import BLOB, MANIFEST, ORIGIN, RECORD_HEADER, pack_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .beneath import Below, Key
+    from .paths import Below, Key
     from .plumbing import Git
     from .snapshot_memory import Entry
     from .snapshot_scan import Found

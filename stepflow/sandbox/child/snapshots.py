@@ -10,7 +10,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from .lasting_worker import LastingWorker
-from .places import Refusal
+from .paths import Refusal
 from .plumbing import Git
 from .snapshot_memory import Memory
 from .snapshot_restore import Restoring

@@ -12,9 +12,8 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .digests import digest
 from .git import git, listing, said
-from .places import FILE_FLAGS
+from .paths import FILE_FLAGS, digest
 from .rules import attribute_rules, ignore_rules
 
 if TYPE_CHECKING:

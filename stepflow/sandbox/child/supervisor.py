@@ -19,12 +19,11 @@ from . import files, kernel, search, wire
 from .baseline import Baseline
 from .clean_tree import Look, TreeWatch, lines
 from .command import run_command
-from .digests import digests
 from .engine_git import Repository
 from .family import Family, ParentGone
 from .footing import check_footing, footing
 from .inputs import flag, number, optional_text
-from .places import Refusal
+from .paths import Refusal, digests
 from .repository import bundle
 from .settle import CannotSettle, Settings, scopes_signals, settle
 from .shell import Shell, ShellRefusal

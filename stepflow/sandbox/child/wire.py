@@ -15,6 +15,12 @@ RAW = b"R"
 #: Nothing that either side sends comes near: two streams of 1 MiB, escaped, stay under 16 MiB.
 MAX_PAYLOAD = 64 * 1024 * 1024
 _HEADER = struct.Struct("!cI")
+BLOB = b"B"
+#: A blob that no snapshot needs to be put back: what the base holds.
+ORIGIN = b"O"
+MANIFEST = b"M"
+#: One kind byte, eight length bytes.
+RECORD_HEADER = struct.Struct("!cQ")
 
 
 class WireError(Exception):
@@ -79,14 +85,6 @@ class Frames:
         payload = bytes(self._buffer[_HEADER.size : end])
         del self._buffer[:end]
         return kind, payload
-
-
-BLOB = b"B"
-#: A blob that no snapshot needs to be put back: what the base holds.
-ORIGIN = b"O"
-MANIFEST = b"M"
-#: One kind byte, eight length bytes.
-RECORD_HEADER = struct.Struct("!cQ")
 
 
 class RecordError(Exception):

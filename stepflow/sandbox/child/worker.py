@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .output import HeadTail
-from .places import Refusal
+from .paths import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,304 @@
+"""Opens, reads, writes and digests files of the checkout by descriptor, and follows no link (security.md case 11)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+#: What tells that a file was not touched: size, mtime, ctime, inode, mode. None: touched too lately to tell.
+Key = tuple[int, int, int, int, int] | None
+#: The kernel's clock for file times moves in steps of up to 10 ms; a change within one step shows no other time.
+_STEP_NS = 50_000_000
+MOST_FILES = 20_000
+_MOST_ENTRIES = 1_000_000
+_PIECE = 1024 * 1024
+_WILD = re.compile(r"[*?]")
+_PARTS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+class Refusal(Exception):
+    """A tool call that is answered with an error; the message is for the model."""
+
+
+def locate(root: str, given: str) -> tuple[str, ...]:
+    """The names that lead from the root to the place, links resolved. Refuses what lies outside the repository."""
+    if not given or "\0" in given:
+        raise Refusal("the path is empty or holds a NUL character")
+    if not given.isprintable() and given.encode("utf-8", "replace").decode() != given:
+        raise Refusal("the path holds half of a surrogate pair, which no file name can have")
+    real_root = os.path.realpath(root)
+    real = os.path.realpath(os.path.join(real_root, given))
+    if real != real_root and not real.startswith(real_root.rstrip("/") + "/"):
+        raise Refusal(f"{given}: leads outside the repository; the file tools stay inside it")
+    return tuple(part for part in os.path.relpath(real, real_root).split("/") if part != ".")
+
+
+@contextlib.contextmanager
+def open_folder(root: str, parts: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
+    """A descriptor of the folder; with `make`, missing folders on the way are created."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts:
+            inner = _step_into(fd, part, make=make)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_regular(folder: int, name: str, shown: str, *, limit: int | None) -> tuple[int, os.stat_result]:
+    """A regular file with one name, at most `limit` bytes long, open for reading."""
+    try:
+        # Looked at before it is opened: opening a device can already do something.
+        check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), shown)
+        fd = os.open(name, FILE_FLAGS, dir_fd=folder)
+    except OSError as exc:
+        raise Refusal(f"{shown}: {reason(exc)}") from None
+    info = os.fstat(fd)
+    try:
+        check_regular(info, shown)
+        if limit is not None and info.st_size > limit:
+            raise Refusal(f"{shown}: has {info.st_size} bytes, more than the {limit} that this tool takes")
+    except Refusal:
+        os.close(fd)
+        raise
+    return fd, info
+
+
+def check_regular(info: os.stat_result, shown: str) -> None:
+    """Refuses everything but a regular file that has no second name somewhere else."""
+    for is_kind, kind in _KINDS:
+        if is_kind(info.st_mode):
+            raise Refusal(f"{shown}: is {kind}, not a regular file")
+    if info.st_nlink > 1:
+        raise Refusal(f"{shown}: has {info.st_nlink} hard links, so it may also be a file outside the repository")
+
+
+def write_file(root: str, parts: tuple[str, ...], data: bytes, shown: str) -> bool:
+    """Put the content there at once, by a new file that takes the name; the mode stays. True when the file is new."""
+    if not parts:
+        raise Refusal(f"{shown}: is the repository root, not a file")
+    if any(part.casefold() == ".git" for part in parts):
+        raise Refusal(f"{shown}: lies in .git, which only git itself may change")
+    try:
+        with open_folder(root, parts[:-1], make=True) as folder:
+            mode = _mode_there(folder, parts[-1], shown)
+            _replace(folder, parts[-1], data, mode)
+            return mode is None
+    except OSError as exc:
+        raise Refusal(f"{shown}: {reason(exc)}") from None
+
+
+def _step_into(fd: int, part: str, *, make: bool) -> int:
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(part, 0o777, dir_fd=fd)
+    return os.open(part, FOLDER_FLAGS, dir_fd=fd)
+
+
+def _mode_there(folder: int, name: str, shown: str) -> int | None:
+    try:
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    check_regular(info, shown)
+    return stat.S_IMODE(info.st_mode) & 0o777
+
+
+def _replace(folder: int, name: str, data: bytes, mode: int | None) -> None:
+    draft = f".stepflow-{secrets.token_hex(8)}"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(draft, dir_fd=folder)
+        raise
+
+
+def reason(exc: OSError) -> str:
+    """What went wrong, in the same words on every system."""
+    match exc.errno:
+        case errno.ENOENT:
+            return "does not exist"
+        case errno.ELOOP | errno.ENOTDIR:
+            return "a part of the path is not a folder"
+        case errno.EACCES | errno.EPERM:
+            return "permission denied"
+        case _:
+            return exc.strerror or str(exc)
+
+
+class Below:
+    """The tree below a folder. Open folders are kept only for as long as the next path goes through them."""
+
+    def __init__(self, root: str) -> None:
+        self._fds = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        self._names: list[bytes] = []
+
+    def folder(self, path: bytes) -> int:
+        """An open folder, valid until the next call. Raises OSError, also when a link stands on the way."""
+        names = path.split(b"/") if path else []
+        shared = 0
+        while shared < min(len(names), len(self._names)) and names[shared] == self._names[shared]:
+            shared += 1
+        self.forget(shared)
+        for name in names[shared:]:
+            self._fds.append(os.open(name, FOLDER_FLAGS, dir_fd=self._fds[-1]))
+            self._names.append(name)
+        return self._fds[-1]
+
+    def holder(self, path: bytes) -> tuple[int, bytes]:
+        """The open folder that holds the path, and the path's last name."""
+        above, _, name = path.rpartition(b"/")
+        return self.folder(above), name
+
+    def forget(self, depth: int = 0) -> None:
+        """Close the folders below this depth; needed after one of them was removed or replaced."""
+        while len(self._names) > depth:
+            os.close(self._fds.pop())
+            self._names.pop()
+
+    def close(self) -> None:
+        """Close everything."""
+        self.forget()
+        os.close(self._fds.pop())
+
+
+@contextlib.contextmanager
+def below(root: str) -> Iterator[Below]:
+    """A tree that is closed at the end."""
+    opened = Below(root)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def read_regular(tree: Below, path: bytes, limit: int) -> tuple[bytes, os.stat_result] | None:
+    """Content and facts of a regular file, None when it has more bytes than the limit. Raises OSError."""
+    folder, name = tree.holder(path)
+    fd = os.open(name, FILE_FLAGS, dir_fd=folder)
+    with os.fdopen(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise FileNotFoundError("no regular file any more")
+        data = file.read(limit + 1)
+    return (data, info) if len(data) <= limit else None
+
+
+def key_of(info: os.stat_result, now_ns: int) -> Key:
+    """What tells later that the file is as it was when `now_ns` was read off the clock, before it was looked at."""
+    # The time of change alone: any program may set the other one, and setting it counts as a change.
+    if info.st_ctime_ns > now_ns - _STEP_NS:
+        return None
+    return (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode)
+
+
+def digests(root: str, patterns: Sequence[str]) -> str:
+    """`{path: digest}` for everything but folders that fits a pattern; a folder that is not there holds nothing.
+
+    A pattern is a glob as git writes them: without a slash it fits a name at any depth, `**` crosses folders, and what
+    fits a folder fits everything in it.
+    """
+    anchored = [_anchored(pattern) for pattern in patterns]
+    fits = [re.compile(f"{_expression(pattern)}(?:/.*)?", re.DOTALL) for pattern in anchored]
+    found: dict[str, str] = {}
+    for path in _walk(root, [_fixed_part(pattern) for pattern in anchored]):
+        if any(one.fullmatch(path) for one in fits):
+            found[path] = digest(os.path.join(root, path))
+            if len(found) > MOST_FILES:
+                raise Refusal(f"more than {MOST_FILES} files fit {', '.join(patterns)}; narrow the patterns")
+    return json.dumps(found, sort_keys=True)
+
+
+def digest(full: str) -> str:
+    """What is there, in a word that changes with it: content and the right to run it, a link's target, or a kind."""
+    try:
+        info = os.stat(full, follow_symlinks=False)
+        if stat.S_ISLNK(info.st_mode):
+            return f"link to {os.readlink(full)}"
+        if not stat.S_ISREG(info.st_mode):
+            return f"no regular file ({stat.S_IFMT(info.st_mode):o})"
+        runs = " x" if info.st_mode & stat.S_IXUSR else ""
+        return f"sha256 {_sha256(full)}{runs}"
+    except OSError as exc:
+        return reason(exc)
+
+
+def _sha256(full: str) -> str:
+    seen = hashlib.sha256()
+    with os.fdopen(os.open(full, FILE_FLAGS), "rb") as file:
+        while piece := file.read(_PIECE):
+            seen.update(piece)
+    return seen.hexdigest()
+
+
+def _anchored(pattern: str) -> str:
+    plain = pattern.removeprefix("./").removesuffix("/").removesuffix("/**")
+    return plain.removeprefix("/") if "/" in pattern.removesuffix("/") else f"**/{plain}"
+
+
+def _expression(pattern: str) -> str:
+    return "".join(_PARTS.get(part, re.escape(part)) for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern))
+
+
+def _fixed_part(pattern: str) -> list[str]:
+    """The folders that lead to everything that can fit."""
+    names = pattern.split("/")
+    wild = next((number for number, name in enumerate(names) if _WILD.search(name)), len(names))
+    return names[:wild]
+
+
+def _walk(root: str, ways: Sequence[list[str]]) -> Iterator[str]:
+    """Every path below the root that is no folder, along the ways; git's own folder is left out."""
+    waiting: list[list[str]] = [[]]
+    seen = 0
+    while waiting:
+        here = waiting.pop()
+        for entry in _entries(os.path.join(root, *here)):
+            seen += 1
+            if seen > _MOST_ENTRIES:
+                raise Refusal(f"there are more than {_MOST_ENTRIES} files")
+            names = [*here, entry.name]
+            if not entry.is_dir(follow_symlinks=False):
+                yield "/".join(names)
+            elif names != [".git"] and any(_leads(names, way) for way in ways):
+                waiting.append(names)
+
+
+def _leads(names: list[str], way: list[str]) -> bool:
+    return all(name == step for name, step in zip(names, way, strict=False))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
