@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from stepflow.sandbox.child.file_tools import glob_expression
 from stepflow.sandbox.child.paths import Refusal
-from stepflow.sandbox.child.search import glob_expression
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,14 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from . import files, kernel, search, wire
+from . import file_tools, kernel, wire
 from .baseline import Baseline
 from .clean_tree import Look, TreeWatch, lines
 from .command import run_command
 from .engine_git import Repository
 from .family import Family, ParentGone
+from .file_tools import flag, number, optional_text
 from .footing import check_footing, footing
-from .inputs import flag, number, optional_text
 from .paths import Refusal, digests
 from .repository import bundle
 from .settle import CannotSettle, Settings, scopes_signals, settle
@@ -41,11 +41,11 @@ _DIGEST_SECONDS = 120.0
 #: So many paths of one kind are told.
 _FILES_LIMIT = 1000
 _FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
-    "read": files.read,
-    "write": files.write,
-    "edit": files.edit,
-    "glob": search.glob,
-    "grep": search.grep,
+    "read": file_tools.read,
+    "write": file_tools.write,
+    "edit": file_tools.edit,
+    "glob": file_tools.glob,
+    "grep": file_tools.grep,
 }
 
 

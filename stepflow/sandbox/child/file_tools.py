@@ -1,0 +1,341 @@
+"""The file tools: read, write, edit, glob and grep."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from .output import HeadTail
+from .paths import FILE_FLAGS, Refusal, check_regular, locate, open_folder, open_regular, reason, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Inputs = Mapping[str, object]
+#: What one `read` gives at most.
+READ_LIMIT = 256 * 1024
+#: What `write` and `edit` take at most; the boundary takes no larger change either (boundary.md).
+FILE_LIMIT = 8 * 1024 * 1024
+_PROBE = 8192
+_LONGEST_LOOK = 20_000
+_CLOSE_LINES = 3
+NAMES_LIMIT = 500
+MATCHES_LIMIT = 1000
+TEXT_LIMIT = 100 * 1024
+_ENTRIES_LIMIT = 200_000
+_SHOWN_LINE = 500
+_LONGEST_LINE = 1024 * 1024
+#: Made by tools, large, and hardly ever what is looked for: only when they are named.
+_SKIPPED = frozenset({"node_modules", ".venv", "__pycache__"})
+_GLOB_PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]/]*\]|[{},]|.", re.DOTALL)
+_PARTS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
+_SPECIAL_IN_CLASS = re.compile(r"[\\^\[\]&~|]")
+
+
+def text(inputs: Inputs, name: str) -> str:
+    """A string that must be there."""
+    value = inputs.get(name)
+    if not isinstance(value, str):
+        raise Refusal(f"{name} is missing" if value is None else f"{name} must be a string")
+    return value
+
+
+def optional_text(inputs: Inputs, name: str) -> str:
+    """A string, empty when it is left out."""
+    return "" if inputs.get(name) is None else text(inputs, name)
+
+
+def flag(inputs: Inputs, name: str) -> bool:
+    """A boolean, false when it is left out."""
+    value = inputs.get(name)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise Refusal(f"{name} must be true or false")
+    return value
+
+
+def number(inputs: Inputs, name: str) -> int:
+    """A whole number from 0, 0 when it is left out."""
+    value = inputs.get(name)
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Refusal(f"{name} must be a whole number from 0")
+    return value
+
+
+def line_range(inputs: Inputs, name: str) -> tuple[int, int] | None:
+    """First and last line, counted from 1; a last line of 0 or less means the end."""
+    value = inputs.get(name)
+    if value is None or value == []:
+        return None
+    if not isinstance(value, list) or len(value) != 2 or not all(type(end) is int for end in value):
+        raise Refusal(f"{name} must be two whole numbers, [first line, last line]")
+    first, last = value
+    if first > last > 0:
+        raise Refusal(f"{name}: the first line {first} comes after the last line {last}")
+    return max(first, 1), max(last, 0)
+
+
+def read(root: str, inputs: Inputs) -> str:
+    """The file's text, whole or a range of lines, as it is; bytes that are no UTF-8 are replaced."""
+    shown = text(inputs, "file_path")
+    wanted = line_range(inputs, "view_range")
+    with _open(root, shown, limit=None) as file:
+        if b"\0" in file.read(_PROBE):
+            raise Refusal(f"{shown}: is a binary file of {_size(file)} bytes; look at it with a command in bash")
+        file.seek(0)
+        data = _lines(file, *wanted, shown) if wanted else _whole(file, shown)
+    return data.decode("utf-8", "replace")
+
+
+def write(root: str, inputs: Inputs) -> str:
+    """Says what was written."""
+    shown, content = text(inputs, "file_path"), _encode(text(inputs, "content"))
+    if len(content) > FILE_LIMIT:
+        raise Refusal(f"{shown}: the content has {len(content)} bytes, more than the {FILE_LIMIT} that fit")
+    new = write_file(root, locate(root, shown), content, shown)
+    return f"{'created' if new else 'replaced'} {shown} ({len(content)} bytes)"
+
+
+def edit(root: str, inputs: Inputs) -> str:
+    """Says how many places were changed."""
+    shown, old, new = text(inputs, "file_path"), text(inputs, "old_string"), text(inputs, "new_string")
+    everywhere = flag(inputs, "replace_all")
+    if not old:
+        raise Refusal("old_string is empty; use the write tool to make a file")
+    if old == new:
+        raise Refusal("old_string and new_string are the same; nothing would change")
+    before = _editable_text(root, shown)
+    count = before.count(old)
+    if count == 0:
+        raise Refusal(_not_found(before, old, shown))
+    if count > 1 and not everywhere:
+        raise Refusal(f"{shown}: old_string occurs {count} times; give more of the lines around it, or replace_all")
+    write_file(root, locate(root, shown), _encode(before.replace(old, new)), shown)
+    return f"edited {shown} ({count} {'place' if count == 1 else 'places'})"
+
+
+def _open(root: str, shown: str, *, limit: int | None) -> BinaryIO:
+    parts = locate(root, shown)
+    if not parts:
+        raise Refusal(f"{shown}: is a folder, not a regular file")
+    try:
+        with open_folder(root, parts[:-1]) as folder:
+            fd, _ = open_regular(folder, parts[-1], shown, limit=limit)
+    except OSError as exc:
+        raise Refusal(f"{shown}: {reason(exc)}") from None
+    return os.fdopen(fd, "rb")
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _whole(file: BinaryIO, shown: str) -> bytes:
+    data = file.read(READ_LIMIT + 1)
+    if len(data) > READ_LIMIT:
+        raise Refusal(
+            f"{shown}: has {_size(file)} bytes, more than the {READ_LIMIT} that one read gives; "
+            "read a part with view_range, for example [1, 500]"
+        )
+    return data
+
+
+def _lines(file: BinaryIO, first: int, last: int, shown: str) -> bytes:
+    kept: list[bytes] = []
+    size = 0
+    for number, line in enumerate(iter(lambda: file.readline(READ_LIMIT + 1), b""), start=1):
+        if 0 < last < number:
+            break
+        if number >= first:
+            kept.append(line)
+            size += len(line)
+        if size > READ_LIMIT:
+            raise Refusal(f"{shown}: these lines have more than {READ_LIMIT} bytes; ask for fewer")
+    if not kept:
+        raise Refusal(f"{shown}: has no line {first}")
+    return b"".join(kept)
+
+
+def _editable_text(root: str, shown: str) -> str:
+    with _open(root, shown, limit=FILE_LIMIT) as file:
+        data = file.read()
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Refusal(f"{shown}: is no UTF-8 text, so it cannot be edited; use a command in bash") from None
+
+
+def _not_found(before: str, old: str, shown: str) -> str:
+    message = f"{shown}: old_string does not occur in it"
+    if "\r\n" in before and "\r\n" not in old and old in before.replace("\r\n", "\n"):
+        return f"{message}, because its lines end in CRLF and those of old_string in LF"
+    lines = before.splitlines()[:_LONGEST_LOOK]
+    first = old.strip().partition("\n")[0].strip()
+    close = difflib.get_close_matches(first, [line.strip() for line in lines], n=_CLOSE_LINES, cutoff=0.75)
+    found = [f"{number}: {line}" for number, line in enumerate(lines, start=1) if line.strip() in close]
+    if not found:
+        return message
+    return f"{message}. Lines that look like its first line:\n" + "\n".join(found[:_CLOSE_LINES])
+
+
+def _encode(content: str) -> bytes:
+    try:
+        return content.encode()
+    except UnicodeEncodeError:
+        raise Refusal("the text holds half of a surrogate pair, which no file can hold") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    path: str
+    is_folder: bool
+
+
+def glob(root: str, inputs: Inputs) -> str:
+    """The paths that fit, relative to the repository root."""
+    pattern = text(inputs, "pattern")
+    if pattern.startswith("/") or ".." in pattern.split("/"):
+        raise Refusal(f"{pattern}: a pattern is relative to the repository root and has no `..`")
+    folder = "/".join(locate(root, optional_text(inputs, "path") or "."))
+    fits = _compile(glob_expression(pattern))
+    prefix = f"{folder}/" if folder else ""
+    names = [
+        entry.path + "/" * entry.is_folder
+        for entry in _walk(root, folder, named=f"{pattern}/{folder}")
+        if fits.fullmatch(entry.path.removeprefix(prefix))
+    ]
+    return _listed(sorted(names), NAMES_LIMIT) or "no file or folder fits"
+
+
+def grep(root: str, inputs: Inputs) -> str:
+    """`path:line:text` for each line that the expression is found in."""
+    expression = _compile(text(inputs, "pattern"))
+    given = optional_text(inputs, "path")
+    start = "/".join(locate(root, given or "."))
+    found: list[str] = []
+    for path in _files(root, start, given):
+        for line in _matches(root, path, expression):
+            found.append(line)
+            if len(found) > MATCHES_LIMIT:
+                found[-1] = f"[more than {MATCHES_LIMIT} lines: narrow the expression or the path]"
+                return _cut("\n".join(found))
+    return _cut("\n".join(found)) or "no line fits"
+
+
+def glob_expression(pattern: str) -> str:
+    """The regular expression of a glob pattern: `*`, `?`, `[…]`, `{a,b}`, and `**` over folders."""
+    parts: list[str] = []
+    depth = 0
+    for piece in _GLOB_PIECE.findall(pattern.removeprefix("./")):
+        depth += {"{": 1, "}": -1}.get(piece, 0)
+        parts.append(_part(piece, inside=depth > 0))
+    if depth != 0:
+        raise Refusal(f"{pattern}: its braces do not match")
+    return "".join(parts)
+
+
+def _part(piece: str, *, inside: bool) -> str:
+    if piece == "," and inside:
+        return "|"
+    if piece in _PARTS:
+        return _PARTS[piece]
+    if len(piece) == 1:
+        return re.escape(piece)
+    negated = piece[1] == "!"
+    members = _SPECIAL_IN_CLASS.sub(r"\\\g<0>", piece[2 if negated else 1 : -1])
+    return f"[^/{members}]" if negated else f"[{members}]"
+
+
+def _compile(expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except (re.error, OverflowError, RecursionError) as exc:
+        raise Refusal(f"the pattern is no regular expression that Python takes: {exc}") from None
+
+
+def _files(root: str, start: str, given: str) -> Iterator[str]:
+    here = os.path.join(root, start)
+    if not os.path.lexists(here):
+        raise Refusal(f"{given}: does not exist")
+    if not os.path.isdir(here):
+        yield start
+        return
+    for entry in _walk(root, start, named=given):
+        if not entry.is_folder:
+            yield entry.path
+
+
+def _walk(root: str, start: str, *, named: str) -> Iterator[_Entry]:
+    """Everything below `start`, folder by folder in the order of names; links are left out."""
+    wanted = set(re.split(r"[/{},]", named))
+    waiting = [start]
+    seen = 0
+    while waiting:
+        folder = waiting.pop()
+        below: list[str] = []
+        for entry in _entries(os.path.join(root, folder)):
+            seen += 1
+            if seen > _ENTRIES_LIMIT:
+                raise Refusal(f"more than {_ENTRIES_LIMIT} files: narrow the path")
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.is_symlink() or entry.name == ".git" or (entry.name in _SKIPPED - wanted):
+                continue
+            if is_folder:
+                below.append(path)
+            yield _Entry(path=path, is_folder=is_folder)
+        waiting += reversed(below)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except NotADirectoryError:
+        raise Refusal("path is not a folder") from None
+    except FileNotFoundError:
+        raise Refusal("path does not exist") from None
+    except PermissionError:
+        return []
+
+
+def _matches(root: str, path: str, expression: re.Pattern[str]) -> Iterator[str]:
+    """Only regular files with one name and without NUL bytes are looked into."""
+    full = os.path.join(root, path)
+    try:
+        check_regular(os.stat(full, follow_symlinks=False), path)
+        fd = os.open(full, FILE_FLAGS)
+    except (OSError, Refusal):
+        return
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode) or b"\0" in file.read(_PROBE):
+            return
+        file.seek(0)
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1):
+            shown = line.decode("utf-8", "replace").rstrip("\r\n")
+            if expression.search(shown):
+                yield f"{path}:{number}:{_short(shown)}"
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _SHOWN_LINE else f"{line[:_SHOWN_LINE]}… [{len(line)} characters]"
+
+
+def _listed(lines: list[str], limit: int) -> str:
+    if len(lines) > limit:
+        lines = [*lines[:limit], f"[{len(lines) - limit} more: narrow the pattern]"]
+    return _cut("\n".join(lines))
+
+
+def _cut(listing: str) -> str:
+    kept = HeadTail(TEXT_LIMIT)
+    kept.feed(listing.encode("utf-8", "surrogateescape"))
+    return kept.text()
