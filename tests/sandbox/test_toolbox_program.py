@@ -13,7 +13,7 @@ import pytest
 
 import stepflow.sandbox.child
 from stepflow.sandbox.child import wire
-from stepflow.sandbox.child.output import HeadTail
+from stepflow.sandbox.child.commands import HeadTail
 
 INNER = Path(stepflow.sandbox.child.__file__).parent
 

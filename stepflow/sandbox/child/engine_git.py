@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .commands import HeadTail
 from .footing import find_dot_git, pointed_to
 from .git import git, said
-from .output import HeadTail
 from .paths import Refusal, below, read_regular
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from .output import HeadTail
+from .commands import HeadTail
 from .paths import FILE_FLAGS, Refusal, check_regular, locate, open_folder, open_regular, reason, write_file
 
 if TYPE_CHECKING:

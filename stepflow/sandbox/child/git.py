@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .command import run_command
+from .commands import run_command
 from .paths import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .command import Ended
+    from .commands import Ended
     from .family import Family, Sink
 
 _TIMEOUT = 120.0

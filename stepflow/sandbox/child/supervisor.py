@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from . import file_tools, kernel, wire
 from .baseline import Baseline
 from .clean_tree import Look, TreeWatch, lines
-from .command import run_command
+from .commands import Shell, ShellRefusal, run_command
 from .engine_git import Repository
 from .family import Family, ParentGone
 from .file_tools import flag, number, optional_text
@@ -26,7 +26,6 @@ from .footing import check_footing, footing
 from .paths import Refusal, digests
 from .repository import bundle
 from .settle import CannotSettle, Settings, scopes_signals, settle
-from .shell import Shell, ShellRefusal
 from .snapshots import Snapshots
 from .worker import run_worker
 

@@ -13,7 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .output import HeadTail
+from .commands import HeadTail
 from .paths import Refusal
 
 if TYPE_CHECKING:

@@ -1,8 +1,4 @@
-"""The bash tool: one shell per step, whose folder and variables stay from call to call.
-
-Takes: a command and a timeout. Gives: its output, its exit code, and a word on how it ended.
-May touch: processes; a timeout kills everything the step has started.
-"""
+"""Runs commands to their end, and keeps the model's shell: output is bounded, and what is left over is killed."""
 
 from __future__ import annotations
 
@@ -11,19 +7,172 @@ import fcntl
 import os
 import secrets
 import shlex
+import signal
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .command import shell_exit_code
-from .output import HeadTail
-
 if TYPE_CHECKING:
-    from .family import Family
+    import subprocess
+    from collections.abc import Mapping, Sequence
 
+    from .family import Family, Sink
+
+#: Room for the marker, so that text and marker together stay within the limit.
+_MARKER_ROOM = 128
+STREAM_LIMIT = 1024 * 1024
+_DRAIN_SECONDS = 2.0
 OUTPUT_LIMIT = 100 * 1024
 _PIECE = 65536
 _WANTED_PIPE = 1024 * 1024
+
+
+class HeadTail:
+    """At most `limit` bytes of a stream: the first half of the limit and the last."""
+
+    def __init__(self, limit: int) -> None:
+        self._half = max((limit - _MARKER_ROOM) // 2, 1)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece."""
+        self._total += len(data)
+        room = self._half - len(self._head)
+        self._head += data[:room] if room > 0 else b""
+        self._tail += data[max(room, 0) :]
+        if len(self._tail) > 2 * self._half:
+            del self._tail[: -self._half]
+
+    @property
+    def left_out(self) -> int:
+        """How many bytes were dropped."""
+        return max(self._total - len(self._head) - self._half, 0)
+
+    def text(self) -> str:
+        """Everything kept, as text; bytes that are no UTF-8 are replaced."""
+        tail = self._tail[-self._half :]
+        if not self.left_out:
+            return _decode(self._head + tail)
+        return f"{_decode(self._head)}\n[… {self.left_out} bytes left out here …]\n{_decode(tail)}"
+
+
+def _decode(data: bytearray) -> str:
+    return data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a process ended: `exit_code` as a shell would say it, −1 when it timed out or did not start."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    timed_out: bool
+    started: bool
+    error: str
+    seconds: float
+
+
+def run_command(
+    family: Family,
+    argv: Sequence[str],
+    timeout: float,
+    *,
+    alone: bool = True,
+    stdout: Sink | None = None,
+    extra_env: Mapping[str, str] | None = None,
+) -> Ended:
+    """Run `argv`. With `alone`, whatever else the toolbox has running is killed first and whatever is left after it.
+
+    A `stdout` sink takes the stream instead of the result.
+    """
+    if alone:
+        family.end()
+    out, out_end = os.pipe()
+    err, err_end = os.pipe()
+    try:
+        child = family.start(argv, stdout=out_end, stderr=err_end, extra_env=extra_env)
+    except (OSError, ValueError) as exc:
+        return _not_started(argv, exc, out, err)
+    finally:
+        _close(out_end, err_end)
+    kept = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
+    try:
+        in_time, left, seconds = _see_through(
+            family, child, {out: stdout or kept[0], err: kept[1]}, timeout, alone=alone
+        )
+    finally:
+        _close(out, err)
+    return Ended(
+        exit_code=shell_exit_code(child.returncode) if in_time else -1,
+        stdout=kept[0].text(),
+        stderr=kept[1].text(),
+        timed_out=not in_time,
+        started=True,
+        error=_explain(child.returncode, timeout, in_time=in_time, left=left),
+        seconds=seconds,
+    )
+
+
+def _see_through(
+    family: Family, child: subprocess.Popen[bytes], sinks: Mapping[int, Sink], timeout: float, *, alone: bool
+) -> tuple[bool, tuple[int, ...], float]:
+    """Whether the child ended in time, what could not be killed, and the seconds it took."""
+    begun = time.monotonic()
+    in_time = family.pump(sinks, until=lambda: child.returncode is not None, deadline=begun + timeout)
+    seconds = time.monotonic() - begun
+    left = _end(family, child, alone=alone)
+    family.pump(sinks, deadline=time.monotonic() + _DRAIN_SECONDS)
+    return in_time, left, seconds
+
+
+def _end(family: Family, child: subprocess.Popen[bytes], *, alone: bool) -> tuple[int, ...]:
+    if alone:
+        return family.end()
+    if child.returncode is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    return ()
+
+
+def _not_started(argv: Sequence[str], exc: Exception, *pipes: int) -> Ended:
+    _close(*pipes)
+    reason = exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
+    name = argv[0] if argv else ""
+    return Ended(
+        exit_code=-1,
+        stdout="",
+        stderr="",
+        timed_out=False,
+        started=False,
+        error=f"`{name}` could not be started: {reason}",
+        seconds=0.0,
+    )
+
+
+def shell_exit_code(returncode: int | None) -> int:
+    """A process that a signal ended gets the code that shells give it: 128 and the signal's number."""
+    if returncode is None:
+        return -1
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def _explain(returncode: int | None, timeout: float, *, in_time: bool, left: tuple[int, ...]) -> str:
+    parts = []
+    if not in_time:
+        parts.append(f"timed out after {timeout:g} s; it and everything it had started were killed")
+    elif returncode is not None and returncode < 0:
+        parts.append(f"ended by signal {-returncode}")
+    if left:
+        parts.append(f"still alive although killed: {', '.join(map(str, left))}")
+    return "; ".join(parts)
+
+
+def _close(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 @dataclass(frozen=True, kw_only=True)
