@@ -9,12 +9,12 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING
 
-from .lasting_worker import LastingWorker
 from .paths import Refusal
 from .plumbing import Git
 from .snapshot_memory import Memory
 from .snapshot_restore import Restoring
 from .snapshot_take import Taking
+from .workers import LastingWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -27,7 +27,7 @@ from .paths import Refusal, digests
 from .repository import bundle
 from .settle import CannotSettle, Settings, scopes_signals, settle
 from .snapshots import Snapshots
-from .worker import run_worker
+from .workers import run_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

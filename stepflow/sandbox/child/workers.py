@@ -1,8 +1,4 @@
-"""A worker that is asked again and again: it may hang, die or grow, and only it is ended then.
-
-Takes: the work, requests. Gives: answers, what came before them as a stream, and what the work wants to be kept.
-May touch: processes; bounds memory and time of the child.
-"""
+"""Does work in forked children, bounded in memory and time, so that a hang or a crash ends only that child."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 from . import wire
+from .commands import HeadTail
 from .paths import Refusal
 
 if TYPE_CHECKING:
@@ -26,11 +23,60 @@ if TYPE_CHECKING:
     #: A request and a sink for the stream; the answer, and what to keep.
     Work = Callable[[Mapping[str, object], Feed], tuple[dict[str, object], bytes]]
 
+#: What one file tool may hold in memory, beside the program itself.
+_FILE_TOOL_MEMORY = 1024 * 1024 * 1024
+#: Above everything that a tool gives, also when each character is escaped.
+_ANSWER_LIMIT = 16 * 1024 * 1024
 #: What a worker may hold in memory: a file and the facts of all of them.
-_MEMORY = 2 * 1024 * 1024 * 1024
+_SNAPSHOT_MEMORY = 2 * 1024 * 1024 * 1024
 _KEPT_LIMIT = 512 * 1024 * 1024
 _PIECE = 65536
 _STDERR = 2
+
+
+def run_worker(family: Family, work: Callable[[], str], timeout: float) -> str:
+    """The text that `work` gives. Raises `Refusal` with the reason when it gives none in time."""
+    answer_fd, answer_end = os.pipe()
+    pid = family.fork(partial(_work, work, answer_end))
+    os.close(answer_end)
+    answer = HeadTail(_ANSWER_LIMIT)
+    try:
+        in_time = family.pump({answer_fd: answer}, deadline=time.monotonic() + timeout)
+    finally:
+        os.close(answer_fd)
+    if not in_time:
+        family.kill(pid)
+        raise Refusal(f"took longer than {timeout:g} s and was stopped; narrow the pattern or the path")
+    return _read_answer(answer.text())
+
+
+def _work(work: Callable[[], str], answer_end: int) -> None:
+    """The child's whole life."""
+    resource.setrlimit(resource.RLIMIT_AS, (_FILE_TOOL_MEMORY, _FILE_TOOL_MEMORY))
+    answer = json.dumps(_file_tool_answer(work)).encode()
+    with os.fdopen(answer_end, "wb") as pipe:
+        pipe.write(answer)
+
+
+def _file_tool_answer(work: Callable[[], str]) -> dict[str, str]:
+    try:
+        return {"text": work()}
+    except Refusal as exc:
+        return {"refusal": str(exc)}
+    except OSError as exc:
+        return {"refusal": exc.strerror or str(exc)}
+    except MemoryError:
+        return {"refusal": "needs more memory than a file tool may use; narrow it"}
+
+
+def _read_answer(text: str) -> str:
+    try:
+        answer: dict[str, str] = json.loads(text)
+    except ValueError:
+        raise Refusal("the tool ended without an answer; it ran into one of its limits") from None
+    if "refusal" in answer:
+        raise Refusal(answer["refusal"])
+    return answer["text"]
 
 
 class LastingWorker:
@@ -147,7 +193,7 @@ def _live(family: Family, work: Work, asked: int, said: int, holds: tuple[int, .
     """The child's whole life."""
     _hold_only((asked, said, *holds))
     # Only the soft limit, so that git need not live within it.
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (_SNAPSHOT_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     frames = wire.Frames()
     while data := os.read(asked, _PIECE):
         frames.feed(data)
