@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toolbox_world import git
 
-from stepflow.sandbox.child.rules import attribute_rules, ignore_rules
+from stepflow.sandbox.child.clean_tree import attribute_rules, ignore_rules
 
 FOLDERS = ("", "a", "a/b", "c d", "e[1]*")
 FILES = ("x.py", "y.log", "a", "#z", "!w", "sp ace")

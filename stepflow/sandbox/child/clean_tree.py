@@ -1,34 +1,205 @@
-"""What differs from a commit in the work tree, by the rules of the run's start (security.md cases 14 and 34).
-
-An index, `info/exclude`, configuration, attributes, filters or a tracked `.gitignore` that say something else than at
-the start have no voice in it, and nothing of the checkout is run.
-"""
+"""Finds what differs from a commit in the work tree by the rules of the run's start (security.md cases 14 and 34)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import dataclass, replace
+import re
+import stat
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from .engine_git import engine_git
 from .footing import check_footing
-from .git import git, listing
-from .paths import digest
-from .rules import ignore_rules
-from .start import NESTED_IGNORES, Start, read_start, rules_by_folder
+from .git import git, listing, said
+from .paths import FILE_FLAGS, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from .engine_git import EngineGit, Repository
     from .family import Family
 
+#: Everything that lets a changed file look unchanged to git, back to nothing; and a macro that could be given another
+#: meaning, back to its own.
+_NO_ATTRIBUTES = b"""[attr]binary -diff -merge -text
+* !text !eol !crlf !filter !ident !working-tree-encoding
+"""
+_BOM = b"\xef\xbb\xbf"
+_SPECIAL = re.compile(rb"[\\*?\[]")
+_BLANKS = b" \t\r\n\f\v"
+_TOKEN = re.compile(rb'"(?P<quoted>(?:[^"\\]|\\.)*)"(?P<rest>[ \t].*)?|(?P<plain>[^ \t\r]+)(?P<more>.*)', re.DOTALL)
+#: What decides whether a file in the work tree is the one that was committed. Filters do not belong to it, for they are
+#: programs: what they make of a file is excused for as long as it stays what it was at the start.
+_SETTINGS = frozenset(
+    f"core.{name}" for name in ("filemode", "ignorecase", "symlinks", "precomposeunicode", "autocrlf", "eol")
+)
+_RULE_BYTES = 1024 * 1024
+NESTED_IGNORES = ":(top,glob)*/**/.gitignore"
+_SUBMODULE = "160000 "
 _LINES_LIMIT = 1000
 _MOST_NESTED = 500
 _STATUS = ("status", "--porcelain=v1", "-z", "--no-renames")
 _UNTRACKED = "??"
 _CHANGED = " M"
+
+
+def ignore_rules(files: Mapping[str, bytes]) -> bytes:
+    """The patterns of `.gitignore` files, those of deeper folders last, because the last one that fits decides."""
+    return b"".join(line + b"\n" for folder in _outer_first(files) for line in _ignore_lines(folder, files[folder]))
+
+
+def attribute_rules(files: Mapping[str, bytes]) -> bytes:
+    """The lines of `.gitattributes` files, such that no other file has a say in how content is compared."""
+    lines = (line + b"\n" for folder in _outer_first(files) for line in _attribute_lines(folder, files[folder]))
+    return _NO_ATTRIBUTES + b"".join(lines)
+
+
+def _outer_first(files: Mapping[str, bytes]) -> list[str]:
+    """A folder with a line break in its name cannot be written into a pattern; without it nothing more is hidden."""
+    return sorted((folder for folder in files if "\n" not in folder), key=lambda folder: (folder.count("/"), folder))
+
+
+def _ignore_lines(folder: str, data: bytes) -> Iterator[bytes]:
+    for raw in data.removeprefix(_BOM).split(b"\n"):
+        line = raw.removesuffix(b"\r")
+        if not line or line.startswith(b"#"):
+            continue
+        negated = line.startswith(b"!")
+        if pattern := _below(folder, line[negated:]):
+            yield b"!" * negated + pattern
+
+
+def _attribute_lines(folder: str, data: bytes) -> Iterator[bytes]:
+    for raw in data.removeprefix(_BOM).split(b"\n"):
+        line = raw.lstrip(_BLANKS)
+        if not line or line.startswith((b"#", b"!")):
+            continue
+        if line.startswith(b"[attr]"):
+            # Only the root's file may define macros.
+            yield from () if folder else (line,)
+            continue
+        if found := _TOKEN.fullmatch(line):
+            yield _moved_attributes(folder, found)
+
+
+def _moved_attributes(folder: str, found: re.Match[bytes]) -> bytes:
+    if not folder:
+        return found[0]
+    inside = found["quoted"]
+    if inside is None:
+        inside = found["plain"].replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    where = _escaped(folder).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    return b'"' + _joined(where, inside) + b'"' + (found["rest"] or found["more"] or b"")
+
+
+def _below(folder: str, pattern: bytes) -> bytes:
+    """The pattern as the root's file would write it; empty when it fits nothing."""
+    if not pattern.strip(b" ").removesuffix(b"/"):
+        return b""
+    return _joined(_escaped(folder), pattern) if folder else pattern
+
+
+def _joined(where: bytes, pattern: bytes) -> bytes:
+    """Without a slash, but for one at its end, a pattern fits a name at any depth below its folder."""
+    if b"/" in pattern.rstrip(b" ").removesuffix(b"/"):
+        return b"/" + where + b"/" + pattern.removeprefix(b"/")
+    return b"/" + where + b"/**/" + pattern
+
+
+def _escaped(folder: str) -> bytes:
+    return _SPECIAL.sub(rb"\\\g<0>", folder.encode("utf-8", "surrogateescape"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """`settings` are git's, in its order; `ignores` and `attributes` are complete, as one file each; `tracked_ignores`
+    are the ignore files that git tracked, `nested` those of folders that it did not; `submodule_files` are the digests
+    of the files that git tracked inside submodules; `excused` are the differences that git did not show even then, such
+    as files that a sparse checkout leaves out or a filter makes, with their digests.
+    """
+
+    settings: tuple[tuple[str, str], ...]
+    ignores: bytes
+    attributes: bytes
+    tracked_ignores: frozenset[str]
+    nested: frozenset[str]
+    submodule_files: Mapping[str, str]
+    excused: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_start(family: Family, top: str) -> Start:
+    """Read everything but what is excused, with the git of the checkout: no tool has run yet. Raises `Refusal`."""
+    own = said(git(family, "rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
+    read = _reader(top)
+    tracked = _tracked(family, ".gitignore")
+    return Start(
+        settings=_settings(family),
+        ignores=(
+            read(_configured_excludes(family)) + read(os.path.abspath(own[0])) + ignore_rules(_by_folder(tracked, read))
+        ),
+        attributes=(
+            attribute_rules(_by_folder(_tracked(family, ".gitattributes"), read)) + read(os.path.abspath(own[1]))
+        ),
+        tracked_ignores=frozenset(tracked),
+        nested=frozenset(listing(git(family, "ls-files", "--others", "-z", "--full-name", "--", NESTED_IGNORES))),
+        submodule_files=_submodule_files(family, top),
+    )
+
+
+def read_rules(path: str) -> bytes:
+    """A rule file as git would read it: regular and of a sane size, else nothing; ends with a line break."""
+    with contextlib.suppress(OSError):
+        info = os.lstat(path)
+        if stat.S_ISREG(info.st_mode) and info.st_size <= _RULE_BYTES:
+            with os.fdopen(os.open(path, FILE_FLAGS), "rb") as file:
+                return file.read(_RULE_BYTES) + b"\n"
+    return b""
+
+
+def rules_by_folder(top: str, paths: Iterable[str]) -> dict[str, bytes]:
+    """The rule files at these paths by the folders they stand in."""
+    return _by_folder(paths, _reader(top))
+
+
+def _reader(top: str) -> Callable[[str], bytes]:
+    return lambda path: read_rules(os.path.join(top, path)) if path else b""
+
+
+def _by_folder(paths: Iterable[str], read: Callable[[str], bytes]) -> dict[str, bytes]:
+    return {os.path.dirname(path): read(path) for path in paths}
+
+
+def _tracked(family: Family, name: str) -> list[str]:
+    """The files of this name that git tracks; the root's belongs to them even when it is not tracked yet."""
+    tracked = listing(git(family, "ls-files", "-z", "--full-name", "--", f":(top,glob)**/{name}"))
+    return [name, *(path for path in tracked if path != name)]
+
+
+def _settings(family: Family) -> tuple[tuple[str, str], ...]:
+    """Every setting that counts, in git's order: where a key stands twice, the later one holds."""
+    found = []
+    for record in said(git(family, "config", "--list", "-z")).split("\0"):
+        key, assigned, value = record.partition("\n")
+        if key in _SETTINGS:
+            found.append((key, value if assigned else "true"))
+    return tuple(found)
+
+
+def _configured_excludes(family: Family) -> str:
+    ended = git(family, "config", "--type=path", "--get", "core.excludesFile")
+    return ended.stdout.rstrip("\n") if ended.exit_code == 0 else ""
+
+
+def _submodule_files(family: Family, top: str) -> dict[str, str]:
+    """What git tracks inside submodules belongs to the tree by the commit of each, so it has to stay as it is."""
+    stages = listing(git(family, "-C", top, "ls-files", "--stage", "-z"))
+    if not any(stage.startswith(_SUBMODULE) for stage in stages):
+        return {}
+    own = {stage.partition("\t")[2] for stage in stages}
+    every = listing(git(family, "-C", top, "ls-files", "--recurse-submodules", "-z"))
+    return {path: digest(os.path.join(top, path)) for path in every if path not in own}
 
 
 @dataclass(frozen=True, kw_only=True)
