@@ -10,16 +10,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from .engine_git import engine_git
-from .footing import check_footing
-from .git import git, listing, said
+from .git import check_footing, engine_git, git, listing, said
 from .paths import FILE_FLAGS, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from .engine_git import EngineGit, Repository
     from .family import Family
+    from .git import EngineGit, Repository
 
 #: Everything that lets a changed file look unchanged to git, back to nothing; and a macro that could be given another
 #: meaning, back to its own.

@@ -1,18 +1,21 @@
-"""Runs git in the checkout for the engine: with a time limit, and past what redirects its view of history.
-
-Takes: arguments. Gives: how it ended, or what it said.
-May touch: git in the checkout, as the tools' user.
-"""
+"""Runs git for the engine, past everything by which a checkout redirects its view of history (security.md case 13)."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import stat
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .commands import run_command
-from .paths import Refusal
+from .commands import HeadTail, run_command
+from .paths import Refusal, below, digest, read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from .commands import Ended
     from .family import Family, Sink
@@ -22,6 +25,19 @@ _TIMEOUT = 120.0
 _PLAIN = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
 _UNADVISED = ("-c", "advice.graftFileDeprecated=false")
+_GITDIR = b"gitdir: "
+_LONGEST = 4096
+#: `commondir` is where a linked work tree's repository has its objects and branches.
+_LENDERS = ("commondir", "objects/info/alternates", "info/grafts")
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_REF = re.compile(rb"refs/[^\0-\x20\x7f~^:?*\[\\]{1,1000}")
+_LISTING_BYTES = 32 * 1024 * 1024
+_SMALL_FILE = 4096
+_PACKED_REFS = 64 * 1024 * 1024
+_CONFIG = {
+    40: b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
+    64: b"[core]\n\trepositoryformatversion = 1\n\tbare = false\n[extensions]\n\tobjectFormat = sha256\n",
+}
 
 
 def git(
@@ -43,3 +59,247 @@ def said(ended: Ended) -> str:
 def listing(ended: Ended) -> list[str]:
     """The records of output that NUL characters part."""
     return [record for record in said(ended).split("\0") if record]
+
+
+def footing(checkout: str) -> dict[str, str]:
+    """The repository that the checkout lies in; empty when it lies in none."""
+    dot_git = find_dot_git(checkout)
+    if dot_git is None:
+        return {}
+    info = os.lstat(dot_git)
+    found = {".git": f"{stat.S_IFMT(info.st_mode):o} {info.st_dev} {info.st_ino}"}
+    folder = pointed_to(dot_git, os.path.dirname(dot_git)) if stat.S_ISREG(info.st_mode) else dot_git
+    common = pointed_to(os.path.join(folder, "commondir"), folder)
+    return {
+        **found,
+        **{name: f"{digest(os.path.join(folder, name))}, {digest(os.path.join(common, name))}" for name in _LENDERS},
+    }
+
+
+def check_footing(checkout: str, start: dict[str, str]) -> None:
+    """Refuses a repository that stands on something else than at the start."""
+    now = footing(checkout)
+    for name in sorted(start.keys() | now.keys()):
+        if start.get(name) != now.get(name):
+            what = "`.git` is not the one that" if name == ".git" else f"`.git/{name}` is not what"
+            raise Refusal(f"{what} was there when the run began")
+
+
+def find_dot_git(checkout: str) -> str | None:
+    """The `.git` that git would find: here, then further up."""
+    place = os.path.abspath(checkout)
+    while not os.path.lexists(os.path.join(place, ".git")):
+        if place == os.path.dirname(place):
+            return None
+        place = os.path.dirname(place)
+    return os.path.join(place, ".git")
+
+
+def pointed_to(pointer: str, base: str) -> str:
+    """The folder that a small file such as `commondir` names, by itself or after `gitdir:`; without it, the base."""
+    try:
+        if not stat.S_ISREG(os.lstat(pointer).st_mode):
+            return base
+        with open(pointer, "rb") as file:
+            told = file.read(_LONGEST).removeprefix(_GITDIR).rstrip(b"\r\n")
+    except OSError:
+        return base
+    return os.path.join(base, os.fsdecode(told.replace(b"\0", b"")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """Where the checkout's repository lies: the work tree, the folder with HEAD, the one with branches and objects;
+    and its history's `shallow` ends as they were when it was located."""
+
+    top: str
+    folder: str
+    common: str
+    shallow: bytes = b""
+
+    @classmethod
+    def locate(cls, checkout: str) -> Repository | None:
+        """Looks as git does, without git and before any tool has run; None where there is no repository."""
+        dot_git = find_dot_git(checkout)
+        if dot_git is None:
+            return None
+        is_file = stat.S_ISREG(os.lstat(dot_git).st_mode)
+        folder = pointed_to(dot_git, os.path.dirname(dot_git)) if is_file else dot_git
+        common = pointed_to(os.path.join(folder, "commondir"), folder)
+        return cls(
+            top=os.path.dirname(dot_git), folder=folder, common=common, shallow=_small(common, b"shallow", _PACKED_REFS)
+        )
+
+    @property
+    def objects(self) -> str:
+        """The folder that holds its objects."""
+        return os.path.join(self.common, "objects")
+
+    def head(self) -> str:
+        """The commit that HEAD stands on, read without git and without following a link. Raises `Refusal`."""
+        said_by_head = _small(self.folder, b"HEAD", _SMALL_FILE).strip()
+        name = said_by_head.removeprefix(b"ref: ")
+        if name != said_by_head:
+            found = self._branch(name) if _REF.fullmatch(name) and b".." not in name else b""
+        else:
+            found = said_by_head
+        commit = found.decode("ascii", "replace")
+        if not COMMIT.fullmatch(commit):
+            raise Refusal("there is no commit yet")
+        return commit
+
+    def _branch(self, name: bytes) -> bytes:
+        if loose := _small(self.common, name, _SMALL_FILE).strip():
+            return loose
+        lines = (line.split(b" ") for line in _small(self.common, b"packed-refs", _PACKED_REFS).splitlines())
+        return next((words[0] for words in lines if words[1:] == [name]), b"")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineGit:
+    """Git that knows one repository, one commit as HEAD, and the settings and rules that it is given."""
+
+    family: Family
+    folder: str
+    environment: dict[str, str]
+    top: str
+
+    def ask(self, *arguments: str) -> list[str]:
+        """What git prints, cut at its NUL characters. Raises `Refusal`."""
+        kept = HeadTail(_LISTING_BYTES)
+        self.stream(*arguments, sink=kept)
+        if kept.left_out:
+            raise Refusal(f"git {arguments[0]} prints more than {_LISTING_BYTES} bytes")
+        return [record for record in kept.text().split("\0") if record]
+
+    def line(self, *arguments: str) -> str:
+        """The one line that git prints. Raises `Refusal`."""
+        return "".join(self.ask(*arguments)).strip()
+
+    def stream(self, *arguments: str, sink: Sink) -> None:
+        """Hand on what git prints. Raises `Refusal`."""
+        said(git(self.family, "-C", self.top, *arguments, stdout=sink, extra_env=self.environment))
+
+    def refresh_index(self) -> None:
+        """Let the index know the times of the files that are as it says."""
+        git(self.family, "-C", self.top, "update-index", "-q", "--refresh", extra_env=self.environment)
+
+    def read(self, name: str) -> bytes:
+        """A file in the engine's folder."""
+        with open(os.path.join(self.folder, name), "rb") as file:
+            return file.read()
+
+    def write(self, name: str, data: bytes) -> str:
+        """A file in the engine's folder; gives its path."""
+        path = os.path.join(self.folder, name)
+        with open(path, "wb") as file:
+            file.write(data)
+        return path
+
+
+@contextmanager
+def engine_git(
+    family: Family,
+    repository: Repository,
+    commit: str,
+    *,
+    settings: Iterable[tuple[str, str]] = (),
+    attributes: bytes = b"",
+) -> Iterator[EngineGit]:
+    """Open it for the block. `settings` and `attributes` decide how files of the work tree are compared."""
+    folder = tempfile.mkdtemp(prefix="engine-git-")
+    try:
+        for name in ("refs", "info", "objects"):
+            os.mkdir(os.path.join(folder, name))
+        opened = EngineGit(
+            family=family,
+            folder=folder,
+            environment=_environment(repository, folder, settings),
+            top=repository.top,
+        )
+        opened.write("HEAD", f"{commit}\n".encode())
+        opened.write("config", _CONFIG[len(commit)])
+        opened.write("info/attributes", attributes)
+        if repository.shallow:
+            opened.write("shallow", repository.shallow)
+        yield opened
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _environment(repository: Repository, folder: str, settings: Iterable[tuple[str, str]]) -> dict[str, str]:
+    given = [
+        *settings,
+        ("core.attributesFile", os.devnull),
+        ("core.excludesFile", os.devnull),
+        ("core.hooksPath", os.devnull),
+        ("core.fsmonitor", "false"),
+        ("core.untrackedCache", "false"),
+        ("core.preloadIndex", "true"),
+    ]
+    named = {f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(given)}
+    values = {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(given)}
+    return {
+        "HOME": folder,
+        "XDG_CONFIG_HOME": folder,
+        "GIT_DIR": folder,
+        "GIT_WORK_TREE": repository.top,
+        "GIT_OBJECT_DIRECTORY": repository.objects,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_COUNT": str(len(given)),
+        **named,
+        **values,
+    }
+
+
+def _small(folder: str, path: bytes, limit: int) -> bytes:
+    """A regular file below the folder, empty where there is none; no link on the way is followed."""
+    try:
+        with below(folder) as tree:
+            found = read_regular(tree, path, limit)
+    except OSError:
+        return b""
+    return found[0] if found else b""
+
+
+class TooLarge(Exception):
+    """The bundle has more bytes than are taken."""
+
+
+class _Counted:
+    """Hands pieces on until there are too many."""
+
+    def __init__(self, hand_on: Callable[[bytes], None], limit: int) -> None:
+        self._hand_on = hand_on
+        self._limit = limit
+        self.total = 0
+
+    def feed(self, data: bytes) -> None:
+        self.total += len(data)
+        if self.total > self._limit:
+            raise TooLarge
+        self._hand_on(data)
+
+
+def bundle(
+    family: Family, repository: Repository, *, base: str, commit: str, limit: int, hand_on: Callable[[bytes], None]
+) -> dict[str, object]:
+    """Hand on a bundle of `base..commit`; nothing is handed on when there is no commit since the base."""
+    for name in (base, commit):
+        if not COMMIT.fullmatch(name):
+            raise Refusal(f"{name!r} is no commit id")
+    with engine_git(family, repository, commit) as own:
+        tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
+        count = int(own.line("rev-list", "--count", f"{base}..HEAD"))
+        if count == 0:
+            return {"commits": 0, "commit": commit, "tree": tree, "bytes": 0}
+        counted = _Counted(hand_on, limit)
+        try:
+            # Without deltas: what it holds is searched for secrets.
+            plain = ("-c", "pack.window=0", "-c", "pack.depth=0")
+            own.stream(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=counted)
+        except TooLarge:
+            family.end()
+            return {"too_large": True}
+    return {"commits": count, "commit": commit, "tree": tree, "bytes": counted.total}

@@ -19,12 +19,10 @@ from . import file_tools, kernel, wire
 from .baseline import Baseline
 from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, ShellRefusal, run_command
-from .engine_git import Repository
 from .family import Family, ParentGone
 from .file_tools import flag, number, optional_text
-from .footing import check_footing, footing
+from .git import Repository, bundle, check_footing, footing
 from .paths import Refusal, digests
-from .repository import bundle
 from .settle import CannotSettle, Settings, scopes_signals, settle
 from .snapshots import Snapshots
 from .workers import run_worker
