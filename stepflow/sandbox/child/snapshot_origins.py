@@ -14,7 +14,7 @@ from .snapshot_memory import LINK
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .plumbing import Git
+    from .snapshot_git import Git
     from .snapshot_memory import Entry, Tree
 
 #: Bytes of a file, and of all that one snapshot brings: nobody reads a longer diff.

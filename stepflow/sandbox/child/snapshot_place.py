@@ -17,7 +17,7 @@ from .snapshot_scan import folders_of
 
 if TYPE_CHECKING:
     from .paths import Below
-    from .plumbing import Git
+    from .snapshot_git import Git
     from .snapshot_memory import Entry, Tree
     from .snapshot_restore import Blobs
     from .snapshot_scan import Scan

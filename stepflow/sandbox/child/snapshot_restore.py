@@ -21,7 +21,7 @@ from .wire import MANIFEST, RECORD_HEADER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .plumbing import Git
+    from .snapshot_git import Git
     from .snapshot_memory import Entry
     from .snapshot_place import Wanted
 

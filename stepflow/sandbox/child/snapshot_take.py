@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .paths import Below, Key
-    from .plumbing import Git
+    from .snapshot_git import Git
     from .snapshot_memory import Entry
     from .snapshot_scan import Found
 

@@ -10,7 +10,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from .paths import Refusal
-from .plumbing import Git
+from .snapshot_git import Git
 from .snapshot_memory import Memory
 from .snapshot_restore import Restoring
 from .snapshot_take import Taking
