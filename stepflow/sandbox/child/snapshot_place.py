@@ -12,15 +12,13 @@ import stat
 from typing import TYPE_CHECKING
 
 from .paths import FOLDER_FLAGS, Refusal, read_regular
-from .snapshot_memory import LINK, object_id, usual_mode
-from .snapshot_scan import folders_of
+from .snapshot_state import LINK, folders_of, object_id, usual_mode
 
 if TYPE_CHECKING:
     from .paths import Below
     from .snapshot_git import Git
-    from .snapshot_memory import Entry, Tree
     from .snapshot_restore import Blobs
-    from .snapshot_scan import Scan
+    from .snapshot_state import Entry, Scan, Tree
 
 #: Larger than any file that a snapshot holds, so that what is there now can be compared.
 _COMPARED = 128 * 1024 * 1024

@@ -15,15 +15,15 @@ from typing import IO, TYPE_CHECKING, cast
 from .paths import Refusal, below
 from .snapshot_git import BRANCHES, COMMIT, digest_of, has_repository, list_index, list_tree
 from .snapshot_place import Placing, check_paths, wanted_of
-from .snapshot_scan import RULES, Known, scan
+from .snapshot_state import RULES, Known, scan
 from .wire import MANIFEST, RECORD_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .snapshot_git import Git
-    from .snapshot_memory import Entry
     from .snapshot_place import Wanted
+    from .snapshot_state import Entry
 
 
 @dataclass(frozen=True, kw_only=True)

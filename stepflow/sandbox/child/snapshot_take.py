@@ -27,9 +27,7 @@ from .snapshot_git import (
     read_index,
     rules_mark,
 )
-from .snapshot_memory import LINK, Memory, object_id, overlay_of, usual_modes
-from .snapshot_origins import tell_origins, untold
-from .snapshot_scan import Known, Scan, scan
+from .snapshot_state import LINK, Known, Memory, Scan, object_id, overlay_of, scan, tell_origins, untold, usual_modes
 from .wire import BLOB, MANIFEST, ORIGIN, RECORD_HEADER, pack_record
 
 if TYPE_CHECKING:
@@ -37,8 +35,7 @@ if TYPE_CHECKING:
 
     from .paths import Below, Key
     from .snapshot_git import Git
-    from .snapshot_memory import Entry
-    from .snapshot_scan import Found
+    from .snapshot_state import Entry, Found
 
 
 @dataclass(frozen=True, kw_only=True)

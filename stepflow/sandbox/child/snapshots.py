@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from .paths import Refusal
 from .snapshot_git import Git
-from .snapshot_memory import Memory
 from .snapshot_restore import Restoring
+from .snapshot_state import Memory
 from .snapshot_take import Taking
 from .workers import LastingWorker
 
