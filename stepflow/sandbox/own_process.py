@@ -11,7 +11,7 @@ import os
 import resource
 from typing import TYPE_CHECKING
 
-from stepflow.sandbox.child.kernel import become_undumpable
+from stepflow.sandbox.child.enter_sandbox import become_undumpable
 from stepflow.sandbox.environment import SYSTEM_PATH
 
 if TYPE_CHECKING:

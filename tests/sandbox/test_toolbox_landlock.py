@@ -259,9 +259,9 @@ class TestGitOutside:
 PROGRAM = """
 import errno, json, os, socket, sys
 sys.path.insert(0, sys.argv[1])
-from child import kernel, landlock, seccomp
+from child import enter_sandbox, landlock, seccomp
 place, abi, blocked = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-kernel.forgo_new_privileges()
+enter_sandbox.forgo_new_privileges()
 if blocked:
     seccomp.NUMBERS[os.uname().machine]["landlock"] = 444
     seccomp.refuse((seccomp.Rule(call="landlock", error=blocked),))

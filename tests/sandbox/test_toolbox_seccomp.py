@@ -226,9 +226,9 @@ class TestOtherConventions:
 AS_ROOT = """
 import errno, json, os, socket, sys
 sys.path.insert(0, sys.argv[1])
-from child import kernel, seccomp
-kernel.drop_capabilities()
-kernel.forgo_new_privileges()
+from child import enter_sandbox, seccomp
+enter_sandbox.drop_capabilities()
+enter_sandbox.forgo_new_privileges()
 if sys.argv[2] == "filtered":
     assert not seccomp.refuse(seccomp.NO_UNIX_SOCKETS)
 def reach(open_it, name):

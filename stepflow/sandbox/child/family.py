@@ -14,10 +14,9 @@ import selectors
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from . import kernel
+from .enter_sandbox import Limits, OomScore, die_with_parent
 from .processes import kill_descendants, tasks_of
 
 if TYPE_CHECKING:
@@ -43,15 +42,6 @@ class Sink(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Resource limits of every process that is started; `processes` is how many more than now the user may run."""
-
-    processes: int
-    file_bytes: int
-    open_files: int
-
-
 class Family:
     """Starts children and knows when they end. `scoped`: no signal of ours reaches anything that is not below us."""
 
@@ -60,7 +50,7 @@ class Family:
         *,
         request_fd: int,
         limits: Limits,
-        oom_score: kernel.OomScore,
+        oom_score: OomScore,
         without: frozenset[str] = frozenset(),
         scoped: bool = False,
     ) -> None:
@@ -141,7 +131,7 @@ class Family:
     def limit_child(self, allowed_processes: int) -> None:
         """Put the limits on the calling process, which is a fresh child, and tie its life to the supervisor's."""
         if "life" not in self._without:
-            kernel.die_with_parent(signal.SIGKILL)
+            die_with_parent(signal.SIGKILL)
         if "limits" not in self._without:
             _limit_self(self._limits, allowed_processes)
 

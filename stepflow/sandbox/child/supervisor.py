@@ -1,4 +1,4 @@
-"""The toolbox program: settles, then answers one request after the other until the pipe closes.
+"""The toolbox program: enters the sandbox, then answers one request after the other until the pipe closes.
 
 Takes: frames on standard input. Gives: one JSON frame per request on standard output, the bytes of a bundle or of a
 snapshot before it.
@@ -15,15 +15,15 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from . import file_tools, kernel, wire
+from . import file_tools, wire
 from .baseline import Baseline
 from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, ShellRefusal, run_command
+from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox, scopes_signals
 from .family import Family, ParentGone
 from .file_tools import flag, number, optional_text
 from .git import Repository, bundle, check_footing, footing
 from .paths import Refusal, digests
-from .settle import CannotSettle, Settings, scopes_signals, settle
 from .snapshots import Snapshots
 from .workers import run_worker
 
@@ -52,10 +52,10 @@ def main() -> int:
     requests = _Requests()
     try:
         first = requests.wait()
-        settings = Settings.of(first)
-        oom_score = kernel.OomScore(wanted="limits" not in settings.without)
-        facts = {**settle(settings), "ended_before_parent": oom_score.holds}
-    except CannotSettle as exc:
+        settings = SandboxConfig.of(first)
+        oom_score = OomScore(wanted="limits" not in settings.without)
+        facts = {**enter_sandbox(settings), "ended_before_parent": oom_score.holds}
+    except CannotEnterSandbox as exc:
         wire.send(_ANSWERS, {"problem": str(exc)})
         return 1
     except ParentGone:
@@ -89,7 +89,7 @@ class _Requests:
 
 
 class _Supervisor:
-    def __init__(self, settings: Settings, requests: _Requests, oom_score: kernel.OomScore, *, scoped: bool) -> None:
+    def __init__(self, settings: SandboxConfig, requests: _Requests, oom_score: OomScore, *, scoped: bool) -> None:
         self._settings, self._requests = settings, requests
         self._family = Family(
             request_fd=_REQUESTS,

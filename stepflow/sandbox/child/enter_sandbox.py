@@ -1,0 +1,274 @@
+"""Makes this process the unprivileged, confined process that it stays, and says which layers hold (security.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import landlock, seccomp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_SET_PDEATHSIG = 1
+_SET_DUMPABLE = 4
+_CAPBSET_DROP = 24
+_SET_CHILD_SUBREAPER = 36
+_SET_NO_NEW_PRIVS = 38
+_CAP_AMBIENT = 47
+_CAP_AMBIENT_CLEAR_ALL = 4
+_CAPABILITY_VERSION_3 = 0x20080522
+_HIGHEST_CAPABILITY = 63
+#: What /proc/self/oom_score_adj takes (proc(5)): the most, which stands for all the memory that there is, so that the
+#: smallest process with it counts for more than the largest without, and a little less.
+_FIRST_TO_END, _NEXT_TO_END = b"1000", b"900"
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(signal_number: int) -> bool:
+    """Be sent the signal when the parent ends. Lost with a change of user: set it after that."""
+    return _prctl(_SET_PDEATHSIG, signal_number)
+
+
+def become_undumpable(*, wanted: bool = True) -> bool:
+    """Close this process's memory, environment and descriptors to others of the same user.
+
+    When it is not wanted it is undone: the kernel does it by itself with a change of user.
+    """
+    return _prctl(_SET_DUMPABLE, 0 if wanted else 1)
+
+
+def become_subreaper() -> bool:
+    """Be the parent of every orphan among the descendants, so that none is lost sight of."""
+    return _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def forgo_new_privileges() -> bool:
+    """No program started from now on gets more rights by being started."""
+    return _prctl(_SET_NO_NEW_PRIVS, 1)
+
+
+def drop_capabilities() -> bool:
+    """Empty every capability set, the bounding set first, for a process that stays uid 0."""
+    if not hasattr(_LIBC, "capset"):
+        return False
+    for capability in range(_HIGHEST_CAPABILITY + 1):
+        _prctl(_CAPBSET_DROP, capability)
+    _prctl(_CAP_AMBIENT, _CAP_AMBIENT_CLEAR_ALL)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    data = (ctypes.c_uint32 * 6)()
+    return bool(_LIBC.capset(header, data) == 0) and not capabilities()
+
+
+def capabilities() -> int:
+    """The effective capability set of this process as bits; 0 where there are none to see."""
+    return _status_bits("CapEff") | _status_bits("CapBnd")
+
+
+class OomScore:
+    """Which process the kernel ends first when memory runs out: those of the tools, then the supervisor, never for
+    their sake the parent. Open it before the change of user and before Landlock, which both close the file.
+
+    `holds` is false where there is no such thing, or where our parent already stands as high and we may not go lower.
+    """
+
+    def __init__(self, *, wanted: bool = True) -> None:
+        self._fd: int | None = None
+        if wanted:
+            with contextlib.suppress(OSError):
+                fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+                os.write(fd, _NEXT_TO_END)
+                self._fd = fd
+
+    @property
+    def holds(self) -> bool:
+        """Whether what is started from here is ended before the parent."""
+        return self._fd is not None
+
+    @contextlib.contextmanager
+    def first_for_children(self) -> Iterator[None]:
+        """What is forked meanwhile is ended before us. It inherits the score: its own file is closed to it, and that
+        also keeps it from going lower, which the kernel alone would allow.
+        """
+        self._set(_FIRST_TO_END)
+        try:
+            yield
+        finally:
+            self._set(_NEXT_TO_END)
+
+    def let_go(self) -> None:
+        """For a child that forks itself: what it starts inherits its own score, and ours is not for it to change."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _set(self, score: bytes) -> None:
+        if self._fd is not None:
+            os.write(self._fd, score)
+
+
+def _status_bits(field: str) -> int:
+    try:
+        with open(f"/proc/{os.getpid()}/status", encoding="ascii", errors="replace") as file:
+            lines = dict(line.partition(":")[::2] for line in file)
+    except OSError:
+        return 0
+    return int(lines.get(field, "0").strip(), 16)
+
+
+def _prctl(option: int, value: int) -> bool:
+    if not hasattr(_LIBC, "prctl"):
+        return False
+    return bool(
+        _LIBC.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) == 0
+    )
+
+
+class CannotEnterSandbox(Exception):
+    """The toolbox must not start; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Resource limits of every process that is started; `processes` is how many more than now the user may run."""
+
+    processes: int
+    file_bytes: int
+    open_files: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxConfig:
+    """What the parent sends first. `uid` None means: stay who you are. `guard_uid` is a user that nothing else has.
+
+    `places` is what stays open under Landlock. `without` names layers that are left out.
+    """
+
+    checkout: str
+    uid: int | None
+    gid: int | None
+    groups: tuple[int, ...]
+    guard_uid: int | None
+    limits: Limits
+    places: landlock.Places
+    close_network: bool
+    without: frozenset[str]
+    bash_timeout: float
+    bash_max_timeout: float
+    file_timeout: float
+
+    @classmethod
+    def of(cls, message: Mapping[str, object]) -> SandboxConfig:
+        """Read the parent's first frame."""
+        return cls(
+            checkout=str(message["checkout"]),
+            uid=_optional_id(message["uid"]),
+            gid=_optional_id(message["gid"]),
+            groups=tuple(int(group) for group in _texts(message["groups"])),
+            guard_uid=_optional_id(message["guard_uid"]),
+            limits=Limits(
+                processes=int(str(message["processes"])),
+                file_bytes=int(str(message["file_bytes"])),
+                open_files=int(str(message["open_files"])),
+            ),
+            places=landlock.Places(
+                write=_texts(message["write"]), read=_texts(message["read"]), devices=_texts(message["devices"])
+            ),
+            close_network=bool(message["close_network"]),
+            without=frozenset(_texts(message["without"])),
+            bash_timeout=float(str(message["bash_timeout"])),
+            bash_max_timeout=float(str(message["bash_max_timeout"])),
+            file_timeout=float(str(message["file_timeout"])),
+        )
+
+
+def enter_sandbox(config: SandboxConfig) -> dict[str, object]:
+    """Become the tools' user. What the kernel refused is told, not hidden; the parent decides what that means."""
+    without = config.without
+    _change_user(config)
+    facts: dict[str, object] = {
+        "platform": sys.platform,
+        "undumpable": become_undumpable(wanted="memory" not in without),
+    }
+    if "life" not in without:
+        facts |= {"subreaper": become_subreaper(), "dies_with_parent": die_with_parent(signal.SIGTERM)}
+    if os.geteuid() == 0 and "uid" not in without:
+        facts["capabilities_dropped"] = drop_capabilities()
+    os.umask(0o022)
+    _check_reach(config.checkout)
+    return {**facts, **_close(config), "uid": os.geteuid(), "gid": os.getegid(), "real_uid": os.getuid()}
+
+
+def scopes_signals(facts: Mapping[str, object]) -> bool:
+    """Whether no signal from here reaches anything but what is started below, by what `enter_sandbox` found."""
+    in_force = facts.get("landlock")
+    return isinstance(in_force, dict) and in_force["abi"] >= landlock.ABI_SCOPES
+
+
+def _close(config: SandboxConfig) -> dict[str, object]:
+    """What cannot be opened again, with no_new_privs first: without it the kernel lets nobody do the rest."""
+    without = config.without
+    close_network = config.close_network and "network" not in without
+    facts: dict[str, object] = {}
+    if "no_new_privs" not in without:
+        facts["no_new_privs"] = forgo_new_privileges()
+    if "landlock" not in without:
+        facts["landlock"] = landlock.restrict(config.places, close_tcp=close_network)
+    if "seccomp" not in without:
+        keeps_user = config.uid is None and "uid" not in without
+        sockets = seccomp.NO_UNIX_SOCKETS if keeps_user else ()
+        facts["seccomp"] = seccomp.refuse((*seccomp.BASE, *seccomp.leave_alone(_ours()), *sockets))
+    if close_network:
+        facts["network"] = seccomp.refuse(seccomp.NO_NETWORK)
+    return facts
+
+
+def _ours() -> set[int]:
+    """The supervisor, its parent and their process groups; 0 would be a group outside of the container."""
+    return {process for pid in (os.getpid(), os.getppid()) for process in (pid, os.getpgid(pid)) if process}
+
+
+def _change_user(config: SandboxConfig) -> None:
+    if config.uid is None or config.gid is None:
+        if os.geteuid() == 0 and "gid" not in config.without:
+            with contextlib.suppress(PermissionError):
+                os.setgroups([])
+        return
+    # Only the real and the saved user decide who may send signals: as the guard user the supervisor is out of
+    # reach of the tools, while its effective user, theirs, lets it work in the checkout and end what they start.
+    guard = config.uid if config.guard_uid is None else config.guard_uid
+    try:
+        os.setgroups(config.groups)
+        os.setresgid(config.gid, config.gid, config.gid)
+        os.setresuid(guard, config.uid, guard)
+    except OSError as exc:
+        raise CannotEnterSandbox(f"the toolbox could not become user {config.uid}: {exc.strerror}") from exc
+
+
+def _check_reach(checkout: str) -> None:
+    """The checkout must be reachable by its own path: git and most tools ask for that."""
+    user = os.geteuid()
+    try:
+        same = os.path.samestat(os.stat(checkout), os.stat("."))
+        os.listdir(checkout)
+    except OSError as exc:
+        raise CannotEnterSandbox(f"user {user}, who the tools run as, cannot enter {checkout}: {exc.strerror}") from exc
+    if not same:
+        raise CannotEnterSandbox(f"{checkout} is not the folder that the toolbox was started in")
+    for name in ("HOME", "TMPDIR"):
+        if not os.access(os.environ[name], os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise CannotEnterSandbox(f"user {user}, who the tools run as, cannot write to {os.environ[name]} ({name})")
+
+
+def _optional_id(value: object) -> int | None:
+    return None if value is None else int(str(value))
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
