@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.errors import IsolationError
 from stepflow.sandbox.child import wire
-from stepflow.sandbox.child.processes import kill_descendants, kill_group
+from stepflow.sandbox.child.child_processes import kill_descendants, kill_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.sandbox.child.processes import process_table
+from stepflow.sandbox.child.child_processes import process_table
 from stepflow.sandbox.options import UserPolicy
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from .paths import FILE_FLAGS, digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from .family import Family
+    from .child_processes import Family
     from .git import EngineGit, Repository
 
 #: Everything that lets a changed file look unchanged to git, back to nothing; and a macro that could be given another

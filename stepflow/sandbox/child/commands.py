@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping, Sequence
 
-    from .family import Family, Sink
+    from .child_processes import Family, Sink
 
 #: Room for the marker, so that text and marker together stay within the limit.
 _MARKER_ROOM = 128

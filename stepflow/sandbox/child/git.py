@@ -17,8 +17,8 @@ from .paths import Refusal, below, digest, read_regular
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from .child_processes import Family, Sink
     from .commands import Ended
-    from .family import Family, Sink
 
 _TIMEOUT = 120.0
 #: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.

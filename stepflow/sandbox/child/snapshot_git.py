@@ -19,7 +19,7 @@ from .paths import Key, Refusal, below, key_of, read_regular
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from .family import Family
+    from .child_processes import Family
 
 _TIMEOUT = 120.0
 _PIECE = 65536

@@ -33,7 +33,7 @@ from .workers import LastingWorker
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .family import Family
+    from .child_processes import Family
     from .paths import Below, Key
     from .snapshot_state import Entry, Found
 

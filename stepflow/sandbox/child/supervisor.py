@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, cast
 
 from . import file_tools, wire
 from .baseline import Baseline
+from .child_processes import Family, ParentGone
 from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, ShellRefusal, run_command
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox, scopes_signals
-from .family import Family, ParentGone
 from .file_tools import flag, number, optional_text
 from .git import Repository, bundle, check_footing, footing
 from .paths import Refusal, digests

@@ -17,7 +17,7 @@ from .paths import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from .family import Family
+    from .child_processes import Family
 
     Feed = Callable[[bytes], object]
     #: A request and a sink for the stream; the answer, and what to keep.
