@@ -188,7 +188,7 @@ class Sink(Protocol):
         ...
 
 
-class Family:
+class ChildProcesses:
     """Starts children and knows when they end. `scoped`: no signal of ours reaches anything that is not below us."""
 
     def __init__(

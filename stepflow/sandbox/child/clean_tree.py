@@ -16,7 +16,7 @@ from .paths import FILE_FLAGS, digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from .child_processes import Family
+    from .child_processes import ChildProcesses
     from .git import EngineGit, Repository
 
 #: Everything that lets a changed file look unchanged to git, back to nothing; and a macro that could be given another
@@ -127,22 +127,24 @@ class Start:
     excused: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_start(family: Family, top: str) -> Start:
+def read_start(children: ChildProcesses, top: str) -> Start:
     """Read everything but what is excused, with the git of the checkout: no tool has run yet. Raises `Refusal`."""
-    own = said(git(family, "rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
+    own = said(git(children, "rev-parse", "--git-path", "info/exclude", "--git-path", "info/attributes")).splitlines()
     read = _reader(top)
-    tracked = _tracked(family, ".gitignore")
+    tracked = _tracked(children, ".gitignore")
     return Start(
-        settings=_settings(family),
+        settings=_settings(children),
         ignores=(
-            read(_configured_excludes(family)) + read(os.path.abspath(own[0])) + ignore_rules(_by_folder(tracked, read))
+            read(_configured_excludes(children))
+            + read(os.path.abspath(own[0]))
+            + ignore_rules(_by_folder(tracked, read))
         ),
         attributes=(
-            attribute_rules(_by_folder(_tracked(family, ".gitattributes"), read)) + read(os.path.abspath(own[1]))
+            attribute_rules(_by_folder(_tracked(children, ".gitattributes"), read)) + read(os.path.abspath(own[1]))
         ),
         tracked_ignores=frozenset(tracked),
-        nested=frozenset(listing(git(family, "ls-files", "--others", "-z", "--full-name", "--", NESTED_IGNORES))),
-        submodule_files=_submodule_files(family, top),
+        nested=frozenset(listing(git(children, "ls-files", "--others", "-z", "--full-name", "--", NESTED_IGNORES))),
+        submodule_files=_submodule_files(children, top),
     )
 
 
@@ -169,34 +171,34 @@ def _by_folder(paths: Iterable[str], read: Callable[[str], bytes]) -> dict[str, 
     return {os.path.dirname(path): read(path) for path in paths}
 
 
-def _tracked(family: Family, name: str) -> list[str]:
+def _tracked(children: ChildProcesses, name: str) -> list[str]:
     """The files of this name that git tracks; the root's belongs to them even when it is not tracked yet."""
-    tracked = listing(git(family, "ls-files", "-z", "--full-name", "--", f":(top,glob)**/{name}"))
+    tracked = listing(git(children, "ls-files", "-z", "--full-name", "--", f":(top,glob)**/{name}"))
     return [name, *(path for path in tracked if path != name)]
 
 
-def _settings(family: Family) -> tuple[tuple[str, str], ...]:
+def _settings(children: ChildProcesses) -> tuple[tuple[str, str], ...]:
     """Every setting that counts, in git's order: where a key stands twice, the later one holds."""
     found = []
-    for record in said(git(family, "config", "--list", "-z")).split("\0"):
+    for record in said(git(children, "config", "--list", "-z")).split("\0"):
         key, assigned, value = record.partition("\n")
         if key in _SETTINGS:
             found.append((key, value if assigned else "true"))
     return tuple(found)
 
 
-def _configured_excludes(family: Family) -> str:
-    ended = git(family, "config", "--type=path", "--get", "core.excludesFile")
+def _configured_excludes(children: ChildProcesses) -> str:
+    ended = git(children, "config", "--type=path", "--get", "core.excludesFile")
     return ended.stdout.rstrip("\n") if ended.exit_code == 0 else ""
 
 
-def _submodule_files(family: Family, top: str) -> dict[str, str]:
+def _submodule_files(children: ChildProcesses, top: str) -> dict[str, str]:
     """What git tracks inside submodules belongs to the tree by the commit of each, so it has to stay as it is."""
-    stages = listing(git(family, "-C", top, "ls-files", "--stage", "-z"))
+    stages = listing(git(children, "-C", top, "ls-files", "--stage", "-z"))
     if not any(stage.startswith(_SUBMODULE) for stage in stages):
         return {}
     own = {stage.partition("\t")[2] for stage in stages}
-    every = listing(git(family, "-C", top, "ls-files", "--recurse-submodules", "-z"))
+    every = listing(git(children, "-C", top, "ls-files", "--recurse-submodules", "-z"))
     return {path: digest(os.path.join(top, path)) for path in every if path not in own}
 
 
@@ -240,19 +242,19 @@ class Look:
 class TreeWatch:
     """Looks at one checkout; `begin` comes before any tool has run."""
 
-    def __init__(self, family: Family, repository: Repository, fingerprint: dict[str, str]) -> None:
-        self._family, self._repository, self._fingerprint = family, repository, fingerprint
+    def __init__(self, children: ChildProcesses, repository: Repository, fingerprint: dict[str, str]) -> None:
+        self._children, self._repository, self._fingerprint = children, repository, fingerprint
         self._start: Start | None = None
         self._index: tuple[tuple[object, ...], bytes] | None = None
 
     def begin(self) -> Look:
         """Remember the rules as they are; what they find now although git does not show it is excused from here on."""
-        start = read_start(self._family, self._repository.top)
+        start = read_start(self._children, self._repository.top)
         self._start = start
         found = self.look()
         if not found.differences:
             return found
-        shown = frozenset(record[3:] for record in listing(git(self._family, *_STATUS)))
+        shown = frozenset(record[3:] for record in listing(git(self._children, *_STATUS)))
         excused = {one.path: one.trace for one in found.differences if not _is_shown(one, shown)}
         self._start = replace(start, excused=excused)
         return replace(found, tracked=self._kept(found.tracked), untracked=self._kept(found.untracked))
@@ -264,7 +266,7 @@ class TreeWatch:
         head = self._repository.head()
         against = commit or head
         with engine_git(
-            self._family, self._repository, against, settings=start.settings, attributes=start.attributes
+            self._children, self._repository, against, settings=start.settings, attributes=start.attributes
         ) as own:
             self._read_index(own, (against, start.settings, start.attributes))
             tree = own.line("rev-parse", "--verify", "HEAD^{tree}")

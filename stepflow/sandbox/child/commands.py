@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping, Sequence
 
-    from .child_processes import Family, Sink
+    from .child_processes import ChildProcesses, Sink
 
 #: Room for the marker, so that text and marker together stay within the limit.
 _MARKER_ROOM = 128
@@ -76,7 +76,7 @@ class Ended:
 
 
 def run_command(
-    family: Family,
+    children: ChildProcesses,
     argv: Sequence[str],
     timeout: float,
     *,
@@ -89,11 +89,11 @@ def run_command(
     A `stdout` sink takes the stream instead of the result.
     """
     if alone:
-        family.end()
+        children.end()
     out, out_end = os.pipe()
     err, err_end = os.pipe()
     try:
-        child = family.start(argv, stdout=out_end, stderr=err_end, extra_env=extra_env)
+        child = children.start(argv, stdout=out_end, stderr=err_end, extra_env=extra_env)
     except (OSError, ValueError) as exc:
         return _not_started(argv, exc, out, err)
     finally:
@@ -101,7 +101,7 @@ def run_command(
     kept = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
     try:
         in_time, left, seconds = _see_through(
-            family, child, {out: stdout or kept[0], err: kept[1]}, timeout, alone=alone
+            children, child, {out: stdout or kept[0], err: kept[1]}, timeout, alone=alone
         )
     finally:
         _close(out, err)
@@ -117,20 +117,20 @@ def run_command(
 
 
 def _see_through(
-    family: Family, child: subprocess.Popen[bytes], sinks: Mapping[int, Sink], timeout: float, *, alone: bool
+    children: ChildProcesses, child: subprocess.Popen[bytes], sinks: Mapping[int, Sink], timeout: float, *, alone: bool
 ) -> tuple[bool, tuple[int, ...], float]:
     """Whether the child ended in time, what could not be killed, and the seconds it took."""
     begun = time.monotonic()
-    in_time = family.pump(sinks, until=lambda: child.returncode is not None, deadline=begun + timeout)
+    in_time = children.pump(sinks, until=lambda: child.returncode is not None, deadline=begun + timeout)
     seconds = time.monotonic() - begun
-    left = _end(family, child, alone=alone)
-    family.pump(sinks, deadline=time.monotonic() + _DRAIN_SECONDS)
+    left = _end(children, child, alone=alone)
+    children.pump(sinks, deadline=time.monotonic() + _DRAIN_SECONDS)
     return in_time, left, seconds
 
 
-def _end(family: Family, child: subprocess.Popen[bytes], *, alone: bool) -> tuple[int, ...]:
+def _end(children: ChildProcesses, child: subprocess.Popen[bytes], *, alone: bool) -> tuple[int, ...]:
     if alone:
-        return family.end()
+        return children.end()
     if child.returncode is None:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
@@ -210,8 +210,8 @@ class _Status:
 class Shell:
     """A running bash and the three pipes to it."""
 
-    def __init__(self, family: Family) -> None:
-        self._family = family
+    def __init__(self, children: ChildProcesses) -> None:
+        self._children = children
         script, self._script = os.pipe()
         self._output, output = os.pipe()
         self._report, report = os.pipe()
@@ -219,7 +219,7 @@ class Shell:
         self._room = _widen(self._script)
         try:
             # bash reads its script from a pipe byte by byte, so a command can never swallow the next one.
-            self._bash = family.start(
+            self._bash = children.start(
                 ["bash", "--noprofile", "--norc"], stdin=script, stdout=output, stderr=output, pass_fds=(report,)
             )
         except OSError as exc:
@@ -233,13 +233,13 @@ class Shell:
         nonce = secrets.token_hex(16)
         self._write(self._wrap(command, nonce))
         status, output = _Status(nonce), HeadTail(OUTPUT_LIMIT)
-        in_time = self._family.pump(
+        in_time = self._children.pump(
             {self._output: output, self._report: status},
             until=lambda: status.code is not None or not self.alive,
             deadline=time.monotonic() + timeout,
         )
         if not in_time:
-            self._family.end()
+            self._children.end()
         self._take_rest(output)
         return self._said(output.text(), status.code, timeout, in_time=in_time)
 
@@ -249,7 +249,7 @@ class Shell:
         return self._bash.returncode is None
 
     def close(self) -> None:
-        """Let go of the pipes; ending the processes is the family's part."""
+        """Let go of the pipes; ending the processes is the supervisor's part."""
         self._close(self._script, self._output, self._report)
 
     def _wrap(self, command: str, nonce: str) -> bytes:

@@ -17,7 +17,7 @@ from .paths import Refusal, below, digest, read_regular
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from .child_processes import Family, Sink
+    from .child_processes import ChildProcesses, Sink
     from .commands import Ended
 
 _TIMEOUT = 120.0
@@ -41,12 +41,12 @@ _CONFIG = {
 
 
 def git(
-    family: Family, *arguments: str, stdout: Sink | None = None, extra_env: Mapping[str, str] | None = None
+    children: ChildProcesses, *arguments: str, stdout: Sink | None = None, extra_env: Mapping[str, str] | None = None
 ) -> Ended:
     """Run git. What else the toolbox has running goes on."""
     environment = {**_PLAIN, **(extra_env or {})}
     words = ("git", *_UNADVISED, *arguments)
-    return run_command(family, words, _TIMEOUT, alone=False, stdout=stdout, extra_env=environment)
+    return run_command(children, words, _TIMEOUT, alone=False, stdout=stdout, extra_env=environment)
 
 
 def said(ended: Ended) -> str:
@@ -159,7 +159,7 @@ class Repository:
 class EngineGit:
     """Git that knows one repository, one commit as HEAD, and the settings and rules that it is given."""
 
-    family: Family
+    children: ChildProcesses
     folder: str
     environment: dict[str, str]
     top: str
@@ -178,11 +178,11 @@ class EngineGit:
 
     def stream(self, *arguments: str, sink: Sink) -> None:
         """Hand on what git prints. Raises `Refusal`."""
-        said(git(self.family, "-C", self.top, *arguments, stdout=sink, extra_env=self.environment))
+        said(git(self.children, "-C", self.top, *arguments, stdout=sink, extra_env=self.environment))
 
     def refresh_index(self) -> None:
         """Let the index know the times of the files that are as it says."""
-        git(self.family, "-C", self.top, "update-index", "-q", "--refresh", extra_env=self.environment)
+        git(self.children, "-C", self.top, "update-index", "-q", "--refresh", extra_env=self.environment)
 
     def read(self, name: str) -> bytes:
         """A file in the engine's folder."""
@@ -199,7 +199,7 @@ class EngineGit:
 
 @contextmanager
 def engine_git(
-    family: Family,
+    children: ChildProcesses,
     repository: Repository,
     commit: str,
     *,
@@ -212,7 +212,7 @@ def engine_git(
         for name in ("refs", "info", "objects"):
             os.mkdir(os.path.join(folder, name))
         opened = EngineGit(
-            family=family,
+            children=children,
             folder=folder,
             environment=_environment(repository, folder, settings),
             top=repository.top,
@@ -283,13 +283,19 @@ class _Counted:
 
 
 def bundle(
-    family: Family, repository: Repository, *, base: str, commit: str, limit: int, hand_on: Callable[[bytes], None]
+    children: ChildProcesses,
+    repository: Repository,
+    *,
+    base: str,
+    commit: str,
+    limit: int,
+    hand_on: Callable[[bytes], None],
 ) -> dict[str, object]:
     """Hand on a bundle of `base..commit`; nothing is handed on when there is no commit since the base."""
     for name in (base, commit):
         if not COMMIT.fullmatch(name):
             raise Refusal(f"{name!r} is no commit id")
-    with engine_git(family, repository, commit) as own:
+    with engine_git(children, repository, commit) as own:
         tree = own.line("rev-parse", "--verify", "HEAD^{tree}")
         count = int(own.line("rev-list", "--count", f"{base}..HEAD"))
         if count == 0:
@@ -300,6 +306,6 @@ def bundle(
             plain = ("-c", "pack.window=0", "-c", "pack.depth=0")
             own.stream(*plain, "bundle", "create", "--quiet", "-", f"^{base}", "HEAD", sink=counted)
         except TooLarge:
-            family.end()
+            children.end()
             return {"too_large": True}
     return {"commits": count, "commit": commit, "tree": tree, "bytes": counted.total}

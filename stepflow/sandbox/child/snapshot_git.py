@@ -19,7 +19,7 @@ from .paths import Key, Refusal, below, key_of, read_regular
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from .child_processes import Family
+    from .child_processes import ChildProcesses
 
 _TIMEOUT = 120.0
 _PIECE = 65536
@@ -52,8 +52,8 @@ Mark = tuple[bytes, bytes, tuple[Key, ...]]
 class Git:
     """git in the checkout."""
 
-    def __init__(self, family: Family) -> None:
-        self._family = family
+    def __init__(self, children: ChildProcesses) -> None:
+        self._children = children
 
     def ask(self, *arguments: str, given: bytes = b"", fine: tuple[int, ...] = (0,)) -> bytes:
         """What git prints. Raises `Refusal` for an exit code that is not among the fine ones."""
@@ -106,7 +106,7 @@ class Git:
         soft, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
         try:
-            return self._family.start(
+            return self._children.start(
                 ("git", *_QUIET, *arguments),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -33,7 +33,7 @@ from .workers import LastingWorker
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .child_processes import Family
+    from .child_processes import ChildProcesses
     from .paths import Below, Key
     from .snapshot_state import Entry, Found
 
@@ -262,8 +262,8 @@ def _link(now: Memory, tree: Below, path: bytes) -> Entry:
 class Snapshots:
     """The checkout's snapshots. `token` names what is remembered; whoever does not know it gets a whole snapshot."""
 
-    def __init__(self, family: Family, checkout: str) -> None:
-        self._family, self._checkout = family, checkout
+    def __init__(self, children: ChildProcesses, checkout: str) -> None:
+        self._children, self._checkout = children, checkout
         self._token = 0
         self._remembered = b""
         self._worker: LastingWorker | None = None
@@ -289,13 +289,13 @@ class Snapshots:
                 missing -= len(piece)
                 spool.write(piece)
             spool.flush()
-            self._family.end()
+            self._children.end()
 
             def work(request: Mapping[str, object], _: object) -> tuple[dict[str, object], bytes]:
                 spool.seek(0)
-                return Restoring(self._checkout, Git(self._family), request, spool).restore(), b""
+                return Restoring(self._checkout, Git(self._children), request, spool).restore(), b""
 
-            worker = LastingWorker(self._family, work, holds=(spool.fileno(),))
+            worker = LastingWorker(self._children, work, holds=(spool.fileno(),))
             try:
                 return worker.ask(request, float(str(request["timeout"])), _refuse)[0]
             finally:
@@ -303,11 +303,11 @@ class Snapshots:
 
     def _living_worker(self) -> LastingWorker:
         """The worker of the call before, or a new one that begins with what that one remembered."""
-        self._family.reap()
+        self._children.reap()
         if self._worker and not self._worker.alive:
             self._drop_worker()
         if not self._worker:
-            self._worker = LastingWorker(self._family, _Taker(self._family, self._checkout, self._remembered).take)
+            self._worker = LastingWorker(self._children, _Taker(self._children, self._checkout, self._remembered).take)
         return self._worker
 
     def _drop_worker(self) -> None:
@@ -319,8 +319,8 @@ class Snapshots:
 class _Taker:
     """The worker's part: what was remembered stays at hand from call to call."""
 
-    def __init__(self, family: Family, checkout: str, remembered: bytes) -> None:
-        self._family, self._checkout = family, checkout
+    def __init__(self, children: ChildProcesses, checkout: str, remembered: bytes) -> None:
+        self._children, self._checkout = children, checkout
         self._remembered = remembered
         self._memory: Memory | None = None
 
@@ -329,7 +329,7 @@ class _Taker:
         if self._remembered:
             self._memory, self._remembered = Memory.of(self._remembered), b""
         before = None if request["whole"] else self._memory
-        answer, now = Taking(self._checkout, Git(self._family), request, feed).take(before)
+        answer, now = Taking(self._checkout, Git(self._children), request, feed).take(before)
         if now is None:
             return answer, b""
         self._memory = now

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from . import file_tools, wire
 from .baseline import Baseline
-from .child_processes import Family, ParentGone
+from .child_processes import ChildProcesses, ParentGone
 from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, ShellRefusal, run_command
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox, scopes_signals
@@ -91,7 +91,7 @@ class _Requests:
 class _Supervisor:
     def __init__(self, settings: SandboxConfig, requests: _Requests, oom_score: OomScore, *, scoped: bool) -> None:
         self._settings, self._requests = settings, requests
-        self._family = Family(
+        self._children = ChildProcesses(
             request_fd=_REQUESTS,
             limits=settings.limits,
             oom_score=oom_score,
@@ -101,10 +101,10 @@ class _Supervisor:
         self._shell: Shell | None = None
         self._repository = Repository.locate(settings.checkout)
         self._footing = footing(settings.checkout)
-        self._watch = TreeWatch(self._family, self._repository, self._footing) if self._repository else None
+        self._watch = TreeWatch(self._children, self._repository, self._footing) if self._repository else None
         self._closing: Look | None = None
         self._baseline: Baseline | None = None
-        self._snapshots = Snapshots(self._family, settings.checkout)
+        self._snapshots = Snapshots(self._children, settings.checkout)
 
     def serve(self) -> int:
         """Answer until the pipe closes; 0 says that nothing is left alive then."""
@@ -115,14 +115,14 @@ class _Supervisor:
         except (ParentGone, BrokenPipeError):
             pass
         finally:
-            left = self._family.end()
+            left = self._children.end()
         return 2 if left else 0
 
     def on_termination(self, parent: int, _number: int, _frame: object) -> None:
         """The kernel says that the parent is dead, or only that the thread of it that started us has ended."""
         if os.getppid() == parent:
             return
-        self._family.end()
+        self._children.end()
         os._exit(0)
 
     def _answer(self, request: Mapping[str, object]) -> dict[str, object]:  # noqa: PLR0911 - one return per request
@@ -159,18 +159,18 @@ class _Supervisor:
             if name == "bash":
                 return self._bash(inputs)
             work = partial(_FILE_TOOLS[name], self._settings.checkout, inputs)
-            return {"text": run_worker(self._family, work, self._settings.file_timeout)}
+            return {"text": run_worker(self._children, work, self._settings.file_timeout)}
         except (Refusal, ShellRefusal) as exc:
             return {"text": f"{name}: {exc}", "is_error": True}
 
     def _command(self, argv: list[str], timeout: float, checks: bool) -> dict[str, object]:
         """A command that checks meets HOME and TMPDIR as `setup` left them, and no byte code but what it compiles."""
         if not (checks and self._baseline):
-            return asdict(run_command(self._family, argv, timeout))
-        self._family.end()
+            return asdict(run_command(self._children, argv, timeout))
+        self._children.end()
         restored = self._baseline.restore()
         own = {"PYTHONPYCACHEPREFIX": os.path.join(os.environ["TMPDIR"], "pycache")}
-        return {**asdict(run_command(self._family, argv, timeout, extra_env=own)), "restored": restored}
+        return {**asdict(run_command(self._children, argv, timeout, extra_env=own)), "restored": restored}
 
     def _tree(self) -> dict[str, object]:
         look = self._watching().look()
@@ -184,12 +184,12 @@ class _Supervisor:
 
     def _bundle(self, request: Mapping[str, object]) -> dict[str, object]:
         """Everything that still runs is killed first, so that nothing moves HEAD meanwhile."""
-        self._family.end()
+        self._children.end()
         if self._repository is None:
             raise Refusal("not a git repository (or any of the parent directories): .git")
         check_footing(self._settings.checkout, self._footing)
         return bundle(
-            self._family,
+            self._children,
             self._repository,
             base=str(request["base"]),
             commit=str(request["commit"]) or self._repository.head(),
@@ -234,7 +234,7 @@ class _Supervisor:
         """By a worker, as the file tools: a disk that hangs or files without end stop only that one."""
         patterns = [str(pattern) for pattern in cast("list[object]", request["patterns"])]
         work = partial(digests, self._settings.checkout, patterns)
-        return {"files": json.loads(run_worker(self._family, work, _DIGEST_SECONDS))}
+        return {"files": json.loads(run_worker(self._children, work, _DIGEST_SECONDS))}
 
     def _bash(self, inputs: Mapping[str, object]) -> dict[str, object]:
         restart, command = flag(inputs, "restart"), optional_text(inputs, "command")
@@ -245,7 +245,7 @@ class _Supervisor:
                 return {"text": "the shell was restarted in the repository root"}
             raise Refusal("command is missing")
         timeout = number(inputs, "timeout_ms") / 1000 or self._settings.bash_timeout
-        self._shell = self._shell or Shell(self._family)
+        self._shell = self._shell or Shell(self._children)
         said = self._shell.run(command, min(timeout, self._settings.bash_max_timeout))
         if not self._shell.alive:
             self._drop_shell()
@@ -253,7 +253,7 @@ class _Supervisor:
 
     def _end_step(self) -> tuple[int, ...]:
         self._drop_shell()
-        return self._family.end()
+        return self._children.end()
 
     def _drop_shell(self) -> None:
         if self._shell:

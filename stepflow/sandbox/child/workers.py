@@ -17,7 +17,7 @@ from .paths import Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from .child_processes import Family
+    from .child_processes import ChildProcesses
 
     Feed = Callable[[bytes], object]
     #: A request and a sink for the stream; the answer, and what to keep.
@@ -34,18 +34,18 @@ _PIECE = 65536
 _STDERR = 2
 
 
-def run_worker(family: Family, work: Callable[[], str], timeout: float) -> str:
+def run_worker(children: ChildProcesses, work: Callable[[], str], timeout: float) -> str:
     """The text that `work` gives. Raises `Refusal` with the reason when it gives none in time."""
     answer_fd, answer_end = os.pipe()
-    pid = family.fork(partial(_work, work, answer_end))
+    pid = children.fork(partial(_work, work, answer_end))
     os.close(answer_end)
     answer = HeadTail(_ANSWER_LIMIT)
     try:
-        in_time = family.pump({answer_fd: answer}, deadline=time.monotonic() + timeout)
+        in_time = children.pump({answer_fd: answer}, deadline=time.monotonic() + timeout)
     finally:
         os.close(answer_fd)
     if not in_time:
-        family.kill(pid)
+        children.kill(pid)
         raise Refusal(f"took longer than {timeout:g} s and was stopped; narrow the pattern or the path")
     return _read_answer(answer.text())
 
@@ -80,16 +80,16 @@ def _read_answer(text: str) -> str:
 
 
 class LastingWorker:
-    """A forked worker; it lives until `close`, the end of the family, or its first failure. `holds` are descriptors
+    """A forked worker; it lives until `close`, the end of all children, or its first failure. `holds` are descriptors
     that it needs beside its pipes.
     """
 
-    def __init__(self, family: Family, work: Work, *, holds: tuple[int, ...] = ()) -> None:
-        self._family = family
+    def __init__(self, children: ChildProcesses, work: Work, *, holds: tuple[int, ...] = ()) -> None:
+        self._children = children
         asked, self._asked = os.pipe()
         self._said, said = os.pipe()
         try:
-            self._pid = family.fork(partial(_live, family, work, asked, said, holds))
+            self._pid = children.fork(partial(_live, children, work, asked, said, holds))
         except OSError:
             os.close(self._asked)
             os.close(self._said)
@@ -103,8 +103,8 @@ class LastingWorker:
 
     @property
     def alive(self) -> bool:
-        """False once it has failed, or ended as far as the family has seen."""
-        return not self._failed and self._family.has(self._pid)
+        """False once it has failed, or ended as far as `reap` has seen."""
+        return not self._failed and self._children.has(self._pid)
 
     def ask(self, request: Mapping[str, object], timeout: float, hand_on: Feed) -> tuple[dict[str, object], bytes]:
         """Its answer and what to keep. Raises `Refusal` for one that fails, is too slow or dies; it is ended then, and
@@ -113,7 +113,7 @@ class LastingWorker:
         coming = _Coming(hand_on)
         try:
             _send(self._asked, dict(request))
-            in_time = self._family.pump(
+            in_time = self._children.pump(
                 {self._said: coming},
                 until=lambda: coming.whole or not self.alive,
                 deadline=time.monotonic() + timeout,
@@ -121,12 +121,12 @@ class LastingWorker:
             return coming.result(f"it took longer than {timeout:g} s" if not in_time else "")
         except BaseException:
             self._failed = True
-            self._family.kill(self._pid)
+            self._children.kill(self._pid)
             raise
 
     def close(self) -> None:
         """End it, and let go of the pipes."""
-        self._family.kill(self._pid)
+        self._children.kill(self._pid)
         os.close(self._asked)
         os.close(self._said)
 
@@ -189,7 +189,7 @@ class _Stream:
         self._waiting.clear()
 
 
-def _live(family: Family, work: Work, asked: int, said: int, holds: tuple[int, ...]) -> None:
+def _live(children: ChildProcesses, work: Work, asked: int, said: int, holds: tuple[int, ...]) -> None:
     """The child's whole life."""
     _hold_only((asked, said, *holds))
     # Only the soft limit, so that git need not live within it.
@@ -203,7 +203,7 @@ def _live(family: Family, work: Work, asked: int, said: int, holds: tuple[int, .
             stream.flush()
             wire.send(said, {**answer, "kept": len(kept)})
             _send_raw(said, kept)
-            family.reap()
+            children.reap()
 
 
 def _answer(work: Work, request: Mapping[str, object], feed: Feed) -> tuple[dict[str, object], bytes]:
