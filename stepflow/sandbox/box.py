@@ -1,8 +1,4 @@
-"""The toolbox as the engine sees it: the ports `Tools` and `Commands`, and the doors for commits.
-
-Takes: tool calls and commands. Gives: their results; bad input and failures are results, a broken toolbox raises.
-May touch: the checkout's owners and modes while it is lent, a private folder, the toolbox process.
-"""
+"""The toolbox as the engine sees it: the ports `Tools` and `Commands`, and the doors for commits."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The parent's end of the pipe: starts the program, asks, waits no longer than it must, and ends it.
-
-Takes: one request at a time. Gives: its answer, or `IsolationError` when the program is dead, silent or unreadable.
-May touch: the toolbox process and its pipes.
-"""
+"""The parent's end of the pipe: starts the program, asks, waits no longer than it must, and ends it."""
 
 from __future__ import annotations
 

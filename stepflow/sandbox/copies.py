@@ -1,8 +1,4 @@
-"""A copy of the checkout for a rehearsal: whatever happens in it, the checkout itself stays as it is.
-
-Takes: a checkout. Gives: a folder that is gone afterwards; in it a copy with everything committed.
-May touch: the system's place for temporary files; the checkout only to read it.
-"""
+"""A copy of the checkout for a rehearsal: whatever happens in it, the checkout itself stays as it is."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The tools' environment, built from nothing (security.md cases 1 and 15).
-
-Takes: paths and the variables that the workflow's author passes on. Gives: all that a tool will see.
-May touch: nothing; the parent's own variables only for a toolbox that goes without the layer.
-"""
+"""The tools' environment, built from nothing (security.md cases 1 and 15)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The port `Guards` over a running toolbox: remembers the start of the run and compares with it.
-
-Takes: the validators, after `setup` and before the first model call. Gives: `Closing` and `GuardFindings`.
-May touch: the checkout, through the toolbox.
-"""
+"""The port `Guards` over a running toolbox: remembers the start of the run and compares with it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Who the tools run as (security.md "uid", "gid").
-
-Takes: the checkout and the options. Gives: an `Identity`, or None to stay who the parent is, with the reason.
-May touch: reads the user database, /proc and the modes of folders.
-"""
+"""Who the tools run as (security.md "uid", "gid")."""
 
 from __future__ import annotations
 

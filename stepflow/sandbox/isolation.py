@@ -1,8 +1,4 @@
-"""What keeps the tools away from the rest, layer by layer (security.md "The toolbox process").
-
-Takes: what the program found when it settled. Gives: one state per layer; refuses when a demanded one is missing.
-May touch: nothing. A further layer is one more function in `_STATES` and one more name in `options.LAYERS`.
-"""
+"""What keeps the tools away from the rest, layer by layer (security.md "The toolbox process")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Lends the checkout to the tools' user and takes it back as it was (security.md "At the end").
-
-Takes: the checkout, who it is lent to. Gives: a `Loan`.
-May touch: owners, groups and modes inside the checkout; contents never. For a root parent only.
-"""
+"""Lends the checkout to the tools' user and takes it back as it was (security.md "At the end")."""
 
 from __future__ import annotations
 

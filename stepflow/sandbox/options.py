@@ -1,8 +1,4 @@
-"""What the caller decides about a toolbox.
-
-Takes: nothing. Gives: `ToolboxOptions` and its words.
-May touch: nothing.
-"""
+"""What the caller decides about a toolbox."""
 
 from __future__ import annotations
 

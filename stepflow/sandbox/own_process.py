@@ -1,8 +1,4 @@
-"""The parent closes itself to everybody else on the machine (security.md "Start-up").
-
-Takes: names of variables. Gives: nothing.
-May touch: attributes, environment and memory of this process, at its very start.
-"""
+"""The parent closes itself to everybody else on the machine (security.md "Start-up")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Debian packages for the container, installed before any tool runs (action.md, input `apt-packages`).
-
-Takes: the names that the workflow's author wrote. Gives: how apt-get ended and what it said.
-May touch: the container's packages, as root, with the system's own apt-get in an environment built from nothing.
-"""
+"""Debian packages for the container, installed before any tool runs (action.md, input `apt-packages`)."""
 
 from __future__ import annotations
 

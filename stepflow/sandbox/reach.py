@@ -1,8 +1,4 @@
-"""What Landlock leaves open to the tools (security.md "The toolbox process", row Landlock).
-
-Takes: the checkout, the tools' own folders, their PATH. Gives: `Reach`.
-May touch: reads where links and a linked checkout's `.git` file point to.
-"""
+"""What Landlock leaves open to the tools (security.md "The toolbox process", row Landlock)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What the toolbox program is told before anything else: who to become, what stays open, which limits hold.
-
-Takes: what was decided about this toolbox. Gives: the first frame.
-May touch: nothing.
-"""
+"""What the toolbox program is told before anything else: who to become, what stays open, which limits hold."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The parent's side of snapshots: asks for one, takes its records apart, and sends one back.
-
-Takes: a connection, a store's ends. Gives: what came of it, problems as values.
-May touch: the toolbox's pipe.
-"""
+"""The parent's side of snapshots: asks for one, takes its records apart, and sends one back."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The folders that tools are given besides the checkout: a private one, and the interpreter's programs.
-
-Takes: the options and the tools' user. Gives: a folder that is gone afterwards; where programs and our code lie.
-May touch: the system's place for temporary files.
-"""
+"""The folders that tools are given besides the checkout: a private one, and the interpreter's programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Starts the toolbox program by its file path, so that nothing else of the installation is imported.
-
-Takes: nothing. Gives: the exit status of `child.supervisor`.
-May touch: sys.path, at whose end it puts the folder that holds `child`.
-"""
+"""Starts the toolbox program by its file path, so that nothing else of the installation is imported."""
 
 import importlib
 import sys

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from .git import check_footing, engine_git, git, listing, said
+from .git import check_repository_fingerprint, engine_git, git, listing, said
 from .paths import FILE_FLAGS, digest
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class TreeWatch:
     def look(self, commit: str = "") -> Look:
         """Compare the work tree with the commit, by default HEAD's. Raises `Refusal`."""
         start = self._start or self._begun()
-        check_footing(self._repository.top, self._fingerprint)
+        check_repository_fingerprint(self._repository.top, self._fingerprint)
         head = self._repository.head()
         against = commit or head
         with engine_git(

@@ -61,7 +61,7 @@ def listing(ended: Ended) -> list[str]:
     return [record for record in said(ended).split("\0") if record]
 
 
-def footing(checkout: str) -> dict[str, str]:
+def repository_fingerprint(checkout: str) -> dict[str, str]:
     """The repository that the checkout lies in; empty when it lies in none."""
     dot_git = find_dot_git(checkout)
     if dot_git is None:
@@ -76,9 +76,9 @@ def footing(checkout: str) -> dict[str, str]:
     }
 
 
-def check_footing(checkout: str, start: dict[str, str]) -> None:
+def check_repository_fingerprint(checkout: str, start: dict[str, str]) -> None:
     """Refuses a repository that stands on something else than at the start."""
-    now = footing(checkout)
+    now = repository_fingerprint(checkout)
     for name in sorted(start.keys() | now.keys()):
         if start.get(name) != now.get(name):
             what = "`.git` is not the one that" if name == ".git" else f"`.git/{name}` is not what"

@@ -1,8 +1,4 @@
-"""Landlock: which files this process and everything below it can still open (security.md "Landlock").
-
-Takes: the places that stay open, and for what. Gives: what is in force, or why nothing is.
-May touch: the rights of the calling process, for good.
-"""
+"""Landlock: which files this process and everything below it can still open (security.md "Landlock")."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Tries, as a tool would, to reach what no tool may reach (security.md "self-test with planted canaries").
-
-Takes: JSON in the first argument, a list of attempts `[kind, target]`. Gives: JSON on standard output: per attempt an
-empty text when it got through, `:` and bytes as hex when the parent shall judge them, else the error; and what this
-process itself was started with.
-May touch: what it is told to try. It writes only into what was planted for that.
-"""
+"""Tries, as a tool would, to reach what no tool may reach (security.md "self-test with planted canaries")."""
 
 from __future__ import annotations
 
@@ -32,7 +26,10 @@ _GIT = ("git", "config", "--list", "--show-origin", "--includes")
 
 
 def main() -> int:
-    """Try everything, tell everything."""
+    """Try everything that the first argument lists, as JSON of `[kind, target]`, and print the results as JSON.
+
+    A result is empty when an attempt got through, `:` and bytes in hex when the parent must judge them, else the error.
+    """
     attempts = json.loads(sys.argv[1])
     answer = {
         "descriptors": _descriptors(),

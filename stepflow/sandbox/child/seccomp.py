@@ -1,8 +1,4 @@
-"""System call filters: kernel doors that no tool needs and that lead around the other layers (security.md "network").
-
-Takes: which doors to shut. Gives: why a filter could not be put on, empty when it is on.
-May touch: the rights of the calling process and everything below it, for good.
-"""
+"""System call filters: close kernel doors that no tool needs and that lead around the other layers (security.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The toolbox program: enters the sandbox, then answers one request after the other until the pipe closes.
-
-Takes: frames on standard input. Gives: one JSON frame per request on standard output, the bytes of a bundle or of a
-snapshot before it.
-May touch: everything below it; at the end, however it comes, it kills all that it has started.
-"""
+"""The toolbox program: enters the sandbox, then answers one request after the other until the pipe closes."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, ShellRefusal, run_command
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox, scopes_signals
 from .file_tools import flag, number, optional_text
-from .git import Repository, bundle, check_footing, footing
+from .git import Repository, bundle, check_repository_fingerprint, repository_fingerprint
 from .paths import Refusal, digests
 from .snapshots import Snapshots
 from .workers import run_worker
@@ -100,8 +95,8 @@ class _Supervisor:
         )
         self._shell: Shell | None = None
         self._repository = Repository.locate(settings.checkout)
-        self._footing = footing(settings.checkout)
-        self._watch = TreeWatch(self._children, self._repository, self._footing) if self._repository else None
+        self._fingerprint = repository_fingerprint(settings.checkout)
+        self._watch = TreeWatch(self._children, self._repository, self._fingerprint) if self._repository else None
         self._closing: Look | None = None
         self._baseline: Baseline | None = None
         self._snapshots = Snapshots(self._children, settings.checkout)
@@ -187,7 +182,7 @@ class _Supervisor:
         self._children.end()
         if self._repository is None:
             raise Refusal("not a git repository (or any of the parent directories): .git")
-        check_footing(self._settings.checkout, self._footing)
+        check_repository_fingerprint(self._settings.checkout, self._fingerprint)
         return bundle(
             self._children,
             self._repository,

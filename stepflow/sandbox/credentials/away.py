@@ -1,8 +1,4 @@
-"""Takes every credential out of a checkout while tools live in it, and gives all back (security.md "At the end").
-
-Takes: the checkout, the runner's temporary folder. Gives: the secrets, for the redactor; a context without them.
-May touch: git's files in the checkout, the files that these include, and the runner's `git-credentials-*`.
-"""
+"""Takes every credential out of a checkout while tools live in it, and gives all back (security.md "At the end")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Git's configuration as settings, read by git itself and written by us.
-
-Takes: the bytes of a configuration file. Gives: its settings in their order; settings as bytes that git reads alike.
-May touch: one process of git that gets the bytes on its stdin, far from every repository and every other file.
-"""
+"""Git's configuration as settings, read by git itself and written by us."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Files, links and folders as they were, read by descriptor.
-
-Takes: an open folder and a name in it. Gives: a `Node`: content, mode and owner.
-May touch: reads what it is named, never what a link there leads to.
-"""
+"""Files, links and folders as they were, read by descriptor."""
 
 from __future__ import annotations
 

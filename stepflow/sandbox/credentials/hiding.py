@@ -1,8 +1,4 @@
-"""Files without the secrets that stand in them.
-
-Takes: bytes or settings, the secrets. Gives: the same without them.
-May touch: reads the files that it is asked about.
-"""
+"""Files without the secrets that stand in them."""
 
 from __future__ import annotations
 

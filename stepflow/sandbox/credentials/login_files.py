@@ -1,8 +1,4 @@
-"""Files by which a login step lets later steps of the job log in, such as the one of google-github-actions/auth.
-
-Takes: a file's text. Gives: the secrets that stand in it.
-May touch: nothing.
-"""
+"""Files by which a login step lets later steps of the job log in, such as the one of google-github-actions/auth."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Where a checkout keeps git's own files: every git folder in it, and the ones that a `.git` file leads to.
-
-Takes: the checkout. Gives: the git folders, and their files that may hold a secret.
-May touch: reads folders, `.git` files and `commondir` files.
-"""
+"""Where a checkout keeps git's own files: every git folder in it, and the ones that a `.git` file leads to."""
 
 from __future__ import annotations
 

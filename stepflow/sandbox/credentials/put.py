@@ -1,8 +1,4 @@
-"""The return of files, links and folders to what they were, whatever stands in their place by then.
-
-Takes: an open folder, a name in it, a `Node`. Gives: nothing; it stands there byte for byte, with mode and owner.
-May touch: what it is named, never what a link there leads to. A folder in the way is moved aside, however large it is.
-"""
+"""The return of files, links and folders to what they were, whatever stands in their place by then."""
 
 from __future__ import annotations
 

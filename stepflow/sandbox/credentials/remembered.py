@@ -1,9 +1,4 @@
-"""One git folder as it was at the start, and its return to that (security.md "At the end").
-
-Takes: the survey, before anything is changed. Gives: a `Remembered` per git folder.
-May touch: git's configuration, hooks, info, alternates and replaced objects in that folder, the repositories below it
-and the gitlinks of its index that are new; nothing else that the run's own work consists of.
-"""
+"""One git folder as it was at the start, and its return to that (security.md "At the end")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which settings of git are credentials or lead to one.
-
-Takes: one setting. Gives: what the tools may see of it, the secrets in it, the files that it leads to.
-May touch: nothing.
-"""
+"""Which settings of git are credentials or lead to one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Every credential that a checkout left behind, and what each file looks like without it (security.md "Start-up").
-
-Takes: the checkout, the runner's temporary folder. Gives: a `Survey`.
-May touch: reads git's files in the checkout, the files that these include, and the runner's `git-credentials-*`.
-"""
+"""Every credential that a checkout left behind, and what each file looks like without it (security.md "Start-up")."""
 
 from __future__ import annotations
 

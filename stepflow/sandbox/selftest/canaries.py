@@ -1,8 +1,4 @@
-"""The places that no tool may reach, and what it means when one can (security.md "What a Docker action is handed").
-
-Takes: what the self-test got through to. Gives: `CanaryReport`, and the refusal that it demands.
-May touch: nothing.
-"""
+"""The places that no tool may reach, and what it means when one can (security.md "What a Docker action is handed")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What lies outside the toolbox on this machine, and is to be tried (security.md "What a Docker action is handed").
-
-Takes: the environment that the runner gave to the parent, and the run folder. Gives: a planting full of attempts.
-May touch: reads which folders and sockets there are.
-"""
+"""What lies outside the toolbox on this machine, and is to be tried (security.md "What a Docker action is handed")."""
 
 from __future__ import annotations
 

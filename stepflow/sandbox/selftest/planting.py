@@ -1,8 +1,4 @@
-"""Canaries where no tool may get, for as long as the self-test takes (security.md "self-test with planted canaries").
-
-Takes: the checkout, the tools' user, and what lies outside. Gives: the attempts that must fail.
-May touch: a new file in each folder, links in the checkout, sockets; all of it is gone afterwards, folders' times too.
-"""
+"""Plants canaries where no tool may get, for as long as the self-test takes (security.md)."""
 
 from __future__ import annotations
 

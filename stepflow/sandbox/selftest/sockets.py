@@ -1,8 +1,4 @@
-"""Which unix sockets other programs listen on.
-
-Takes: folders. Gives: every socket below them.
-May touch: reads folders; never one that a program provides (FUSE), where a look can hang.
-"""
+"""Which unix sockets other programs listen on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Tries, before a model is asked, to get out of the toolbox the way a tool would (security.md "Start-up").
-
-Takes: a running toolbox, and what lies outside. Gives: `CanaryReport`.
-May touch: what `planting` plants, for as long as it takes; the toolbox's processes.
-"""
+"""Tries, before a model is asked, to get out of the toolbox the way a tool would (security.md "Start-up")."""
 
 from __future__ import annotations
 
