@@ -18,9 +18,8 @@ from stepflow.sandbox.guards import CheckoutGuards
 from stepflow.sandbox.identity import choose_identity
 from stepflow.sandbox.isolation import Found, judge_layers
 from stepflow.sandbox.options import ToolboxOptions
-from stepflow.sandbox.reach import reach
 from stepflow.sandbox.restore import CheckoutRestore
-from stepflow.sandbox.settling import settle_request
+from stepflow.sandbox.sandbox_config import reach, sandbox_config
 from stepflow.sandbox.snapshots import SnapshotPort
 from stepflow.sandbox.surroundings import (
     interpreter_programs,
@@ -101,7 +100,7 @@ class Toolbox:
             )
             restore.expect_end_of(connection.pid)
             ending.callback(connection.close)
-            first = settle_request(place, choice.identity, chosen, open_places)
+            first = sandbox_config(place, choice.identity, chosen, open_places)
             facts = connection.ask(first, timeout=_START_TIMEOUT)
             if "problem" in facts:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)

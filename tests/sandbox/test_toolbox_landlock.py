@@ -18,7 +18,7 @@ from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child import landlock
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
-from stepflow.sandbox.reach import reach
+from stepflow.sandbox.sandbox_config import reach
 
 ROOM = Path(stepflow.sandbox.child.__file__).parent.parent
 WITHOUT = {"without": frozenset({"landlock"}), "isolation": Isolation.BEST_EFFORT}

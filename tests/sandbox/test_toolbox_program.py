@@ -38,7 +38,7 @@ def test_each_module_imports_the_standard_library_and_its_siblings_only(path):
 def test_it_starts_fast_answers_and_ends_with_its_pipe(open_folder):
     """Started bare: an unreadable identity is answered, then the process ends by itself."""
     begun = time.monotonic()
-    settings = {"op": "settle", "checkout": str(open_folder / "elsewhere"), "uid": None, "gid": None}
+    settings = {"op": "enter_sandbox", "checkout": str(open_folder / "elsewhere"), "uid": None, "gid": None}
     rest = {"guard_uid": None, "groups": [], "processes": 9, "file_bytes": 9, "open_files": 9}
     rest |= {"write": [], "read": [], "devices": [], "close_network": 0, "without": []}
     times = {"bash_timeout": 1, "bash_max_timeout": 1, "file_timeout": 1}

@@ -1,12 +1,20 @@
-"""What Landlock leaves open to the tools (security.md "The toolbox process", row Landlock)."""
+"""What the toolbox program is told first: who to become, what stays open, which limits hold."""
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from stepflow.domain.words import Network
 from stepflow.errors import IsolationError
+
+if TYPE_CHECKING:
+    from stepflow.domain.json import JsonObject
+    from stepflow.sandbox.identity import Identity
+    from stepflow.sandbox.options import ToolboxOptions
 
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys")
 #: Without these git, terminals and shared memory do not work.
@@ -17,6 +25,36 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - named as a place to leave open, noth
 #: Where names of hosts are looked up; systemd makes it a link out of /etc.
 _RESOLVER = Path("/etc/resolv.conf")
 _GITDIR = "gitdir:"
+
+
+def sandbox_config(checkout: Path, identity: Identity | None, options: ToolboxOptions, reach: Reach) -> JsonObject:
+    """The frame that `child.enter_sandbox` reads as its `SandboxConfig`."""
+    return {
+        "op": "enter_sandbox",
+        "checkout": str(checkout),
+        **_user(identity, options),
+        "write": [str(place) for place in reach.write],
+        "read": [str(place) for place in reach.read],
+        "devices": [str(place) for place in reach.devices],
+        "close_network": options.network is Network.NONE,
+        "without": [*sorted(options.without)],
+        "processes": options.limits.processes,
+        "file_bytes": options.limits.file_bytes,
+        "open_files": options.limits.open_files,
+        "bash_timeout": options.bash_timeout,
+        "bash_max_timeout": options.bash_max_timeout,
+        "file_timeout": options.file_timeout,
+    }
+
+
+def _user(identity: Identity | None, options: ToolboxOptions) -> JsonObject:
+    return {
+        "uid": identity.uid if identity else None,
+        "gid": identity.gid if identity else None,
+        # The parent's groups are what a toolbox without the layer would keep.
+        "groups": list(os.getgroups()) if "gid" in options.without else [],
+        "guard_uid": identity.guard_uid if identity and "memory" not in options.without else None,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
