@@ -15,18 +15,18 @@ from stepflow.errors import BoundaryError, IsolationError
 from stepflow.sandbox.connection import Connection
 from stepflow.sandbox.environment import build_environment
 from stepflow.sandbox.guards import CheckoutGuards
-from stepflow.sandbox.identity import choose_identity
-from stepflow.sandbox.isolation import Found, judge_layers
-from stepflow.sandbox.options import ToolboxOptions
-from stepflow.sandbox.restore import CheckoutRestore
-from stepflow.sandbox.sandbox_config import reach, sandbox_config
-from stepflow.sandbox.snapshots import SnapshotPort
-from stepflow.sandbox.surroundings import (
+from stepflow.sandbox.identity import (
+    choose_identity,
     interpreter_programs,
     make_private_folder,
     own_code_below,
     private_place,
 )
+from stepflow.sandbox.isolation import Found, judge_layers
+from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.restore import CheckoutRestore
+from stepflow.sandbox.sandbox_config import reach, sandbox_config
+from stepflow.sandbox.snapshots import SnapshotPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -20,10 +20,9 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import SYSTEM_PATH, build_environment
-from stepflow.sandbox.identity import Choice
+from stepflow.sandbox.identity import Choice, interpreter_programs
 from stepflow.sandbox.isolation import Found, judge_layers
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
-from stepflow.sandbox.surroundings import interpreter_programs
 
 ENVIRONMENT = {
     *("PATH", "HOME", "TMPDIR", "LANG", "TERM", "NO_COLOR", "CI", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT"),
