@@ -92,7 +92,7 @@ class Toolbox:
             uid = choice.identity.uid if choice.identity else os.geteuid()
             open_places = reach(checkout=place, private=private, path=environment["PATH"], uid=uid)
             if choice.identity:
-                restore.lend_to(choice.identity)
+                restore.hand_over_to(choice.identity)
             connection = Connection(
                 checkout=place,
                 environment=environment,

@@ -1,4 +1,4 @@
-"""What tools are lent of a checkout, and its return: in one order, whatever ended the run.
+"""Gives back what tools were lent of a checkout: in one order, whatever ended the run.
 
 The end of a run that was killed comes with the next one, from the journal and by the same steps.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from stepflow.errors import InputError
 from stepflow.sandbox.credentials.away import Away
-from stepflow.sandbox.lending import Loan
+from stepflow.sandbox.ownership import Ownership
 from stepflow.sandbox.removal import remove_path
 from stepflow.sandbox.restore_journal import RestoreJournal
 
@@ -80,7 +80,7 @@ class CheckoutRestore:
         self._checkout = checkout
         self._journal = journal
         self._away: Away | None = None
-        self._loan: Loan | None = None
+        self._ownership: Ownership | None = None
         self._made: list[Path] = []
 
     def take_credentials(self, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
@@ -92,13 +92,13 @@ class CheckoutRestore:
         self.state, self._away = away.state, away
         away.take()
 
-    def lend_to(self, identity: Identity) -> None:
+    def hand_over_to(self, identity: Identity) -> None:
         """Let the checkout belong to the tools' user, if it was root's; remember owners and modes."""
-        loan = Loan(self._checkout, identity)
+        ownership = Ownership(self._checkout, identity)
         if self._journal:
-            self._journal.record("ownership", loan.record())
-        self._loan = loan
-        loan.begin()
+            self._journal.record("ownership", ownership.record())
+        self._ownership = ownership
+        ownership.hand_over()
 
     def expect(self, path: Path) -> None:
         """Something will be made there that must not outlast the run. Whoever makes it removes it."""
@@ -122,7 +122,7 @@ class CheckoutRestore:
                 case "credentials":
                     self._away = Away.of_record(self._checkout, facts)
                 case "ownership" if self._checkout.is_dir():
-                    self._loan = Loan.of_record(self._checkout, facts)
+                    self._ownership = Ownership.of_record(self._checkout, facts)
                 case "made":
                     self._made.append(Path(facts))
                 case "program":
@@ -134,7 +134,7 @@ class CheckoutRestore:
         """Give everything back, what a later step could be harmed by first; once. Unless it is certain that nothing of
         the tools is alive, nothing is touched: a link that is swapped in would lead us elsewhere."""
         away, self._away = self._away, None
-        loan, self._loan = self._loan, None
+        ownership, self._ownership = self._ownership, None
         journal, self._journal = self._journal, None
         with contextlib.ExitStack() as held:
             if journal:
@@ -144,18 +144,18 @@ class CheckoutRestore:
             if not all_dead:
                 self.notes += (_ALIVE,)
                 return
-            self._give_back(away, loan)
+            self._give_back(away, ownership)
             if journal:
                 journal.remove()
 
-    def _give_back(self, away: Away | None, loan: Loan | None) -> None:
+    def _give_back(self, away: Away | None, ownership: Ownership | None) -> None:
         with contextlib.ExitStack() as last:
             for path in self._made:
                 last.callback(remove_path, path)
             if away:
                 last.callback(away.remove_aside)
-            if loan:
-                last.callback(loan.take_back)
+            if ownership:
+                last.callback(ownership.take_back)
             if away:
                 self.notes += away.give_back()
 

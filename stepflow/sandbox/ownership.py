@@ -1,4 +1,4 @@
-"""Lends the checkout to the tools' user and takes it back as it was (security.md "At the end")."""
+"""Gives the checkout to the tools' user and takes it back as it was (security.md "At the end")."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     Facts = tuple[int, int, int]
 
 
-class Loan:
-    """What is lent. `was` holds owner, group and mode of every path at the start; equal ones share one tuple."""
+class Ownership:
+    """Who owns the checkout. `was` holds owner, group and mode of every path at the start; equals share one tuple."""
 
     def __init__(self, root: Path, identity: Identity) -> None:
         info = root.stat()
@@ -42,16 +42,16 @@ class Loan:
 
     @classmethod
     def of_record(cls, root: Path, record: Mapping[str, object]) -> Self:
-        """The loan of a run that could not take it back."""
-        loan = cls.__new__(cls)
-        loan.root = root
-        loan.identity = Identity(**cast("dict[str, Any]", record["identity"]))
-        loan.owner = cast("tuple[int, int]", tuple(cast("list[int]", record["owner"])))
-        loan.was = {}
+        """The ownership that a run could not take back."""
+        ownership = cls.__new__(cls)
+        ownership.root = root
+        ownership.identity = Identity(**cast("dict[str, Any]", record["identity"]))
+        ownership.owner = cast("tuple[int, int]", tuple(cast("list[int]", record["owner"])))
+        ownership.was = {}
         for uid, gid, mode, names in cast("list[tuple[int, int, int, str]]", record["was"]):
             paths = zlib.decompress(base64.b64decode(names)).split(b"\0")
-            loan.was.update(dict.fromkeys(paths, (uid, gid, mode)))
-        return loan
+            ownership.was.update(dict.fromkeys(paths, (uid, gid, mode)))
+        return ownership
 
     def record(self) -> JsonObject:
         """All that `of_record` needs; a fiftieth of the paths' own length."""
@@ -65,7 +65,7 @@ class Loan:
             "was": [[*facts, names.decode()] for facts, names in packed.items()],
         }
 
-    def begin(self) -> None:
+    def hand_over(self) -> None:
         """Give the checkout to the tools' user if it was root's.
 
         A file with several hard links is not given: its other names may lie outside.
