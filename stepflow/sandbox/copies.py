@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandRequest
 from stepflow.errors import InputError
-from stepflow.sandbox.removal import remove_path
+from stepflow.sandbox.tree_walk import remove_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from stepflow.errors import InputError
 from stepflow.sandbox.credentials.away import Away
 from stepflow.sandbox.ownership import Ownership
-from stepflow.sandbox.removal import remove_path
-from stepflow.sandbox.tree_walk import FOLDER_FLAGS
+from stepflow.sandbox.tree_walk import FOLDER_FLAGS, remove_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

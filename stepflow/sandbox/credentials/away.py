@@ -15,8 +15,7 @@ from stepflow.sandbox.credentials.places import entry_of
 from stepflow.sandbox.credentials.put import put_file, remove_unfinished
 from stepflow.sandbox.credentials.remembered import Remembered, put_if_untouched
 from stepflow.sandbox.credentials.survey import Change, Survey
-from stepflow.sandbox.removal import Aside
-from stepflow.sandbox.tree_walk import FOLDER_FLAGS
+from stepflow.sandbox.tree_walk import FOLDER_FLAGS, Aside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

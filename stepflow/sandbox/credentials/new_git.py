@@ -22,15 +22,14 @@ from stepflow.sandbox.credentials.files import (
     take_node,
 )
 from stepflow.sandbox.credentials.put import clear, kind_of, put_file, put_node
-from stepflow.sandbox.removal import ASIDE
-from stepflow.sandbox.tree_walk import walk
+from stepflow.sandbox.tree_walk import ASIDE, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Set
 
     from stepflow.domain.json import JsonValue
     from stepflow.sandbox.credentials.files import Node, Room
-    from stepflow.sandbox.removal import Aside
+    from stepflow.sandbox.tree_walk import Aside
 
 _GIT = b".git"
 #: What of a new git folder stays, and as what it must stand there.

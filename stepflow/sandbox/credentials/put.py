@@ -12,7 +12,7 @@ from stepflow.sandbox.credentials.files import File, Folder, Link, file_of, fold
 
 if TYPE_CHECKING:
     from stepflow.sandbox.credentials.files import Node
-    from stepflow.sandbox.removal import Aside
+    from stepflow.sandbox.tree_walk import Aside
 
 #: What is being written, beside the place where it will stand.
 _UNFINISHED = ".stepflow-new-"

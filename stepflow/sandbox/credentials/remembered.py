@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.sandbox.credentials.files import Node, Room
     from stepflow.sandbox.credentials.survey import Survey
-    from stepflow.sandbox.removal import Aside
+    from stepflow.sandbox.tree_walk import Aside
 
 #: What decides which programs git starts and where it looks for configuration; `commondir` and `gitdir` would lead it
 #: to another folder, `remotes` and `branches` name remotes as configuration does.
