@@ -12,7 +12,6 @@ import json
 import os
 import stat
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -98,9 +97,9 @@ class RestoreJournal:
 
     def remove(self) -> None:
         """All was given back."""
-        with suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
-        with suppress(OSError):
+        with contextlib.suppress(OSError):
             self.path.parent.rmdir()
         self.close()
 
@@ -139,7 +138,7 @@ class RestoreJournal:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise _untrusted(path)
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with suppress(FileNotFoundError):
+                with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(file), os.stat(path.name, dir_fd=folder, follow_symlinks=False)):
                         return journal
             except BlockingIOError:

@@ -9,10 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from stepflow.errors import IsolationError
-from stepflow.sandbox.credentials.files import File, Room, node_of, node_record, opened_folder, take_node
+from stepflow.sandbox.credentials.files import (
+    File,
+    Room,
+    node_of,
+    node_record,
+    opened_folder,
+    put_file,
+    remove_unfinished,
+    take_node,
+)
 from stepflow.sandbox.credentials.new_git import GitEntries, shown
 from stepflow.sandbox.credentials.places import entry_of
-from stepflow.sandbox.credentials.put import put_file, remove_unfinished
 from stepflow.sandbox.credentials.remembered import Remembered, put_if_untouched
 from stepflow.sandbox.credentials.survey import Change, Survey
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS, Aside

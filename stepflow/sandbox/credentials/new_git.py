@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from stepflow.sandbox.credentials.files import (
     File,
+    clear,
     folder_below,
+    kind_of,
     names_in,
     node_of,
     node_record,
     opened_folder,
+    put_file,
+    put_node,
     take_node,
 )
-from stepflow.sandbox.credentials.put import clear, kind_of, put_file, put_node
 from stepflow.sandbox.tree_walk import ASIDE, walk
 
 if TYPE_CHECKING:

@@ -13,18 +13,22 @@ from typing import TYPE_CHECKING, Any, Self
 from stepflow.sandbox.credentials.files import (
     File,
     Folder,
+    clear,
     file_of,
     folder_below,
+    kind_of,
     names_in,
     node_of,
     node_record,
     opened_folder,
+    put_file,
+    put_node,
     read_file,
+    remove_unfinished,
     take_node,
 )
 from stepflow.sandbox.credentials.gitlinks import UnreadableIndex, gitlinks_in, without_gitlinks
 from stepflow.sandbox.credentials.places import entry_of
-from stepflow.sandbox.credentials.put import clear, kind_of, put_file, put_node, remove_unfinished
 from stepflow.sandbox.credentials.survey import Change
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS
 
