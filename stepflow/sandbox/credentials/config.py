@@ -1,19 +1,24 @@
-"""Git's configuration as settings, read by git itself and written by us."""
+"""Git's configuration as settings, read by git itself and written by us without its secrets."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shutil
+import stat
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from stepflow.domain.redact import SHORTEST_SECRET
 from stepflow.errors import IsolationError
 from stepflow.sandbox.environment import SYSTEM_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 _SECONDS = 30.0
 #: No other configuration and no repository, wherever this machine may have one.
@@ -27,6 +32,8 @@ _ENVIRONMENT = {
 }
 _WORDS = ("config", "--file", "-", "--no-includes", "--list", "-z")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
+#: What stands in a file for a secret. It may stand in the name of a ref, so no other character than letters.
+HIDDEN = "hidden"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,3 +117,49 @@ def _heading(setting: Setting) -> str:
 
 def _escape(value: str) -> str:
     return "".join(_ESCAPES.get(character, character) for character in value)
+
+
+def secret_forms(secrets: set[str]) -> tuple[bytes, ...]:
+    """How the secrets may stand in a file, the longest first. What is too short to be masked is no secret."""
+    long = (secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
+    forms = {form for secret in long for data in [_bytes(secret)] for form in (data, quote(data, safe="").encode())}
+    return tuple(sorted(forms, key=lambda form: (-len(form), form)))
+
+
+def clean_config(
+    data: bytes, settings: tuple[Setting, ...], kept: tuple[Setting, ...], secrets: set[str], forms: tuple[bytes, ...]
+) -> bytes:
+    """A configuration without what is not kept; its own bytes where nothing has to go."""
+    clean = tuple(_without(setting, secrets) for setting in kept)
+    if clean == settings and hide(data, forms) == data:
+        return data
+    return hide(write_settings(clean), forms)
+
+
+def _without(setting: Setting, secrets: set[str]) -> Setting:
+    """Before it is written: quoting may tear a secret apart that git would put together again."""
+    value, subsection = setting.value, setting.subsection
+    for secret in sorted((s for s in secrets if len(s) >= SHORTEST_SECRET), key=len, reverse=True):
+        value = None if value is None else value.replace(secret, HIDDEN)
+        subsection = None if subsection is None else subsection.replace(secret, HIDDEN)
+    return replace(setting, value=value, subsection=subsection)
+
+
+def hide(data: bytes, forms: tuple[bytes, ...]) -> bytes:
+    """The bytes with a word in the place of each form."""
+    for form in forms:
+        data = data.replace(form, HIDDEN.encode())
+    return data
+
+
+def holds(path: Path, forms: tuple[bytes, ...]) -> bool:
+    """Whether one of the forms stands in the file, however large it is."""
+    with path.open("rb") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return any(content.find(form) >= 0 for form in forms)
+    return False
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
