@@ -1,11 +1,16 @@
-"""One line of a run's log for people: its kind, and a text that no runner or terminal obeys."""
+"""What reports are made of: the message of an event, and lines of a log that no runner or terminal obeys."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from stepflow.report.plain import cut, defuse
+
+if TYPE_CHECKING:
+    from stepflow.domain.json import JsonValue
 
 WIDTH = 400
 
@@ -40,3 +45,65 @@ class LogLine:
 def line(kind: LineKind, text: str) -> LogLine:
     """A line of text that is clean already."""
     return LogLine(kind=kind, text=defuse(cut(text, WIDTH)))
+
+
+class Tone(StrEnum):
+    """What sort of thing happened. A page shows it as a color, a log as the kind of line."""
+
+    RUN = "run"
+    PROMPT = "prompt"
+    MODEL = "model"
+    TOOL = "tool"
+    ROUTE = "route"
+    GOOD = "good"
+    BAD = "bad"
+    WARNING = "warning"
+    PLAIN = "plain"
+
+
+KINDS = {
+    Tone.RUN: LineKind.RUN,
+    Tone.TOOL: LineKind.GOOD,
+    Tone.ROUTE: LineKind.INTENT,
+    Tone.GOOD: LineKind.GOOD,
+    Tone.BAD: LineKind.BAD,
+    Tone.WARNING: LineKind.WARNING,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One text of a message, or a value that is shown as JSON. `is_open`: it is seen at once when the message is;
+    `is_diff`: its lines are colored; `puts` are begin, end and variable of what was put into it."""
+
+    label: str
+    value: JsonValue
+    is_open: bool = True
+    is_diff: bool = False
+    puts: tuple[tuple[int, int, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text as it is shown."""
+        return self.value if isinstance(self.value, str) else json.dumps(self.value, ensure_ascii=False, indent=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventMessage:
+    """One event. A log shows `title` with its `facts` in parentheses, unless `in_log` is false, and `below` under it;
+    a page shows everything but `below`."""
+
+    title: str
+    tone: Tone = Tone.PLAIN
+    facts: tuple[str, ...] = ()
+    more_facts: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    url: str = ""
+    in_log: bool = True
+    below: tuple[LogLine, ...] = ()
+
+
+def part(label: str, value: JsonValue, *, is_open: bool = True) -> tuple[Part, ...]:
+    """A part; none for a blank text or an empty value."""
+    is_empty = not value.strip() if isinstance(value, str) else value in (None, {}, [])
+    return () if is_empty else (Part(label=label, value=value, is_open=is_open),)

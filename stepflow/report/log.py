@@ -39,7 +39,7 @@ from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.visible_text import count_kinds
 from stepflow.domain.words import FailureAction
 from stepflow.report.plain import clean, cut, defuse
-from stepflow.report.wording import describe_fact
+from stepflow.report.wording import describe_fact, describe_restored, describe_resumed
 
 if TYPE_CHECKING:
     from stepflow.domain.event import Entry, Event
@@ -82,7 +82,7 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
         case RunStarted():
             return (("info", f"Starting agent: {event.agent}", _start_data(event)),)
         case RunResumed():
-            return (("info", f"[Run] {resumed_words(event)}", {"step": event.step_id, "from_seq": event.from_seq}),)
+            return (("info", f"[Run] {describe_resumed(event)}", {"step": event.step_id, "from_seq": event.from_seq}),)
         case TextRemoved():
             kinds = count_kinds(tuple(event.pieces))
             return (("warning", f"[Intake] removed {count(event.count, 'hidden piece')}", {"kinds": kinds}),)
@@ -136,12 +136,6 @@ def _model_line(
     return ("warning", message, data)
 
 
-def resumed_words(event: RunResumed) -> str:
-    """Where the run goes on."""
-    at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
-    return f"resumed after {count(event.events, 'event')}, {at}"
-
-
 def _start_data(event: RunStarted) -> JsonObject:
     return {
         "run": event.run_id,
@@ -193,15 +187,10 @@ def _validator(event: ValidatorRan) -> Line:
     return ("info" if event.passed else "warning", f"[Validator] {event.name}: {word}", data)
 
 
-def restored_words(event: ValidatorRan) -> str:
-    """What a validator did not meet, because it was put back before."""
-    return f"HOME and TMPDIR were put back as setup left them: {named(event.restored)}"
-
-
 def _guard_lines(event: ValidatorRan) -> tuple[Line, ...]:
     restored: tuple[Line, ...] = ()
     if event.restored:
-        restored = (("info", f"[Guard] {event.name}: {cut(restored_words(event), REASON_LIMIT)}", {}),)
+        restored = (("info", f"[Guard] {event.name}: {cut(describe_restored(event), REASON_LIMIT)}", {}),)
     warnings: tuple[Line, ...] = tuple(
         ("warning", f"[Guard] {event.name}: {cut(text, REASON_LIMIT)}", {}) for text in event.warnings
     )

@@ -27,7 +27,7 @@ from stepflow.domain.figures import count, usd
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import Intent
-from stepflow.report.event_lines import call_text, end_lines, full_lines, spoken, step_lines
+from stepflow.report.event_message import call_text, event_lines, full_lines, spoken
 from stepflow.report.lines import LineKind, LogLine, line
 from stepflow.report.plain import cut, first_line, one_line, seconds_text
 
@@ -161,8 +161,8 @@ class RunLog:
         opening = self._opening(event)
         full = full_lines(event) if self._debug else ()
         if isinstance(event, RunResumed):
-            return (*end_lines(event), *opening)
-        return (*closing, *opening, *step_lines(event), *full, *end_lines(event))
+            return (*event_lines(event), *opening)
+        return (*closing, *opening, *event_lines(event), *full)
 
     def skip(self, entry: Entry) -> None:
         """Follow an entry without showing it."""

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import (
-    AnswerLost,
-    CanariesTried,
-    ContextCompacted,
-    ContextOutgrown,
-    IssueCostSummed,
-    LayerTold,
-    ModelWaited,
-    SnapshotFailed,
-    StrategyChosen,
-    TextRemoved,
-)
-from stepflow.domain.figures import Spent, count, usd
-from stepflow.domain.visible_text import count_kinds
+from stepflow.domain.attempt_event import AnswerLost, ContextCompacted, ContextOutgrown, ModelWaited, StrategyChosen
+from stepflow.domain.event import CanariesTried, IssueCostSummed, LayerTold, SnapshotFailed, TextRemoved
+from stepflow.domain.figures import count, usd
+from stepflow.domain.guard import named
+from stepflow.domain.removal import count_kinds
+from stepflow.domain.spent import Spent
 from stepflow.domain.words import CanaryState, Outcome, Strategy
 from stepflow.report.plain import one_line, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.domain.event import Event
+    from stepflow.domain.event import Event, RunResumed, ValidatorRan
 
 #: Of a fact so many characters are shown.
 FACT_SHOWN = 400
@@ -92,6 +84,17 @@ def describe_issue_cost(event: IssueCostSummed) -> str:
     """The sum against the budget, in words."""
     spent = Spent(usd=event.usd, at_least=event.at_least)
     return f"all runs on this issue: {spent} of {usd(event.budget_usd)}"
+
+
+def describe_resumed(event: RunResumed) -> str:
+    """Where the run goes on."""
+    at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
+    return f"resumed after {count(event.events, 'event')}, {at}"
+
+
+def describe_restored(event: ValidatorRan) -> str:
+    """What a validator did not meet, because it was put back before."""
+    return f"HOME and TMPDIR were put back as setup left them: {named(event.restored)}"
 
 
 def describe_reason(outcome: Outcome, reason: str) -> str:

@@ -136,7 +136,7 @@ def test_a_link_to_an_iteration_opens_it_and_goes_there(open_page: Open, page_te
 def test_a_link_to_an_event_opens_its_iteration_and_shows_it(open_page: Open, page_text) -> None:
     seq = next(entry.seq for entry in ENTRIES if isinstance(entry.event, ToolCalled))
     opened = open_page(page_text, f"#e{seq}")
-    assert opened.page.inner_text(f"#e{seq} h4") == "read src/parser.py"
+    assert opened.page.inner_text(f"#e{seq} h4") == "✓ read src/parser.py"
     assert opened.page.evaluate(IN_VIEW, f"e{seq}")
     assert opened.page.evaluate("document.activeElement.id") == f"e{seq}"
 

@@ -155,16 +155,17 @@ def test_every_event_has_its_card_and_every_iteration_its_group():
 def test_prompts_answers_tools_corrections_validators_and_routes_are_all_there():
     cards = Page(page_of(ENTRIES, AGENT)).cards()
     titles = [card["title"] for card in cards]
-    for title in ("Prompt", "Retry prompt", "The model answers", "read src/parser.py", "Format correction"):
+    prompt = "prompt: steps/initial/issue/f_default.md; tools: bash, read, write, edit, glob, grep"
+    for title in (prompt, "The model answers", "✓ read src/parser.py", "format retry: no JSON object"):
         assert title in titles
     for title in (
-        "✗ git-clean failed, attempt 1 of 3, then retry",
+        "✗ git-clean failed, attempt 1 of 3 → retry",
         "→ closure.issue",
         "→ completion",
-        "Intent handoff",
+        "intent handoff: The parser is changed",
     ):
         assert title in titles
-    failed = next(card for card in cards if card["title"].startswith("bash python"))
+    failed = next(card for card in cards if card["title"].startswith("✗ bash python"))
     assert (failed["tone"], failed["parts"]["Output"]) == ("bad", "1 failed")
     assert failed["parts"]["Input: command"] == "python -m pytest -q\necho done"
 
@@ -233,7 +234,7 @@ def test_what_was_put_into_a_prompt_is_marked_with_its_variable():
     units = sent.encode("utf-16-le")
     marked = [(units[2 * begin : 2 * end].decode("utf-16-le"), name) for begin, end, name in card["puts"]]
     assert marked == [("7", "issue"), ("the\nparser", "topic")]
-    assert card["facts"] == ["prompts/a.md", "put in: issue, topic", "no tools"]
+    assert (card["title"], card["facts"]) == ("prompt: prompts/a.md; tools: none", ["put in: issue, topic"])
     assert card["parts"]["Context"] == "context"
 
 
@@ -245,7 +246,7 @@ def test_a_prompt_that_does_not_fit_its_template_is_not_marked(sent, source):
     agent = replace(AGENT, steps={"s": replace(STEPS[0], id="s", prompt=StepPrompt(source=text))})
     prompt = PromptRendered(system="", blocks=[sent], source=source, retry=True, tools=[])
     card = Page(page_of(events_of(prompt), agent)).cards()[-1]
-    assert (card["title"], card["puts"]) == ("Retry prompt", [])
+    assert (card["title"], card["puts"]) == (f"retry prompt: {source}; tools: none", [])
 
 
 def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one_once():
@@ -298,7 +299,8 @@ def test_what_a_resumed_run_did_after_it_went_on_stands_apart():
         ("i1", "s"),
         ("resumed", "Resumed s"),
     ]
-    assert [card["title"] for card in page.cards()[1:]] == ["Iteration 1 begins", "The run goes on in s", "bash ls"]
+    titles = ["Iteration 1 begins", "The run is resumed after 2 events, at iteration 1", "✓ bash ls"]
+    assert [card["title"] for card in page.cards()[1:]] == titles
 
 
 def test_commands_and_snapshots_have_their_words():

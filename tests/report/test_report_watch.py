@@ -238,7 +238,7 @@ def _validator(**given) -> ValidatorRan:
         (_turn("cut", "max_tokens"), "  the model stopped: max_tokens"),
         (_tool(), "  ✓ bash ls (exit 0, 0.5 s)"),
         (_tool(exit_code=2, seconds=75), "  ✗ bash ls (exit 2, 75 s)"),
-        (_tool(denied=True, name="write"), "  ✗ write: denied, this step may not use it"),
+        (_tool(denied=True, name="write"), "  ✗ write ls (denied: the step may not use it, 0.5 s)"),
         (
             _tool(name="read", input={"file_path": "a"}, exit_code=None, is_error=True, output="no such file"),
             "  ✗ read a (no such file, 0.5 s)",

@@ -20,9 +20,9 @@ from stepflow.domain.figures import count, usd
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
 from stepflow.report.diff import Diffs
+from stepflow.report.event_message import TONE_OF_STATUS
 from stepflow.report.graph import cost_words, flow_graph, walked_path
-from stepflow.report.html.cards import TONE_OF_STATUS, web_address
-from stepflow.report.html.timeline import Timeline
+from stepflow.report.html.timeline import Timeline, web_address
 from stepflow.report.plain import cut, one_line, seconds_text
 from stepflow.report.rendered import read_text, render
 from stepflow.report.summary import EDGE_LIMIT, figures

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from stepflow.domain.event import (
-    FlowEnded,
-    IterationStarted,
-    ModelTurned,
-    RunResumed,
-    RunStarted,
-    ToolCalled,
-    ToolStarted,
-    ValidatorRan,
-)
-from stepflow.domain.figures import usd
+from stepflow.domain.attempt_event import IterationStarted, ModelTurned, PromptRendered, ToolCalled
+from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, ValidatorRan
+from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.report.html.cards import Card, Part, diff_card, run_card, step_card, unanswered_part, web_address
-from stepflow.report.html.put_in import templates_of
+from stepflow.report.event_message import describe_event
+from stepflow.report.html.put_in import put_in, templates_of
+from stepflow.report.lines import EventMessage, Part, part
+from stepflow.report.markdown import ADDRESS
 from stepflow.report.plain import one_line, visible
 
 if TYPE_CHECKING:
@@ -29,7 +23,7 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import Entry
     from stepflow.domain.report import HistoryEntry
-    from stepflow.report.diff import StepDiff
+    from stepflow.report.diff import FileDiff, StepDiff
 
 #: What one text may show at most, in characters; the next limit holds for all as soon as the page would grow too large.
 LIMITS = (20_000, 8_000, 3_000, 1_000, 300)
@@ -40,6 +34,10 @@ SHORT = 200
 #: So many events have their cards on a page; of a longer run the first and the last half.
 EVENTS_SHOWN = 30_000
 VALIDATORS_SHOWN = 100
+#: Where a card's list has its parts.
+PARTS = 5
+#: Of a step with more files than these, each is opened by whoever wants to read it.
+OPEN_FILES = 5
 
 
 @dataclass(frozen=True)
@@ -139,13 +137,12 @@ class Timeline:
     def data(self, diffs: Mapping[int, StepDiff]) -> dict[str, JsonValue]:
         """The groups with their cards, the table of texts, and how many characters were left out of each."""
         for parts, block in self._unanswered.values():
-            parts += [self._part(part) for part in unanswered_part(block)]
+            label = f"Call of {one_line(str(block.get('name', '')))}, not answered"
+            parts += [self._part(each) for each in part(label, block.get("input"))]
         for group in self.groups:
             diff = diffs.get(group.line.iteration) if group.line else None
             if diff:
-                card = diff_card(diff)
-                parts = [self._part(part) for part in card.parts]
-                group.cards.append([f"{group.id}-diff", None, card.tone.value, card.title, [*card.facts], parts, ""])
+                group.cards.append(self._card(f"{group.id}-diff", None, _describe_diff(diff)))
         table, cuts = self._texts.table()
         groups: list[JsonValue] = [{**_group_head(group), "cards": group.cards} for group in self.groups]
         return {"groups": groups, "texts": [*table], "cuts": [*cuts]}
@@ -157,9 +154,8 @@ class Timeline:
         group = self._group_of(entry)
         if self._seen in self._hides:
             group.hidden += 1
-        elif not isinstance(entry.event, ToolStarted):
-            # A call's card comes with its answer; a turn says which of its calls have none.
-            group.cards.append(self._card(entry))
+        elif message := describe_event(entry.event):
+            group.cards.append(self._event_card(entry, message))
         self._seen += 1
 
     def _group_of(self, entry: Entry) -> Group:
@@ -180,25 +176,60 @@ class Timeline:
         self._ids[name] = times = self._ids.get(name, 0) + 1
         self.groups.append(Group(id=name if times == 1 else f"{name}-{times}", title=title, line=line))
 
-    def _card(self, entry: Entry) -> JsonValue:
+    def _event_card(self, entry: Entry, message: EventMessage) -> JsonValue:
         event = entry.event
-        card: Card = step_card(event, self._templates) or run_card(event)
-        facts: list[JsonValue] = [one_line(fact, 200) for fact in card.facts]
-        parts: list[JsonValue] = [self._part(part) for part in card.parts]
+        if isinstance(event, PromptRendered):
+            message = self._with_puts(event, message)
+        seconds = round(max(0.0, entry.time - (self.began or 0.0)), 1)
+        card = self._card(f"e{entry.seq}", seconds, message)
         match event:
             case ToolCalled():
                 self._unanswered.pop(event.tool_use_id, None)
             case ModelTurned():
+                # A call's card comes with its answer; the turn shows those of its calls that have none.
+                parts = cast("list[JsonValue]", card[PARTS])
                 calls = (block for block in event.content if block.get("type") == "tool_use")
                 self._unanswered |= {str(block.get("id", "")): (parts, block) for block in calls}
             case _:
                 pass
-        seconds = round(max(0.0, entry.time - (self.began or 0.0)), 1)
-        return [f"e{entry.seq}", seconds, card.tone.value, card.title, facts, parts, web_address(card.url)]
+        return card
 
-    def _part(self, part: Part) -> JsonValue:
-        shown: list[JsonValue] = [part.label, self._texts.add(part.text), int(part.is_open), int(part.is_diff)]
-        return [*shown, [[*put] for put in part.puts]] if part.puts else shown
+    def _with_puts(self, event: PromptRendered, message: EventMessage) -> EventMessage:
+        """The prompt with what was put into its template."""
+        puts = put_in(event.source, visible(event.blocks[0]) if event.blocks else "", self._templates)
+        names = ", ".join(dict.fromkeys(name for _, _, name in puts))
+        parts = (replace(each, puts=puts) if each.label == "Prompt" else each for each in message.parts)
+        return replace(message, more_facts=(f"put in: {names}",), parts=tuple(parts)) if puts else message
+
+    def _card(self, id: str, seconds: float | None, message: EventMessage) -> list[JsonValue]:
+        facts: list[JsonValue] = [one_line(fact, 200) for fact in (*message.facts, *message.more_facts)]
+        parts: list[JsonValue] = [self._part(each) for each in message.parts]
+        return [id, seconds, message.tone.value, message.title, facts, parts, web_address(message.url)]
+
+    def _part(self, shown: Part) -> JsonValue:
+        data: list[JsonValue] = [shown.label, self._texts.add(shown.text), int(shown.is_open), int(shown.is_diff)]
+        return [*data, [[*put] for put in shown.puts]] if shown.puts else data
+
+
+def web_address(url: str) -> str:
+    """An address that may be a link; anything else is none."""
+    return url if ADDRESS.fullmatch(url) else ""
+
+
+def _describe_diff(diff: StepDiff) -> EventMessage:
+    added, removed = sum(file.added for file in diff.files), sum(file.removed for file in diff.files)
+    figures = (count(len(diff.files), "file"), f"+{added:,} −{removed:,}") if diff.files else ()
+    is_open = len(diff.files) <= OPEN_FILES
+    return EventMessage(
+        title="What the step changed",
+        facts=(*figures, *diff.notes),
+        parts=tuple(Part(label=_label(file), value=file.text, is_open=is_open, is_diff=True) for file in diff.files),
+    )
+
+
+def _label(file: FileDiff) -> str:
+    counted = f" (+{file.added:,} −{file.removed:,})" if file.added or file.removed else ""
+    return f"{one_line(file.path, 120)}{counted}"
 
 
 def _group_head(group: Group) -> JsonObject:

@@ -1,0 +1,467 @@
+"""What people read of each event: a title, facts and texts. A log shows the title and a few lines, a page all of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, assert_never
+
+from stepflow.domain.attempt_event import (
+    AnswerLost,
+    CommandRan,
+    ContextCompacted,
+    ContextOutgrown,
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    StrategyChosen,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
+)
+from stepflow.domain.effect import EffectStatus
+from stepflow.domain.event import (
+    CanariesTried,
+    CompletionJudged,
+    EffectApplied,
+    EffectPlanned,
+    FailureReported,
+    FlowEnded,
+    IssueCostSummed,
+    LayerTold,
+    Noted,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    SnapshotFailed,
+    SnapshotTaken,
+    TextRemoved,
+    ValidatorRan,
+    WorkCollected,
+)
+from stepflow.domain.figures import count, usd
+from stepflow.domain.guard import named
+from stepflow.domain.json import JsonObject, compact
+from stepflow.report.lines import KINDS, WIDTH, EventMessage, LineKind, LogLine, Part, Tone, line, part
+from stepflow.report.plain import clean, first_line, first_lines, last_lines, one_line, seconds_text
+from stepflow.report.wording import FACT_SHOWN, describe_fact, describe_reason, describe_restored, describe_resumed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from stepflow.domain.event import Event
+
+WORDS_SHOWN = 8
+#: The input of a tool that says most about the call, by the tool set's own names.
+TELLING_INPUTS = ("command", "file_path", "pattern", "path")
+USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
+#: The transitions that ask whether the work is done (flow.md §7).
+CLOSES = ("closing", "complete")
+#: What a watcher of a run that is closed in wants to know of the sandbox.
+LAYERS_SHOWN = ("network", "credentials")
+TAIL_SHOWN = 6
+RETRY_SHOWN = 12
+REASON_SHOWN = 300
+#: Beginnings of log entries that an event of their own shows better, with its reason, prompt or detail.
+HAS_OWN_EVENT = ("[Format] retry ", "[Boundary] planned")
+#: What a log entry may bring along that most readers need not see: the output of a set-up, the trace of a bug.
+FOLDED_DATA = ("output", "traceback")
+FOLDED_SHOWN = 400
+#: Room for the mark at the left edge.
+FULL_WIDTH = WIDTH - 2
+
+
+TONE_OF_STATUS = {
+    EffectStatus.APPLIED: Tone.GOOD,
+    EffectStatus.FAILED: Tone.BAD,
+    EffectStatus.FORBIDDEN: Tone.BAD,
+}
+TONE_OF_LEVEL = {"info": Tone.PLAIN, "warning": Tone.WARNING, "error": Tone.BAD}
+MARKS = {Tone.GOOD: "✓ ", Tone.TOOL: "✓ ", Tone.BAD: "✗ "}
+
+
+def event_lines(event: Event) -> tuple[LogLine, ...]:
+    """What a watcher sees of one event."""
+    message = describe_event(event)
+    if message is None:
+        return ()
+    if not message.in_log:
+        return message.below
+    facts = f" ({', '.join(message.facts)})" if message.facts else ""
+    return (line(KINDS.get(message.tone, LineKind.DETAIL), f"{message.title}{facts}"), *message.below)
+
+
+def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
+    """The message of one event; None for the start of a tool, whose end has it."""
+    match event:
+        case RunStarted():
+            return _run_started(event)
+        case RunResumed():
+            return EventMessage(title=f"The run is {describe_resumed(event)}", tone=Tone.RUN)
+        case IterationStarted():
+            title = f"Iteration {event.iteration} begins"
+            return EventMessage(title=title, facts=(event.model,) if event.model else (), in_log=False)
+        case PromptRendered():
+            return _prompt_rendered(event)
+        case SchemaFailed():
+            title = f"✗ answer schema: {one_line(event.reason)}"
+            return EventMessage(title=title, tone=Tone.BAD, facts=(f"{event.strikes} of 2",))
+        case ModelTurned():
+            return _model_turned(event)
+        case ToolStarted():
+            return None
+        case ToolCalled():
+            return _tool_called(event)
+        case CommandRan():
+            ended = "timed out" if event.timed_out else f"exit {event.exit_code}" if event.started else "did not start"
+            return EventMessage(
+                title=f"Command {one_line(shlex.join(event.argv), 120)}",
+                tone=Tone.BAD if event.exit_code else Tone.TOOL,
+                facts=(ended, seconds_text(event.seconds)),
+                parts=(*part("Error", event.error), *part("Output", event.stdout), *part("Error output", event.stderr)),
+                in_log=False,
+            )
+        case UserSpoke():
+            why = one_line("; ".join(event.errors)) if event.errors else first_line(event.text)
+            return EventMessage(
+                title=f"{'format retry' if event.format_retry else 'asked'}: {why}",
+                tone=Tone.WARNING if event.format_retry else Tone.PROMPT,
+                parts=(*part("Errors", "\n".join(event.errors)), *part("Text", event.text)),
+            )
+        case StepAnswered():
+            return _step_answered(event)
+        case Routed():
+            on = "→ completion" if event.transition in CLOSES else "no way on"
+            return EventMessage(
+                title=f"→ {one_line(event.to)}" if event.to is not None else on,
+                tone=Tone.ROUTE,
+                more_facts=(event.transition, *(("by the default for next",) if event.by_prefix else ())),
+                in_log=event.to is not None,
+            )
+        case SnapshotTaken():
+            figures = (count(event.bytes, "byte"), seconds_text(event.seconds))
+            title = f"Snapshot of {count(event.files, 'changed file')}"
+            return EventMessage(title=title, facts=(event.name[:12], *figures), in_log=False)
+        case ValidatorRan():
+            return _validator_ran(event)
+        case CompletionJudged():
+            return _completion_judged(event)
+        case FlowEnded():
+            return EventMessage(
+                title=f"The flow ended: {event.outcome}.",
+                tone=Tone.RUN,
+                more_facts=("validated" if event.validated else "not validated",),
+                parts=(*part("Reason", event.reason), *part("Closing answer", event.answer, is_open=False)),
+            )
+        case WorkCollected():
+            return _work_collected(event)
+        case EffectPlanned():
+            return EventMessage(title=f"planned: {event.kind} {one_line(event.detail)}".rstrip())
+        case EffectApplied():
+            tone, detail = TONE_OF_STATUS.get(event.status, Tone.PLAIN), one_line(event.url or event.detail)
+            return EventMessage(
+                title=f"{MARKS.get(tone, '')}{event.kind} {event.status}{': ' if detail else ''}{detail}",
+                tone=tone,
+                more_facts=(event.commit[:12],) if event.commit else (),
+                parts=part("Detail", event.detail) if event.url else (),
+                url=event.url,
+            )
+        case FailureReported():
+            told = f"the issue's comment tells what happened: {one_line(event.url)}"
+            return EventMessage(
+                title=told if event.url else one_line(event.detail, REASON_SHOWN),
+                tone=Tone.PLAIN if event.url else Tone.WARNING,
+                parts=part("", event.detail),
+                url=event.url,
+            )
+        case Noted():
+            return _noted(event)
+        case RunFinished():
+            tone, reason = Tone.GOOD if event.success else Tone.BAD, describe_reason(event.outcome, event.reason)
+            title = f"{MARKS[tone]}{event.outcome}: {one_line(reason, REASON_SHOWN)}"
+            return EventMessage(title=title, tone=tone, parts=_whole_reason(reason, REASON_SHOWN))
+        case (
+            ModelWaited()
+            | AnswerLost()
+            | ContextCompacted()
+            | ContextOutgrown()
+            | StrategyChosen()
+            | CanariesTried()
+            | TextRemoved()
+            | SnapshotFailed()
+            | LayerTold()
+            | IssueCostSummed()
+        ):
+            return _fact(event)
+        case _:
+            assert_never(event)
+
+
+def _run_started(event: RunStarted) -> EventMessage:
+    issue = f"#{event.issue}" if event.issue is not None else ""
+    place = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
+    return EventMessage(
+        title=f"Agent {one_line(event.agent)}{place}, run {one_line(event.run_id)}",
+        tone=Tone.RUN,
+        more_facts=tuple(filter(None, (event.base_commit[:12], f"at most {count(event.max_iterations, 'iteration')}"))),
+        parts=(
+            *part("Arguments", event.args),
+            *part("What the model is told of the issue", event.context_text, is_open=False),
+            *part("Options", event.options, is_open=False),
+            *part("Sandbox", {**event.isolation}, is_open=False),
+        ),
+        below=tuple(_sandbox(event.isolation)),
+    )
+
+
+def _sandbox(isolation: Mapping[str, str]) -> Iterator[LogLine]:
+    """One line, with the layers aside. A layer that does not hold has a warning of its own."""
+    if isolation:
+        named_layers = (f"{layer} {isolation[layer].partition(':')[0]}" for layer in LAYERS_SHOWN if layer in isolation)
+        layers = ", ".join((count(len(isolation), "layer"), *named_layers))
+        yield line(LineKind.FOLD, f"sandbox: {one_line(layers, 200)}")
+        for layer, state in isolation.items():
+            yield line(LineKind.ASIDE, f"{one_line(layer)}: {one_line(state, 200)}")
+
+
+def _prompt_rendered(event: PromptRendered) -> EventMessage:
+    kind = "retry prompt" if event.retry else "prompt"
+    first, *context = event.blocks or ("",)
+    return EventMessage(
+        title=f"{kind}: {one_line(event.source)}; tools: {one_line(', '.join(event.tools)) or 'none'}",
+        tone=Tone.PROMPT,
+        parts=(
+            *part("System prompt", event.system, is_open=False),
+            *part("Prompt", first),
+            *(each for text in context for each in part("Context", text)),
+        ),
+    )
+
+
+def _model_turned(event: ModelTurned) -> EventMessage:
+    """Of an answer a log shows the prose, which a page has among the parts."""
+    called = [str(block.get("name", "")) for block in event.content if block.get("type") == "tool_use"]
+    facts = (event.model, f"stopped: {event.stop_reason}", count(event.usage.total, "token"), usd(event.cost_usd))
+    text = spoken(event)
+    if event.stop_reason == "tool_use":
+        said: Iterable[str] = filter(None, (first_line(text),))
+    else:
+        said = last_lines(text, WORDS_SHOWN)
+    stopped = line(LineKind.WARNING, f"the model stopped: {one_line(event.stop_reason)}")
+    return EventMessage(
+        title=one_line(f"The model calls {', '.join(called)}" if called else "The model answers"),
+        tone=Tone.MODEL,
+        facts=(*filter(None, facts), seconds_text(event.seconds)),
+        parts=tuple(each for block in event.content for each in _block(block)),
+        in_log=False,
+        below=(*_quoted(said), *(() if event.stop_reason in USUAL_STOPS else (stopped,))),
+    )
+
+
+def spoken(event: ModelTurned) -> str:
+    """The prose of a turn. What counts of a structured answer is shown elsewhere, as intent and reason."""
+    text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")
+    return "" if event.stop_reason != "tool_use" and text.lstrip().startswith("{") else text
+
+
+def _block(block: JsonObject) -> tuple[Part, ...]:
+    match block.get("type"):
+        case "text":
+            return part("Text", str(block.get("text", "")))
+        case "thinking":
+            return part("Thinking", str(block.get("thinking", "")), is_open=False)
+        case "tool_use":
+            # The message of the call itself has its input.
+            return ()
+        case _:
+            return part(one_line(str(block.get("type", "Block"))), block, is_open=False)
+
+
+def _quoted(texts: Iterable[str]) -> tuple[LogLine, ...]:
+    return tuple(line(LineKind.WORDS, f"│ {text}") for text in texts)
+
+
+def _tool_called(event: ToolCalled) -> EventMessage:
+    if event.denied:
+        ended = ["denied: the step may not use it"]
+    elif event.exit_code is not None:
+        ended = [f"exit {event.exit_code}"]
+    else:
+        ended = [first_line(event.output, 80) or "error"] if event.is_error else []
+    tone = Tone.BAD if event.is_error or event.denied or event.exit_code else Tone.TOOL
+    return EventMessage(
+        title=f"{MARKS[tone]}{one_line(event.name, 40)} {call_text(event.input)}".rstrip(),
+        tone=tone,
+        facts=(*ended, seconds_text(event.seconds)),
+        parts=(*_inputs(event.input), *part("Output", event.output)),
+    )
+
+
+def call_text(arguments: JsonObject) -> str:
+    """The part of a tool's input that says most about the call."""
+    for name in TELLING_INPUTS:
+        value = arguments.get(name)
+        if isinstance(value, str):
+            return first_line(value, 120)
+    return one_line(compact(arguments), 120) if arguments else ""
+
+
+def _inputs(arguments: JsonObject) -> Iterator[Part]:
+    """Long texts of the input with their line breaks; the rest as JSON."""
+    texts = {name: value for name, value in arguments.items() if isinstance(value, str) and "\n" in value}
+    yield from part("Input", {name: value for name, value in arguments.items() if name not in texts})
+    for name, value in texts.items():
+        yield from part(f"Input: {one_line(name, 40)}", value)
+
+
+def _step_answered(event: StepAnswered) -> EventMessage:
+    reason = f": {one_line(event.reason, 240)}" if event.reason else ""
+    target = f" to {one_line(event.target)}" if event.target else ""
+    return EventMessage(
+        title=f"intent {event.intent}{target}{reason}" if event.intent else f"✗ no intent{reason}",
+        tone=Tone.ROUTE if event.intent else Tone.BAD,
+        more_facts=(f"violation: {one_line(event.violation, 200)}",) if event.violation else (),
+        parts=(
+            *_whole_reason(event.reason, 240),
+            *part("Answer", event.answer),
+            *part("Handed off", event.handoff, is_open=False),
+        ),
+    )
+
+
+def _whole_reason(reason: str, shown: int) -> tuple[Part, ...]:
+    """A reason of which the title shows only a part."""
+    return part("Reason", reason) if len(reason) > shown or "\n" in reason.strip() else ()
+
+
+def _validator_ran(event: ValidatorRan) -> EventMessage:
+    if event.passed:
+        state = ""
+    else:
+        attempt = f"attempt {event.attempt} of {event.max_attempts}" if event.recoverable else "for good"
+        state = f" failed{', ' if event.recoverable else ' '}{attempt}{f' → {event.action}' if event.action else ''}"
+    # A red validator that exited with 0 failed by its output: the figure would only puzzle.
+    exited = (f"exit {event.exit_code}",) if event.passed or event.exit_code else ()
+    restored = (line(LineKind.DETAIL, f"guard: {one_line(describe_restored(event), 300)}"),) if event.restored else ()
+    warnings = (line(LineKind.WARNING, f"guard: {one_line(text, 300)}") for text in event.warnings)
+    tone = Tone.GOOD if event.passed else Tone.BAD
+    return EventMessage(
+        title=f"{MARKS[tone]}{one_line(event.name)}{state}",
+        tone=tone,
+        facts=(*exited, seconds_text(event.seconds)),
+        more_facts=(event.pattern,) if event.pattern else (),
+        parts=(
+            *part("Warnings", "\n".join(event.warnings)),
+            *part("Put back in HOME and TMPDIR", "\n".join(event.restored)),
+            *part("Output", event.output_tail),
+        ),
+        below=(
+            *restored,
+            *warnings,
+            *(() if event.passed else _quoted(last_lines(event.output_tail, TAIL_SHOWN))),
+        ),
+    )
+
+
+def _completion_judged(event: CompletionJudged) -> EventMessage:
+    if event.done:
+        red = "" if event.validated else ", with a red validator that may be skipped"
+        return EventMessage(title=f"✓ done{red}", tone=Tone.GOOD)
+    if event.retry_prompt is None:
+        return EventMessage(title="✗ not done, and no attempt is left", tone=Tone.BAD)
+    return EventMessage(
+        title=f"not done: back to {one_line(event.step_id)} with this retry prompt",
+        tone=Tone.WARNING,
+        more_facts=(event.retry_source,) if event.retry_source else (),
+        parts=part("Retry prompt", event.retry_prompt),
+        below=_quoted(first_lines(event.retry_prompt, RETRY_SHOWN)),
+    )
+
+
+def _work_collected(event: WorkCollected) -> EventMessage:
+    left = f"not committed, so it stays here: {one_line(', '.join(event.uncommitted))}"
+    made = f"made by the checks, so it stays here: {one_line(named(event.created_by_checks))}"
+    return EventMessage(
+        title=f"commits of this run: {event.commits}",
+        tone=Tone.PLAIN if event.as_validated and not event.uncommitted else Tone.WARNING,
+        more_facts=tuple(filter(None, (event.head_commit[:12], "" if event.as_validated else "not as validated"))),
+        parts=(
+            *part("Not committed", "\n".join(event.uncommitted)),
+            *part("Made by the checks", "\n".join(event.created_by_checks)),
+        ),
+        below=(
+            *((line(LineKind.DETAIL, made),) if event.created_by_checks else ()),
+            *((line(LineKind.WARNING, left),) if event.uncommitted else ()),
+        ),
+    )
+
+
+def _noted(event: Noted) -> EventMessage:
+    title, tone = one_line(event.message, REASON_SHOWN), TONE_OF_LEVEL.get(event.level)
+    texts = {name: value for name, value in event.data.items() if isinstance(value, str) and "\n" in value}
+    rest = {name: value for name, value in event.data.items() if name not in texts}
+    shown = tone is not None and not event.message.startswith(HAS_OWN_EVENT)
+    folded = "\n".join(str(event.data[name]) for name in FOLDED_DATA if event.data.get(name)) if shown else ""
+    inside = [line(LineKind.FOLDED, text) for text in last_lines(folded, FOLDED_SHOWN)]
+    return EventMessage(
+        title=title,
+        tone=tone or Tone.PLAIN,
+        parts=(
+            *part("Data", rest, is_open=False),
+            *(each for name, text in texts.items() for each in part(one_line(name, 40), text, is_open=False)),
+        ),
+        in_log=shown and not inside,
+        below=(line(LineKind.FOLD, title), *inside) if inside else (),
+    )
+
+
+def _fact(event: Event) -> EventMessage | None:
+    """A fact that all reports word alike, with what the sentence leaves out."""
+    fact = describe_fact(event)
+    if fact is None:
+        return None
+    more_facts: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    match event:
+        case AnswerLost():
+            parts = part("Reason", event.reason)
+        case ContextCompacted():
+            more_facts, parts = (f"{count(event.left, 'character')} left",), part("Reason", event.reason)
+        case CanariesTried():
+            parts = part("Places", {**event.canaries}, is_open=False)
+        case _:
+            pass
+    tone = Tone.WARNING if fact[0] else Tone.PLAIN
+    return EventMessage(title=one_line(fact[1], FACT_SHOWN), tone=tone, more_facts=more_facts, parts=parts)
+
+
+def full_lines(event: Event) -> tuple[LogLine, ...]:
+    """What was asked or answered, word by word."""
+    match event:
+        case PromptRendered():
+            texts = [("system prompt", event.system), *(("prompt", block) for block in event.blocks)]
+        case UserSpoke():
+            texts = [("asked", event.text)]
+        case ModelTurned():
+            texts = [("answer", _block_text(block)) for block in event.content]
+        case _:
+            texts = []
+    return tuple(each for title, text in texts for each in _full_text(title, text))
+
+
+def _block_text(block: JsonObject) -> str:
+    """The text of a text block; anything else, such as a tool call, as JSON."""
+    if block.get("type") == "text":
+        return str(block.get("text", ""))
+    return json.dumps(block, ensure_ascii=False, indent=2)
+
+
+def _full_text(title: str, text: str) -> Iterator[LogLine]:
+    yield line(LineKind.DETAIL, f"{title}, in full:")
+    for whole in clean(text).split("\n"):
+        for start in range(0, max(len(whole), 1), FULL_WIDTH):
+            yield line(LineKind.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")
