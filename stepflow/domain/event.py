@@ -8,7 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stepflow.domain.conversation import Usage
+from stepflow.domain.attempt_event import (
+    AnswerLost,
+    CheckJudged,
+    CommandRan,
+    ContextCompacted,
+    ContextOutgrown,
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    StrategyChosen,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
+)
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Issue, StartedBy
@@ -455,6 +472,7 @@ Event = (
     | ToolCalled
     | CommandRan
     | UserSpoke
+    | CheckJudged
     | StepAnswered
     | Routed
     | ValidatorRan

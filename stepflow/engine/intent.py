@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stepflow.domain.attempt_event import CheckJudged
 from stepflow.domain.decision import Decided, FormatError, Undecided
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Intent, Outcome, StepKind, Strategy
@@ -124,7 +125,7 @@ def read_by_check(conversation: Conversation, step: Step, check: StepCheck, sche
     answer = checked.answer or {}
     note_missing(context, step, read_handoff(check, answer)[1])
     judged = _ask(conversation, step, check.prompt) if check.prompt else read_own_result(check, checked.answer)
-    context.note("info", f"[Check] {step.id}: {judged.word}", {"message": judged.message})
+    context.record(CheckJudged(step_id=step.id, result=judged.word, message=judged.message))
     decision = _check_decision(context, check, judged, answer)
     return Reading(answer=answer, decision=_held_back(context, step, check, answer, decision))
 

@@ -23,7 +23,7 @@ from stepflow.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-VERSION = 1
+VERSION = 2
 #: The beginning of a line of this version, in the order and form that `write_line` gives it.
 _HEAD = re.compile(rb'\{"v":%d,"seq":(?P<seq>\d+),"t":(?P<t>\d+(?:\.\d+)?),"event":"' % VERSION)
 #: The adapters of the kinds that this process has written.

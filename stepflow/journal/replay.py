@@ -14,6 +14,7 @@ from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolResult
 from stepflow.domain.event import (
     MAX_STRIKES,
+    CheckJudged,
     CommandRan,
     CompletionJudged,
     ContextCompacted,
@@ -53,6 +54,7 @@ PLAYED = (
     ToolCalled,
     UserSpoke,
     CommandRan,
+    CheckJudged,
     StepAnswered,
     Routed,
 )

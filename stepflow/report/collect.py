@@ -6,6 +6,19 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from stepflow.domain.attempt_event import (
+    AnswerLost,
+    CheckJudged,
+    ContextOutgrown,
+    IterationStarted,
+    ModelTurned,
+    PromptRendered,
+    Routed,
+    StepAnswered,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
+)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
@@ -54,9 +67,10 @@ if TYPE_CHECKING:
     from stepflow.domain.effect import EffectKind
     from stepflow.domain.problem import Problem
 
-#: flow.md §15; the check's outcome has no event of its own.
-CHECK = re.compile(r"\[Check\] .*: (?P<result>ok|ng)\b", re.DOTALL)
-OF_A_STEP = (PromptRendered, ModelTurned, AnswerLost, ToolCalled, UserSpoke, ContextOutgrown, StepAnswered, Routed)
+OF_A_STEP = (
+    *(PromptRendered, ModelTurned, AnswerLost, ToolCalled, UserSpoke, ContextOutgrown),
+    *(CheckJudged, StepAnswered, Routed),
+)
 E = TypeVar("E")
 #: What may follow the end of a flow; anything else means that the run went on.
 AFTER_AN_END = (
@@ -66,7 +80,7 @@ AFTER_AN_END = (
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 #: What nearly every iteration has; only the state and the line of the iteration ask for it.
 OFTEN = frozenset(
-    {PromptRendered, ModelTurned, ToolStarted, ToolCalled, UserSpoke, StepAnswered, Routed, SnapshotTaken}
+    {PromptRendered, ModelTurned, ToolStarted, ToolCalled, UserSpoke, CheckJudged, StepAnswered, Routed, SnapshotTaken}
 )
 
 
@@ -130,7 +144,7 @@ def _history_entry(begun: IterationStarted, events: Sequence[Event], seconds: fl
     paid = [event for event in events if isinstance(event, ModelTurned | AnswerLost)]
     costs = [event.cost_usd for event in paid]
     models = [event.model for event in paid if isinstance(event, ModelTurned) and event.model]
-    answered, routed = last_of(events, StepAnswered), last_of(events, Routed)
+    answered, routed, checked = last_of(events, StepAnswered), last_of(events, Routed), last_of(events, CheckJudged)
     return HistoryEntry(
         iteration=begun.iteration,
         step_id=begun.step_id,
@@ -140,7 +154,7 @@ def _history_entry(begun: IterationStarted, events: Sequence[Event], seconds: fl
         # A jump's target is what the answer named; for every other intent it is where the rule led.
         target=(routed.to if routed else None) or (answered.target if answered else None),
         reason=answered.reason if answered else "",
-        check_result=_check_result(events),
+        check_result=CheckResult(result=checked.result, message=checked.message) if checked else None,
         format_retries=sum(isinstance(event, UserSpoke) and event.format_retry for event in events),
         tool_calls=sum(isinstance(event, ToolCalled) for event in events),
         model=models[-1] if models else begun.model,
@@ -159,15 +173,6 @@ def _intent(events: Sequence[Event]) -> Intent | None:
                 return Intent.REPEAT
             case _:
                 pass
-    return None
-
-
-def _check_result(events: Sequence[Event]) -> CheckResult | None:
-    for event in reversed(events):
-        found = CHECK.match(event.message) if isinstance(event, Noted) else None
-        if isinstance(event, Noted) and found:
-            message = event.data.get("message")
-            return CheckResult(result=found["result"], message=message if isinstance(message, str) else "")
     return None
 
 

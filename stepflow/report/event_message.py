@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.attempt_event import (
     AnswerLost,
+    CheckJudged,
     CommandRan,
     ContextCompacted,
     ContextOutgrown,
@@ -132,6 +133,14 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
                 tone=Tone.WARNING if event.format_retry else Tone.PROMPT,
                 parts=(*part("Errors", "\n".join(event.errors)), *part("Text", event.text)),
             )
+        case CheckJudged():
+            tone = Tone.GOOD if event.result == "ok" else Tone.BAD
+            said = f": {one_line(event.message, 240)}" if event.message else ""
+            return EventMessage(
+                title=f"{MARKS[tone]}check {event.result}{said}",
+                tone=tone,
+                parts=_whole_text("Message", event.message, 240),
+            )
         case StepAnswered():
             return _step_answered(event)
         case Routed():
@@ -183,7 +192,7 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
         case RunFinished():
             tone, reason = Tone.GOOD if event.success else Tone.BAD, describe_reason(event.outcome, event.reason)
             title = f"{MARKS[tone]}{event.outcome}: {one_line(reason, REASON_SHOWN)}"
-            return EventMessage(title=title, tone=tone, parts=_whole_reason(reason, REASON_SHOWN))
+            return EventMessage(title=title, tone=tone, parts=_whole_text("Reason", reason, REASON_SHOWN))
         case (
             ModelWaited()
             | AnswerLost()
@@ -326,16 +335,16 @@ def _step_answered(event: StepAnswered) -> EventMessage:
         tone=Tone.ROUTE if event.intent else Tone.BAD,
         more_facts=(f"violation: {one_line(event.violation, 200)}",) if event.violation else (),
         parts=(
-            *_whole_reason(event.reason, 240),
+            *_whole_text("Reason", event.reason, 240),
             *part("Answer", event.answer),
             *part("Handed off", event.handoff, is_open=False),
         ),
     )
 
 
-def _whole_reason(reason: str, shown: int) -> tuple[Part, ...]:
-    """A reason of which the title shows only a part."""
-    return part("Reason", reason) if len(reason) > shown or "\n" in reason.strip() else ()
+def _whole_text(label: str, text: str, shown: int) -> tuple[Part, ...]:
+    """A text of which the title shows only a part."""
+    return part(label, text) if len(text) > shown or "\n" in text.strip() else ()
 
 
 def _validator_ran(event: ValidatorRan) -> EventMessage:

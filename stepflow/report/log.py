@@ -14,7 +14,7 @@ from stepflow.domain.checkout import named
 from stepflow.domain.event import (
     MAX_STRIKES,
     AnswerLost,
-    CanariesTried,
+    CheckJudged,
     ContextCompacted,
     ContextOutgrown,
     IssueCostSummed,
@@ -93,6 +93,8 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             return (_model_line(event),)
         case ToolCalled(denied=True):
             return (("warning", f'[Tools] denied "{event.name}"', {}),)
+        case CheckJudged():
+            return (("info", f"[Check] {event.step_id}: {event.result}", {"message": event.message}),)
         case StepAnswered() if event.intent:
             return (("info", f"[StepFlow] Interpreted intent: {event.intent}", _intent_data(event)),)
         case Routed() if event.to is not None:

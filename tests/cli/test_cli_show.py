@@ -230,9 +230,9 @@ def test_a_folder_without_a_journal_is_told_plainly(tmp_path: Path, capsys: pyte
 def test_a_journal_of_another_version_is_told_with_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "journal.jsonl").write_text('{"v":2,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}\n')
+    (tmp_path / "journal.jsonl").write_text('{"v":1,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}\n')
     assert main(["show", str(tmp_path)]) == 2
-    assert "this stepflow reads version 1. Use the stepflow release that wrote" in capsys.readouterr().err
+    assert "this stepflow reads version 2. Use the stepflow release that wrote" in capsys.readouterr().err
 
 
 def test_html_writes_the_page_and_says_where_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

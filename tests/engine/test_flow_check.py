@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from stepflow.definition.loading import load_agent
-from stepflow.domain.checkout import CommandResult
+from stepflow.domain.attempt_event import CheckJudged, IterationStarted, Routed, StepAnswered, UserSpoke
+from stepflow.domain.check import OutcomeRule
+from stepflow.domain.command import CommandResult
 from stepflow.domain.conversation import ModelFault
 from stepflow.domain.definition import AgentDefinition, OutcomeRule, SourceText, StepPrompt
 from stepflow.domain.event import IterationStarted, Routed, RunStarted, StepAnswered, UserSpoke
@@ -63,7 +65,7 @@ def test_a_run_whose_checks_all_pass_completes() -> None:
     assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 3)
     assert result.reason == "Completion loop: All holds."
     assert walked(ports) == [("s_a8f3", "next"), ("s_b2c1", "next"), ("s_c9d4", "complete")]
-    assert "[Check] s_c9d4: ok" in ports.journal.notes()
+    assert [(event.step_id, event.result) for event in ports.journal.of(CheckJudged)][-1] == ("s_c9d4", "ok")
 
 
 def test_a_step_that_fails_twice_is_retried_twice_and_sees_why() -> None:

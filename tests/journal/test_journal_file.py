@@ -84,9 +84,9 @@ def test_each_event_is_one_line_with_version_number_and_time(tmp_path, clock):
         journal.append(START)
         journal.append(NOTE)
     first, second = (tmp_path / "j").read_text().splitlines()
-    assert first.startswith('{"v":1,"seq":1,"t":1700000001.0,"event":"run_started","run_id":"r1",')
+    assert first.startswith('{"v":2,"seq":1,"t":1700000001.0,"event":"run_started","run_id":"r1",')
     assert json.loads(second) == {
-        "v": 1,
+        "v": 2,
         "seq": 2,
         "t": 1700000002.0,
         "event": "noted",
@@ -216,13 +216,13 @@ def test_a_broken_middle_line_is_named(tmp_path, clock):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"v":2,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}', "line 1 has journal version 2"),
+        ('{"v":1,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}', "line 1 has journal version 1"),
         ('{"seq":1,"t":1,"event":"noted","level":"info","message":"m"}', "line 1 has journal version None"),
-        ('{"v":1,"seq":"1","t":1,"event":"noted","level":"info","message":"m"}', "seq must be an integer"),
-        ('{"v":1,"seq":1,"t":"now","event":"noted","level":"info","message":"m"}', "seq must be an integer and t"),
-        ('{"v":1,"seq":1,"t":1,"event":"noted","level":"info"}', "line 1 is no event of a journal: noted.message"),
-        ('{"v":1,"seq":1,"t":1,"event":"sang"}', "line 1 is no event of a journal"),
-        ('{"v":1,"seq":4,"t":1,"event":"noted","level":"info","message":"m"}', "line 1 has number 4"),
+        ('{"v":2,"seq":"1","t":1,"event":"noted","level":"info","message":"m"}', "seq must be an integer"),
+        ('{"v":2,"seq":1,"t":"now","event":"noted","level":"info","message":"m"}', "seq must be an integer and t"),
+        ('{"v":2,"seq":1,"t":1,"event":"noted","level":"info"}', "line 1 is no event of a journal: noted.message"),
+        ('{"v":2,"seq":1,"t":1,"event":"sang"}', "line 1 is no event of a journal"),
+        ('{"v":2,"seq":4,"t":1,"event":"noted","level":"info","message":"m"}', "line 1 has number 4"),
     ],
 )
 def test_a_line_that_does_not_fit_is_refused_with_its_place(tmp_path, line, message):
@@ -235,7 +235,7 @@ def test_a_line_that_does_not_fit_is_refused_with_its_place(tmp_path, line, mess
 @pytest.mark.parametrize("line", ["[1]", "7", "{"])
 def test_a_middle_line_that_is_no_object_is_refused(tmp_path, line):
     path = tmp_path / "j"
-    path.write_text(line + '\n{"v":1,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}\n')
+    path.write_text(line + '\n{"v":2,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}\n')
     with pytest.raises(InputError, match="line 1 is damaged"):
         read_journal(path)
 
@@ -374,7 +374,7 @@ def cost_of_a_hundred(journal: JournalFile, path: Path) -> dict[str, int]:
 
 def long_journal(path: Path, lines: int) -> None:
     """A journal of so many lines, without the time that writing them one by one takes."""
-    frame = '{{"v":1,"seq":{},"t":1.5,"event":"noted","level":"info","message":"m","data":{{}}}}\n'
+    frame = '{{"v":2,"seq":{},"t":1.5,"event":"noted","level":"info","message":"m","data":{{}}}}\n'
     path.write_text("".join(frame.format(number) for number in range(1, lines + 1)))
 
 
@@ -397,7 +397,7 @@ def test_a_long_journal_is_opened_by_reading_it_once_and_a_line_at_a_time(tmp_pa
     path = tmp_path / "j"
     long_journal(path, 100_000)
     with path.open("ab") as file:
-        file.write(b'{"v":1,"seq":100001,"t"')
+        file.write(b'{"v":2,"seq":100001,"t"')
     list(iter_journal(path))
     before = io_of_this_process()
     tracemalloc.start()
@@ -438,7 +438,7 @@ def test_every_event_has_a_line_that_fits_the_published_schema(tmp_path, clock):
             journal.append(event)
     lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()]
     assert [list(validator.iter_errors(line)) for line in lines] == [[]] * len(lines)
-    for broken in ({**lines[0], "v": 2}, {**lines[0], "event": "sang"}, {"v": 1, "seq": 1, "t": 1}):
+    for broken in ({**lines[0], "v": 1}, {**lines[0], "event": "sang"}, {"v": 2, "seq": 1, "t": 1}):
         assert list(validator.iter_errors(broken))
 
 

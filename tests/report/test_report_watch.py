@@ -12,6 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
+from stepflow.domain.attempt_event import (
+    AnswerLost,
+    CheckJudged,
+    ContextCompacted,
+    ContextOutgrown,
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    StrategyChosen,
+    ToolCalled,
+    UserSpoke,
+)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
@@ -255,6 +271,8 @@ def _validator(**given) -> ValidatorRan:
             StepAnswered(step_id="s", answer={}, intent=Intent.JUMP, target="t", reason=""),
             "  intent jump to t",
         ),
+        (CheckJudged(step_id="s", result="ok", message=""), "  ✓ check ok"),
+        (CheckJudged(step_id="s", result="ng", message="It names\nno cause."), "  ✗ check ng: It names no cause."),
         (Routed(source="a", to="b", transition="next", reason="r"), "  → b"),
         (_validator(passed=True, exit_code=0, action=None), "  ✓ git-clean (exit 0, 0.5 s)"),
         (_validator(), "  ✗ git-clean failed, attempt 1 of 3 → retry (exit 1, 0.5 s)"),
@@ -338,6 +356,7 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
         ),
         (ModelWaited(reason="r", seconds=5.0, attempt=1), [("warning", "[Model] waiting 5s")]),
         (SnapshotFailed(reason="full"), [("warning", "[Snapshot] full")]),
+        (CheckJudged(step_id="s", result="ng", message="m"), [("info", "[Check] s: ng")]),
         (LayerTold(layer="uid", told="off", is_warning=False), [("info", "[Isolation] uid: off")]),
         (
             IssueCostSummed(usd=2, at_least=False, budget_usd=2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from stepflow.domain.decision import Decided, Decision, Undecided
 from stepflow.domain.json import JsonObject, JsonValue, compact, value_at
@@ -120,8 +120,8 @@ class Judged:
     message: str = ""
 
     @property
-    def word(self) -> str:
-        """The outcome's word in log and history."""
+    def word(self) -> Literal["ok", "ng"]:
+        """The outcome's word in journal and history."""
         return "ok" if self.passed else "ng"
 
 
