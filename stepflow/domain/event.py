@@ -8,24 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stepflow.domain.attempt_event import (
-    AnswerLost,
-    CheckJudged,
-    CommandRan,
-    ContextCompacted,
-    ContextOutgrown,
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    PromptRendered,
-    Routed,
-    SchemaFailed,
-    StepAnswered,
-    StrategyChosen,
-    ToolCalled,
-    ToolStarted,
-    UserSpoke,
-)
+from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Issue, StartedBy
@@ -422,6 +405,16 @@ class CommandRan:
     error: str
     seconds: float
     event: Literal["command_ran"] = "command_ran"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckJudged:
+    """The outcome of a step's check, in the dialect with checks (flow.md §7). `message` is what was said about it."""
+
+    step_id: str
+    result: Literal["ok", "ng"]
+    message: str
+    event: Literal["check_judged"] = "check_judged"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import CheckJudged
 from stepflow.domain.decision import Decided, FormatError, Undecided
+from stepflow.domain.event import CheckJudged
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Intent, Outcome, StepKind, Strategy
 from stepflow.engine.answer import (

@@ -6,24 +6,12 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from stepflow.domain.attempt_event import (
-    AnswerLost,
-    CheckJudged,
-    ContextOutgrown,
-    IterationStarted,
-    ModelTurned,
-    PromptRendered,
-    Routed,
-    StepAnswered,
-    ToolCalled,
-    ToolStarted,
-    UserSpoke,
-)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
     AnswerLost,
     CanariesTried,
+    CheckJudged,
     CompletionJudged,
     ContextOutgrown,
     EffectApplied,

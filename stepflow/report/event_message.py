@@ -6,46 +6,44 @@ import json
 import shlex
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.attempt_event import (
-    AnswerLost,
-    CheckJudged,
-    CommandRan,
-    ContextCompacted,
-    ContextOutgrown,
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    PromptRendered,
-    Routed,
-    SchemaFailed,
-    StepAnswered,
-    StrategyChosen,
-    ToolCalled,
-    ToolStarted,
-    UserSpoke,
-)
+from stepflow.domain.checkout import named
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.event import (
+    AnswerLost,
     CanariesTried,
+    CheckJudged,
+    CommandRan,
     CompletionJudged,
+    ContextCompacted,
+    ContextOutgrown,
     EffectApplied,
     EffectPlanned,
     FailureReported,
     FlowEnded,
     IssueCostSummed,
+    IterationStarted,
     LayerTold,
+    ModelTurned,
+    ModelWaited,
     Noted,
+    PromptRendered,
+    Routed,
     RunFinished,
     RunResumed,
     RunStarted,
+    SchemaFailed,
     SnapshotFailed,
     SnapshotTaken,
+    StepAnswered,
+    StrategyChosen,
     TextRemoved,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
     ValidatorRan,
     WorkCollected,
 )
 from stepflow.domain.figures import count, usd
-from stepflow.domain.guard import named
 from stepflow.domain.json import JsonObject, compact
 from stepflow.report.lines import KINDS, WIDTH, EventMessage, LineKind, LogLine, Part, Tone, line, part
 from stepflow.report.plain import clean, first_line, first_lines, last_lines, one_line, seconds_text

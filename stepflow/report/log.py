@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.checkout import named
 from stepflow.domain.event import (
     MAX_STRIKES,
     AnswerLost,
+    CanariesTried,
     CheckJudged,
     ContextCompacted,
     ContextOutgrown,

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepflow.domain.attempt_event import AnswerLost, ContextCompacted, ContextOutgrown, ModelWaited, StrategyChosen
-from stepflow.domain.event import CanariesTried, IssueCostSummed, LayerTold, SnapshotFailed, TextRemoved
-from stepflow.domain.figures import count, usd
-from stepflow.domain.guard import named
-from stepflow.domain.removal import count_kinds
-from stepflow.domain.spent import Spent
+from stepflow.domain.checkout import named
+from stepflow.domain.event import (
+    AnswerLost,
+    CanariesTried,
+    ContextCompacted,
+    ContextOutgrown,
+    IssueCostSummed,
+    LayerTold,
+    ModelWaited,
+    SnapshotFailed,
+    StrategyChosen,
+    TextRemoved,
+)
+from stepflow.domain.figures import Spent, count, usd
+from stepflow.domain.visible_text import count_kinds
 from stepflow.domain.words import CanaryState, Outcome, Strategy
 from stepflow.report.plain import one_line, seconds_text
 

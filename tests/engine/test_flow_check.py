@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from stepflow.definition.loading import load_agent
-from stepflow.domain.attempt_event import CheckJudged, IterationStarted, Routed, StepAnswered, UserSpoke
-from stepflow.domain.check import OutcomeRule
-from stepflow.domain.command import CommandResult
+from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault
 from stepflow.domain.definition import AgentDefinition, OutcomeRule, SourceText, StepPrompt
-from stepflow.domain.event import IterationStarted, Routed, RunStarted, StepAnswered, UserSpoke
+from stepflow.domain.event import CheckJudged, IterationStarted, Routed, RunStarted, StepAnswered, UserSpoke
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind

@@ -9,11 +9,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepflow.domain.attempt_event import CheckJudged, IterationStarted, Routed, StepAnswered
-from stepflow.domain.check import OutcomeRule
 from stepflow.domain.conversation import ModelFault, ModelTurn
-from stepflow.domain.definition import AgentDefinition, AgentVerdict
-from stepflow.domain.event import Event, RunStarted
+from stepflow.domain.definition import AgentDefinition, AgentVerdict, OutcomeRule
+from stepflow.domain.event import CheckJudged, Event, IterationStarted, Routed, RunStarted, StepAnswered
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind, VerdictType

@@ -10,10 +10,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from plausible_run import AGENT, BEGAN, CLOSING_ANSWER, ENTRIES, STARTED, TIMED, entries_of
 
-from stepflow.domain.attempt_event import CheckJudged, IterationStarted, ModelTurned, StepAnswered, ToolCalled
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import (
+    CheckJudged,
     EffectApplied,
     EffectPlanned,
     Entry,

@@ -12,26 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
-from stepflow.domain.attempt_event import (
-    AnswerLost,
-    CheckJudged,
-    ContextCompacted,
-    ContextOutgrown,
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    PromptRendered,
-    Routed,
-    SchemaFailed,
-    StepAnswered,
-    StrategyChosen,
-    ToolCalled,
-    UserSpoke,
-)
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     AnswerLost,
+    CheckJudged,
     CompletionJudged,
     ContextCompacted,
     ContextOutgrown,

@@ -7,8 +7,16 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
-from stepflow.domain.attempt_event import IterationStarted, ModelTurned, PromptRendered, ToolCalled
-from stepflow.domain.event import FlowEnded, RunResumed, RunStarted, ValidatorRan
+from stepflow.domain.event import (
+    FlowEnded,
+    IterationStarted,
+    ModelTurned,
+    PromptRendered,
+    RunResumed,
+    RunStarted,
+    ToolCalled,
+    ValidatorRan,
+)
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.report.event_message import describe_event
