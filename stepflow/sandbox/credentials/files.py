@@ -1,4 +1,4 @@
-"""Files, links and folders as they were, read by descriptor, and put back whatever stands in their place by then."""
+"""Files, links and folders as they were, read by descriptor, and their return whatever stands there by then."""
 
 from __future__ import annotations
 
