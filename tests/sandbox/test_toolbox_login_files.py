@@ -10,7 +10,7 @@ from toolbox_world import Box
 
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.credentials.away import find_credentials
-from stepflow.sandbox.credentials.login_files import secrets_of_login
+from stepflow.sandbox.credentials.rules import secrets_of_login
 from stepflow.sandbox.restore import credentials_away
 
 #: As google-github-actions/auth writes it, with the job's own request token in it.

@@ -1,9 +1,10 @@
-"""Which settings of git are credentials or lead to one."""
+"""Which settings of git, and which files of login steps, are credentials or lead to one."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,6 +13,9 @@ from urllib.parse import unquote
 from stepflow.domain.secrets import MASK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.domain.json import JsonValue
     from stepflow.sandbox.credentials.config import Setting
 
 #: Names as `git help config` has them. All of `credential.*` and `imap.*` goes with its section.
@@ -40,6 +44,8 @@ _PLACEHOLDERS = frozenset({"x-access-token", "x-oauth-basic", "x-token-auth", "o
 #: A user name of this length, alone or beside a placeholder, is a token.
 _TOKEN_LENGTH = 16
 _SCHEMES = frozenset({"basic", "bearer", "token", "negotiate", "digest"})
+_SECRET_KEY = re.compile(r"private_key|.*_token|.*secret|authorization|password", re.IGNORECASE)
+_SETTING = re.compile(r"^[^=\n]*(?:key|token|secret|password)[^=\n]*=\s*(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,3 +134,26 @@ def _paths(setting: Setting) -> tuple[str, ...]:
     if setting.section == "credential" and (stored := _STORE.search(value)):
         return tuple(path for path in stored.groups() if path)
     return ()
+
+
+def secrets_of_login(text: str) -> frozenset[str]:
+    """The secrets of a file in JSON, of one with `name = value` lines, or of one that is a single token."""
+    try:
+        found = set(_in_json(json.loads(text)))
+    except (ValueError, RecursionError):
+        whole = text.strip()
+        found = {whole} if whole and not whole.split()[1:] else set(_SETTING.findall(text))
+    # `Bearer …`: what stands behind the word is the secret.
+    return frozenset(form for secret in found for form in (secret, secret.rpartition(" ")[2]) if form)
+
+
+def _in_json(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _in_json(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if isinstance(item, str) and _SECRET_KEY.fullmatch(key):
+                yield item
+            else:
+                yield from _in_json(item)

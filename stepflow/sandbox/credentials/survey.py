@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Self
 from stepflow.errors import IsolationError
 from stepflow.sandbox.credentials.config import Setting, clean_config, hide, holds, read_settings, secret_forms
 from stepflow.sandbox.credentials.files import File, Room, file_of_record, node_record, opened_folder, take_node
-from stepflow.sandbox.credentials.login_files import secrets_of_login
 from stepflow.sandbox.credentials.places import files_of, git_entries, git_folders
-from stepflow.sandbox.credentials.rules import Judged, judge_setting, secrets_in
+from stepflow.sandbox.credentials.rules import Judged, judge_setting, secrets_in, secrets_of_login
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
