@@ -20,9 +20,8 @@ from stepflow.sandbox.credentials.files import (
     take_node,
 )
 from stepflow.sandbox.credentials.new_git import GitEntries, shown
-from stepflow.sandbox.credentials.places import entry_of
 from stepflow.sandbox.credentials.remembered import Remembered, put_if_untouched
-from stepflow.sandbox.credentials.survey import Change, Survey
+from stepflow.sandbox.credentials.survey import Change, Survey, entry_of
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS, Aside
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from stepflow.sandbox.credentials.files import (
     take_node,
 )
 from stepflow.sandbox.credentials.gitlinks import UnreadableIndex, gitlinks_in, without_gitlinks
-from stepflow.sandbox.credentials.places import entry_of
-from stepflow.sandbox.credentials.survey import Change
+from stepflow.sandbox.credentials.survey import Change, entry_of
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS
 
 if TYPE_CHECKING:
