@@ -21,9 +21,8 @@ from stepflow.domain.words import CanaryState, Isolation, Network
 from stepflow.errors import IsolationError
 from stepflow.sandbox.options import UserPolicy
 from stepflow.sandbox.selftest.canaries import ALWAYS, LAYERS, CanaryReport, Place
-from stepflow.sandbox.selftest.outside import Outside
+from stepflow.sandbox.selftest.outside import Outside, sockets_under
 from stepflow.sandbox.selftest.planting import Planting
-from stepflow.sandbox.selftest.sockets import sockets_under
 from stepflow.sandbox.selftest.trial import try_canaries
 
 SECRET = "ghs_secretofthistest0123456789"

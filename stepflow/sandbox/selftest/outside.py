@@ -1,9 +1,11 @@
-"""What lies outside the toolbox on this machine, and is to be tried (security.md "What a Docker action is handed")."""
+"""What lies outside the toolbox and is to be tried: folders, files, sockets, processes (security.md)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import stat
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Network
 from stepflow.sandbox.selftest.canaries import Place
-from stepflow.sandbox.selftest.sockets import sockets_under
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,8 @@ _OF_A_PROCESS = (
     *(("read", "environ"), ("read", "mem"), ("read", "maps")),
     *(("follow", "fd/0"), ("follow", "cwd"), ("follow", "root")),
 )
+#: Far more than any machine has there; a self-test must end.
+_MOST_ENTRIES = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,3 +133,35 @@ def _try_process(planting: Planting, place: Place, pid: int) -> None:
     for kind, name in _OF_A_PROCESS:
         planting.try_all(place, (kind,), str(folder / name), name)
     planting.give_to_file_tools(place, str(folder / "environ"), "environ")
+
+
+def sockets_under(folders: Iterable[str]) -> Iterator[Path]:
+    """Each socket once, by the name that leads to it without a link."""
+    foreign = _provided_by_programs()
+    waiting = sorted({os.path.realpath(folder) for folder in folders}, reverse=True)
+    seen = 0
+    while waiting and seen < _MOST_ENTRIES:
+        for path, mode in _entries(waiting.pop()):
+            seen += 1
+            if stat.S_ISSOCK(mode):
+                yield Path(path)
+            elif stat.S_ISDIR(mode) and path not in foreign:
+                waiting.append(path)
+
+
+def _entries(folder: str) -> Iterator[tuple[str, int]]:
+    """Path and mode of everything in a folder, in order; nothing when it cannot be read."""
+    with contextlib.suppress(OSError):
+        for path in sorted(Path(folder).iterdir()):
+            with contextlib.suppress(OSError):
+                yield str(path), path.lstat().st_mode
+
+
+def _provided_by_programs() -> frozenset[str]:
+    """Mount points of FUSE. In mountinfo the fifth field is the place, the one after the dash the type (proc(5))."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    parted = (line.partition(" - ") for line in lines)
+    return frozenset(place.split()[4] for place, _, kind in parted if kind.startswith("fuse"))
