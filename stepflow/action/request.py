@@ -14,7 +14,7 @@ from stepflow.definition.folder import find_agents
 from stepflow.errors import InputError
 from stepflow.run.request import RunRequest, Skip, Trigger, find_trigger, login_files_in, read_event
 from stepflow.run.resume import chosen_folder
-from stepflow.sandbox.credentials.away import find_credentials
+from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 
 if TYPE_CHECKING:
     from stepflow.action.job import Job

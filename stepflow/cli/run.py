@@ -29,7 +29,7 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.reports import leave_missing
 from stepflow.run.request import RunRequest, Trigger, issue_of, login_files_in, read_event, restore_folder
 from stepflow.run.resume import chosen_folder, completed_report
-from stepflow.sandbox.credentials.away import find_credentials
+from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:

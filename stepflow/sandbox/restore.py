@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from stepflow.errors import InputError
-from stepflow.sandbox.credentials.away import Away
+from stepflow.sandbox.credentials.stripped_credentials import StrippedCredentials
 from stepflow.sandbox.ownership import Ownership
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS, remove_path
 
@@ -217,18 +217,18 @@ class CheckoutRestore:
         self.state = "not looked for"
         self._checkout = checkout
         self._journal = journal
-        self._away: Away | None = None
+        self._stripped: StrippedCredentials | None = None
         self._ownership: Ownership | None = None
         self._made: list[Path] = []
 
     def take_credentials(self, runner_temp: Path | None, login_files: tuple[Path, ...] = ()) -> None:
         """Take the credentials away and remember git's own files."""
-        away = Away(self._checkout)
-        away.find(runner_temp, login_files)
+        stripped = StrippedCredentials(self._checkout)
+        stripped.find(runner_temp, login_files)
         if self._journal:
-            self._journal.record("credentials", away.record())
-        self.state, self._away = away.state, away
-        away.take()
+            self._journal.record("credentials", stripped.record())
+        self.state, self._stripped = stripped.state, stripped
+        stripped.take()
 
     def hand_over_to(self, identity: Identity) -> None:
         """Let the checkout belong to the tools' user, if it was root's; remember owners and modes."""
@@ -258,7 +258,7 @@ class CheckoutRestore:
         for kind, facts in records:
             match kind:
                 case "credentials":
-                    self._away = Away.of_record(self._checkout, facts)
+                    self._stripped = StrippedCredentials.of_record(self._checkout, facts)
                 case "ownership" if self._checkout.is_dir():
                     self._ownership = Ownership.of_record(self._checkout, facts)
                 case "made":
@@ -271,31 +271,31 @@ class CheckoutRestore:
     def give_back(self, *, all_dead: bool) -> None:
         """Give everything back, what a later step could be harmed by first; once. Unless it is certain that nothing of
         the tools is alive, nothing is touched: a link that is swapped in would lead us elsewhere."""
-        away, self._away = self._away, None
+        stripped, self._stripped = self._stripped, None
         ownership, self._ownership = self._ownership, None
         journal, self._journal = self._journal, None
         with contextlib.ExitStack() as held:
             if journal:
                 held.callback(journal.close)
-            if away:
-                held.callback(away.close)
+            if stripped:
+                held.callback(stripped.close)
             if not all_dead:
                 self.notes += (_ALIVE,)
                 return
-            self._give_back(away, ownership)
+            self._give_back(stripped, ownership)
             if journal:
                 journal.remove()
 
-    def _give_back(self, away: Away | None, ownership: Ownership | None) -> None:
+    def _give_back(self, stripped: StrippedCredentials | None, ownership: Ownership | None) -> None:
         with contextlib.ExitStack() as last:
             for path in self._made:
                 last.callback(remove_path, path)
-            if away:
-                last.callback(away.remove_aside)
+            if stripped:
+                last.callback(stripped.remove_aside)
             if ownership:
                 last.callback(ownership.take_back)
-            if away:
-                self.notes += away.give_back()
+            if stripped:
+                self.notes += stripped.give_back()
 
 
 def _demand_ended(program: int, start: str) -> None:

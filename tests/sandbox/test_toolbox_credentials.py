@@ -16,7 +16,7 @@ from stepflow.domain.secrets import Redactor
 from stepflow.errors import IsolationError, RunCancelled
 from stepflow.run.cancel import Cancellation
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.credentials.away import find_credentials
+from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 from stepflow.sandbox.restore import credentials_away
 
 PASSWORD = "pass%2Fword-of-a-test"

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toolbox_world import git
 
-from stepflow.domain.secrets import Redactor
-from stepflow.sandbox.credentials.away import find_credentials
+from stepflow.domain.redact import Redactor
 from stepflow.sandbox.credentials.config import Setting, read_settings, write_settings
+from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 from stepflow.sandbox.restore import credentials_away
 
 #: A secret that nobody writes by chance. What real tokens consist of, and what a quoted value can hold besides.

@@ -9,8 +9,8 @@ import pytest
 from toolbox_world import Box
 
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.credentials.away import find_credentials
 from stepflow.sandbox.credentials.rules import secrets_of_login
+from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 from stepflow.sandbox.restore import credentials_away
 
 #: As google-github-actions/auth writes it, with the job's own request token in it.

@@ -19,8 +19,8 @@ from stepflow.sandbox.credentials.files import (
     remove_unfinished,
     take_node,
 )
+from stepflow.sandbox.credentials.git_dir_backup import GitDirBackup, put_if_untouched
 from stepflow.sandbox.credentials.new_git import GitEntries, shown
-from stepflow.sandbox.credentials.remembered import Remembered, put_if_untouched
 from stepflow.sandbox.credentials.survey import Change, Survey, entry_of
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS, Aside
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from stepflow.domain.json import JsonObject
     from stepflow.sandbox.credentials.files import Node
-
 
 _NOT_RETURNED = (
     "so the credentials that the checkout had are not given back: what stands there now could use them. "
@@ -52,7 +51,7 @@ def find_credentials(checkout: Path, runner_temp: Path | None = None, login_file
     return Findings(secrets=tuple(sorted(survey.secrets)), state=survey.state)
 
 
-class Away:
+class StrippedCredentials:
     """The credentials of one checkout while they are away, and git's files there as they were."""
 
     def __init__(self, checkout: Path) -> None:
@@ -61,7 +60,7 @@ class Away:
         self._entry = entry_of(self._checkout)
         self._entry_was: Node | None = None
         self._entries = GitEntries(self._checkout, {})
-        self._folders: list[Remembered] = []
+        self._folders: list[GitDirBackup] = []
         self._outside: list[_Outside] = []
         self._inside: dict[Path, Change] = {}
         self._fate = _LEFT
@@ -80,7 +79,7 @@ class Away:
         self._entry_was = self._entry_now(room)
         self._entries = GitEntries.take(self._checkout, survey.entries, room)
         for path in survey.folders:
-            self._folders.append(Remembered.take(path, survey, room))
+            self._folders.append(GitDirBackup.take(path, survey, room))
         for path, change in survey.changes.items():
             if not survey.is_inside(path):
                 self._outside.append(_Outside(path, change, frozenset(survey.led_from.get(path, ()))))
@@ -108,20 +107,20 @@ class Away:
     @classmethod
     def of_record(cls, checkout: Path, record: Mapping[str, Any]) -> Self:
         """What a run has taken away that could not give it back."""
-        away = cls(checkout)
-        away._fate = record["fate"]
-        away._entry = Path(record["entry"])
-        away._entry_was = node_of(record["entry_was"])
-        away._entries = GitEntries.of_record(away._checkout, record["entries"])
-        away._inside = {Path(path): Change.of_record(change) for path, change in record["inside"].items()}
+        stripped = cls(checkout)
+        stripped._fate = record["fate"]
+        stripped._entry = Path(record["entry"])
+        stripped._entry_was = node_of(record["entry_was"])
+        stripped._entries = GitEntries.of_record(stripped._checkout, record["entries"])
+        stripped._inside = {Path(path): Change.of_record(change) for path, change in record["inside"].items()}
         with suppress(OSError):
             # Of a checkout that is gone only what lies outside can come back, and nothing can use it there.
-            if away._checkout.is_dir():
-                away._folders = [Remembered.of_record(folder, away._checkout) for folder in record["folders"]]
+            if stripped._checkout.is_dir():
+                stripped._folders = [GitDirBackup.of_record(folder, stripped._checkout) for folder in record["folders"]]
         for file in record["outside"]:
             with suppress(OSError):
-                away._outside.append(_Outside.of_record(file))
-        return away
+                stripped._outside.append(_Outside.of_record(file))
+        return stripped
 
     def give_back(self) -> tuple[str, ...]:
         """Give back what was taken, in the order in which it matters: git's own files, then nothing new that could
@@ -155,7 +154,7 @@ class Away:
         changed = self._entry_changed()
         problems = [changed] if changed else []
         known = frozenset(folder.path for folder in self._folders)
-        restored: list[Remembered] = []
+        restored: list[GitDirBackup] = []
         own = self._folders[0].path if self._folders else None
         # Looked at before anything is removed, which may be what leads to the next one.
         replaced = {folder.path: folder.replaced() for folder in self._folders}
@@ -175,7 +174,7 @@ class Away:
             told.append(f"the tools made {shown(sorted(removed))}, which can lead git anywhere; that was removed")
         return told
 
-    def _return_credentials(self, restored: list[Remembered], aside: Aside, *, blocked: bool) -> list[str]:
+    def _return_credentials(self, restored: list[GitDirBackup], aside: Aside, *, blocked: bool) -> list[str]:
         problems: list[str] = []
         lost = {folder.path for folder in self._folders} - {folder.path for folder in restored}
         for folder in () if blocked else restored:
@@ -192,7 +191,7 @@ class Away:
 
     def close(self) -> None:
         """Let go what is held open."""
-        held: list[Remembered | _Outside] = [*self._folders, *self._outside]
+        held: list[GitDirBackup | _Outside] = [*self._folders, *self._outside]
         self._folders, self._outside, self._inside = [], [], {}
         for each in held:
             each.close()

@@ -68,7 +68,7 @@ class _State:
     changes: Mapping[Path, Change]
 
 
-class Remembered:
+class GitDirBackup:
     """A git folder that is held open, so that another one in its place is told apart whatever its number is."""
 
     def __init__(self, state: _State, checkout: Path, descriptor: int | None) -> None:
