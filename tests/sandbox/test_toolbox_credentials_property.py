@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toolbox_world import git
 
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.sandbox.credentials.config import Setting, read_settings, write_settings
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 from stepflow.sandbox.restore import credentials_away

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from stepflow.domain.redact import SHORTEST_SECRET
+from stepflow.domain.secrets import SHORTEST_SECRET
 from stepflow.errors import IsolationError
 from stepflow.sandbox.environment import SYSTEM_PATH
 
