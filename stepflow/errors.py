@@ -13,14 +13,16 @@ if TYPE_CHECKING:
 
 
 class StepflowError(Exception):
-    """A run cannot go on. `message` says what happened and where, `hint` what the workflow author should change."""
+    """A run cannot go on. `message` says what happened and where, `hint` what the workflow author should change;
+    `code` is that of the broken rule, if there is one."""
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.code = code
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()

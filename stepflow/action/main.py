@@ -85,15 +85,21 @@ def _performed(
         problems = cast("tuple[Problem, ...]", error.problems)
         return _not_begun(asked, Outcome.INVALID_DEFINITION, error.message, problems)
     except StepflowError as error:
-        return _not_begun(asked, outcome_of(error), str(error))
+        return _not_begun(asked, outcome_of(error), str(error), code=error.code)
     except Exception as bug:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome (house.md)
         job.say(*folded_traceback(traceback.format_exc()))
         return _not_begun(asked, Outcome.INTERNAL_ERROR, f"an error of stepflow itself: {type(bug).__name__}: {bug}")
 
 
-def _not_begun(asked: Asked, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = ()) -> Performed:
-
+def _not_begun(
+    asked: Asked, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = (), *, code: str | None = None
+) -> Performed:
     facts = ReportFacts(
-        agent=asked.agent, issue=asked.issue, outcome=outcome, reason=f"Before the run: {reason}", problems=problems
+        agent=asked.agent,
+        issue=asked.issue,
+        outcome=outcome,
+        reason=f"Before the run: {reason}",
+        problems=problems,
+        code=code,
     )
     return Performed(report=collect_report((), facts=facts), problems=problems)

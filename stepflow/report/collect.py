@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -216,14 +215,12 @@ def _standing_end(events: Sequence[Event]) -> tuple[FlowEnded | None, RunFinishe
     return flow, finished
 
 
-def code_of(outcome: Outcome, reason: str, known: ReportFacts, problems: Iterable[Problem]) -> str | None:
+def code_of(outcome: Outcome, known: ReportFacts, problems: Iterable[Problem]) -> str | None:
     """The code of the outcome, if it has one (registry.md §9)."""
     if known.code or outcome in CODE_OF_OUTCOME:
         return known.code or CODE_OF_OUTCOME[outcome]
-    if outcome is not Outcome.INVALID_DEFINITION:
-        return None
-    named = re.search(r"\bSF\d{3}\b", reason)
-    return named[0] if named else next((p.code for p in problems if p.severity is Severity.ERROR), None)
+    is_invalid = outcome is Outcome.INVALID_DEFINITION
+    return next((p.code for p in problems if is_invalid and p.severity is Severity.ERROR), None)
 
 
 def last_of(events: Sequence[Event], kind: type[E]) -> E | None:
@@ -247,7 +244,7 @@ def collect_report(
         report,
         isolation=_with_later_words(report.isolation, rare),
         outcome=ended.outcome,
-        code=code_of(ended.outcome, ended.reason, known, report.problems),
+        code=code_of(ended.outcome, known, report.problems),
         reason=ended.reason,
         success=ended.success,
         iterations=state.iteration,

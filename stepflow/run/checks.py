@@ -109,6 +109,7 @@ def _check_name(request: RunRequest) -> None:
         raise InputError(
             f'"{name[:100]}" is no agent name (SF101).',
             hint=f"A name has lower-case letters, digits and dashes. The agents of this repository: {known}.",
+            code="SF101",
         )
 
 

@@ -19,6 +19,7 @@ from stepflow.run.clock import RehearsalClock
 from stepflow.run.resume import Fresh, Past, completed_report
 from tests.checkout import git
 from tests.run.stopped_run import ISSUE, Run, same_run, tree_of
+from tests.runs.played_run import RUNS
 
 pytestmark = pytest.mark.whole
 
@@ -68,6 +69,15 @@ def test_a_run_that_was_stopped_twice_ends_as_the_whole_one_did(whole: Run, tmp_
         "[Run] resumed after 15 events, at iteration 2",
         "[Run] resumed after 30 events, at iteration 3",
     ]
+
+
+def test_the_outcome_of_a_check_is_not_recorded_again(tmp_path: Path) -> None:
+    whole = Run.of(tmp_path / "whole", RUNS / "check-hands-off")
+    result = whole.play()
+    run = Run.of(tmp_path / "stopped", RUNS / "check-hands-off")
+    assert run.play(stop_after=whole.kinds().index("check_judged") + 1) is None
+    assert same_run(run.play(), result)
+    assert run.kinds().count("check_judged") == whole.kinds().count("check_judged")
 
 
 def test_what_a_call_did_that_was_at_work_is_undone_and_the_model_is_told(stopped: Run) -> None:
