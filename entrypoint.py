@@ -18,6 +18,6 @@ early: list[int] = []
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, _frame: early.append(number))
 
-from stepflow.action import main  # noqa: E402
+from stepflow.action.main import main  # noqa: E402
 
 raise SystemExit(main(early))

@@ -1,8 +1,4 @@
-"""The action: environ and event in, exit code out.
-
-Takes: the runner's environment. Gives: exit code, outputs, summary, annotations and the job log (action.md).
-May touch: environ, the `GITHUB_*` files, stdout.
-"""
+"""The action: environment and event in, exit code out."""
 
 from __future__ import annotations
 
@@ -11,15 +7,13 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, TextIO, cast
 
-from stepflow.action.job import Job
-from stepflow.action.outputs import outputs_of
-from stepflow.action.perform import perform
-from stepflow.action.performed import Asked, Performed
+from stepflow.action.modes import ActionResult, RequestedRun, execute_mode, report_without_run
+from stepflow.action.outputs import Job, outputs_of
 from stepflow.action.runner import read_runner, secret_variables, secrets_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import DefinitionError, RunCancelled, StepflowError
+from stepflow.report.advice import BUG
 from stepflow.report.annotations import outcome_annotation, problem_annotations
-from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import folded_traceback
 from stepflow.run.cancel import Cancellation
@@ -59,47 +53,39 @@ def act(
     cancellation.hold()
     with cancellation.listening():
         job.mask((*secrets_in(environ), *proxy_passwords(environ)))
-        performed = _performed(environ, job, cancellation, clock)
+        result = _execute(environ, job, cancellation, clock)
+        report = result.report
+        annotations = outcome_annotation(report) if result.annotations is None else result.annotations
+        job.say(*problem_annotations(result.problems), *annotations)
+        job.write_summary(result.summary or job_summary(report, result.agent))
+        job.write_outputs({**outputs_of(report), **result.outputs})
+    return exit_code(report.outcome, neutral_on_limit=result.neutral_on_limit)
 
-        report = performed.report
-        told = outcome_annotation(report) if performed.annotations is None else performed.annotations
-        job.say(*problem_annotations(performed.problems), *told)
-        job.write_summary(performed.summary or job_summary(report, performed.agent))
-        job.write_outputs({**outputs_of(report), **performed.outputs})
-    return exit_code(report.outcome, neutral_on_limit=performed.neutral_on_limit)
 
-
-def _performed(
+def _execute(
     environ: MutableMapping[str, str], job: Job, cancellation: Cancellation, clock: Clock | None
-) -> Performed:
+) -> ActionResult:
     """The top handler: what goes wrong before a run has its own report ends here, as one clear message."""
-    asked = Asked()
+    requested = RequestedRun()
     try:
-        # Outside of this block a signal waits: whatever comes of the work, its end is told whole.
+        # Outside of this block a signal waits: whatever comes of the work, its end is reported in full.
         with cancellation.obeyed():
-            return perform(read_runner(environ), job, cancellation, asked, clock=clock)
+            return execute_mode(read_runner(environ), job, cancellation, requested, clock=clock)
     except RunCancelled as cancelled:
-        return _not_begun(asked, Outcome.CANCELLED, str(cancelled))
+        return _not_begun(requested, Outcome.CANCELLED, str(cancelled))
     except DefinitionError as error:
         # `errors` stands below `domain` on the map and cannot name the type of its problems.
         problems = cast("tuple[Problem, ...]", error.problems)
-        return _not_begun(asked, Outcome.INVALID_DEFINITION, error.message, problems)
+        return _not_begun(requested, Outcome.INVALID_DEFINITION, error.message, problems)
     except StepflowError as error:
-        return _not_begun(asked, outcome_of(error), str(error), code=error.code)
+        return _not_begun(requested, outcome_of(error), str(error), code=error.code)
     except Exception as bug:  # noqa: BLE001 - the second of the two places where a bug becomes an outcome (house.md)
         job.say(*folded_traceback(traceback.format_exc()))
-        return _not_begun(asked, Outcome.INTERNAL_ERROR, f"an error of stepflow itself: {type(bug).__name__}: {bug}")
+        return _not_begun(requested, Outcome.INTERNAL_ERROR, f"{BUG}: {type(bug).__name__}: {bug}")
 
 
 def _not_begun(
-    asked: Asked, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = (), *, code: str | None = None
-) -> Performed:
-    facts = ReportFacts(
-        agent=asked.agent,
-        issue=asked.issue,
-        outcome=outcome,
-        reason=f"Before the run: {reason}",
-        problems=problems,
-        code=code,
-    )
-    return Performed(report=collect_report((), facts=facts), problems=problems)
+    requested: RequestedRun, outcome: Outcome, reason: str, problems: tuple[Problem, ...] = (), code: str | None = None
+) -> ActionResult:
+    report = report_without_run(outcome, reason, requested=requested, problems=problems, code=code)
+    return ActionResult(report=report, problems=problems)

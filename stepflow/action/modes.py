@@ -1,25 +1,32 @@
-"""What the action does but to run an agent.
-
-Takes: what the runner handed over. Gives: `Performed`, a report with what belongs to it.
-May touch: the job log; everything else through `run/` and `load/`.
-"""
+"""The modes of the action, each with its one entry function. What came of an invocation is an `ActionResult`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, assert_never
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, assert_never
 
-from stepflow.action.many import gather_mode, plan_mode
-from stepflow.action.performed import Asked, Performed, skipped
-from stepflow.action.request import request_of, root_of, trigger_of
-from stepflow.definition.diagnostics import rules
+from stepflow.action.runner import find_root, make_request, read_trigger
+from stepflow.definition.rules import rules
+from stepflow.domain.json import compact
 from stepflow.domain.problem import count_problems
+from stepflow.domain.redact import Redactor
 from stepflow.domain.words import Outcome
+from stepflow.errors import InputError, RunCancelled
+from stepflow.modes.batch import gather_results, matrix_entries, plan_issues
 from stepflow.modes.preflight import run_preflight
 from stepflow.modes.rehearse import rehearse_agents
 from stepflow.modes.validate import check_agents, from_above
+from stepflow.report.annotations import annotation
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import Theme, diagnostics
+from stepflow.report.many import (
+    describe_page,
+    describe_totals,
+    gathered_json,
+    gathered_lines,
+    gathered_summary,
+    page_summary,
+)
 from stepflow.report.plain import harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.rehearsal import (
@@ -29,88 +36,161 @@ from stepflow.report.rehearsal import (
     rehearsal_summary,
     rehearsed_lines,
 )
+from stepflow.report.summary import final_words
+from stepflow.report.watch import ActionLog
 from stepflow.run.cancel import clock_of_services
 from stepflow.run.clock import SystemClock
+from stepflow.run.connections import proxy_passwords
+from stepflow.run.execute import drive_run
 from stepflow.run.inputs import Mode
-from stepflow.run.request import Skip, Trigger
+from stepflow.run.prepare import clock_for, prepare_run
+from stepflow.run.reports import leave_missing, leave_unbegun
+from stepflow.run.request import Skip, Trigger, outbound_of, restore_folder
+from stepflow.run.resume import Fresh, completed_report
+from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
-    from stepflow.action.job import Job
-    from stepflow.action.many import Many
+    from collections.abc import Mapping
+
+    from stepflow.action.outputs import Job
     from stepflow.action.runner import Runner
-    from stepflow.domain.report import Rehearsed
+    from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.problem import Problem
+    from stepflow.domain.rehearsal import Rehearsed
+    from stepflow.domain.report import RunReport
     from stepflow.ports import Clock
     from stepflow.run.cancel import Cancellation
 
-    OtherMode = Literal[Mode.VALIDATE, Mode.REHEARSE, Mode.PREFLIGHT, Mode.PLAN, Mode.GATHER]
+READING_THE_CHECKOUT = frozenset({Mode.RUN, Mode.VALIDATE, Mode.REHEARSE, Mode.PREFLIGHT})
 
 
-def perform_other(
-    mode: OtherMode, runner: Runner, job: Job, cancellation: Cancellation, asked: Asked, *, clock: Clock | None
-) -> Performed:
-    """Do what a mode says that is no run; `asked` is filled on the way."""
+@dataclass(frozen=True, kw_only=True)
+class ActionResult:
+    """What came of an invocation. `problems` become annotations; `agent` is None when none was loaded; a `summary`
+    stands in the place of the report's, and `annotations` in that of its outcome's; `outputs` are what this mode sets
+    beside the report's."""
+
+    report: RunReport
+    agent: AgentDefinition | None = None
+    problems: tuple[Problem, ...] = ()
+    summary: str = ""
+    annotations: tuple[str, ...] | None = None
+    neutral_on_limit: bool = False
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class RequestedRun:
+    """What is known of a run before there is one: its agent and its issue, for the outputs of one that never begins."""
+
+    agent: str = ""
+    issue: int | None = None
+
+
+def execute_mode(
+    runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock | None = None
+) -> ActionResult:
+    """Do what the input `mode` says; `requested` is filled on the way."""
+    for name in runner.unknown:
+        job.say(annotation("warning", f'The action has no input "{name}"; it is ignored.'))
+    mode = runner.inputs.mode
+    if mode in READING_THE_CHECKOUT:
+        _mend(runner, job)
     match mode:
+        case Mode.RUN:
+            return run_mode(runner, job, cancellation, requested, clock=clock or clock_for(runner.inputs))
         case Mode.VALIDATE:
             return validate_mode(runner, job)
         case Mode.REHEARSE:
-            return rehearse_mode(runner, job, cancellation, asked)
+            return rehearse_mode(runner, job, cancellation, requested)
         case Mode.PREFLIGHT:
-            return preflight_mode(runner, job, cancellation, asked)
+            return preflight_mode(runner, job, cancellation, requested)
         case Mode.PLAN:
-            return _many(plan_mode(runner, job, clock_of_services(clock or SystemClock(), cancellation)))
+            return plan_mode(runner, job, clock_of_services(clock or SystemClock(), cancellation))
         case Mode.GATHER:
-            return _many(gather_mode(runner, job))
+            return gather_mode(runner, job)
         case never:
             assert_never(never)
 
 
-def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked) -> Performed:
-    """All that a run would ask first. The input `agent` is enough for it: no label or comment is needed."""
-    trigger = trigger_of(runner)
-    if isinstance(trigger, Skip) and runner.inputs.agent:
-        trigger = Trigger(agent=runner.inputs.agent, actor=runner.actor, actor_is_bot=runner.actor.endswith("[bot]"))
-    if isinstance(trigger, Skip):
-        return skipped(trigger)
-    asked.agent, asked.issue = trigger.agent, trigger.issue_number
-    preflight = run_preflight(request_of(runner, trigger, job), cancellation)
-    job.say(*(line for _kind, line in preflight_lines(preflight)))
-    reason = f"Before the run: {preflight_reason(preflight)}"
-    facts = ReportFacts(agent=trigger.agent, issue=trigger.issue_number, outcome=preflight.outcome, reason=reason)
-    report = replace(collect_report((), facts=facts), success=not preflight.failed)
-    return Performed(report=report, summary=preflight_summary(preflight))
+def _mend(runner: Runner, job: Job) -> None:
+    """What a run that was killed has taken comes back before anything is read."""
+    try:
+        root = find_root(runner)
+    except InputError:
+        # Not every event needs a checkout; what does says so.
+        return
+    for message, notes in mend_checkouts(restore_folder(root, runner.temp, runner.environment), root):
+        job.say(annotation("notice", message), *(annotation("warning", note) for note in notes))
 
 
-def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked) -> Performed:
-    """The scenarios of one agent, or of all, on any event; what differs is an annotation on the scenario's file."""
-    names = (runner.inputs.agent,) if runner.inputs.agent else ()
-    asked.agent = runner.inputs.agent or ""
-    nobody = Trigger(agent=asked.agent, actor="", actor_is_bot=False)
-
-    def tell(rehearsed: Rehearsed) -> None:
-        job.say(*(line for _kind, line in rehearsed_lines(rehearsed)))
-        if not rehearsed.passed:
-            job.say("::group::what happened", *map(harmless, rehearsed.story), "::endgroup::")
-
-    request = request_of(runner, nobody, job)
-    rehearsal = rehearse_agents(request, names, cancellation, tell=tell)
-    job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
-    reason = f"Before the run: rehearsed {describe_rehearsal(rehearsal)}"
+def report_without_run(
+    outcome: Outcome,
+    reason: str,
+    *,
+    success: bool = False,
+    requested: RequestedRun | None = None,
+    problems: tuple[Problem, ...] = (),
+    code: str | None = None,
+    folders: tuple[str, str] = ("", ""),
+) -> RunReport:
+    """The report where no run began. `folders` are where its results lie, inside the container and outside."""
+    known = requested or RequestedRun()
     facts = ReportFacts(
-        agent=asked.agent,
-        outcome=rehearsal.outcome,
-        reason=reason,
-        run_folder=str(request.folder),
-        host_run_folder=request.host_folder,
+        agent=known.agent,
+        issue=known.issue,
+        outcome=outcome,
+        reason=f"Before the run: {reason}",
+        problems=problems,
+        code=code,
+        run_folder=folders[0],
+        host_run_folder=folders[1],
     )
-    report = replace(collect_report((), facts=facts), success=not rehearsal.failed)
-    summary, annotations = rehearsal_summary(rehearsal), rehearsal_annotations(rehearsal)
-    # Each scenario has a report of its own, and there is none of them all.
-    return Performed(report=report, summary=summary, annotations=annotations, outputs={"report": ""})
+    return replace(collect_report((), facts=facts), success=success)
 
 
-def validate_mode(runner: Runner, job: Job) -> Performed:
+def run_mode(
+    runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock
+) -> ActionResult:
+    """One run, if the event asks for one."""
+    inputs = runner.inputs
+    trigger = read_trigger(runner)
+    if isinstance(trigger, Skip):
+        return ActionResult(report=report_without_run(Outcome.SKIPPED, trigger.reason))
+    requested.agent, requested.issue = trigger.agent, trigger.issue_number
+    request = make_request(runner, trigger, job)
+    if complete := completed_report(request):
+        job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
+        job.say(*(annotation("warning", problem) for problem in leave_missing(request, complete)))
+        return ActionResult(report=complete)
+    try:
+        prepared = prepare_run(request, now=clock.now())
+    except RunCancelled as cancelled:
+        return ActionResult(report=leave_unbegun(request, cancelled, clock))
+    if isinstance(prepared.found, Fresh) and prepared.found.notice:
+        job.say(annotation("notice", prepared.found.notice))
+    log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)
+    log.run_log.recall(prepared.past.events if prepared.past else ())
+    result = drive_run(
+        prepared,
+        clock=clock,
+        cancellation=cancellation,
+        listeners=(lambda entry: job.say(*log.render(entry)),),
+    )
+
+    # The log has just said how the run ended, and why.
+    job.say(*log.close(), *final_words(result.report)[1:])
+    return ActionResult(
+        report=result.report,
+        agent=prepared.agent,
+        problems=prepared.agent.problems,
+        neutral_on_limit=inputs.neutral_on_limit,
+    )
+
+
+def validate_mode(runner: Runner, job: Job) -> ActionResult:
     """Every problem of every agent, as annotations on the diff."""
-    inputs, root = runner.inputs, root_of(runner)
+    inputs, root = runner.inputs, find_root(runner)
     checked = check_agents(
         (inputs.agent,) if inputs.agent else (),
         root,
@@ -119,14 +199,88 @@ def validate_mode(runner: Runner, job: Job) -> Performed:
     )
     job.say(*diagnostics(checked.found, rules(), Theme()))
     problems = from_above(checked.problems, root, runner.workspace.resolve())
-    outcome = Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED
-    reason = f"Before the run: checked {', '.join(checked.found)}: {count_problems(problems)}"
-    facts = ReportFacts(agent=inputs.agent or "", outcome=outcome, reason=reason, problems=problems)
-    report = replace(collect_report((), facts=facts), success=not checked.failed)
-    return Performed(report=report, problems=problems)
+    report = report_without_run(
+        Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED,
+        f"checked {', '.join(checked.found)}: {count_problems(problems)}",
+        success=not checked.failed,
+        requested=RequestedRun(agent=inputs.agent or ""),
+        problems=problems,
+    )
+    return ActionResult(report=report, problems=problems)
 
 
-def _many(came: Many) -> Performed:
-    facts = ReportFacts(outcome=Outcome.COMPLETED, reason=f"Before the run: {came.reason}")
-    report = replace(collect_report((), facts=facts), success=True)
-    return Performed(report=report, summary=came.summary, outputs=came.outputs)
+def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun) -> ActionResult:
+    """The scenarios of one agent, or of all, on any event; what differs is an annotation on the scenario's file."""
+    names = (runner.inputs.agent,) if runner.inputs.agent else ()
+    requested.agent = runner.inputs.agent or ""
+    nobody = Trigger(agent=requested.agent, actor="", actor_is_bot=False)
+
+    def report_scenario(rehearsed: Rehearsed) -> None:
+        job.say(*(line for _kind, line in rehearsed_lines(rehearsed)))
+        if not rehearsed.passed:
+            job.say("::group::what happened", *map(harmless, rehearsed.story), "::endgroup::")
+
+    request = make_request(runner, nobody, job)
+    rehearsal = rehearse_agents(request, names, cancellation, tell=report_scenario)
+    job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
+    report = report_without_run(
+        rehearsal.outcome,
+        f"rehearsed {describe_rehearsal(rehearsal)}",
+        success=not rehearsal.failed,
+        requested=requested,
+        folders=(str(request.folder), request.host_folder),
+    )
+    summary, annotations = rehearsal_summary(rehearsal), rehearsal_annotations(rehearsal)
+    # Each scenario has a report of its own, and there is none of them all.
+    return ActionResult(report=report, summary=summary, annotations=annotations, outputs={"report": ""})
+
+
+def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun) -> ActionResult:
+    """All that a run would ask first. The input `agent` is enough for it: no label or comment is needed."""
+    trigger = read_trigger(runner)
+    if isinstance(trigger, Skip) and runner.inputs.agent:
+        trigger = Trigger(agent=runner.inputs.agent, actor=runner.actor, actor_is_bot=runner.actor.endswith("[bot]"))
+    if isinstance(trigger, Skip):
+        return ActionResult(report=report_without_run(Outcome.SKIPPED, trigger.reason))
+    requested.agent, requested.issue = trigger.agent, trigger.issue_number
+    preflight = run_preflight(make_request(runner, trigger, job), cancellation)
+    job.say(*(line for _kind, line in preflight_lines(preflight)))
+    reason, success = preflight_reason(preflight), not preflight.failed
+    report = report_without_run(preflight.outcome, reason, success=success, requested=requested)
+    return ActionResult(report=report, summary=preflight_summary(preflight))
+
+
+def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
+    """One page of issues (action.md "Many issues"). Only `read-token` is used, and no file of the repository."""
+    page = plan_issues(
+        runner.inputs,
+        runner.repository,
+        clock=clock,
+        outbound=outbound_of(runner.inputs, runner.environment, runner.workspace),
+        redactor=Redactor((*runner.secrets, *proxy_passwords(runner.environment))),
+        note=lambda line: job.say(annotation("warning", line)),
+    )
+    reason = describe_page(page)
+    job.say(reason)
+    outputs = {
+        "plan": compact(list(matrix_entries(page))),
+        "plan-issues": compact([issue.number for issue in page.issues]),
+        "plan-next": str(page.after or ""),
+    }
+    report = report_without_run(Outcome.COMPLETED, reason, success=True)
+    return ActionResult(report=report, summary=page_summary(page), outputs=outputs)
+
+
+def gather_mode(runner: Runner, job: Job) -> ActionResult:
+    """One table of all reports."""
+    inputs = runner.inputs
+    if not inputs.gather_from:
+        raise InputError("The input gather-from is empty.", hint="Name the folder with the downloaded reports.")
+    folder = runner.workspace / inputs.gather_from
+    # Where no job left a report, nothing was downloaded and no folder made.
+    folders = (folder,) if folder.exists() or not inputs.gather_issues else ()
+    gathered = gather_results(folders, inputs.gather_issues)
+    job.say(*gathered_lines(gathered))
+    report = report_without_run(Outcome.COMPLETED, describe_totals(gathered), success=True)
+    outputs = {"gathered": gathered_json(gathered)}
+    return ActionResult(report=report, summary=gathered_summary(gathered), outputs=outputs)

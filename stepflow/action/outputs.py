@@ -1,20 +1,19 @@
-"""The action's outputs: always all of them, on every outcome.
-
-Takes: a report. Gives: the outputs by name, and their file form with delimiters that no value can hold.
-May touch: nothing (action.md "Outputs"; security.md case 5).
-"""
+"""What a job sees of a run: its log, its summary, and the outputs, always all of them (action.md "Outputs")."""
 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact
+from stepflow.domain.redact import Redactor
+from stepflow.report.annotations import annotation
 from stepflow.report.plain import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from stepflow.domain.effect import Receipt
     from stepflow.domain.report import RunReport
@@ -125,3 +124,50 @@ def _structured(report: RunReport) -> str:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
+
+
+class Job:
+    """Where a job reads what happened; no secret that it was told of gets through.
+
+    The two files may be missing, as under a local runner; one that cannot be written is only a warning.
+    """
+
+    def __init__(self, environ: Mapping[str, str], stdout: TextIO) -> None:
+        self._stdout = stdout
+        self._redact = Redactor()
+        self._outputs = environ.get("GITHUB_OUTPUT")
+        self._summary = environ.get("GITHUB_STEP_SUMMARY")
+
+    def say(self, *lines: str) -> None:
+        """Print lines to the job log, at once."""
+        self._print(map(self._redact, lines))
+
+    def mask(self, secrets: Iterable[str]) -> None:
+        """Let the runner replace these values in its log, line by line as it knows them, and replace them here too."""
+        known = tuple(secrets)
+        lines = (line.replace("%", "%25") for secret in known for line in secret.splitlines() if line.strip())
+        self._print(f"::add-mask::{line}" for line in lines)
+        self._redact = self._redact.knowing(*known)
+
+    def write_outputs(self, outputs: Mapping[str, str]) -> None:
+        """Set the action's outputs."""
+        redacted = {name: self._redact(value) for name, value in outputs.items()}
+        self._append("GITHUB_OUTPUT", self._outputs, output_file_text(redacted))
+
+    def write_summary(self, text: str) -> None:
+        """Add to the job summary."""
+        self._append("GITHUB_STEP_SUMMARY", self._summary, self._redact(text).rstrip() + "\n")
+
+    def _print(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._stdout.write(line + "\n")
+        self._stdout.flush()
+
+    def _append(self, name: str, path: str | None, text: str) -> None:
+        if not path:
+            return
+        try:
+            with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+        except OSError as exc:
+            self.say(annotation("warning", f"{name} names {path}, which cannot be written: {exc.strerror}."))

@@ -1,8 +1,4 @@
-"""What a GitHub runner hands to a container action.
-
-Takes: the environment. Gives: `Runner`, typed, with the inputs; secrets are taken out of the environment.
-May touch: the environment, the event file.
-"""
+"""What a GitHub runner hands to a container action, and the run that it asks for."""
 
 from __future__ import annotations
 
@@ -10,15 +6,22 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
+from stepflow.definition.locate import find_agents
+from stepflow.domain.login import holds_login, login_of, logs_in
+from stepflow.domain.redact import SHORTEST_SECRET
 from stepflow.errors import InputError
 from stepflow.run.inputs import SECRET_INPUTS, Inputs, read_inputs
+from stepflow.run.request import RunRequest, Skip, Trigger, find_trigger, login_files_in, read_event
+from stepflow.run.resume import chosen_folder
+from stepflow.sandbox.credentials.away import find_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
+    from stepflow.action.outputs import Job
     from stepflow.domain.json import JsonObject
 
 PREFIX = "INPUT_"
@@ -145,3 +148,59 @@ def _read_event(path: str) -> JsonObject:
 def _job_url(environ: Mapping[str, str]) -> str:
     parts = tuple(environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"))
     return "{}/{}/actions/runs/{}".format(*parts) if all(parts) else ""
+
+
+def read_trigger(runner: Runner) -> Trigger | Skip:
+    """Which agent the event asks for, and on which issue."""
+    agents = () if runner.inputs.label_prefix else find_agents(find_root(runner))
+    event = read_event(runner.event)
+    return find_trigger(runner.event_name, event, runner.inputs, actor=runner.actor, agents=agents)
+
+
+def find_root(runner: Runner) -> Path:
+    """The folder of the repository, or an `InputError`."""
+    workspace = runner.workspace.resolve()
+    root = (workspace / runner.inputs.working_directory).resolve()
+    if not root.is_relative_to(workspace):
+        raise InputError(
+            f"The working directory {root} lies outside the workspace {workspace}.",
+            hint="Give working-directory relative to the workspace, without leaving it.",
+        )
+    if not root.is_dir():
+        raise InputError(
+            f"The working directory {root} does not exist.",
+            hint="Check out the repository first (actions/checkout), and check the input working-directory.",
+        )
+    return root
+
+
+def make_request(runner: Runner, trigger: Trigger, job: Job) -> RunRequest:
+    """The run of this job, with a run folder below the job's own. Credentials that are found become masked."""
+    run_id = f"{runner.run_id}-{token_hex(3)}"
+    folder = chosen_folder(runner.inputs, runner.temp / "stepflow" / run_id)
+    root = find_root(runner)
+    left = find_credentials(root, runner.temp, login_files_in(root, runner.login)).secrets
+    job.mask(left)
+    return RunRequest(
+        run_id=run_id,
+        inputs=runner.inputs,
+        trigger=trigger,
+        root=root,
+        folder=folder.resolve(),
+        host_folder=_on_host(folder, runner),
+        repository=runner.repository,
+        job_url=runner.job_url,
+        environment=runner.environment,
+        withheld=runner.withheld,
+        credentials=(*runner.secrets, *left),
+        login=runner.login,
+        runner_temp=runner.temp,
+    )
+
+
+def _on_host(folder: Path, runner: Runner) -> str:
+    """The folder's name outside the container: the runner translates input values, so one of them tells (action.md)."""
+    host_temp = runner.inputs.host.removeprefix("host=")
+    if not host_temp or not folder.is_relative_to(runner.temp):
+        return str(folder)
+    return str(Path(host_temp) / folder.relative_to(runner.temp))
