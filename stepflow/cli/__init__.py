@@ -1,8 +1,4 @@
-"""The terminal's door: argv in, exit code out (house.md "Rooms").
-
-Takes: argv. Gives: exit code.
-May touch: the terminal. A command's module is imported only when it is called: `--help` must answer at once (cli.md).
-"""
+"""The terminal's door: argv in, exit code out (house.md "Rooms")."""
 
 from __future__ import annotations
 
@@ -45,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(sys.argv[1:] if argv is None else list(argv))
     try:
         if argv is None and arguments.command in HOLD_SECRETS:
-            importlib.import_module("stepflow.cli.start").close_doors(arguments)
+            importlib.import_module("stepflow.cli.options").close_process_to_others(arguments)
         code = int(importlib.import_module(f"stepflow.cli.{arguments.command}").execute(arguments))
         sys.stdout.flush()
         return code
@@ -54,27 +50,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     except StepflowError as error:
-        print(_told(f"stepflow: {error}"), file=sys.stderr)
+        print(_safe_text(f"stepflow: {error}"), file=sys.stderr)
         return error.exit_code
     except (RunCancelled, KeyboardInterrupt) as cancelled:
         print(f"stepflow: cancelled. {cancelled}".rstrip(), file=sys.stderr)
         return 130
     except Exception:  # noqa: BLE001 - the terminal's own top handler: a bug before or after a run (house.md "Errors")
-        print(_bug_told(), file=sys.stderr)
+        print(_describe_bug(), file=sys.stderr)
         return 3
 
 
-def _bug_told() -> str:
+def _describe_bug() -> str:
     """The traceback without secrets, and what to do with it."""
     import traceback  # noqa: PLC0415 - these cost time that only a bug may take
 
     from stepflow.domain.words import Outcome  # noqa: PLC0415
     from stepflow.report.advice import advice  # noqa: PLC0415
 
-    return f"{_told(traceback.format_exc())}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
+    return f"{_safe_text(traceback.format_exc())}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
 
 
-def _told(text: str) -> str:
+def _safe_text(text: str) -> str:
     """The text as a job's runner shows and does not obey it, and without the secrets of the environment, where those
     of the command line stand by now too."""
     from stepflow.cli.options import SECRETS  # noqa: PLC0415 - these cost time that only an error may take

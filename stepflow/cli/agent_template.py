@@ -1,8 +1,4 @@
-"""The shipped agents that `stepflow init` begins with (cli.md).
-
-Takes: a template, a name, checks. Gives: the files of an agent folder by their path in it.
-May touch: the package's own files, to read them.
-"""
+"""The shipped agents that `stepflow init` begins with (cli.md)."""
 
 from __future__ import annotations
 
@@ -12,10 +8,8 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, cast
 
-from stepflow.cli.json_layout import layout_json
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from stepflow.domain.json import JsonObject, JsonValue
 
@@ -26,6 +20,10 @@ TEMPLATES = {
     "verify": "as issue, with a step that checks the work, one that looks things up, and one that writes the texts",
     "minimal": "one step that works and one that closes",
 }
+
+#: Of laid out JSON, where words allow it.
+WIDTH = 120
+INDENT = "  "
 
 #: What a template is called itself; each is a whole agent that can be loaded.
 STANDS_FOR = "agent-name"
@@ -106,3 +104,40 @@ def _as_code(command: str) -> str:
     ticks = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
     blank = " " if len(ticks) > 1 else ""
     return f"{ticks}{blank}{line}{blank}{ticks}"
+
+
+def layout_json(document: JsonValue) -> str:
+    """JSON as a person would lay it out, with a line break at its end: what fits on a line stands on one."""
+    return f"{_laid_out(document, '', 0)}\n"
+
+
+def _laid_out(value: JsonValue, indent: str, before: int) -> str:
+    """`before`: how many places of the first line are taken already."""
+    flat = _flat(value)
+    if before + len(flat) <= WIDTH and (indent or not isinstance(value, dict)):
+        return flat
+    inner = indent + INDENT
+    match value:
+        case dict():
+            named = ((f"{json.dumps(key, ensure_ascii=False)}: ", each) for key, each in value.items())
+            lines = (f"{name}{_laid_out(each, inner, len(inner + name) + 1)}" for name, each in named)
+            return _block("{", lines, "}", indent)
+        case list():
+            return _block("[", (_laid_out(each, inner, len(inner) + 1) for each in value), "]", indent)
+        case _:
+            return flat
+
+
+def _block(begin: str, lines: Iterable[str], end: str, indent: str) -> str:
+    return f"{begin}\n{indent}{INDENT}" + f",\n{indent}{INDENT}".join(lines) + f"\n{indent}{end}"
+
+
+def _flat(value: JsonValue) -> str:
+    match value:
+        case dict() if value:
+            inner = (f"{json.dumps(key, ensure_ascii=False)}: {_flat(each)}" for key, each in value.items())
+            return f"{{ {', '.join(inner)} }}"
+        case list():
+            return f"[{', '.join(map(_flat, value))}]"
+        case _:
+            return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,4 @@
-"""`stepflow demo`: the whole flow on a small repository, with a scripted model (cli.md).
-
-Takes: nothing. Gives: exit code 0 when the run completed as the scenario says.
-May touch: a new temporary folder, where the repository and the run folder are; tools and validators are real.
-"""
+"""`stepflow demo`: the whole flow on a small repository, with a scripted model (cli.md)."""
 
 from __future__ import annotations
 

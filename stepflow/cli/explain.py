@@ -1,8 +1,4 @@
-"""`stepflow explain [CODE …]`: the rule behind a problem, with an example; without a code, all of them.
-
-Takes: codes such as SF343. Gives: exit code 2 for a code that does not exist.
-May touch: nothing.
-"""
+"""`stepflow explain [CODE …]`: the rule behind a problem, with an example; without a code, all of them."""
 
 from __future__ import annotations
 
@@ -10,8 +6,9 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from stepflow.cli.ink import paper_for
-from stepflow.definition.diagnostics import closest_match, rules
+from stepflow.cli.output import theme_for
+from stepflow.definition.diagnostics import closest_match
+from stepflow.definition.rules import rules
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import explanation, rule_list
 
@@ -26,11 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the rules that were asked for."""
-    known, paper = rules(), paper_for(sys.stdout)
+    known, theme = rules(), theme_for(sys.stdout)
     if not arguments.codes:
-        print(*rule_list(known.values(), paper), sep="\n")
+        print(*rule_list(known.values(), theme), sep="\n")
     for code in [_known_code(word) for word in arguments.codes]:
-        print(*explanation(known[code], paper), sep="\n")
+        print(*explanation(known[code], theme), sep="\n")
     return 0
 
 

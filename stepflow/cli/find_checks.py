@@ -1,8 +1,4 @@
-"""The checks that a repository has already, as far as its files tell.
-
-Takes: the repository's folder. Gives: commands, each with the file that speaks of it and whether it can run here.
-May touch: reads package.json, pyproject.toml, Makefile, deno.json, go.mod and Cargo.toml.
-"""
+"""The checks that a repository has already, as far as its files tell."""
 
 from __future__ import annotations
 

@@ -1,15 +1,11 @@
-"""`stepflow gather DIR…`: what came of many issues, as one table.
-
-Takes: folders with downloaded reports below them. Gives: lines, Markdown or JSON on stdout.
-May touch: those folders, to read.
-"""
+"""`stepflow gather DIR…`: what came of many issues, as one table."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.json_output import print_json
+from stepflow.cli.output import print_json
 from stepflow.modes.batch import gather_results
 from stepflow.report.many import gathered_document, gathered_lines, gathered_summary
 

@@ -1,15 +1,11 @@
-"""`stepflow graph NAME`: the step graph, optionally with the path of a run.
-
-Takes: an agent's name. Gives: Mermaid, SVG or JSON on stdout.
-May touch: the agent folder through `load/`; a run folder's journal.
-"""
+"""`stepflow graph NAME`: the step graph, optionally with the path of a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.json_output import print_json
+from stepflow.cli.output import print_json
 from stepflow.definition.loading import load_agent
 from stepflow.journal.reader import iter_journal
 from stepflow.report.collect import collect_report

@@ -1,8 +1,4 @@
-"""`stepflow init NAME`: an agent to begin with, and the workflow that starts it (cli.md).
-
-Takes: a name, a template, checks; at a terminal it asks for what is not given. Gives: exit code 0 when all is written.
-May touch: `.agent` and `.github/workflows` of the repository, where it writes new files and changes none.
-"""
+"""`stepflow init NAME`: an agent to begin with, and the workflow that starts it (cli.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +17,9 @@ from stepflow.model.scenario import scenario_schema
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rich.console import Console
 
     from stepflow.cli.find_checks import FoundCheck
 
@@ -31,15 +29,16 @@ NAME_HINT = (
 )
 WORKFLOW = ".github/workflows/stepflow.yml"
 DEFAULT_TEMPLATE = "issue"
+DEFAULT_NAME = "fixer"
 #: A review changes nothing that a check of the repository could be about.
 WITHOUT_CHECKS = "review"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `init`."""
-    told = "; ".join(f"{name}: {text}" for name, text in TEMPLATES.items())
+    purposes = "; ".join(f"{name}: {text}" for name, text in TEMPLATES.items())
     parser.add_argument("name", nargs="?", metavar="NAME", help="the new agent, which becomes the folder .agent/NAME")
-    parser.add_argument("--template", choices=tuple(TEMPLATES), help=f"what to begin with ({told})")
+    parser.add_argument("--template", choices=tuple(TEMPLATES), help=f"what to begin with ({purposes})")
     parser.add_argument(
         "--check",
         action="append",
@@ -58,8 +57,7 @@ def execute(arguments: argparse.Namespace) -> int:
     found = find_checks(root)
     name, template, commands = arguments.name, arguments.template, arguments.check
     if template is None and sys.stdin.isatty() and sys.stdout.isatty():
-        from stepflow.cli.init_ask import ask  # noqa: PLC0415 - rich costs time that only questions may take
-        from stepflow.cli.terminal import make_console  # noqa: PLC0415
+        from stepflow.cli.terminal import make_console  # noqa: PLC0415 - rich costs time that only questions may take
 
         console = make_console(sys.stdout)
         if name:
@@ -75,6 +73,55 @@ def execute(arguments: argparse.Namespace) -> int:
     print(*(f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()), sep="\n")
     print(*_about_checks(commands, () if template == WITHOUT_CHECKS else found), *_next(root, name), sep="\n")
     return 0
+
+
+def ask(
+    console: Console,
+    *,
+    name: str | None,
+    commands: Sequence[str] | None,
+    found: Sequence[FoundCheck],
+    check: Callable[[str], None],
+) -> tuple[str, str, list[str]]:
+    """Ask at the terminal for what was not given. `check` raises `InputError` for a name that cannot be used, which is
+    asked for again."""
+    from rich.prompt import Prompt  # noqa: PLC0415 - as above
+
+    name = name or _ask_name(console, check)
+    for template, purpose in TEMPLATES.items():
+        console.print(f"  {template:<8} {purpose}")
+    template = Prompt.ask("Template", console=console, choices=list(TEMPLATES), default=DEFAULT_TEMPLATE)
+    if commands is None:
+        commands = [] if template == WITHOUT_CHECKS else [*_ask_commands(console, found)]
+    return name, template, list(commands)
+
+
+def _ask_name(console: Console, check: Callable[[str], None]) -> str:
+    from rich.prompt import Prompt  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    while True:
+        name = Prompt.ask("Name of the agent", console=console, default=DEFAULT_NAME).strip()
+        try:
+            check(name)
+        except InputError as error:
+            console.print(Text(str(error), style="red"))
+        else:
+            return name
+
+
+def _ask_commands(console: Console, found: Sequence[FoundCheck]) -> Iterator[str]:
+    from rich.prompt import Confirm, Prompt  # noqa: PLC0415 - as above
+
+    console.print("What must pass before an agent's work counts as done? A clean tree always does.")
+    for each in found:
+        where = each.source if each.installed else f"{each.source}; not installed here"
+        if Confirm.ask(f"{each.command} ({where})", console=console, default=each.installed):
+            yield each.command
+    while command := Prompt.ask(
+        "Another command (empty: none)", console=console, default="", show_default=False
+    ).strip():
+        yield command
 
 
 def check_name(root: Path, name: str) -> None:

@@ -1,22 +1,20 @@
-"""The action's inputs as flags.
-
-Takes: an argument parser; parsed flags. Gives: `Inputs` (cli.md: every input has a flag of the same name).
-May touch: the environment, where secrets stand so that no command line shows them.
-"""
+"""The action's inputs as flags."""
 
 from __future__ import annotations
 
 import os
+import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, get_args
 
 from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, read_inputs
+from stepflow.sandbox.own_process import close_process
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from pydantic.fields import FieldInfo
 
@@ -93,11 +91,11 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
             continue
         if group.title != heading:
             group = parser.add_argument_group(heading)
-        flag, metavar, told = f"--{name}", _metavar(name, field), _help(name, field)
+        flag, metavar, description = f"--{name}", _metavar(name, field), _help(name, field)
         if _is_switch(field.annotation):
-            group.add_argument(flag, nargs="?", const="true", metavar=metavar, help=told)
+            group.add_argument(flag, nargs="?", const="true", metavar=metavar, help=description)
         else:
-            group.add_argument(flag, metavar=metavar, help=told)
+            group.add_argument(flag, metavar=metavar, help=description)
 
 
 def _help(name: str, field: FieldInfo) -> str:
@@ -157,3 +155,28 @@ def _parameter(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise InputError(f'--param "{text}" is no key=value.', hint="Write for example --param topic=parser.")
     return name, value
+
+
+def close_process_to_others(arguments: argparse.Namespace) -> None:
+    """The first thing that a command does which holds a secret. Everybody can read a command line, so a secret in it
+    moves to the environment."""
+    close_process()
+    given = {variable: getattr(arguments, name.replace("-", "_"), None) for name, variable in SECRETS.items()}
+    moved = {variable: value for variable, value in given.items() if value}
+    if moved:
+        words = without_secrets(sys.orig_argv)
+        os.execve(sys.executable, words, {**os.environ, **moved})  # noqa: S606 - this very program, with its own words
+
+
+def without_secrets(words: Sequence[str]) -> list[str]:
+    """The words of a command line without the flags of secrets and their values; argparse takes shortened flags too."""
+    kept: list[str] = []
+    left = iter(words)
+    for word in left:
+        flag, has_value, _ = word.partition("=")
+        if len(flag) > len("--") and any(f"--{name}".startswith(flag) for name in SECRETS):
+            if not has_value:
+                next(left, None)
+        else:
+            kept.append(word)
+    return kept

@@ -1,8 +1,4 @@
-"""`stepflow preflight NAME`: a table of all that can be known before a token is spent.
-
-Takes: the flags of `stepflow run`. Gives: exit code 0 when nothing failed (cli.md).
-May touch: the terminal; everything else through `run/`, which writes nothing to GitHub and makes no run folder.
-"""
+"""`stepflow preflight NAME`: a table of all that can be known before a token is spent."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from stepflow.cli.run import add_request_flags, request_from
-from stepflow.cli.terminal import make_console, styled
+from stepflow.cli.terminal import apply_style, make_console
 from stepflow.domain.words import exit_code
 from stepflow.modes.preflight import run_preflight
 from stepflow.report.preflight import preflight_lines
@@ -36,5 +32,5 @@ def execute(arguments: argparse.Namespace) -> int:
         preflight = run_preflight(request, cancellation)
     console = make_console(sys.stdout)
     for kind, line in preflight_lines(preflight):
-        console.print(Text.from_ansi(styled(kind, line)))
+        console.print(Text.from_ansi(apply_style(kind, line)))
     return exit_code(preflight.outcome)

@@ -1,8 +1,4 @@
-"""`stepflow rehearse [NAME …]`: agents' scenarios played against what they expect.
-
-Takes: names of agents. Gives: exit code 0 when everything came as expected (cli.md).
-May touch: the terminal, the JUnit file; everything else through `run/`.
-"""
+"""`stepflow rehearse [NAME …]`: agents' scenarios played against what they expect."""
 
 from __future__ import annotations
 
@@ -13,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from stepflow.cli.json_output import print_json
 from stepflow.cli.options import add_flags, read_flags
+from stepflow.cli.output import print_json
 from stepflow.cli.run import request_of, root_of
-from stepflow.cli.terminal import make_console, styled
+from stepflow.cli.terminal import apply_style, make_console
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.modes.rehearse import rehearse_agents
@@ -62,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     def show(lines: Iterable[tuple[LineKind, str]]) -> None:
         for kind, line in lines:
-            console.print(Text.from_ansi(styled(kind, line)))
+            console.print(Text.from_ansi(apply_style(kind, line)))
 
     def tell(rehearsed: Rehearsed) -> None:
         show(rehearsed_lines(rehearsed))

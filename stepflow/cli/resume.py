@@ -1,8 +1,4 @@
-"""`stepflow resume DIR`: a run that was stopped goes on, with the options that it began with.
-
-Takes: a run folder. Gives: exit code; with `--json` the report on stdout, everything else on stderr (cli.md).
-May touch: the terminal; everything else through `run/`. Keys and tokens come from the environment, as for `run`.
-"""
+"""`stepflow resume DIR`: a run that was stopped goes on, with the options that it began with."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`stepflow run NAME`: one run, here.
-
-Takes: flags. Gives: exit code; with `--json` the report on stdout, everything else on stderr (cli.md).
-May touch: the terminal; everything else through `run/`.
-"""
+"""`stepflow run NAME`: one run, here."""
 
 from __future__ import annotations
 
@@ -15,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.json_output import print_json
 from stepflow.cli.options import SECRETS, add_input_flags, read_flags
+from stepflow.cli.output import print_json
 from stepflow.cli.terminal import make_console, show_lines, watch_run
 from stepflow.domain.secrets import holds_login, login_of, logs_in
 from stepflow.domain.words import exit_code

@@ -1,8 +1,4 @@
-"""`stepflow schema NAME`: the JSON Schema of one of our file formats.
-
-Takes: the format's name. Gives: the schema on stdout.
-May touch: nothing.
-"""
+"""`stepflow schema NAME`: the JSON Schema of one of our file formats."""
 
 from __future__ import annotations
 

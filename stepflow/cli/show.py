@@ -1,9 +1,4 @@
-"""`stepflow show DIR`: a run folder as a readable timeline.
-
-Takes: a run folder, of a run that is over or goes on.
-Gives: lines on stdout; with `--json` the report, with `--html` a page in a file (cli.md).
-May touch: the folder's journal, to read it, the terminal, and the page's file.
-"""
+"""`stepflow show DIR`: a run folder as a readable timeline."""
 
 from __future__ import annotations
 
@@ -13,13 +8,14 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.json_output import print_json
-from stepflow.cli.terminal import live_lines, make_console, show_lines, styled
-from stepflow.errors import InputError
+from stepflow.cli.output import print_json
+from stepflow.cli.terminal import apply_style, live_lines, make_console, show_lines
+from stepflow.errors import InputError, StepflowError
 from stepflow.journal.file import is_being_written
 from stepflow.journal.reader import JournalReader, iter_journal
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
+from stepflow.report.plain import harmless
 from stepflow.report.summary import final_words
 from stepflow.report.watch import TerminalLog, Timeline
 
@@ -29,13 +25,14 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import Entry
     from stepflow.domain.report import RunReport
 
 #: Nobody reads ten thousand blocks: so many iterations are shown whole unless more are asked for.
 NEWEST = 200
 #: Seconds between two looks at a journal that grows.
-PATIENCE = 0.2
+POLL_SECONDS = 0.2
 GOES_ON = "The run is still going on."
 NO_END = "No end was written: the process that ran it is gone. What it did until then is above."
 
@@ -59,8 +56,6 @@ def execute(arguments: argparse.Namespace) -> int:
     if not path.is_file():
         raise InputError(f"There is no journal at {path}.", hint="Name the run folder that a run has printed.")
     if arguments.html:
-        from stepflow.cli.show_page import write_page  # noqa: PLC0415 - the loader of agents, which only a page needs
-
         write_page(path, _report(path), Path(arguments.html))
     elif arguments.json:
         print_json(report_json(_report(path)))
@@ -72,7 +67,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _show(path: Path, *, newest: int | None, follow: bool) -> None:
     console = make_console(sys.stdout)
     coloured = console.color_system is not None and not console.no_color
-    log = TerminalLog(style=styled if coloured else None)
+    log = TerminalLog(style=apply_style if coloured else None)
     timeline = Timeline(log, newest=newest, hint="; `--all` shows them too")
     goes_on, reader = is_being_written(path), JournalReader(path)
     report = _report(path, timeline.taking(reader.new_entries()))
@@ -91,7 +86,7 @@ def _coming(path: Path, reader: JournalReader) -> Iterator[Entry]:
     """Each entry as it comes, until nobody writes any more. What was written last is read after that is known."""
     goes_on = True
     while goes_on:
-        time.sleep(PATIENCE)
+        time.sleep(POLL_SECONDS)
         goes_on = is_being_written(path)
         yield from reader.new_entries()
 
@@ -122,3 +117,29 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is no number of iterations; give 1 or more")
     return int(text)
+
+
+def write_page(journal: Path, report: RunReport, place: Path) -> None:
+    """Write the page; without the run's own definition it has no picture of the graph."""
+    from stepflow.run.reports import page_of_journal  # noqa: PLC0415 - as in _definition
+
+    agent = _definition(report)
+    try:
+        page_of_journal(journal, report, agent, place)
+    except OSError as exc:
+        reason = f"The page {place} cannot be written: {exc.strerror}."
+        raise InputError(reason, hint="Name a file in a folder that you may write to.") from exc
+    missing = "" if agent else f" (no picture: this repository does not have agent {report.agent} as it ran)"
+    print(harmless(f"{place}{missing}"), file=sys.stderr)
+
+
+def _definition(report: RunReport) -> AgentDefinition | None:
+    """The agent as the run had it: another version of it would draw ways that the run did not have."""
+    # The loader takes time that only a page may cost.
+    from stepflow.definition.loading import load_agent  # noqa: PLC0415
+
+    try:
+        agent = load_agent(report.agent, root=Path.cwd(), allow_spec_violations=True, allow_custom_verdict=True)
+    except StepflowError:
+        return None
+    return agent if agent.digest == report.definition_digest else None

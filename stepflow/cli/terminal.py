@@ -1,8 +1,4 @@
-"""A run as it goes, on a terminal.
-
-Takes: journal entries. Gives: lines, coloured where the terminal can, and below them what the run does just now.
-May touch: the stream it was given. Plain when piped; rich honours `NO_COLOR`.
-"""
+"""A run as it goes, on a terminal."""
 
 from __future__ import annotations
 
@@ -53,9 +49,9 @@ def make_console(out: TextIO) -> Console:
 def watch_run(
     console: Console, limits: Limits | None, *, debug: bool = False, before: Iterable[Event] = ()
 ) -> Iterator[Callable[[Entry], None]]:
-    """A listener that shows each entry at once; on a terminal the last lines tell what the run does just now. `before`
+    """A listener that shows each entry at once; on a terminal the last lines say what the run does just now. `before`
     are the events of a run that goes on."""
-    log = TerminalLog(limits, style=styled if console.color_system else None, debug=debug)
+    log = TerminalLog(limits, style=apply_style if console.color_system else None, debug=debug)
     log.run_log.recall(before)
     with live_lines(console, log) as hear:
 
@@ -106,11 +102,11 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
         yield hear
 
 
-def _drawn(told: Iterable[tuple[LineKind, str]], mark: str, width: int) -> Text:
+def _drawn(shown_lines: Iterable[tuple[LineKind, str]], mark: str, width: int) -> Text:
     """One line each, cut. The last place stays free and nothing is padded: a line that reaches the edge is broken in
     two when the window gets narrower, and half of it would stay."""
     lines = []
-    for number, (kind, text) in enumerate(told):
+    for number, (kind, text) in enumerate(shown_lines):
         shown = Text(f"{' ' if number else mark} ").append(text, STYLES.get(kind))
         shown.truncate(width - 1, overflow="ellipsis")
         lines.append(shown)
@@ -119,11 +115,11 @@ def _drawn(told: Iterable[tuple[LineKind, str]], mark: str, width: int) -> Text:
 
 def show_lines(console: Console, lines: Iterable[str]) -> None:
     """Print lines that may be coloured already; on a terminal broken between words."""
-    told = tuple(lines)
-    if not console.color_system and not console.file.isatty() and not any("\x1b" in line for line in told):
-        _write_lines(console, told)
+    texts = tuple(lines)
+    if not console.color_system and not console.file.isatty() and not any("\x1b" in line for line in texts):
+        _write_lines(console, texts)
         return
-    broken = [part for line in told for part in _broken(console, line)]
+    broken = [part for line in texts for part in _broken(console, line)]
     if broken:
         console.print(Text("\n").join(broken))
 
@@ -155,6 +151,6 @@ def _broken(console: Console, line: str) -> Iterable[Text]:
     return tuple((whole[:start] if number == 0 else hang) + part for number, part in enumerate(parts))
 
 
-def styled(kind: LineKind, text: str) -> str:
+def apply_style(kind: LineKind, text: str) -> str:
     """The text in the colours of its kind."""
     return STYLES.get(kind, Style()).render(text)

@@ -1,8 +1,4 @@
-"""`stepflow validate [NAME|PATH …]`: every problem of every agent at once.
-
-Takes: names or folders. Gives: exit code 2 when an agent has an error.
-May touch: the agent folders, through `run/`, which imports neither the model's nor GitHub's library for it.
-"""
+"""`stepflow validate [NAME|PATH …]`: every problem of every agent at once."""
 
 from __future__ import annotations
 
@@ -10,9 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.ink import paper_for
-from stepflow.cli.json_output import print_json
-from stepflow.definition.diagnostics import rules
+from stepflow.cli.output import print_json, theme_for
+from stepflow.definition.rules import rules
 from stepflow.modes.validate import check_agents, from_above, repository_above
 from stepflow.report.annotations import problem_annotations
 from stepflow.report.diagnostic import diagnostics
@@ -64,7 +59,7 @@ def _print(checked: Checked, form: str, root: Path) -> None:
         case "sarif":
             print_json(sarif_log(_of_repository(checked, root), rules(), version=_version()), indent=2)
         case _:
-            print(*diagnostics(checked.found, rules(), paper_for(sys.stdout)), sep="\n")
+            print(*diagnostics(checked.found, rules(), theme_for(sys.stdout)), sep="\n")
 
 
 def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:

@@ -189,7 +189,7 @@ def test_modules_that_a_command_loads(words: tuple[str, ...], most: int, tmp_pat
 
 def test_a_run_begins_with_what_it_needs_before_its_first_request() -> None:
     """Neither with a vendor's library nor with what draws pages."""
-    program = "import stepflow.cli.start, stepflow.cli.run, sys; print(*sys.modules)"
+    program = "import stepflow.cli.options, stepflow.cli.run, sys; print(*sys.modules)"
     words = [sys.executable, "-I", "-S", "-c", _with_path(program)]
     loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     assert len(loaded) <= 800

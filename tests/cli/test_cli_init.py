@@ -20,9 +20,17 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
-from stepflow.cli.agent_template import OWN_CHECK, STANDS_FOR, TEMPLATES, name_checks, template_files, workflow_text
+from stepflow.cli.agent_template import (
+    OWN_CHECK,
+    STANDS_FOR,
+    TEMPLATES,
+    WIDTH,
+    layout_json,
+    name_checks,
+    template_files,
+    workflow_text,
+)
 from stepflow.cli.find_checks import find_checks
-from stepflow.cli.json_layout import WIDTH, layout_json
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.domain.words import StepKind
 from stepflow.engine.prompt.template import parse_retry_template

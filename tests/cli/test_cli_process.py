@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
-from stepflow.cli.start import without_secrets
+from stepflow.cli.options import without_secrets
 
 KEY = "sk-ant-key-of-a-test-0123456789"
 TOKEN = "ghs_tokenofatest0123456789"

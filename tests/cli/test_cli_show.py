@@ -127,7 +127,7 @@ def test_a_run_whose_process_is_gone_is_told_so(
 def test_followed_a_run_is_shown_as_it_grows_and_to_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepflow.cli.show.PATIENCE", 0.01)
+    monkeypatch.setattr("stepflow.cli.show.POLL_SECONDS", 0.01)
     journal = written(tmp_path / "run", list(TIMED[:12]))
     printed = threading.Event()
     monkeypatch.setattr("stepflow.cli.show.show_lines", lambda _, lines: (print(*lines, sep="\n"), printed.set()))

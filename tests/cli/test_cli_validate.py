@@ -14,8 +14,8 @@ import jsonschema
 import pytest
 
 from stepflow.cli import main
-from stepflow.cli.ink import coloured, paper_for
-from stepflow.definition.diagnostics import CODES
+from stepflow.cli.output import colored, theme_for
+from stepflow.definition.rules import CODES
 from stepflow.report.document import problems_schema
 from tests.checkout import git
 
@@ -99,12 +99,12 @@ def test_colours_follow_the_terminal_and_what_the_environment_says() -> None:
             return True
 
     piped = io.StringIO()
-    assert paper_for(piped, {}).width is None
-    assert not coloured(piped, {})
-    assert coloured(piped, {"FORCE_COLOR": "1"})
-    assert coloured(Terminal(), {"TERM": "xterm"})
-    assert not coloured(Terminal(), {"TERM": "dumb"})
-    assert not coloured(Terminal(), {"TERM": "xterm", "NO_COLOR": "1"})
+    assert theme_for(piped, {}).width is None
+    assert not colored(piped, {})
+    assert colored(piped, {"FORCE_COLOR": "1"})
+    assert colored(Terminal(), {"TERM": "xterm"})
+    assert not colored(Terminal(), {"TERM": "dumb"})
+    assert not colored(Terminal(), {"TERM": "xterm", "NO_COLOR": "1"})
 
 
 def test_json_fits_its_published_schema(misspelt: Path, capsys) -> None:

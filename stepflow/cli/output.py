@@ -1,0 +1,44 @@
+"""Output without a library, for what must answer at once: colors, width and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from stepflow.report.diagnostic import Style, Theme
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+    from stepflow.domain.json import JsonObject
+
+_CODES = {Style.ERROR: "1;31", Style.WARNING: "1;33", Style.NOTE: "1;36", Style.FRAME: "34", Style.HELP: "1;32"}
+NARROWEST, WIDEST = 40, 100
+
+
+def theme_for(out: TextIO, environ: Mapping[str, str] = os.environ) -> Theme:
+    """Colored and wrapped on a terminal, plain and with lines of any length where it is piped."""
+    width = None
+    if out.isatty():
+        width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST)
+    return Theme(width=width, style=_colored) if colored(out, environ) else Theme(width=width)
+
+
+def colored(out: TextIO, environ: Mapping[str, str]) -> bool:
+    """https://no-color.org, and FORCE_COLOR as rich reads it."""
+    if environ.get("NO_COLOR"):
+        return False
+    return bool(environ.get("FORCE_COLOR")) or (out.isatty() and environ.get("TERM") != "dumb")
+
+
+def _colored(style: Style, text: str) -> str:
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def print_json(document: JsonObject, *, indent: int | None = None) -> None:
+    """Everything but ASCII is escaped, since a text of a model or a file may be none that the terminal can encode; the
+    `##[` of a text is too, since the runner of a job obeys it anywhere in a line."""
+    print(json.dumps(document, indent=indent).replace("##[", "##\\u005b"))
