@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.action.runner import find_root, make_request, read_trigger
-from stepflow.definition.rules import rules
+from stepflow.definition.diagnostics import rules
 from stepflow.domain.json import compact
 from stepflow.domain.problem import count_problems
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError, RunCancelled
 from stepflow.modes.batch import gather_results, matrix_entries, plan_issues
@@ -40,10 +40,10 @@ from stepflow.report.summary import final_words
 from stepflow.report.watch import ActionLog
 from stepflow.run.cancel import clock_of_services
 from stepflow.run.clock import SystemClock
-from stepflow.run.connections import proxy_passwords
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import Mode
 from stepflow.run.prepare import clock_for, prepare_run
+from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import leave_missing, leave_unbegun
 from stepflow.run.request import Skip, Trigger, outbound_of, restore_folder
 from stepflow.run.resume import Fresh, completed_report
@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from stepflow.action.runner import Runner
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.problem import Problem
-    from stepflow.domain.rehearsal import Rehearsed
-    from stepflow.domain.report import RunReport
+    from stepflow.domain.report import Rehearsed, RunReport
     from stepflow.ports import Clock
     from stepflow.run.cancel import Cancellation
 

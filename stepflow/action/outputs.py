@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact
-from stepflow.domain.redact import Redactor
+from stepflow.domain.secrets import Redactor
 from stepflow.report.annotations import annotation
 from stepflow.report.plain import cut
 

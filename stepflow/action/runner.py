@@ -9,14 +9,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from stepflow.definition.locate import find_agents
-from stepflow.domain.login import holds_login, login_of, logs_in
-from stepflow.domain.redact import SHORTEST_SECRET
+from stepflow.definition.folder import find_agents
+from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
 from stepflow.errors import InputError
 from stepflow.run.inputs import SECRET_INPUTS, Inputs, read_inputs
 from stepflow.run.request import RunRequest, Skip, Trigger, find_trigger, login_files_in, read_event
 from stepflow.run.resume import chosen_folder
-from stepflow.sandbox.credentials.away import find_credentials
+from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping

@@ -7,8 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from stepflow.cli.output import theme_for
-from stepflow.definition.diagnostics import closest_match
-from stepflow.definition.rules import rules
+from stepflow.definition.diagnostics import closest_match, rules
 from stepflow.errors import InputError
 from stepflow.report.diagnostic import explanation, rule_list
 

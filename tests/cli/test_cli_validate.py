@@ -15,7 +15,7 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.cli.output import colored, theme_for
-from stepflow.definition.rules import CODES
+from stepflow.definition.diagnostics import CODES
 from stepflow.report.document import problems_schema
 from tests.checkout import git
 
