@@ -1,4 +1,4 @@
-"""One call over the wire."""
+"""One call over the wire, and the turn in the message that comes back."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anthropic
 
-from stepflow.domain.conversation import ModelFault, ModelTurn
-from stepflow.domain.words import Strategy
+from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, Usage
+from stepflow.domain.words import Provider, Strategy
 from stepflow.model.faults import CALL_ERRORS, BrokenAnswer, fault_of, overdue_fault
 from stepflow.model.http_client import bounded_call
-from stepflow.model.models import UnlistedModel, resolve_model
+from stepflow.model.models import UnlistedModel, price_of, resolve_model
 from stepflow.model.request import name_part, request_body, take_answer
 from stepflow.model.statuses import is_overflow
-from stepflow.model.turn import read_turn, with_paid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from anthropic.lib.streaming import MessageStream
 
     from stepflow.domain.conversation import ModelRequest
-    from stepflow.domain.json import JsonObject
+    from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.model.access import Service
 
 _BAD_REQUESTS = frozenset({400, 422})
@@ -86,9 +85,9 @@ class Wire:
             except (*CALL_ERRORS, BrokenAnswer) as error:
                 fault = overdue_fault(seconds, where=self._where) if call.overdue else None
                 fault = fault or self._without_refused(error, body) or self._fault(error, request)
-                return with_paid(fault, begun, asked=asked, provider=provider) if begun else fault
+                return _with_paid(fault, begun, asked=asked, provider=provider) if begun else fault
         self._key_worked = True
-        turn = read_turn(answer, asked=asked, provider=provider)
+        turn = _read_turn(answer, asked=asked, provider=provider)
         if request.strategy is Strategy.TOOL and request.schema is not None and isinstance(turn, ModelTurn):
             return take_answer(turn, request.schema)
         return turn
@@ -209,4 +208,62 @@ def _refused_part(said: str, body: JsonObject) -> str | None:
         return None
     return next(
         (part for part, words in _REFUSAL_WORDS.items() if part in body and any(word in said for word in words)), None
+    )
+
+
+def _with_paid(fault: ModelFault, answer: JsonObject, *, asked: str, provider: Provider) -> ModelFault:
+    """The fault with what the service said of its answer's usage until then: that much is billed."""
+    usage = _usage(answer.get("usage"))
+    return replace(fault, usage=usage, cost_usd=_cost(usage, str(answer.get("model") or asked), asked, provider))
+
+
+def _read_turn(answer: JsonObject, *, asked: str, provider: Provider) -> ModelTurn | ModelFault:
+    """The turn in a finished message; `asked`: the id in the request."""
+    reason = str(answer.get("stop_reason"))
+    if reason not in set(StopReason):
+        fault = ModelFault(
+            reason=f"The model stopped for a reason that this version does not know: {reason!r}.",
+            hint="Use a newer release of the action, or check that `anthropic-base-url` speaks the Messages API.",
+        )
+        return _with_paid(fault, answer, asked=asked, provider=provider)
+    usage = _usage(answer.get("usage"))
+    model = str(answer.get("model") or asked)
+    return ModelTurn(
+        content=_content(answer.get("content")),
+        stop_reason=StopReason(reason),
+        usage=usage,
+        cost_usd=_cost(usage, model, asked, provider),
+        model=model,
+    )
+
+
+def _cost(usage: Usage, model: str, asked: str, provider: Provider) -> float | None:
+    # The Anthropic API answers with the exact model of an alias. A cloud answers with the bare model, and what was
+    # asked for says by which route it came, and so what it costs.
+    names = (model, asked) if provider is Provider.ANTHROPIC else (asked, model)
+    return next((cost for name in names if (cost := price_of(name, usage, provider)) is not None), None)
+
+
+def _content(blocks: JsonValue) -> tuple[JsonObject, ...]:
+    """The blocks as they came, to be sent back as they are, but for empty texts, which the API refuses."""
+    found = blocks if isinstance(blocks, list) else []
+    return tuple(block for block in found if isinstance(block, dict) and not _is_empty_text(block))
+
+
+def _is_empty_text(block: JsonObject) -> bool:
+    return block.get("type") == "text" and not block.get("text")
+
+
+def _usage(usage: JsonValue) -> Usage:
+    counts = usage if isinstance(usage, dict) else {}
+
+    def count(name: str) -> int:
+        value = counts.get(name)
+        return value if isinstance(value, int) and value > 0 else 0
+
+    return Usage(
+        input_tokens=count("input_tokens"),
+        output_tokens=count("output_tokens"),
+        cache_write_tokens=count("cache_creation_input_tokens"),
+        cache_read_tokens=count("cache_read_input_tokens"),
     )
