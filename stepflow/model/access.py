@@ -60,22 +60,25 @@ class Service:
     """`client` is one of the SDK's, with its retries off; `where` is its address, for messages.
 
     `way` leads there. `hints`: what a person should change, by HTTP status, where that differs from a key of the
-    Anthropic API; `typed`: errors name their type, as that API's do. `stream_type`: the content type of a streamed
-    answer; `stumbles`: what reading a broken one raises, beside what JSON raises. `log_in` gets or renews the
-    credentials and raises `LoginFailed`. `secrets` gives what no message may hold, as it is now.
+    Anthropic API. `stream_type`: the content type of a streamed answer; `stumbles`: what reading a broken one raises,
+    beside what JSON raises. `log_in` gets or renews the credentials and raises `LoginFailed`. `secrets` gives what no
+    message may hold, as it is now.
     """
 
     client: Any
-    where: str
+    where: str = ""
     way: Way = DIRECT
     provider: Provider = Provider.ANTHROPIC
     hints: Mapping[int, str] = field(default_factory=dict)
-    typed: bool = True
     stream_type: str = "text/event-stream"
     stumbles: tuple[type[Exception], ...] = ()
-    lists_models: bool = True
     log_in: Callable[[], None] = field(default=lambda: None)
     secrets: Callable[[], tuple[str, ...]] = field(default=tuple)
+
+    @property
+    def is_anthropic(self) -> bool:
+        """Whether errors name their type and models have entries; only the Anthropic API's do."""
+        return self.provider is Provider.ANTHROPIC
 
 
 def demand(provider: Provider, missing: Mapping[str, bool], *, hint: str) -> None:

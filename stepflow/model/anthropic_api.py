@@ -47,7 +47,7 @@ class KeyLogin:
         from anthropic import Anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
 
         client = Anthropic(api_key=self.key, **shared)
-        return Service(client=client, where=self.address, secrets=lambda: (self.key,))
+        return Service(client=client, secrets=lambda: (self.key,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,6 @@ class IdentityLogin:
         credentials = IdentityCredentials(self, http, runner=http_client(ways(self.token_url)))
         return Service(
             client=Anthropic(credentials=credentials, **shared),
-            where=self.address,
             hints=_HINTS,
             secrets=credentials.secrets,
         )

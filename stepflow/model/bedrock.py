@@ -81,13 +81,10 @@ class AwsLogin:
         credentials = {"api_key": self.bearer} if self.bearer else keys
         return Service(
             client=anthropic.AnthropicBedrock(aws_region=self.region, **credentials, **shared),
-            where=self.address,
             provider=Provider.BEDROCK,
             hints=_HINTS,
-            typed=False,
             stream_type="application/vnd.amazon.eventstream",
             stumbles=(ParserError, ResponseParserError),
-            lists_models=False,
             secrets=lambda: tuple(filter(None, (self.bearer, self.access_key, self.secret_key, self.session_token))),
         )
 
@@ -103,14 +100,15 @@ def read_login(access: ModelAccess) -> AwsLogin:
     region = access.given(*_REGION_NAMES)
     bearer = access.given("AWS_BEARER_TOKEN_BEDROCK")
     keys = {"access_key": access.given("AWS_ACCESS_KEY_ID"), "secret_key": access.given("AWS_SECRET_ACCESS_KEY")}
+    lone = [name for name, value in keys.items() if value]
     missing = {
         "a region (AWS_REGION)": not region,
         "credentials (AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or AWS_BEARER_TOKEN_BEDROCK)": not bearer
         and not any(keys.values()),
-        "AWS_ACCESS_KEY_ID beside AWS_SECRET_ACCESS_KEY": not bearer and keys["secret_key"] and not keys["access_key"],
-        "AWS_SECRET_ACCESS_KEY beside AWS_ACCESS_KEY_ID": not bearer and keys["access_key"] and not keys["secret_key"],
+        "AWS_ACCESS_KEY_ID beside AWS_SECRET_ACCESS_KEY": not bearer and lone == ["secret_key"],
+        "AWS_SECRET_ACCESS_KEY beside AWS_ACCESS_KEY_ID": not bearer and lone == ["access_key"],
     }
-    demand(access.provider, {name: bool(lacking) for name, lacking in missing.items()}, hint=_LOGIN_HINT)
+    demand(access.provider, missing, hint=_LOGIN_HINT)
     check_name(access.provider, "AWS_REGION", region)
     where = address(access)
     if bearer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from email.utils import parsedate_to_datetime
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import anthropic
@@ -14,11 +13,13 @@ from anthropic.lib.credentials import WorkloadIdentityError
 
 from stepflow.domain.connection import DIRECT, Way, certificate_problem, stays_closed
 from stepflow.domain.conversation import ModelFault
+from stepflow.domain.way import Way, certificate_problem, stays_closed
 from stepflow.model.statuses import HINTS, hint_for, is_overflow, is_transient_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stepflow.model.access import Service
 
 #: What a call can raise. Anything else that leaves the adapter is a bug of ours.
 CALL_ERRORS = (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError)
@@ -46,19 +47,13 @@ class BrokenAnswer(Exception):
 
 
 def fault_of(  # noqa: PLR0911 - one row per kind of failure
-    error: Exception,
-    *,
-    where: str,
-    way: Way = DIRECT,
-    key_worked: bool = False,
-    hints: Mapping[int, str] = MappingProxyType({}),
-    typed: bool = True,
+    error: Exception, service: Service, *, key_worked: bool
 ) -> ModelFault:
-    """The fault behind an exception of a call to the service at `where`; `key_worked`: it has answered before; `hints`
-    and `typed` are those of its `Service`."""
+    """The fault behind an exception of a call to the service; `key_worked`: it has answered before."""
+    where, way = service.where, service.way
     match error:
         case anthropic.APIStatusError():
-            return _status_fault(error, where, key_worked=key_worked, hints=hints, typed=typed)
+            return _status_fault(error, service, key_worked=key_worked)
         case anthropic.APITimeoutError() | httpx2.TimeoutException():
             reason = f"The model service at {where} did not answer in time{way.through}."
             return _passing(reason, way.advice("") or _NETWORK_HINT)
@@ -96,17 +91,15 @@ def overdue_fault(seconds: float, *, where: str) -> ModelFault:
     return _passing(f"The model service at {where} had not finished its answer after {seconds:g} s.", _SLOW_HINT)
 
 
-def _status_fault(
-    error: anthropic.APIStatusError, where: str, *, key_worked: bool, hints: Mapping[int, str], typed: bool
-) -> ModelFault:
+def _status_fault(error: anthropic.APIStatusError, service: Service, *, key_worked: bool) -> ModelFault:
     transient = _is_transient(error)
     kind = f" ({error.type})" if error.type else ""
     # An error inside a stream comes with the status 200 of the stream's beginning: there only the type tells.
     did = f"answered {error.status_code}{kind}" if error.status_code >= _REFUSED else f"broke off its answer{kind}"
     said = _said(error)
     return ModelFault(
-        reason=f"The model service at {where} {did}: {said}",
-        hint=_hint(error, hints, key_worked=key_worked, typed=typed),
+        reason=f"The model service at {service.where} {did}: {said}",
+        hint=_hint(error, service, key_worked=key_worked),
         transient=transient,
         retry_after=_retry_after(error.response.headers) if transient else None,
         overflow=is_overflow(error.status_code, said),
@@ -132,13 +125,13 @@ def _said(error: anthropic.APIStatusError) -> str:
     return "a web page instead of an API answer" if text.lstrip().startswith(_PAGE_BEGINS) else text
 
 
-def _hint(error: anthropic.APIStatusError, hints: Mapping[int, str], *, key_worked: bool, typed: bool) -> str:
+def _hint(error: anthropic.APIStatusError, service: Service, *, key_worked: bool) -> str:
     status = error.status_code
     if error.error_code in _SPENDING_CODES:
         return HINTS[402]
-    if typed and error.type is None and not is_transient_status(status):
+    if service.is_anthropic and error.type is None and not is_transient_status(status):
         return "No API error came back: check that `anthropic-base-url` leads to a server that speaks the Messages API."
-    hint = hint_for(status, _said(error), hints)
+    hint = hint_for(status, _said(error), service.hints)
     return _KEY_WORKED if key_worked and status in _KEY_STATUSES and hint == HINTS[status] else hint
 
 

@@ -50,11 +50,8 @@ class FoundryLogin:
         )
         return Service(
             client=client,
-            where=self.address,
             provider=Provider.FOUNDRY,
             hints=_HINTS,
-            typed=False,
-            lists_models=False,
             secrets=lambda: tuple(filter(None, (self.key, self.token))),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
@@ -11,12 +11,23 @@ from stepflow.model import anthropic_api, bedrock, foundry, vertex
 from stepflow.model.access import GUIDE, ModelAccess
 
 if TYPE_CHECKING:
-    from stepflow.domain.connection import Ways
+    from collections.abc import Callable, Mapping
+
+    from stepflow.domain.way import Ways
     from stepflow.model.access import Service
 
 Login = (
     anthropic_api.KeyLogin | anthropic_api.IdentityLogin | bedrock.AwsLogin | vertex.GoogleLogin | foundry.FoundryLogin
 )
+
+
+#: What finds the login of a provider, and what says where its model is.
+_PROVIDERS: Mapping[Provider, tuple[Callable[[ModelAccess], Login], Callable[[ModelAccess], str]]] = {
+    Provider.ANTHROPIC: (anthropic_api.read_login, anthropic_api.address),
+    Provider.BEDROCK: (bedrock.read_login, bedrock.address),
+    Provider.VERTEX: (vertex.read_login, vertex.address),
+    Provider.FOUNDRY: (foundry.read_login, foundry.address),
+}
 
 
 def find_login(access: ModelAccess) -> Login:
@@ -26,32 +37,16 @@ def find_login(access: ModelAccess) -> Login:
             f"{', '.join(access.identity)} log in to the Anthropic API, not to provider {access.provider}.",
             hint=f"Leave them out, or leave `provider` out. See {GUIDE}.",
         )
-    match access.provider:
-        case Provider.ANTHROPIC:
-            return anthropic_api.read_login(access)
-        case Provider.BEDROCK:
-            return bedrock.read_login(access)
-        case Provider.VERTEX:
-            return vertex.read_login(access)
-        case Provider.FOUNDRY:
-            return foundry.read_login(access)
-        case Provider.SCRIPTED:
-            raise InputError("Provider scripted asks no service.", hint="Give it a `scenario`.")
-        case provider:
-            assert_never(provider)
+    if access.provider is Provider.SCRIPTED:
+        raise InputError("Provider scripted asks no service.", hint="Give it a `scenario`.")
+    read_login, _ = _PROVIDERS[access.provider]
+    return read_login(access)
 
 
 def address_of(access: ModelAccess) -> str:
     """Where the model is, of an access that `find_login` took. No file is read, so what logs in may be away by now."""
-    match access.provider:
-        case Provider.BEDROCK:
-            return bedrock.address(access)
-        case Provider.VERTEX:
-            return vertex.address(access)
-        case Provider.FOUNDRY:
-            return foundry.address(access)
-        case _:
-            return anthropic_api.address(access)
+    _, address = _PROVIDERS[access.provider]
+    return address(access)
 
 
 def open_service(login: Login, *, ways: Ways, timeouts: tuple[float, float]) -> Service:
@@ -71,7 +66,7 @@ def open_service(login: Login, *, ways: Ways, timeouts: tuple[float, float]) -> 
         "open_telemetry": False,
         "http_client": http,
     }
-    service = replace(login.open(shared, http, ways), way=way)
+    service = replace(login.open(shared, http, ways), where=login.address, way=way)
     # The SDK offers no way to say that ANTHROPIC_CUSTOM_HEADERS of the environment shall not count.
     service.client._custom_headers = {}
     return service

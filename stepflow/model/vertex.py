@@ -71,11 +71,8 @@ class GoogleLogin:
             own = {"secrets": google.secrets, "log_in": google.log_in}
         return Service(
             client=client,
-            where=self.address,
             provider=Provider.VERTEX,
             hints=_HINTS,
-            typed=False,
-            lists_models=False,
             **own,
         )
 

@@ -97,7 +97,7 @@ class Wire:
         with bounded_call(_LONGEST_LOOK_UP) as call:
             try:
                 self._service.log_in()
-                if not self._service.lists_models:
+                if not self._service.is_anthropic:
                     return UnlistedModel(reason=f"{self._where} has no list of models.")
                 entry = self._client.models.retrieve(model)
             except anthropic.NotFoundError as error:
@@ -114,15 +114,7 @@ class Wire:
         self._client.close()
 
     def _fault(self, error: Exception, request: ModelRequest | None = None) -> ModelFault:
-        service = self._service
-        fault = fault_of(
-            error,
-            where=self._where,
-            way=service.way,
-            key_worked=self._key_worked,
-            hints=service.hints,
-            typed=service.typed,
-        )
+        fault = fault_of(error, self._service, key_worked=self._key_worked)
         return replace(fault, no_strategy=True) if request and _knows_no_tools(error, request) else fault
 
     def _stream(self, body: JsonObject, begun: JsonObject) -> JsonObject:
