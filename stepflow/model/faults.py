@@ -11,9 +11,8 @@ import anthropic
 import httpx2
 from anthropic.lib.credentials import WorkloadIdentityError
 
-from stepflow.domain.connection import DIRECT, Way, certificate_problem, stays_closed
+from stepflow.domain.connection import Way, certificate_problem, stays_closed
 from stepflow.domain.conversation import ModelFault
-from stepflow.domain.way import Way, certificate_problem, stays_closed
 from stepflow.model.statuses import HINTS, hint_for, is_overflow, is_transient_status
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from stepflow.model.access import GUIDE, ModelAccess
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from stepflow.domain.way import Ways
+    from stepflow.domain.connection import Ways
     from stepflow.model.access import Service
 
 Login = (

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from stepflow.definition.safe_files import FileRefused, read_below
+from stepflow.definition.yaml_text import YamlFault, read_yaml
 from stepflow.domain.conversation import StopReason
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
-from stepflow.files import FileRefused, read_below
-from stepflow.yaml_text import YamlFault, read_yaml
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -10,7 +10,7 @@ from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect, parse_scenario, place_of
-from stepflow.model.scenario_update import update_expect
+from stepflow.run.scenario_file import update_expect
 from tests.tried import tried
 
 CAME = Expect(
