@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from stepflow.definition.agent import Agent
     from stepflow.definition.check_steps import CheckNode
     from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import CommandEntry
+    from stepflow.definition.file_models import CommandEntry, Registry
     from stepflow.definition.folder import AgentFolder
     from stepflow.definition.gate_steps import Node
     from stepflow.definition.graph import Entries
@@ -210,7 +210,7 @@ class _Compiler:
         }
         return Graph(dialect=Dialect.CHECK, steps=steps, entry_step=entries.step, sections={})
 
-    def check_names(self, registry: GateRegistry | CheckRegistry) -> None:
+    def check_names(self, registry: Registry) -> None:
         """The registry's `version` is a version (SF308), its `agentId` the agent's name (SF201)."""
         check_version(registry.version, self.problems)
         agent_id, name = registry.agent_id, self.agent.file.name
@@ -218,7 +218,7 @@ class _Compiler:
             message = f'"agentId" is "{agent_id}", but "name" in agent.json is "{name}"'
             self.problems.add("SF201", "/agentId", message, "Give both the same name.")
 
-    def schema_resolver(self, registry: GateRegistry | CheckRegistry) -> SchemaResolver | None:
+    def schema_resolver(self, registry: Registry) -> SchemaResolver | None:
         """None when the schemas base cannot be used; then nothing is said about schemas."""
         own = registry.schemas_base if isinstance(registry, GateRegistry) else None
         settings = self.agent.runner.flow.schemas
@@ -239,10 +239,10 @@ class _Compiler:
         )
         return SchemaResolver(files=files, registry=self.problems)
 
-    def entries(self, registry: GateRegistry | CheckRegistry, names: Named) -> Entries:
+    def entries(self, registry: Registry, names: Named) -> Entries:
         return check_entries(registry.entry_step, registry.entry_step_mapping, names, self.verdict, self.problems)
 
-    def prompt_files(self, registry: GateRegistry | CheckRegistry) -> PromptFiles | None:
+    def prompt_files(self, registry: Registry) -> PromptFiles | None:
         github = self.agent.runner.integrations.github
         return open_prompts(
             registry,
@@ -257,7 +257,7 @@ class _Compiler:
 
     def validation(
         self,
-        registry: GateRegistry | CheckRegistry,
+        registry: Registry,
         nodes: Iterable[Node | CheckNode],
         prompts: PromptFiles | None,
         schemas: SchemaResolver | None,

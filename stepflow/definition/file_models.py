@@ -318,10 +318,23 @@ class ValidationStepEntry(FileModel):
     output_schema: JsonObject | None = None
 
 
-class GateRegistry(FileModel):
-    """`steps_registry.json` of the gate dialect."""
+class Registry(FileModel):
+    """What `steps_registry.json` has in both dialects."""
 
     for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
+    agent_id: str | None = None
+    version: str | None = None
+    c1: str | None = None
+    entry_step: str | None = None
+    entry_step_mapping: dict[str, str] = Field(default_factory=dict)
+    failure_patterns: dict[str, PatternEntry] = Field(default_factory=dict)
+    validators: dict[str, ValidatorEntry] = Field(default_factory=dict)
+    validation_steps: dict[str, ValidationStepEntry] = Field(default_factory=dict)
+
+
+class GateRegistry(Registry):
+    """`steps_registry.json` of the gate dialect."""
+
     agent_id: NeededText = None
     version: NeededText = None
     c1: NeededText = None
@@ -329,11 +342,6 @@ class GateRegistry(FileModel):
     schemas_base: str | None = None
     path_template: str | None = None
     path_template_no_adaptation: str | None = None
-    entry_step: str | None = None
-    entry_step_mapping: dict[str, str] = Field(default_factory=dict)
-    failure_patterns: dict[str, PatternEntry] = Field(default_factory=dict)
-    validators: dict[str, ValidatorEntry] = Field(default_factory=dict)
-    validation_steps: dict[str, ValidationStepEntry] = Field(default_factory=dict)
     steps: Annotated[dict[str, StepEntry], NEEDED] = Field(default_factory=dict)
 
 
@@ -421,20 +429,11 @@ class CheckStepEntry(FileModel):
     format_retries: AtLeastZero | None = None
 
 
-class CheckRegistry(FileModel):
+class CheckRegistry(Registry):
     """`steps_registry.json` of the check dialect."""
 
     no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
-    for_editors: ClassVar[frozenset[str]] = frozenset({"$schema"})
-    agent_id: str | None = None
-    version: str | None = None
     base_path: str | None = None
-    c1: str | None = None
-    entry_step: str | None = None
-    entry_step_mapping: dict[str, str] = Field(default_factory=dict)
-    failure_patterns: dict[str, PatternEntry] = Field(default_factory=dict)
-    validators: dict[str, ValidatorEntry] = Field(default_factory=dict)
-    validation_steps: dict[str, ValidationStepEntry] = Field(default_factory=dict)
     steps: Annotated[dict[str, CheckStepEntry], NEEDED] = Field(default_factory=dict)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import CheckRegistry
+    from stepflow.definition.file_models import Registry
     from stepflow.definition.folder import AgentFolder
 
 
@@ -196,7 +196,7 @@ def shipped_prompt(templates: Traversable, key: str) -> Prompt:
 
 
 def open_prompts(
-    registry: GateRegistry | CheckRegistry,
+    registry: Registry,
     folder: AgentFolder,
     problems: FileProblems,
     *,

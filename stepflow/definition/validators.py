@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
     from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import (
-        CheckRegistry,
         ConditionEntry,
-        GateRegistry,
         PatternEntry,
+        Registry,
         ValidationStepEntry,
         ValidatorEntry,
     )
@@ -65,7 +64,7 @@ def clean_tree(command: str, success: SuccessRule) -> bool:
 class ValidatorBuilder:
     """Builds the validators and reports what is wrong with them and with their failure patterns."""
 
-    registry: GateRegistry | CheckRegistry
+    registry: Registry
     problems: FileProblems
 
     def validators(self) -> dict[str, Validator]:
@@ -194,7 +193,7 @@ def entry_of(step_id: str, entries: Mapping[str, ValidationEntry], verdict: Verd
 class ValidationBuilder:
     """Builds the validation entries and reports what is wrong with them. `closures` are the ids of closure steps."""
 
-    registry: GateRegistry | CheckRegistry
+    registry: Registry
     closures: tuple[str, ...]
     verdict: VerdictType | None
     problems: FileProblems

@@ -27,7 +27,7 @@ def models() -> dict[str, type[FileModel]]:
     return {
         name: model
         for name, model in vars(file_models).items()
-        if isinstance(model, type) and issubclass(model, FileModel) and model is not FileModel
+        if isinstance(model, type) and issubclass(model, FileModel) and model not in (FileModel, file_models.Registry)
     }
 
 
