@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from stepflow.domain.words import Outcome
     from stepflow.errors import DefinitionError, StepflowError
     from stepflow.model.anthropic_model import AnthropicModel
-    from stepflow.model.scenario import load_scenario
     from stepflow.model.scripted import ScriptedModel
     from stepflow.report.log import LogEntry
     from stepflow.run.runner import Boundary, StepFlowRunner
@@ -56,7 +55,7 @@ _ROOMS = {
     "stepflow.domain.words": ("Outcome",),
     "stepflow.errors": ("DefinitionError", "StepflowError"),
     "stepflow.model.anthropic_model": ("AnthropicModel",),
-    "stepflow.model.scenario": ("load_scenario",),
+    "stepflow.run.scenario_file": ("load_scenario",),
     "stepflow.model.scripted": ("ScriptedModel",),
     "stepflow.definition.loading": ("load_agent", "validate_agent"),
     "stepflow.report.log": ("LogEntry",),

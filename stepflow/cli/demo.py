@@ -16,7 +16,6 @@ from stepflow.cli.terminal import make_console, show_lines
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
-from stepflow.model.scenario import load_scenario
 from stepflow.report.graph import mermaid_graph, walked_path
 from stepflow.report.summary import final_words
 from stepflow.run.inputs import read_inputs

@@ -10,7 +10,7 @@ import yaml
 
 from stepflow.domain.conversation import ModelTurn, StopReason
 from stepflow.domain.words import Strategy
-from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, Turn, scenario_text
+from stepflow.model.scenario import Expect, Scenario, ScenarioIssue, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -14,7 +14,7 @@ from stepflow.domain.problem import Severity
 from stepflow.domain.report import Rehearsal, Rehearsed
 from stepflow.domain.words import Provider
 from stepflow.errors import DefinitionError, InputError
-from stepflow.model.scenario import Expect, parse_scenario, place_of, read_scenario
+from stepflow.model.scenario import Expect
 from stepflow.model.scripted import ScriptedModel
 from stepflow.report.watch import TerminalLog
 from stepflow.run.checks import check_request

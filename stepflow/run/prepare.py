@@ -19,7 +19,6 @@ from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Provider
 from stepflow.engine.prompt.intake.sanitize import SanitizedText
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.recording import RecordingModel
-from stepflow.model.scenario import load_scenario
 from stepflow.model.scripted import ScriptedModel
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
 from stepflow.run.clock import RehearsalClock, SystemClock

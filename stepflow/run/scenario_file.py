@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from stepflow.definition.safe_files import FileRefused, read_below
 from stepflow.definition.yaml_text import YamlFault, read_yaml
 from stepflow.errors import InputError
-from stepflow.model.scenario import Expect, Scenario, parse_scenario, read_node
+from stepflow.model.scenario import Expect, Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

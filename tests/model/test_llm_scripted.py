@@ -24,7 +24,7 @@ from stepflow.domain.conversation import (
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Outcome
 from stepflow.model.recording import RecordingModel
-from stepflow.model.scenario import Expect, parse_scenario
+from stepflow.model.scenario import Expect
 from stepflow.model.scripted import ScriptedModel
 from stepflow.run.scenario_file import parse_scenario
 from tests.model.asking import ask

@@ -17,7 +17,7 @@ import yaml
 from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue
-from stepflow.model.scenario import Scenario, parse_scenario
+from stepflow.model.scenario import Scenario
 from stepflow.report.log import log_entries
 from stepflow.run.cancel import Cancellation
 from stepflow.run.clock import RehearsalClock

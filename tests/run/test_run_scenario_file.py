@@ -18,7 +18,9 @@ from stepflow.domain.effect import EffectKind
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
-from stepflow.model.scenario import Scenario, load_scenario, parse_scenario, scenario_text
+from stepflow.model.recording import scenario_text
+from stepflow.model.scenario import Scenario
+from stepflow.run.scenario_file import load_scenario, parse_scenario
 
 FULL = """\
 params: { issue: 7 }

@@ -15,7 +15,7 @@ from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue
-from stepflow.model.scenario import Expect, Scenario, load_scenario
+from stepflow.model.scenario import Expect, Scenario
 from stepflow.run.cancel import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
