@@ -226,7 +226,7 @@ INTERRUPTED = """
 import os, signal, sys, threading
 from pathlib import Path
 from stepflow import ScriptedModel, StepFlowRunner
-from stepflow.model.scenario_file import parse_scenario
+from stepflow.run.scenario_file import parse_scenario
 from tests.build import issue_agent, make_validator
 
 def wait_and_strike():
