@@ -69,7 +69,17 @@ class IdentityLogin:
         from stepflow.model.http_client import http_client  # noqa: PLC0415
         from stepflow.model.identity_credentials import IdentityCredentials  # noqa: PLC0415
 
-        credentials = IdentityCredentials(self, http, runner=http_client(ways(self.token_url)))
+        credentials = IdentityCredentials(
+            token_url=self.token_url,
+            token_bearer=self.token_bearer,
+            runner=http_client(ways(self.token_url)),
+            address=self.address,
+            http=http,
+            federation_rule_id=self.rule,
+            organization_id=self.organization,
+            service_account_id=self.service_account,
+            workspace_id=self.workspace,
+        )
         return Service(
             client=Anthropic(credentials=credentials, **shared),
             hints=_HINTS,

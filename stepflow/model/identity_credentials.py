@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import httpx2
 from anthropic.lib.credentials import WorkloadIdentityCredentials
@@ -14,33 +14,45 @@ from stepflow.model.statuses import is_transient_status
 if TYPE_CHECKING:
     from anthropic.lib.credentials import AccessToken
 
-    from stepflow.model.anthropic_api import IdentityLogin
-
 #: For whom the identity token is; Anthropic's documentation of GitHub Actions as identity provider names it.
 AUDIENCE = "https://api.anthropic.com"
 _RUNNER = "The runner gives identity tokens to jobs with the permission `id-token: write`; see the log of the runner."
 _FIRST_REFUSAL = 400
 
 
+class FederationIds(TypedDict):
+    """Who logs in, in the SDK's names."""
+
+    federation_rule_id: str
+    organization_id: str
+    service_account_id: str | None
+    workspace_id: str | None
+
+
 class IdentityCredentials:
     """The SDK's workload identity over the job's identity token, which is fetched anew for each exchange.
 
     The SDK calls it, and calls it again before the token expires. `secrets` are the tokens that it has seen.
-    `http` leads to the model's service, `runner` to where the job's identity comes from.
+    `http` leads to the model's service at `address`, `runner` to `token_url`, where the job's identity comes from for
+    `token_bearer`; `ids` are the federation's.
     """
 
-    def __init__(self, login: IdentityLogin, http: httpx2.Client, *, runner: httpx2.Client) -> None:
-        self._login, self._runner = login, runner
+    def __init__(
+        self,
+        *,
+        token_url: str,
+        token_bearer: str,
+        runner: httpx2.Client,
+        address: str,
+        http: httpx2.Client,
+        **ids: Unpack[FederationIds],
+    ) -> None:
+        self._token_url, self._token_bearer, self._runner = token_url, token_bearer, runner
         self._seen: dict[str, None] = {}
         self._exchange = WorkloadIdentityCredentials(
-            identity_token_provider=self._identity_token,
-            federation_rule_id=login.rule,
-            organization_id=login.organization,
-            service_account_id=login.service_account,
-            workspace_id=login.workspace,
-            http_client=http,
+            identity_token_provider=self._identity_token, http_client=http, **ids
         )
-        self._exchange.bind_base_url(login.address)
+        self._exchange.bind_base_url(address)
 
     def __call__(self, *, force_refresh: bool = False) -> AccessToken:
         """A fresh token of the service. Raises `LoginFailed`, or the SDK's `WorkloadIdentityError`."""
@@ -50,13 +62,13 @@ class IdentityCredentials:
 
     def secrets(self) -> tuple[str, ...]:
         """What no message may hold."""
-        return (self._login.token_bearer, self._login.token_url, *self._seen)
+        return (self._token_bearer, self._token_url, *self._seen)
 
     def _identity_token(self) -> str:
-        url = httpx2.URL(self._login.token_url).copy_merge_params({"audience": AUDIENCE})
+        url = httpx2.URL(self._token_url).copy_merge_params({"audience": AUDIENCE})
         try:
             answer = self._runner.get(
-                url, headers={"Authorization": f"Bearer {self._login.token_bearer}"}, timeout=LOGIN_TIMEOUT
+                url, headers={"Authorization": f"Bearer {self._token_bearer}"}, timeout=LOGIN_TIMEOUT
             )
         except httpx2.HTTPError as error:
             reason = f"The runner's identity service cannot be reached: {type(error).__name__}: {error}"
