@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.definition.diagnostics import did_you_mean, listed
 from stepflow.definition.folder import beside, unsafe_reason
-from stepflow.definition.gate_steps import check_key, check_part
+from stepflow.definition.gate_steps import check_key, check_part, name_handoffs
 from stepflow.definition.graph import check_reached, reached_from
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import (
@@ -247,7 +247,12 @@ def name_handoff(nodes: Mapping[str, CheckNode], reserved: frozenset[str], probl
     `taken` are names that mean something else; a second form that clashes with one of them, or with an earlier name,
     is left out.
     """
-    owners = _main_names(nodes, problems)
+    keys = (
+        (node.id, key, node.at / "handoff" / index)
+        for node in nodes.values()
+        for index, key in enumerate(node.handoff_keys)
+    )
+    owners = name_handoffs(keys, problems, noun="key")
     aliases: Aliases = {step_id: {} for step_id in nodes}
     for node, prefix in (*_ids_without_prefix(nodes), *_only_c3(nodes)):
         for index, key in enumerate(node.handoff_keys):
@@ -261,20 +266,6 @@ def name_handoff(nodes: Mapping[str, CheckNode], reserved: frozenset[str], probl
                 place = node.at / "handoff" / index
                 problems.add("SF111", place, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')
     return aliases
-
-
-def _main_names(nodes: Mapping[str, CheckNode], problems: FileProblems) -> dict[str, tuple[str, str]]:
-    owners: dict[str, tuple[str, str]] = {}
-    for node in nodes.values():
-        for index, key in enumerate(node.handoff_keys):
-            name = handoff_variable(node.id, key)
-            other = owners.setdefault(name, (node.id, key))
-            if other != (node.id, key):
-                message = f'step "{node.id}": the handoff key "{key}" would be the variable "{name}", '
-                message += f'as "{other[1]}" of step "{other[0]}" already is'
-                place = node.at / "handoff" / index
-                problems.add("SF327", place, message, "Rename one of the keys or steps.")
-    return owners
 
 
 def _ids_without_prefix(nodes: Mapping[str, CheckNode]) -> Iterator[tuple[CheckNode, str]]:

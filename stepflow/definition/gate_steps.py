@@ -11,11 +11,11 @@ from stepflow.definition.file_models import GateEntry
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.schemas import node_at
 from stepflow.domain.definition import Gate
-from stepflow.domain.words import INTENTS_OF_KIND, Intent, StepKind
+from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, StepKind
 from stepflow.engine.prompt.variables import handoff_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import GateRegistry, StepEntry
@@ -153,18 +153,6 @@ def _note_section_keys(node: Node, written: JsonObject, problems: FileProblems) 
             problems.add("SF111", place, message, "Remove the key, or leave it.")
 
 
-#: flow.md §5: what an answer may say instead of an intent; no definition may.
-_ALIASES = {
-    "continue": "next",
-    "pass": "next",
-    "retry": "repeat",
-    "wait": "repeat",
-    "fail": "repeat",
-    "done": "closing",
-    "finished": "closing",
-}
-
-
 def check_gates(
     nodes: Nodes,
     schemas: Mapping[str, JsonObject],
@@ -191,7 +179,7 @@ def check_gates(
 def check_intent(word: str, node: Node, at: Pointer, problems: FileProblems) -> Intent | None:
     """The intent a word names, when it exists and fits the step's kind (SF321)."""
     if word not in list(Intent):
-        alias = _ALIASES.get(word)
+        alias = INTENT_ALIASES.get(word)  # an answer may say it, no definition
         hint = f' (did you mean "{alias}"?)' if alias else did_you_mean(word, Intent)
         message = f'step "{node.id}": the intent "{word}" does not exist{hint}'
         problems.add("SF321", at, message, f"Use only {listed(fitting_intents(node.kind))}.")
@@ -316,16 +304,28 @@ def _gate(entry: GateEntry, *, lists_abort: bool) -> Gate:
 
 
 def _check_handoff_names(gates: Mapping[str, Gate], nodes: Nodes, problems: FileProblems) -> None:
+    fields = (
+        (step_id, path, nodes.flow[step_id].at / "structuredGate" / "handoffFields" / index)
+        for step_id, gate in gates.items()
+        for index, path in enumerate(gate.handoff_fields)
+    )
+    name_handoffs(fields, problems, noun="field")
+
+
+def name_handoffs(
+    handed: Iterable[tuple[str, str, Pointer]], problems: FileProblems, *, noun: str
+) -> dict[str, tuple[str, str]]:
+    """The step and key that each handoff variable stands for; `handed` are steps with a key each, and its place.
+
+    Two that get one name are reported (SF327).
+    """
     owners: dict[str, tuple[str, str]] = {}
-    for step_id, gate in gates.items():
-        for index, path in enumerate(gate.handoff_fields):
-            name = handoff_variable(step_id, path)
-            other = owners.setdefault(name, (step_id, path))
-            if other == (step_id, path) or (
-                other[0] == step_id and other[1].rpartition(".")[2] == path.rpartition(".")[2]
-            ):
-                continue  # one field, or two of one step with one key, which is reported already
-            message = f'step "{step_id}": the handoff field "{path}" would be the variable "{name}", '
-            message += f'as "{other[1]}" of step "{other[0]}" already is'
-            at = nodes.flow[step_id].at / "structuredGate" / "handoffFields" / index
-            problems.add("SF327", at, message, "Rename one of the fields or steps.")
+    for step_id, key, at in handed:
+        name = handoff_variable(step_id, key)
+        other_id, other_key = owners.setdefault(name, (step_id, key))
+        if other_id == step_id and other_key.rpartition(".")[2] == key.rpartition(".")[2]:
+            continue  # one key, or two of one step with one last name, which is reported already
+        message = f'step "{step_id}": the handoff {noun} "{key}" would be the variable "{name}", '
+        message += f'as "{other_key}" of step "{other_id}" already is'
+        problems.add("SF327", at, message, f"Rename one of the {noun}s or steps.")
+    return owners

@@ -12,6 +12,7 @@ from stepflow.definition.gate_steps import check_part
 from stepflow.definition.json_text import Pointer
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
+from stepflow.engine.prompt.render import SECTION_FORM
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
 
 _VARIABLE = re.compile(r"\{uv-([A-Za-z0-9_-]+)\}")
-_SECTION = re.compile(r"\{section:([A-Za-z0-9._-]+)\}")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -36,7 +36,7 @@ def variables_in(text: str) -> dict[str, int]:
 
 def sections_in(text: str) -> dict[str, int]:
     """Each `{section:ID}` of a text with the line of its first use."""
-    return _first_lines(_SECTION, text)
+    return _first_lines(SECTION_FORM, text)
 
 
 def template_fault(template: str) -> str | None:

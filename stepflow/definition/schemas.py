@@ -12,6 +12,7 @@ from stepflow.definition.diagnostics import LIKE_PATHS, did_you_mean, listed, sh
 from stepflow.definition.folder import FaultKind, FileFault, register_document, report_fault, unsafe_reason
 from stepflow.definition.json_text import JsonFault, Pointer, keys_of, parse_json
 from stepflow.definition.shapes import note_unknown, owner
+from stepflow.engine.closed_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
 
 if TYPE_CHECKING:
     from stepflow.definition.diagnostics import Diagnostics, FileProblems
@@ -196,14 +197,6 @@ MAX_DEPTH = 50
 DRAFT_07 = "http://json-schema.org/draft-07/schema"
 DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
 
-#: Keywords by what stands under them; everything else is copied as it is.
-_ONE = frozenset(
-    {"additionalItems", "contains", "additionalProperties", "propertyNames", "if", "then", "else", "not"}
-    | {"unevaluatedItems", "unevaluatedProperties", "contentSchema", "items"}
-)
-_LIST = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
-_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
-
 #: A member of `allOf` with only these keys is merged.
 _PLAIN = frozenset(
     {"type", "title", "description", "$comment", "$schema", "$id", "properties", "required", "additionalProperties"}
@@ -255,11 +248,11 @@ class _Expansion:
         def inner(name: str | int, item: JsonValue) -> JsonValue:
             return self.schema(item, file, at / name, path)
 
-        if key in _NAMED and isinstance(value, dict):
+        if key in MAP_OF_SCHEMAS and isinstance(value, dict):
             return {name: inner(name, item) for name, item in value.items()}
-        if key in _LIST and isinstance(value, list):
+        if key in LIST_OF_SCHEMAS and isinstance(value, list):
             return [inner(index, item) for index, item in enumerate(value)]
-        if key in _ONE and isinstance(value, dict):
+        if (key in ONE_SCHEMA or key == "contentSchema") and isinstance(value, dict):
             return self.schema(value, file, at, path)
         return self.copied(value, file, at)
 

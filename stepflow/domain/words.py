@@ -37,6 +37,18 @@ INTENTS_OF_KIND: dict[StepKind, frozenset[Intent]] = {
 }
 
 
+#: flow.md §5.3: words that models use for an intent, the same for every kind.
+INTENT_ALIASES = {
+    "continue": Intent.NEXT,
+    "pass": Intent.NEXT,
+    "retry": Intent.REPEAT,
+    "wait": Intent.REPEAT,
+    "fail": Intent.REPEAT,
+    "done": Intent.CLOSING,
+    "finished": Intent.CLOSING,
+}
+
+
 class PermissionMode(StrEnum):
     """Tool permission of a step (flow.md §14); only `plan` differs: it is read-only."""
 

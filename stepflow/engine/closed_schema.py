@@ -14,11 +14,11 @@ _CHOICES = ("anyOf", "oneOf", "allOf")
 CONDITIONS = ("not", "if", "then", "else", "contains", "propertyNames", "dependentSchemas", "dependencies")
 
 #: Where schemas stand inside a schema; everything else is data and stays as it is.
-_ONE_SCHEMA = frozenset(
+ONE_SCHEMA = frozenset(
     {"additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "items", *CONDITIONS}
 )
-_LIST_OF_SCHEMAS = frozenset({"prefixItems", "items", *_CHOICES})
-_MAP_OF_SCHEMAS = frozenset(
+LIST_OF_SCHEMAS = frozenset({"prefixItems", "items", *_CHOICES})
+MAP_OF_SCHEMAS = frozenset(
     {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
 )
 
@@ -48,7 +48,7 @@ def schemas_beside(schema: JsonObject) -> Iterator[JsonObject]:
         match schema.get(key):
             case list() as several:
                 inside = several
-            case dict() as named if key in _MAP_OF_SCHEMAS:
+            case dict() as named if key in MAP_OF_SCHEMAS:
                 inside = list(named.values())
             case one:
                 inside = [one]
@@ -107,11 +107,11 @@ def _dict(schema: JsonObject, key: str) -> JsonObject:
 
 def _inside(key: str, value: JsonValue, change: Callable[[JsonObject], JsonObject]) -> JsonValue:
     match value:
-        case dict() if key in _MAP_OF_SCHEMAS:
+        case dict() if key in MAP_OF_SCHEMAS:
             return {name: change(sub) if isinstance(sub, dict) else sub for name, sub in value.items()}
-        case dict() if key in _ONE_SCHEMA:
+        case dict() if key in ONE_SCHEMA:
             return change(value)
-        case list() if key in _LIST_OF_SCHEMAS:
+        case list() if key in LIST_OF_SCHEMAS:
             return [change(sub) if isinstance(sub, dict) else sub for sub in value]
         case _:
             return value

@@ -19,9 +19,8 @@ from stepflow.definition.old_names import _CONDITIONS, _MOVES, _TOP, OLD_VERDICT
 from stepflow.definition.parameters import check_arguments
 from stepflow.definition.published import agent_schema, check_schema, field_notes, gate_schema
 from stepflow.domain.problem import Example, LintRule, Problem
-from stepflow.domain.words import INTENTS_OF_KIND, VerdictType
+from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
-from stepflow.engine.gate.decision import ALIASES
 from stepflow.engine.prompt.render import TEMPLATE_KEYS
 from tests.definition.load_cases import Case, cases
 from tests.docs.readme import ROOT
@@ -168,7 +167,7 @@ def _kinds() -> Iterator[Sequence[str]]:
 
 
 def _aliases() -> str:
-    told = ", ".join(f"`{word}` for `{intent}`" for word, intent in ALIASES.items())
+    told = ", ".join(f"`{word}` for `{intent}`" for word, intent in INTENT_ALIASES.items())
     return f"An answer may also say {told}.\n"
 
 

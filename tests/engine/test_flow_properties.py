@@ -29,8 +29,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
-from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
-from stepflow.engine.gate.decision import ALIASES
+from stepflow.domain.words import INTENT_ALIASES, FailureAction, Intent, Outcome, StepKind
 from stepflow.engine.loop import run_flow
 from stepflow.journal.replay import PLAYED, Replay, safe_point
 from stepflow.ports import Ports, SchemaFailure
@@ -149,7 +148,7 @@ class WatchedJournal(ListJournal):
         self.cuts.append(replace(left, results=list(self.again.results), schemas=list(self.again.schemas)))
 
 
-WORDS = st.sampled_from([*Intent, *ALIASES, "Next", " closing", "approve", "", "closing\n", "naechstes"])
+WORDS = st.sampled_from([*Intent, *INTENT_ALIASES, "Next", " closing", "approve", "", "closing\n", "naechstes"])
 TARGETS = st.sampled_from([*AGENT.steps, "", "closure", "../x", "section.rules"])
 #: Sampled, not built: what counts is which of them stands where, and building takes most of the time.
 VALUES = st.sampled_from(

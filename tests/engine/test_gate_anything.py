@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.definition import Gate
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.words import Intent
+from stepflow.domain.words import INTENT_ALIASES, Intent
 from stepflow.engine.gate.answer import correct_step_id, find_object
-from stepflow.engine.gate.decision import ALIASES, canonical_answer, read_gate
+from stepflow.engine.gate.decision import canonical_answer, read_gate
 from tests.tried import tried
 
 KEYS = ("next_action", "action", "reason", "stepId", "0", "1", "", "a.b", "message", "plan")
-WORDS = [*Intent, *ALIASES, "Next", " next", "CLOSING", "other", ""]
+WORDS = [*Intent, *INTENT_ALIASES, "Next", " next", "CLOSING", "other", ""]
 SCALARS = (
     st.none()
     | st.booleans()

@@ -8,24 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 from stepflow.domain.decision import Decided, Decision, Undecided
 from stepflow.domain.json import JsonObject, JsonValue, compact, value_at
-from stepflow.domain.words import Intent
+from stepflow.domain.words import INTENT_ALIASES, Intent
 from stepflow.engine.gate.answer import find_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stepflow.domain.definition import Gate, StepCheck
-
-#: flow.md §5.3: words that models use for an intent, the same for every kind.
-ALIASES = {
-    "continue": Intent.NEXT,
-    "pass": Intent.NEXT,
-    "retry": Intent.REPEAT,
-    "wait": Intent.REPEAT,
-    "fail": Intent.REPEAT,
-    "done": Intent.CLOSING,
-    "finished": Intent.CLOSING,
-}
 
 REASON_FIELDS = ("next_action.reason", "reason", "message")
 
@@ -57,7 +46,7 @@ def _allowed_intent(gate: Gate, value: JsonValue) -> Intent | None:
     if not isinstance(value, str):
         return None
     word = value.lower()
-    intent = ALIASES.get(word) or next((known for known in Intent if known == word), None)
+    intent = INTENT_ALIASES.get(word) or next((known for known in Intent if known == word), None)
     return intent if intent in gate.allowed or intent is Intent.ABORT else None
 
 
