@@ -52,14 +52,14 @@ def execute(arguments: argparse.Namespace) -> int:
 def _print(checked: Checked, form: str, root: Path) -> None:
     match form:
         case "json":
-            print_json(problems_json(checked.found, rules()), indent=2)
+            print_json(problems_json(checked.inspections, rules()), indent=2)
         case "github":
             for line in problem_annotations(_of_repository(checked, root)):
                 print(line)
         case "sarif":
             print_json(sarif_log(_of_repository(checked, root), rules(), version=_version()), indent=2)
         case _:
-            print(*diagnostics(checked.found, rules(), theme_for(sys.stdout)), sep="\n")
+            print(*diagnostics(checked.inspections, rules(), paper_for(sys.stdout)), sep="\n")
 
 
 def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:

@@ -311,11 +311,11 @@ def merge(schemas: list[JsonObject]) -> JsonObject:
     merged: JsonObject = {}
     for schema in schemas:
         for key, value in schema.items():
-            earlier = merged.get(key)
-            if key == "required" and isinstance(earlier, list) and isinstance(value, list):
-                merged[key] = [*earlier, *(name for name in value if name not in earlier)]
-            elif key == "properties" and isinstance(earlier, dict) and isinstance(value, dict):
-                merged[key] = {**earlier, **value}
+            present = merged.get(key)
+            if key == "required" and isinstance(present, list) and isinstance(value, list):
+                merged[key] = [*present, *(name for name in value if name not in present)]
+            elif key == "properties" and isinstance(present, dict) and isinstance(value, dict):
+                merged[key] = {**present, **value}
             else:
                 merged[key] = value
     return merged

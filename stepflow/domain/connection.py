@@ -78,8 +78,8 @@ def direct(_url: str) -> Way:
 
 def certificate_problem(said: str) -> str:
     """What is wrong with a certificate, in a few words; empty when it is not about one."""
-    found = _CERTIFICATE.search(said)
-    return ("" if found is None else (found[1] or "").strip()) or ("not trusted" if found else "")
+    match = _CERTIFICATE.search(said)
+    return (match[1] or "").strip() or "not trusted" if match else ""
 
 
 def stays_closed(said: str) -> bool:

@@ -56,9 +56,8 @@ class Inspection:
 def count_problems(problems: Iterable[Problem]) -> str:
     """How many problems of each severity there are, in words."""
     counts = Counter(problem.severity for problem in problems)
-    found = ((severity, counts[severity]) for severity in Severity if counts[severity])
-    told = [count(number, severity) for severity, number in found]
-    return ", ".join(told) or "no problems"
+    words = [count(counts[severity], severity) for severity in Severity if counts[severity]]
+    return ", ".join(words) or "no problems"
 
 
 @dataclass(frozen=True, kw_only=True)

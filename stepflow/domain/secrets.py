@@ -100,17 +100,17 @@ def _base64_core(data: bytes, offset: int) -> str:
 
 
 #: Names whose value is a credential itself.
-_SECRET = re.compile(
+_SECRET_NAMES = re.compile(
     r"ACTIONS_ID_TOKEN_REQUEST_(?:URL|TOKEN)"
-    r"|ANTHROPIC_(?:\w+_)?(?:API_KEY|AUTH_TOKEN|IDENTITY_TOKEN)|ANTHROPIC_CUSTOM_HEADERS"
+    r"|ANTHROPIC_(?:\w+_)?(?:API_KEY|AUTH_TOKEN|IDENTITY_TOKEN)|ANTHROPIC_CUSTOM_PACK_HEADERERS"
     r"|AWS_(?:ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|SECURITY_TOKEN|BEARER_TOKEN_\w+)"
     r"|AWS_CONTAINER_AUTHORIZATION_TOKEN"
     r"|GOOGLE_(?:CREDENTIALS|OAUTH_ACCESS_TOKEN)|CLOUDSDK_AUTH_ACCESS_TOKEN"
     r"|(?:AZURE|ARM)_(?:CLIENT_SECRET|CLIENT_CERTIFICATE_PASSWORD|PASSWORD|CREDENTIALS|ACCESS_KEY|SAS_TOKEN)"
-    r"|ARM_OIDC_(?:REQUEST_)?TOKEN|IDENTITY_HEADER|MSI_SECRET"
+    r"|ARM_OIDC_(?:REQUEST_)?TOKEN|IDENTITY_PACK_HEADERER|MSI_SECRET"
 )
 #: Names whose value leads to a credential: a file, a profile, an address that gives one.
-_LEADS = re.compile(
+_NAMES_OF_PLACES = re.compile(
     r"ANTHROPIC_(?:IDENTITY_TOKEN_FILE|CONFIG_DIR|PROFILE)"
     r"|AWS_(?:WEB_IDENTITY_TOKEN_FILE|SHARED_CREDENTIALS_FILE|CONFIG_FILE|(?:DEFAULT_)?PROFILE)"
     r"|AWS_CONTAINER_(?:CREDENTIALS_(?:RELATIVE|FULL)_URI|AUTHORIZATION_TOKEN_FILE)"
@@ -119,13 +119,13 @@ _LEADS = re.compile(
     r"|ARM_OIDC_(?:TOKEN_FILE_PATH|REQUEST_URL)|(?:IDENTITY|MSI)_ENDPOINT"
 )
 #: Those of them that name a file.
-_FILES = re.compile(
+_NAMES_OF_FILES = re.compile(
     r"(?:ANTHROPIC_IDENTITY|AWS_WEB_IDENTITY|AZURE_FEDERATED)_TOKEN_FILE|AWS_SHARED_CREDENTIALS_FILE"
     r"|GOOGLE_(?:APPLICATION_CREDENTIALS|GHA_CREDS_PATH)|CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE"
     r"|AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE|ARM_OIDC_TOKEN_FILE_PATH|AZURE_CLIENT_CERTIFICATE_PATH"
 )
 #: What a model's service is told besides: no secret, and the tools may see it when the workflow passes it on.
-_PLAIN = re.compile(
+_PLAIN_NAMES = re.compile(
     r"AWS_(?:DEFAULT_)?REGION|CLOUD_ML_REGION|ANTHROPIC_VERTEX_PROJECT_ID|(?:GOOGLE_CLOUD|GCLOUD)_PROJECT"
     r"|ANTHROPIC_FOUNDRY_RESOURCE|ANTHROPIC_WORKSPACE_ID"
 )
@@ -133,32 +133,32 @@ _PLAIN = re.compile(
 
 def holds_login(name: str) -> bool:
     """Whether the variable's value is a secret by its name alone."""
-    return bool(_SECRET.fullmatch(name))
+    return bool(_SECRET_NAMES.fullmatch(name))
 
 
 def logs_in(name: str) -> bool:
     """Whether the variable holds a credential or leads to one; no tool may ever see it."""
-    return holds_login(name) or bool(_LEADS.fullmatch(name))
+    return holds_login(name) or bool(_NAMES_OF_PLACES.fullmatch(name))
 
 
 def login_files(login: Mapping[str, str]) -> tuple[str, ...]:
     """The files that hold a credential, as their variables name them."""
-    return tuple(dict.fromkeys(value for name, value in login.items() if _FILES.fullmatch(name)))
+    return tuple(dict.fromkeys(value for name, value in login.items() if _NAMES_OF_FILES.fullmatch(name)))
 
 
 def login_of(environ: Mapping[str, str]) -> Mapping[str, str]:
     """What of an environment the services of models may read, without what is empty."""
     return MappingProxyType(
-        {name: value for name, value in environ.items() if value and (logs_in(name) or _PLAIN.fullmatch(name))}
+        {name: value for name, value in environ.items() if value and (logs_in(name) or _PLAIN_NAMES.fullmatch(name))}
     )
 
 
 #: More than this is not unpacked: a few kilobytes can be made to hold it.
 MOST_BYTES = 2 * 1024 * 1024 * 1024
-_PIECE = 1024 * 1024
-_HEAD = b"PACK\0\0\0\2"
+_CHUNK_SIZE = 1024 * 1024
+_PACK_HEADER = b"PACK\0\0\0\2"
 #: Commits, trees, blobs and tags (gitformat-pack); the other types say how an object differs from another one.
-_WHOLE = (1, 2, 3, 4)
+_WHOLE_TYPES = (1, 2, 3, 4)
 
 
 class UnsearchablePack(Exception):
@@ -174,7 +174,7 @@ def pack_holds_secret(file: IO[bytes], secrets: Collection[bytes]) -> bool:
     """Whether an object of the pack that begins where `file` stands holds one of the secrets: content of a file, a
     message, a person's name, a path. The pack must have been made without deltas. Raises `UnsearchablePack`."""
     pack = _Pack(file)
-    if pack.read(len(_HEAD)) != _HEAD:
+    if pack.read(len(_PACK_HEADER)) != _PACK_HEADER:
         raise UnsearchablePack("it is no pack")
     left, longest = MOST_BYTES, max(map(len, secrets), default=0)
     for _ in range(int.from_bytes(pack.read(4), "big")):
@@ -199,31 +199,31 @@ class _Pack:
     def read(self, size: int) -> bytes:
         while len(self._ahead) < size:
             self._ahead += self._more()
-        found, self._ahead = self._ahead[:size], self._ahead[size:]
-        return found
+        data, self._ahead = self._ahead[:size], self._ahead[size:]
+        return data
 
     def content(self) -> Iterator[bytes]:
         """The content of the object that begins here, in pieces."""
         first = byte = self.read(1)[0]
         while byte & 0x80:
             byte = self.read(1)[0]
-        if first >> 4 & 7 not in _WHOLE:
+        if first >> 4 & 7 not in _WHOLE_TYPES:
             raise UnsearchablePack("it holds an object only as what differs from another one")
         stream = zlib.decompressobj()
         given = self._ahead
         while not stream.eof:
             try:
-                piece = stream.decompress(given, _PIECE)
+                piece = stream.decompress(given, _CHUNK_SIZE)
             except zlib.error as exc:
                 raise UnsearchablePack("it is damaged") from exc
             yield piece
             given = stream.unconsumed_tail
-            if not given and not stream.eof and len(piece) < _PIECE:
+            if not given and not stream.eof and len(piece) < _CHUNK_SIZE:
                 given = self._more()
         self._ahead = stream.unused_data
 
     def _more(self) -> bytes:
-        data = self._file.read(_PIECE)
+        data = self._file.read(_CHUNK_SIZE)
         if not data:
             raise UnsearchablePack("it ends too early")
         return data

@@ -100,12 +100,12 @@ def _read_all(reader: GitHubReader, label: str, after: int, limit: int) -> _Read
                 f'More than {MOST_REQUESTS * 100:,} issues and pull requests have the label "{label}".',
                 hint="Give the issues to take a label of their own.",
             )
-        found = reader.issues_page(label, page)
+        listing = reader.issues_page(label, page)
         read.requests += 1
-        behind = {issue.number: _text(issue) for issue in found.issues if issue.number > after}
+        behind = {issue.number: _text(issue) for issue in listing.issues if issue.number > after}
         read.numbers.update(behind)
         read.texts = dict(sorted({**read.texts, **behind}.items())[:limit])
-        page = found.next
+        page = listing.next
     return read
 
 
@@ -171,8 +171,8 @@ def _read(file: Path) -> IssueResult:
             return _unreadable(file, "it is too large")
         report = ReportDocument.model_validate(json.loads(file.read_bytes()))
     except (OSError, ValueError, RecursionError) as exc:
-        told = f"{exc.error_count()} fields differ" if isinstance(exc, ValidationError) else type(exc).__name__
-        return _unreadable(file, told)
+        fault = f"{exc.error_count()} fields differ" if isinstance(exc, ValidationError) else type(exc).__name__
+        return _unreadable(file, fault)
     return IssueResult(
         issue=report.issue,
         outcome=report.outcome,

@@ -102,8 +102,8 @@ def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[Prefligh
     problems = check_arguments(agent, given, issue=issue)[1]
     if issue is None and _has_errors(problems):
         # The event of a real run brings the issue, which no preflight needs.
-        told = "; ".join(problem.message for problem in problems)
-        yield warning("run arguments", f"there is no issue here to run on: {told}")
+        reasons = "; ".join(problem.message for problem in problems)
+        yield warning("run arguments", f"there is no issue here to run on: {reasons}")
     else:
         yield _judged("run arguments", problems)
 
@@ -220,8 +220,8 @@ def github_checks(request: RunRequest, agent: AgentDefinition | None) -> tuple[P
     token, writes = request.inputs.read_token, request.inputs.boundary is BoundaryMode.GITHUB
     if token is None:
         return tuple(_unasked(request)) if writes else ()
-    told = guarded("read-token", lambda: _read(request, agent, token.get_secret_value()))
-    return (*told, *(_unaskable(request) if writes else ()))
+    readable = guarded("read-token", lambda: _read(request, agent, token.get_secret_value()))
+    return (*readable, *(_unaskable(request) if writes else ()))
 
 
 def _scripted(request: RunRequest) -> Iterator[PreflightCheck]:
@@ -233,8 +233,8 @@ def _scripted(request: RunRequest) -> Iterator[PreflightCheck]:
 
 def _models(request: RunRequest, agent: AgentDefinition) -> tuple[str, ...]:
     default = request.inputs.model or agent.default_model
-    asked = (step.model or default for step in agent.steps.values() if step.command is None)
-    return tuple(dict.fromkeys(resolve_model(name, request.inputs.provider) for name in asked))
+    models = (step.model or default for step in agent.steps.values() if step.command is None)
+    return tuple(dict.fromkeys(resolve_model(name, request.inputs.provider) for name in models))
 
 
 def _reachable(request: RunRequest, models: tuple[str, ...]) -> Iterator[PreflightCheck]:

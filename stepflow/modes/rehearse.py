@@ -47,9 +47,10 @@ def rehearse_agents(
     cancellation: Cancellation,
     *,
     update: bool = False,
-    tell: Callable[[Rehearsed], None] = lambda _: None,
+    report_one: Callable[[Rehearsed], None] = lambda _: None,
 ) -> Rehearsal:
-    """Play every scenario of the named agents, or of all; `AGENT/SCENARIO` names one. `tell` hears of each at its end.
+    """Play every scenario of the named agents, or of all; `AGENT/SCENARIO` names one. `report_one` is
+    called with each at its end.
 
     Each is played in a copy of its own of the checkout as it is now. Raises `InputError` for names that are none, and
     `DefinitionError` with the problems of all the agents, before anything is played.
@@ -62,7 +63,7 @@ def rehearse_agents(
         for number, each in enumerate(listed):
             came = _played(_request_of(request, each, root=original, first=number == 0), each, cancellation)
             played.append(accept(came, request.root) if update else came.rehearsed)
-            tell(played[-1])
+            report_one(played[-1])
     rehearsed = {each.agent for each in listed}
     left = () if names else tuple(agent for agent in find_agents(request.root) if agent not in rehearsed)
     return Rehearsal(scenarios=tuple(played), unrehearsed=left)
@@ -195,8 +196,8 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         expect = parse_scenario(text, name=listed.file).expect
         ended = _driven(prepare_run(request, now=begun), expect, clock, cancellation)
     except (InputError, DefinitionError) as error:
-        told = str(error).replace(f"{request.root}/", "")
-        ended = _Ended(came=Expect(outcome=outcome_of(error)), reason=request.redactor(told))
+        message = str(error).replace(f"{request.root}/", "")
+        ended = _Ended(came=Expect(outcome=outcome_of(error)), reason=request.redactor(message))
     rehearsed = Rehearsed(
         agent=listed.agent,
         name=listed.name,
@@ -241,8 +242,8 @@ class _Listener:
 def _driven(prepared: Prepared, expect: Expect | None, clock: RehearsalClock, cancellation: Cancellation) -> _Ended:
     request, listener = prepared.request, _Listener()
     report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,)).report
-    found = read_files(request.root, (expect.files if expect else None) or ())
-    files = {path: None if text is None else request.redactor(text) for path, text in found.items()}
+    texts = read_files(request.root, (expect.files if expect else None) or ())
+    files = {path: None if text is None else request.redactor(text) for path, text in texts.items()}
     return _Ended(
         came=came_of(report, listener.ran, files),
         reason=report.reason,

@@ -1,8 +1,4 @@
-"""Agents checked, for the action and for a person at a terminal.
-
-Takes: names or paths, and the repository. Gives: what is wrong with each agent.
-May touch: the agent folders, through `load/`.
-"""
+"""Check agents, for the action and for a person at a terminal."""
 
 from __future__ import annotations
 
@@ -25,12 +21,12 @@ if TYPE_CHECKING:
 class Checked:
     """The agents that were checked, by the name or path that was given."""
 
-    found: Mapping[str, Inspection]
+    inspections: Mapping[str, Inspection]
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """All problems of all agents."""
-        return tuple(problem for inspection in self.found.values() for problem in inspection.problems)
+        return tuple(problem for inspection in self.inspections.values() for problem in inspection.problems)
 
     @property
     def failed(self) -> bool:
@@ -45,7 +41,7 @@ def check_agents(
     agents = tuple(names) or find_folders(root)
     if not agents:
         raise InputError(f"There is no agent under {root / '.agent'}.", hint=_where_else(root))
-    found = {
+    inspections = {
         agent: inspect_agent(
             agent,
             root=root,
@@ -54,14 +50,16 @@ def check_agents(
         )
         for agent in agents
     }
-    return Checked(found=found)
+    return Checked(inspections=inspections)
 
 
 def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Problem, ...]:
     """The problems with files as seen from a folder above the one that was checked."""
-    way = root.relative_to(top).as_posix()
+    below = root.relative_to(top).as_posix()
     return (
-        tuple(problems) if way == "." else tuple(replace(problem, file=f"{way}/{problem.file}") for problem in problems)
+        tuple(problems)
+        if below == "."
+        else tuple(replace(problem, file=f"{below}/{problem.file}") for problem in problems)
     )
 
 
