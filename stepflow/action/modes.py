@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.action.runner import find_root, make_request, read_trigger
+from stepflow.cli.run import request_of
 from stepflow.definition.diagnostics import rules
 from stepflow.domain.json import compact
 from stepflow.domain.problem import count_problems
@@ -27,6 +28,7 @@ from stepflow.report.many import (
     gathered_summary,
     page_summary,
 )
+from stepflow.report.markdown import code
 from stepflow.report.plain import harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.rehearsal import (

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.output import print_json, theme_for
+from stepflow.cli.output import print_json
 from stepflow.definition.diagnostics import rules
 from stepflow.modes.validate import check_agents, from_above, repository_above
 from stepflow.report.annotations import problem_annotations
