@@ -6,8 +6,24 @@ import json
 import shlex
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.checkout import named
-from stepflow.domain.effect import EffectStatus
+from stepflow.domain.attempt_event import (
+    AnswerLost,
+    CheckJudged,
+    CommandRan,
+    ContextCompacted,
+    ContextOutgrown,
+    IterationStarted,
+    ModelTurned,
+    ModelWaited,
+    PromptRendered,
+    Routed,
+    SchemaFailed,
+    StepAnswered,
+    StrategyChosen,
+    ToolCalled,
+    ToolStarted,
+    UserSpoke,
+)
 from stepflow.domain.event import (
     AnswerLost,
     CanariesTried,
@@ -45,7 +61,20 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, compact
-from stepflow.report.lines import KINDS, WIDTH, EventMessage, LineKind, LogLine, Part, Tone, line, part
+from stepflow.report.lines import (
+    FAILED,
+    KINDS,
+    PASSED,
+    WIDTH,
+    EventMessage,
+    LineKind,
+    LogLine,
+    Part,
+    Tone,
+    line,
+    mark_of,
+    part,
+)
 from stepflow.report.plain import clean, first_line, first_lines, last_lines, one_line, seconds_text
 from stepflow.report.wording import FACT_SHOWN, describe_fact, describe_reason, describe_restored, describe_resumed
 
@@ -74,13 +103,9 @@ FOLDED_SHOWN = 400
 FULL_WIDTH = WIDTH - 2
 
 
-TONE_OF_STATUS = {
-    EffectStatus.APPLIED: Tone.GOOD,
-    EffectStatus.FAILED: Tone.BAD,
-    EffectStatus.FORBIDDEN: Tone.BAD,
-}
 TONE_OF_LEVEL = {"info": Tone.PLAIN, "warning": Tone.WARNING, "error": Tone.BAD}
-MARKS = {Tone.GOOD: "✓ ", Tone.TOOL: "✓ ", Tone.BAD: "✗ "}
+#: What a title begins with.
+PREFIXES = {Tone.GOOD: f"{PASSED.text} ", Tone.TOOL: f"{PASSED.text} ", Tone.BAD: f"{FAILED.text} "}
 
 
 def event_lines(event: Event) -> tuple[LogLine, ...]:
@@ -135,7 +160,7 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
             tone = Tone.GOOD if event.result == "ok" else Tone.BAD
             said = f": {one_line(event.message, 240)}" if event.message else ""
             return EventMessage(
-                title=f"{MARKS[tone]}check {event.result}{said}",
+                title=f"{PREFIXES[tone]}check {event.result}{said}",
                 tone=tone,
                 parts=_whole_text("Message", event.message, 240),
             )
@@ -169,9 +194,9 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
         case EffectPlanned():
             return EventMessage(title=f"planned: {event.kind} {one_line(event.detail)}".rstrip())
         case EffectApplied():
-            tone, detail = TONE_OF_STATUS.get(event.status, Tone.PLAIN), one_line(event.url or event.detail)
+            tone, detail = mark_of(event.status).tone, one_line(event.url or event.detail)
             return EventMessage(
-                title=f"{MARKS.get(tone, '')}{event.kind} {event.status}{': ' if detail else ''}{detail}",
+                title=f"{PREFIXES.get(tone, '')}{event.kind} {event.status}{': ' if detail else ''}{detail}",
                 tone=tone,
                 more_facts=(event.commit[:12],) if event.commit else (),
                 parts=part("Detail", event.detail) if event.url else (),
@@ -189,7 +214,7 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
             return _noted(event)
         case RunFinished():
             tone, reason = Tone.GOOD if event.success else Tone.BAD, describe_reason(event.outcome, event.reason)
-            title = f"{MARKS[tone]}{event.outcome}: {one_line(reason, REASON_SHOWN)}"
+            title = f"{PREFIXES[tone]}{event.outcome}: {one_line(reason, REASON_SHOWN)}"
             return EventMessage(title=title, tone=tone, parts=_whole_text("Reason", reason, REASON_SHOWN))
         case (
             ModelWaited()
@@ -301,7 +326,7 @@ def _tool_called(event: ToolCalled) -> EventMessage:
         ended = [first_line(event.output, 80) or "error"] if event.is_error else []
     tone = Tone.BAD if event.is_error or event.denied or event.exit_code else Tone.TOOL
     return EventMessage(
-        title=f"{MARKS[tone]}{one_line(event.name, 40)} {call_text(event.input)}".rstrip(),
+        title=f"{PREFIXES[tone]}{one_line(event.name, 40)} {call_text(event.input)}".rstrip(),
         tone=tone,
         facts=(*ended, seconds_text(event.seconds)),
         parts=(*_inputs(event.input), *part("Output", event.output)),
@@ -357,7 +382,7 @@ def _validator_ran(event: ValidatorRan) -> EventMessage:
     warnings = (line(LineKind.WARNING, f"guard: {one_line(text, 300)}") for text in event.warnings)
     tone = Tone.GOOD if event.passed else Tone.BAD
     return EventMessage(
-        title=f"{MARKS[tone]}{one_line(event.name)}{state}",
+        title=f"{PREFIXES[tone]}{one_line(event.name)}{state}",
         tone=tone,
         facts=(*exited, seconds_text(event.seconds)),
         more_facts=(event.pattern,) if event.pattern else (),

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from stepflow.domain.effect import EffectStatus
+from stepflow.domain.preflight import CheckState
+from stepflow.domain.words import Outcome
 from stepflow.report.plain import cut, defuse
 
 if TYPE_CHECKING:
@@ -69,6 +72,32 @@ KINDS = {
     Tone.BAD: LineKind.BAD,
     Tone.WARNING: LineKind.WARNING,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """How a result looks: `emoji` in Markdown, `text` elsewhere, where a font for pictures may be missing."""
+
+    text: str
+    emoji: str
+    tone: Tone
+
+
+PASSED = Mark(text="✓", emoji="✅", tone=Tone.GOOD)
+FAILED = Mark(text="✗", emoji="❌", tone=Tone.BAD)
+MARKS: dict[bool | str, Mark] = {
+    **dict.fromkeys((True, CheckState.OK, EffectStatus.APPLIED, Outcome.COMPLETED), PASSED),
+    CheckState.WARNING: Mark(text="!", emoji="⚠️", tone=Tone.WARNING),
+    CheckState.UNKNOWN: Mark(text="?", emoji="❔", tone=Tone.PLAIN),
+    EffectStatus.PLANNED: Mark(text="–", emoji="▫️", tone=Tone.PLAIN),
+    **dict.fromkeys((EffectStatus.SKIPPED, Outcome.SKIPPED), Mark(text="–", emoji="⏭️", tone=Tone.PLAIN)),
+    Outcome.CANCELLED: Mark(text="■", emoji="⏹️", tone=Tone.PLAIN),
+}
+
+
+def mark_of(result: bool | CheckState | EffectStatus | Outcome | None) -> Mark:
+    """The mark of a result; whatever has none of its own has failed."""
+    return FAILED if result is None else MARKS.get(result, FAILED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import compact
 from stepflow.domain.words import Outcome
+from stepflow.report.lines import mark_of
 from stepflow.report.markdown import code, link, plain, table
 from stepflow.report.plain import cut, defuse, one_line, seconds_text
 
@@ -65,7 +66,7 @@ def gathered_lines(gathered: Gathered) -> list[str]:
 
 def gathered_summary(gathered: Gathered) -> str:
     """The table for the job summary; of very many issues those that did not complete are shown first."""
-    sign = "✅" if gathered.completed == len(gathered.results) else "❌"
+    sign = mark_of(gathered.completed == len(gathered.results)).emoji
     head = f"## {sign} {gathered.completed:,} of {count(len(gathered.results), 'issue')} completed"
     shown, left_out = _shown(gathered)
     parts = [head, plain(describe_totals(gathered), 600), table(HEADER, map(_row, shown))]
@@ -113,7 +114,7 @@ def _shown(gathered: Gathered) -> tuple[Sequence[IssueResult], int]:
 
 
 def _row(result: IssueResult) -> Sequence[str]:
-    sign = {Outcome.COMPLETED: "✅", Outcome.SKIPPED: "▫️"}.get(result.outcome or Outcome.CANCELLED, "❌")
+    sign = mark_of(result.outcome).emoji
     url = result.pull_request_url
     return (
         f"#{result.issue}" if result.issue else "–",
@@ -128,7 +129,7 @@ def _row(result: IssueResult) -> Sequence[str]:
 
 
 def _line(result: IssueResult) -> str:
-    mark = "✓" if result.outcome is Outcome.COMPLETED else "✗"
+    mark = mark_of(result.outcome).text
     issue = f"#{result.issue}" if result.issue else "?"
     where = result.pull_request_url or result.reason
     return defuse(one_line(f"{mark} {issue} {result.outcome or NO_REPORT} {usd(result.cost_usd)} {where}", 240))

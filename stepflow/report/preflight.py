@@ -6,22 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
-from stepflow.domain.report import CheckState
-from stepflow.report.lines import LineKind
+from stepflow.domain.preflight import CheckState
+from stepflow.report.lines import KINDS, LineKind, mark_of
 from stepflow.report.markdown import plain, table
 from stepflow.report.plain import aligned, defuse, one_line
 
 if TYPE_CHECKING:
     from stepflow.domain.report import Preflight
 
-MARKS = {CheckState.OK: "✓", CheckState.WARNING: "!", CheckState.FAILED: "✗", CheckState.UNKNOWN: "?"}
-SIGNS = {CheckState.OK: "✅", CheckState.WARNING: "⚠️", CheckState.FAILED: "❌", CheckState.UNKNOWN: "❔"}
-KINDS = {
-    CheckState.OK: LineKind.GOOD,
-    CheckState.WARNING: LineKind.WARNING,
-    CheckState.FAILED: LineKind.BAD,
-    CheckState.UNKNOWN: LineKind.DETAIL,
-}
 LONGEST_DETAIL = 1200
 
 
@@ -41,10 +33,13 @@ def preflight_lines(preflight: Preflight) -> list[tuple[LineKind, str]]:
     """One line per row, aligned, and one with the counts."""
     state = max(len(state) for state in CheckState)
     lines = aligned(
-        (f"{MARKS[check.state]} {check.state:<{state}}", check.name, one_line(check.detail, LONGEST_DETAIL))
+        (f"{mark_of(check.state).text} {check.state:<{state}}", check.name, one_line(check.detail, LONGEST_DETAIL))
         for check in preflight.checks
     )
-    rows = [(KINDS[check.state], defuse(line)) for check, line in zip(preflight.checks, lines, strict=True)]
+    rows = [
+        (KINDS.get(mark_of(check.state).tone, LineKind.DETAIL), defuse(line))
+        for check, line in zip(preflight.checks, lines, strict=True)
+    ]
     return [
         *rows,
         (LineKind.RUN, defuse(one_line(f"{preflight.agent}: {describe_preflight(preflight)}", LONGEST_DETAIL))),
@@ -53,13 +48,12 @@ def preflight_lines(preflight: Preflight) -> list[tuple[LineKind, str]]:
 
 def preflight_summary(preflight: Preflight) -> str:
     """The same for the job summary."""
-    sign = SIGNS[CheckState.FAILED if preflight.failed else CheckState.OK]
     rows = (
-        (plain(check.name), f"{SIGNS[check.state]} {check.state}", plain(check.detail, LONGEST_DETAIL))
+        (plain(check.name), f"{mark_of(check.state).emoji} {check.state}", plain(check.detail, LONGEST_DETAIL))
         for check in preflight.checks
     )
-    head = f"## {sign} {plain(preflight.agent)}: preflight\n\n{plain(describe_preflight(preflight))}"
-    return f"{head}\n\n{table(('Check', 'State', 'Detail'), rows)}"
+    title = f"## {mark_of(not preflight.failed).emoji} {plain(preflight.agent)}: preflight"
+    return f"{title}\n\n{plain(describe_preflight(preflight))}\n\n{table(('Check', 'State', 'Detail'), rows)}"
 
 
 def _counted(number: int, state: CheckState) -> str:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from stepflow.domain.figures import count
 from stepflow.report.annotations import annotation
-from stepflow.report.lines import LineKind
+from stepflow.report.lines import LineKind, mark_of
 from stepflow.report.markdown import code, details, fence, html_text, plain, table
 from stepflow.report.plain import aligned, clean, defuse, one_line, seconds_text
 from stepflow.report.wording import describe_reason
@@ -31,7 +31,7 @@ NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def rehearsed_lines(rehearsed: Rehearsed) -> list[tuple[LineKind, str]]:
     """One scenario: its row, and below it what differs."""
     kind = LineKind.GOOD if rehearsed.passed else LineKind.BAD
-    head = f"{_mark(rehearsed)} {rehearsed.agent}/{one_line(rehearsed.name, CELL)}  {_figures(rehearsed)}"
+    head = f"{mark_of(rehearsed.passed).text} {rehearsed.agent}/{one_line(rehearsed.name, CELL)}  {_figures(rehearsed)}"
     lines = [(kind, head)]
     lines += [(LineKind.DETAIL, f"    {line}") for line in difference_lines(rehearsed)]
     lines += [(LineKind.DETAIL, f"    note: {one_line(note, REASON)}") for note in rehearsed.notes]
@@ -70,13 +70,12 @@ def rehearsal_lines(rehearsal: Rehearsal) -> list[tuple[LineKind, str]]:
 
 def rehearsal_summary(rehearsal: Rehearsal) -> str:
     """The table for the job summary, with each difference folded below it."""
-    sign = "❌" if rehearsal.failed else "✅"
-    head = f"## {sign} Rehearsal: {plain(describe_rehearsal(rehearsal), REASON)}"
+    head = f"## {mark_of(not rehearsal.failed).emoji} Rehearsal: {plain(describe_rehearsal(rehearsal), REASON)}"
     rows = (
         (
             code(each.agent),
             plain(each.name),
-            f"{'✅' if each.passed else '❌'} {each.outcome}",
+            f"{mark_of(each.passed).emoji} {each.outcome}",
             str(each.iterations),
             f"{each.seconds:.1f}",
             plain("; ".join((*_what(each), *each.notes))),
@@ -109,11 +108,7 @@ def rehearsal_annotations(rehearsal: Rehearsal) -> tuple[str, ...]:
 
 def _table_row(each: Rehearsed) -> tuple[str, ...]:
     figures = (f"{each.iterations:>10}", f"{each.seconds:>7.1f}")
-    return (_mark(each), each.agent, one_line(each.name, CELL), *figures, ", ".join(_what(each)))
-
-
-def _mark(rehearsed: Rehearsed) -> str:
-    return "✓" if rehearsed.passed else "✗"
+    return (mark_of(each.passed).text, each.agent, one_line(each.name, CELL), *figures, ", ".join(_what(each)))
 
 
 def _figures(rehearsed: Rehearsed) -> str:

@@ -7,13 +7,13 @@ import re
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
-from stepflow.domain.effect import EffectStatus
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
 from stepflow.domain.visible_text import RemovalKind, count_kinds
 from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
 from stepflow.report.graph import flow_graph, mermaid_graph, walked_path
+from stepflow.report.lines import FAILED, PASSED, mark_of
 from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal, table
 from stepflow.report.plain import aligned, defuse, one_line, seconds_text
 from stepflow.report.wording import count_canaries, describe_reason, reached_places
@@ -31,13 +31,6 @@ STEP_HEADER = (">#", "Step", "Intent", "Leads to", ">Tools", ">Tokens", ">USD", 
 VALIDATOR_HEADER = (">Iteration", "Validator", "Result", ">Exit", ">Seconds")
 WARNINGS_SHOWN = 20
 EFFECT_HEADER = ("Effect", "Status", "Detail", "Link")
-MARKS = {
-    EffectStatus.APPLIED: "✅",
-    EffectStatus.FAILED: "❌",
-    EffectStatus.FORBIDDEN: "❌",
-    EffectStatus.PLANNED: "▫️",
-    EffectStatus.SKIPPED: "▫️",
-}
 #: Of one piece so many characters and lines are shown.
 PIECE_SHOWN = 300
 LINES_SHOWN = 6
@@ -113,10 +106,10 @@ def _step_row(line: HistoryEntry, report: RunReport) -> Sequence[str]:
 
 def _validator_row(run: ValidatorRun) -> Sequence[str]:
     if run.passed:
-        result = "✅ passed"
+        result = f"{PASSED.emoji} passed"
     else:
         pattern = f" {code(run.pattern)}" if run.pattern else ""
-        result = f"❌ failed{pattern}, attempt {run.attempt}, then {plain(run.action or 'stop')}"
+        result = f"{FAILED.emoji} failed{pattern}, attempt {run.attempt}, then {plain(run.action or 'stop')}"
     # Red in spite of exit 0 means that the output was not as demanded.
     exited = str(run.exit_code) if run.passed or run.exit_code else ""
     return (str(run.iteration), code(run.name), result, exited, f"{run.seconds:.1f}")
@@ -125,7 +118,7 @@ def _validator_row(run: ValidatorRun) -> Sequence[str]:
 def _effect_row(receipt: Receipt) -> Sequence[str]:
     commit = f" {code(receipt.commit[:12])}" if receipt.commit else ""
     where = link("open", receipt.url) if receipt.url else ""
-    status = f"{MARKS[receipt.status]} {receipt.status}"
+    status = f"{mark_of(receipt.status).emoji} {receipt.status}"
     return (code(receipt.kind), status, f"{plain(receipt.detail)}{commit}", where)
 
 
@@ -186,7 +179,7 @@ def headline(report: RunReport) -> str:
     issue = f" on issue #{report.issue}" if report.issue is not None else ""
     name = plain(report.agent) or "stepflow"
     reason = plain(describe_reason(report.outcome, report.reason), 1000)
-    lines = [f"## {mark(report.outcome)} {name}{issue}: {report.outcome}", f"**Reason:** {reason}"]
+    lines = [f"## {mark_of(report.outcome).emoji} {name}{issue}: {report.outcome}", f"**Reason:** {reason}"]
     verdict = [f"**Verdict:** {plain(report.verdict, 300)}"] if report.verdict else []
     known = [f"code {code(report.code)}"] if report.code else []
     validated = "validated" if report.validated else "not validated"
@@ -213,13 +206,6 @@ def describe_failure_report(report: RunReport) -> str:
     return (
         link("The issue's comment tells what happened", failure) if failure.startswith("http") else plain(failure, 600)
     )
-
-
-def mark(outcome: Outcome) -> str:
-    """A sign that can be read from afar."""
-    if outcome is Outcome.COMPLETED:
-        return "✅"
-    return "⏭️" if outcome is Outcome.SKIPPED else "⏹️" if outcome is Outcome.CANCELLED else "❌"
 
 
 def graph_block(report: RunReport, agent: AgentDefinition | None, limit: int = GRAPH_LIMIT) -> str:
@@ -361,8 +347,8 @@ def _comment_validators(report: RunReport) -> str:
     green = [run.name for run in runs if run.passed]
     left = max(0, min(len(green), len(runs) - COMMENT_STEPS))
     hidden = set(green[len(green) - left :])
-    shown = [f"{'✅' if run.passed else '❌'} {plain(run.name)}" for run in runs if run.name not in hidden]
-    more = f" ✅ {left:,} more" if left else ""
+    shown = [f"{mark_of(run.passed).emoji} {plain(run.name)}" for run in runs if run.name not in hidden]
+    more = f" {PASSED.emoji} {left:,} more" if left else ""
     return f"**Validators:** {' '.join(shown)}{more}" if runs else ""
 
 
@@ -393,7 +379,7 @@ def _comment_way(report: RunReport) -> str:
 def final_words(report: RunReport) -> list[str]:
     """Outcome, reason, way, validators, effects, cost, run folder, and what to do next."""
     reason = one_line(describe_reason(report.outcome, report.reason), 500)
-    lines = [f"{'✓' if report.success else '✗'} {report.outcome}: {reason}"]
+    lines = [f"{mark_of(report.success).text} {report.outcome}: {reason}"]
     shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
     lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:TERMINAL_PROBLEMS]]
     facts = [*_terminal_facts(report)]
@@ -432,7 +418,7 @@ def _terminal_validators(report: RunReport) -> tuple[str, ...]:
     lines = aligned(
         [
             (
-                f"{'✓' if run.passed else '✗'} {one_line(run.name, 40)}",
+                f"{mark_of(run.passed).text} {one_line(run.name, 40)}",
                 f"iteration {run.iteration}",
                 "" if run.passed else f"{_exited(run)}then {one_line(run.action or 'stop', 40)}",
             )

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from stepflow.domain.effect import EffectStatus
 from stepflow.domain.figures import count, usd
-from stepflow.domain.words import Outcome
 from stepflow.report.advice import next_step
 from stepflow.report.diff import Diffs
-from stepflow.report.event_message import TONE_OF_STATUS
 from stepflow.report.graph import cost_words, flow_graph, walked_path
 from stepflow.report.html.timeline import Timeline, web_address
+from stepflow.report.lines import mark_of
 from stepflow.report.plain import cut, one_line, seconds_text
 from stepflow.report.rendered import read_text, render
 from stepflow.report.summary import EDGE_LIMIT, figures
@@ -40,14 +38,6 @@ if TYPE_CHECKING:
 PIECES_SHOWN = 200
 PROBLEMS_SHOWN = 200
 ANSWER_SHOWN = 20_000
-#: Plain signs: a font for pictures may be missing where a page is read.
-EFFECT_SIGNS = {
-    EffectStatus.APPLIED: "✓",
-    EffectStatus.FAILED: "✗",
-    EffectStatus.FORBIDDEN: "✗",
-    EffectStatus.PLANNED: "–",
-    EffectStatus.SKIPPED: "–",
-}
 #: Rows of the table for a browser without scripts.
 PLAIN_ROWS = 200
 #: Nothing is fetched, no form is sent, no other script runs, and this one can make no markup out of text.
@@ -55,8 +45,6 @@ POLICY = (
     "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; base-uri 'none'; "
     "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-#: A sign and its colour; every other outcome is a failure.
-SIGNS = {Outcome.COMPLETED: ("✓", "good"), Outcome.SKIPPED: ("–", ""), Outcome.CANCELLED: ("■", "")}
 #: What could end the script element that holds the data, or begin a comment in it.
 MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -83,10 +71,7 @@ def overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
         "sums": step_sums(report.history),
         "validators": [(f"e{seq}", run, seconds_text(run.seconds)) for seq, run in timeline.validators],
         "validators_left_out": len(report.validators) - len(timeline.validators),
-        "effects": [
-            (effect, EFFECT_SIGNS[effect.status], TONE_OF_STATUS.get(effect.status, ""), web_address(effect.url))
-            for effect in report.effects
-        ],
+        "effects": [(effect, mark_of(effect.status), web_address(effect.url)) for effect in report.effects],
         "failure": "" if web_address(failure) else failure,
         "failure_url": web_address(failure),
         "pieces": [(piece.kind.value, piece.where, piece.text) for piece in pieces],
@@ -169,7 +154,7 @@ def report_html(
         data=_embedded(timeline.data(changed.steps)),
         graph=Markup(_graph(report, agent)),  # noqa: S704 - drawn by a template that escapes
         too_large=agent is not None and not _is_drawable(report, agent),
-        sign=SIGNS.get(report.outcome, ("✗", "bad")),
+        mark=mark_of(report.outcome),
         name=one_line(report.agent) or "stepflow",
         reason=describe_reason(report.outcome, report.reason),
         advice=next_step(report),
