@@ -88,10 +88,10 @@ def _parse(words: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
-    asked = next((word for word in words if not word.startswith("-")), None)
+    command_name = next((word for word in words if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        if name == asked:
+        if name == command_name:
             importlib.import_module(f"stepflow.cli.{name}").add_arguments(command)
     if not words:
         parser.print_help(sys.stderr)

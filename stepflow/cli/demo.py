@@ -105,6 +105,6 @@ def show_next_command(console: Console, place: Path) -> None:
     """The way from the scripted model to a real one."""
     program = sys.argv[0] if Path(sys.argv[0]).name == "stepflow" else "stepflow"
     words = (program, "run", "fixer", "--repo", str(place / UNTOUCHED), "--event", str(place / "issue.json"))
-    told = "The same agent and issue on the real API (set ANTHROPIC_API_KEY; it plans and writes nothing):"
-    show_lines(console, ("", told, ""))
+    message = "The same agent and issue on the real API (set ANTHROPIC_API_KEY; it plans and writes nothing):"
+    show_lines(console, ("", message, ""))
     console.print(f"  {shlex.join(words)} --boundary dry-run")

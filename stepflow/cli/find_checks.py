@@ -1,4 +1,4 @@
-"""The checks that a repository has already, as far as its files tell."""
+"""The checks that a repository has already, as far as its files say."""
 
 from __future__ import annotations
 

@@ -60,12 +60,12 @@ def execute(arguments: argparse.Namespace) -> int:
         for kind, line in lines:
             console.print(Text.from_ansi(apply_style(kind, line)))
 
-    def tell(rehearsed: Rehearsed) -> None:
+    def show_scenario(rehearsed: Rehearsed) -> None:
         show(rehearsed_lines(rehearsed))
 
     cancellation = Cancellation()
     with cancellation.listening():
-        rehearsal = rehearse_agents(request, arguments.names, cancellation, update=arguments.update, report_one=tell)
+        rehearsal = rehearse_agents(request, arguments.names, cancellation, update=arguments.update, tell=show_scenario)
     show(rehearsal_lines(rehearsal))
     _write(rehearsal, arguments)
     return exit_code(rehearsal.outcome)

@@ -60,7 +60,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def carry_out(request: RunRequest, *, as_json: bool) -> int:
-    """Run what is asked for and say how it ended; a run that is complete is only told of."""
+    """Run what is asked for and say how it ended; of a complete run only the result is shown."""
     console = make_console(sys.stderr if as_json else sys.stdout)
     report = completed_report(request)
     if report:
@@ -97,8 +97,8 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
     comes back before anything is read."""
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     temp = os.environ.get("RUNNER_TEMP")
-    for told, notes in mend_checkouts(restore_folder(root, Path(temp) if temp else None, os.environ), root):
-        print(told, *notes, sep="\n", file=sys.stderr)
+    for message, notes in mend_checkouts(restore_folder(root, Path(temp) if temp else None, os.environ), root):
+        print(message, *notes, sep="\n", file=sys.stderr)
     default = Path(temp or tempfile.gettempdir()) / "stepflow" / run_id
     folder = chosen_folder(inputs, default)
     login = login_of(os.environ)

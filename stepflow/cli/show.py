@@ -66,8 +66,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _show(path: Path, *, newest: int | None, follow: bool) -> None:
     console = make_console(sys.stdout)
-    coloured = console.color_system is not None and not console.no_color
-    log = TerminalLog(style=apply_style if coloured else None)
+    colored = console.color_system is not None and not console.no_color
+    log = TerminalLog(style=apply_style if colored else None)
     timeline = Timeline(log, newest=newest, hint="; `--all` shows them too")
     goes_on, reader = is_being_written(path), JournalReader(path)
     report = _report(path, timeline.taking(reader.new_entries()))

@@ -41,7 +41,7 @@ REDRAWN_PER_SECOND = 5
 
 
 def make_console(out: TextIO) -> Console:
-    """A console that changes nothing of a line but its colour."""
+    """A console that changes nothing of a line but its color."""
     return Console(file=out, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
@@ -69,7 +69,7 @@ def watch_run(
 def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry], None]]:
     """What the run does just now, below all that is printed meanwhile; only on a terminal. It is to hear each entry
     that the log has taken, before its lines are printed: a print repeats what was drawn last."""
-    # Not `console.is_terminal`: FORCE_COLOR wants colours in a file too, but no line that moves.
+    # Not `console.is_terminal`: FORCE_COLOR wants colors in a file too, but no line that moves.
     if not console.file.isatty():
         yield lambda entry: None
         return
@@ -114,7 +114,7 @@ def _drawn(shown_lines: Iterable[tuple[LineKind, str]], mark: str, width: int) -
 
 
 def show_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines that may be coloured already; on a terminal broken between words."""
+    """Print lines that may be colored already; on a terminal broken between words."""
     texts = tuple(lines)
     if not console.color_system and not console.file.isatty() and not any("\x1b" in line for line in texts):
         _write_lines(console, texts)
@@ -152,5 +152,5 @@ def _broken(console: Console, line: str) -> Iterable[Text]:
 
 
 def apply_style(kind: LineKind, text: str) -> str:
-    """The text in the colours of its kind."""
+    """The text in the colors of its kind."""
     return STYLES.get(kind, Style()).render(text)

@@ -29,7 +29,7 @@ READABLE = 80
 
 @dataclass(frozen=True, kw_only=True)
 class Excerpt:
-    """Lines with their numbers; the last of them is the one that is meant. `mark` has its carets, or nothing."""
+    """Lines with their numbers; the last of them is the one with the problem. `mark` has its carets, or nothing."""
 
     lines: tuple[tuple[int, str], ...]
     mark: str
@@ -54,14 +54,14 @@ def _seen(text: str) -> str:
 def _marked(row: str, columns: tuple[int, int] | None, room: int) -> tuple[str, str]:
     if columns is None:
         return _cut(_seen(row), room), ""
-    head, meant, rest = (
+    head, marked, rest = (
         _seen(part) for part in (row[: columns[0] - 1], row[columns[0] - 1 : columns[1] - 1], row[columns[1] - 1 :])
     )
-    if width(head) + width(meant) > room and width(head) > BEFORE:
+    if width(head) + width(marked) > room and width(head) > BEFORE:
         head = ELLIPSIS + head[-BEFORE:]
-    meant = _cut(meant, max(room - width(head), 1))
-    rest = _cut(rest, max(room - width(head) - width(meant), 1))
-    return (head + meant + rest).rstrip(), " " * width(head) + "^" * max(width(meant), 1)
+    marked = _cut(marked, max(room - width(head), 1))
+    rest = _cut(rest, max(room - width(head) - width(marked), 1))
+    return (head + marked + rest).rstrip(), " " * width(head) + "^" * max(width(marked), 1)
 
 
 def _cut(text: str, room: int) -> str:
@@ -77,7 +77,7 @@ def _cut(text: str, room: int) -> str:
 
 
 class Style(StrEnum):
-    """What a piece of a line is, for its colour."""
+    """What a piece of a line is, for its color."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -151,7 +151,7 @@ def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> I
 
 
 def _wrapped(text: str, indent: str, head: str, style: Style, theme: Theme) -> Iterator[str]:
-    """A text on as many lines as it needs; its `head` is coloured."""
+    """A text on as many lines as it needs; its `head` is colored."""
     lines = [text]
     if theme.width is not None:
         lines = textwrap.wrap(

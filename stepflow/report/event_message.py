@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 
 WORDS_SHOWN = 8
 #: The input of a tool that says most about the call, by the tool set's own names.
-TELLING_INPUTS = ("command", "file_path", "pattern", "path")
+MAIN_INPUTS = ("command", "file_path", "pattern", "path")
 USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
 #: The transitions that ask whether the work is done (flow.md §7).
 CLOSES = ("closing", "complete")
@@ -203,9 +203,9 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
                 url=event.url,
             )
         case FailureReported():
-            told = f"the issue's comment tells what happened: {one_line(event.url)}"
+            commented = f"the issue's comment tells what happened: {one_line(event.url)}"
             return EventMessage(
-                title=told if event.url else one_line(event.detail, REASON_SHOWN),
+                title=commented if event.url else one_line(event.detail, REASON_SHOWN),
                 tone=Tone.PLAIN if event.url else Tone.WARNING,
                 parts=part("", event.detail),
                 url=event.url,
@@ -335,7 +335,7 @@ def _tool_called(event: ToolCalled) -> EventMessage:
 
 def call_text(arguments: JsonObject) -> str:
     """The part of a tool's input that says most about the call."""
-    for name in TELLING_INPUTS:
+    for name in MAIN_INPUTS:
         value = arguments.get(name)
         if isinstance(value, str):
             return first_line(value, 120)

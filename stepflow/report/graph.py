@@ -27,7 +27,7 @@ VERDICT = "verdict"
 #: From a step to a step, and how often. None stands for the start on the left and for the end on the right.
 PathEdge = tuple[str | None, str | None, int]
 LABEL_LIMIT = 60
-#: Text colours stand beside their fills, so that the picture reads on GitHub's light and dark pages.
+#: Text colors stand beside their fills, so that the picture reads on GitHub's light and dark pages.
 CLASSES: dict[str, str] = {
     "work": "fill:#ddf4ff,stroke:#0969da,color:#0a3069",
     "verification": "fill:#fff8c5,stroke:#9a6700,color:#4d2d00",
@@ -237,7 +237,7 @@ def _edges(ways: Iterable[Way], path: Iterable[PathEdge], *, known: set[str | No
 
 
 def mermaid_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> str:
-    """A flowchart: kinds by colour, intents on the arrows, validators in the closures, the walked path thick."""
+    """A flowchart: kinds by color, intents on the arrows, validators in the closures, the walked path thick."""
     graph = flow_graph(agent, path)
     names = {node.id: f"s{number}" for number, node in enumerate(graph.nodes)}
     return "\n".join(

@@ -19,7 +19,7 @@ WIDTH = 400
 
 
 class LineKind(StrEnum):
-    """What a line is, for whoever colours or folds it. A `FOLD` is the title of the `FOLDED` or `ASIDE` lines after it,
+    """What a line is, for whoever colors or folds it. A `FOLD` is the title of the `FOLDED` or `ASIDE` lines after it,
     which belong to the same entry; those aside are for whoever looks closer."""
 
     RUN = "run"

@@ -282,8 +282,8 @@ def _sandbox(report: RunReport) -> str:
     if report.canaries:
         rows.append(("canaries", count_canaries(report.canaries)))
         rows += ((place, report.canaries[place]) for place in reached_places(report.canaries))
-    table = "\n".join(f"| {plain(layer)} | {plain(state, 300)} |" for layer, state in rows)
-    return details("The sandbox of tools and validators", f"| Layer | State |\n| --- | --- |\n{table}")
+    layers = table(("Layer", "State"), ((plain(layer), plain(state, 300)) for layer, state in rows))
+    return details("The sandbox of tools and validators", layers)
 
 
 def _facts(report: RunReport) -> str:
@@ -382,9 +382,7 @@ def final_words(report: RunReport) -> list[str]:
     lines = [f"{mark_of(report.success).text} {report.outcome}: {reason}"]
     shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
     lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:TERMINAL_PROBLEMS]]
-    facts = [*_terminal_facts(report)]
-    width = max(len(name) for name, _ in facts)
-    lines += [f"  {name:<{width}}  {text}".rstrip() for name, text in facts]
+    lines += [f"  {row}" for row in aligned(_terminal_facts(report))]
     return [defuse(line) for line in lines]
 
 

@@ -277,7 +277,7 @@ def folded_traceback(trace: str) -> tuple[str, ...]:
 
 
 class TerminalLog:
-    """The same for a terminal. `style` gets a line's kind and text and gives the text to print, coloured or not."""
+    """The same for a terminal. `style` gets a line's kind and text and gives the text to print, colored or not."""
 
     def __init__(
         self,

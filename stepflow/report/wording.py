@@ -126,5 +126,5 @@ def _strategy(event: StrategyChosen) -> str:
         Strategy.TOOL: "as the input of a tool",
         Strategy.PROMPT: "by the schema in words",
     }
-    asked = f"{one_line(event.model, 80)} is asked for structured output {ways[event.strategy]} from here on"
-    return f"{asked}: {one_line(event.reason)} (input structured-output: {event.strategy} begins with it)"
+    sentence = f"{one_line(event.model, 80)} is asked for structured output {ways[event.strategy]} from here on"
+    return f"{sentence}: {one_line(event.reason)} (input structured-output: {event.strategy} begins with it)"
