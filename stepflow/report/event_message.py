@@ -6,24 +6,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.attempt_event import (
-    AnswerLost,
-    CheckJudged,
-    CommandRan,
-    ContextCompacted,
-    ContextOutgrown,
-    IterationStarted,
-    ModelTurned,
-    ModelWaited,
-    PromptRendered,
-    Routed,
-    SchemaFailed,
-    StepAnswered,
-    StrategyChosen,
-    ToolCalled,
-    ToolStarted,
-    UserSpoke,
-)
+from stepflow.domain.checkout import named
 from stepflow.domain.event import (
     AnswerLost,
     CanariesTried,

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stepflow.domain.effect import EffectStatus
-from stepflow.domain.preflight import CheckState
+from stepflow.domain.report import CheckState
 from stepflow.domain.words import Outcome
 from stepflow.report.plain import cut, defuse
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
-from stepflow.domain.preflight import CheckState
+from stepflow.domain.report import CheckState
 from stepflow.report.lines import KINDS, LineKind, mark_of
 from stepflow.report.markdown import plain, table
 from stepflow.report.plain import aligned, defuse, one_line
