@@ -96,7 +96,7 @@ class Toolbox:
             connection = Connection(
                 checkout=place,
                 environment=environment,
-                group=choice.identity.gid if choice.identity and "gid" not in chosen.without else None,
+                group=choice.identity.gid if choice.identity and "gid" not in chosen.disabled_layers else None,
             )
             restore.expect_end_of(connection.pid)
             ending.callback(connection.close)

@@ -55,7 +55,7 @@ def build_environment(
         **_git_config(("safe.directory", str(checkout)), *_GIT_CONFIG),
     }
     _check_names(options.pass_env, fixed)
-    inherited = os.environ if "environment" in options.without else {}
+    inherited = os.environ if "environment" in options.disabled_layers else {}
     return {**inherited, **fixed, **options.pass_env}
 
 
@@ -69,7 +69,7 @@ def _path(home: Path, programs: Path | None, options: ToolboxOptions) -> str:
 
     So nothing there can stand in for a system program.
     """
-    if "path" in options.without:
+    if "path" in options.disabled_layers:
         return os.environ["PATH"]
     last = (programs, home / HOME_PROGRAMS if options.home_programs else None)
     return ":".join((*SYSTEM_PATH, *(str(folder) for folder in last if folder)))

@@ -55,7 +55,7 @@ def choose_identity(checkout: Path, options: ToolboxOptions) -> Choice:
     """A root parent gets an unprivileged user; raises `IsolationError` where that is impossible and required."""
     if os.getuid() != 0:
         return Choice(identity=None, reason="the parent is no root process and keeps its user")
-    if "uid" in options.without:
+    if "uid" in options.disabled_layers:
         return Choice(identity=None, reason="switched off")
     if options.user is UserPolicy.STAY:
         return Choice(identity=None, reason="the caller asked to stay root")
@@ -95,7 +95,7 @@ def _identity(checkout: os.stat_result, options: ToolboxOptions) -> Identity:
     groups = {group.gr_gid for group in grp.getgrall()} | {user.pw_gid for user in pwd.getpwall()}
     return Identity(
         uid=uid,
-        gid=checkout.st_gid if "gid" in options.without else _unused(groups, "/proc/self/gid_map"),
+        gid=checkout.st_gid if "gid" in options.disabled_layers else _unused(groups, "/proc/self/gid_map"),
         guard_uid=_unused(users | {uid}),
         given=owner == 0,
     )
@@ -139,7 +139,7 @@ def _unreachable(checkout: Path, owner: int, options: ToolboxOptions) -> str:
     if above:
         return f"{above}, above the checkout {checkout}, can be entered only by its owner"
     # A toolbox that leaves layers out shows what the others stop, so it keeps its user all the same.
-    wants_programs = options.isolation is Isolation.BEST_EFFORT and not options.without
+    wants_programs = options.isolation is Isolation.BEST_EFFORT and not options.disabled_layers
     above = closed_interpreter(owner or -1) if wants_programs else None
     return f"{above}, above the Python interpreter, can be entered only by its owner" if above else ""
 

@@ -56,14 +56,14 @@ def judge_layers(found: Found) -> tuple[Layer, ...]:
 
 
 def _state_of(name: str, found: Found) -> Layer:
-    if name in found.options.without:
+    if name in found.options.disabled_layers:
         return Layer(name=name, state="switched off", missing=True)
     return _STATES[name](found)
 
 
 def _check_root(found: Found) -> None:
     """Root's files and sockets open to uid 0 without any capability, so it stays only where two layers hold it."""
-    if found.facts["uid"] != 0 or "uid" in found.options.without:
+    if found.facts["uid"] != 0 or "uid" in found.options.disabled_layers:
         return
     in_force = {
         "landlock": bool(_landlock_abi(found)),

@@ -45,8 +45,8 @@ class ToolboxOptions:
     not die, and reading what is left, on a machine under load.
     `home_programs`: what is installed into `~/.local/bin` of the tools' own home is found, after everything else.
     `private_root` is where the tools' HOME and TMPDIR are made; None means the system's place for temporary files.
-    `without` names layers of `LAYERS` to leave out, for tests that show what each layer stops and to stand for a kernel
-    that lacks one; no input sets it.
+    `disabled_layers` are those of `LAYERS` to leave out, for tests that show what each layer stops and to stand for a
+    kernel that lacks one; no input sets it.
     """
 
     isolation: Isolation = Isolation.REQUIRED
@@ -60,10 +60,10 @@ class ToolboxOptions:
     file_timeout: float = 30.0
     grace: float = 30.0
     private_root: Path | None = None
-    without: frozenset[str] = frozenset()
+    disabled_layers: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if unknown := sorted(self.without - set(LAYERS)):
+        if unknown := sorted(self.disabled_layers - set(LAYERS)):
             raise IsolationError(
                 f"There is no layer {', '.join(map(repr, unknown))} to leave out.",
                 hint=f"The layers are {', '.join(LAYERS)}.",

@@ -37,7 +37,7 @@ def sandbox_config(checkout: Path, identity: Identity | None, options: ToolboxOp
         "read": [str(place) for place in reach.read],
         "devices": [str(place) for place in reach.devices],
         "close_network": options.network is Network.NONE,
-        "without": [*sorted(options.without)],
+        "disabled_layers": [*sorted(options.disabled_layers)],
         "processes": options.limits.processes,
         "file_bytes": options.limits.file_bytes,
         "open_files": options.limits.open_files,
@@ -52,8 +52,8 @@ def _user(identity: Identity | None, options: ToolboxOptions) -> JsonObject:
         "uid": identity.uid if identity else None,
         "gid": identity.gid if identity else None,
         # The parent's groups are what a toolbox without the layer would keep.
-        "groups": list(os.getgroups()) if "gid" in options.without else [],
-        "guard_uid": identity.guard_uid if identity and "memory" not in options.without else None,
+        "groups": list(os.getgroups()) if "gid" in options.disabled_layers else [],
+        "guard_uid": identity.guard_uid if identity and "memory" not in options.disabled_layers else None,
     }
 
 

@@ -28,7 +28,7 @@ from stepflow.sandbox.options import LAYERS, ToolboxOptions
 CALLS = 200
 STARTS = 20
 WITH = ToolboxOptions(isolation=Isolation.REQUIRED if os.getuid() == 0 else Isolation.BEST_EFFORT)
-WITHOUT = ToolboxOptions(isolation=Isolation.BEST_EFFORT, without=frozenset(LAYERS))
+WITHOUT = ToolboxOptions(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset(LAYERS))
 
 TOOLS: dict[str, Callable[[Toolbox], object]] = {
     "bash: `true`": lambda box: _call(box, "bash", command="true"),

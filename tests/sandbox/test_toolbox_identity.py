@@ -166,7 +166,7 @@ class TestStates:
 
     def test_a_layer_that_does_not_exist_cannot_be_left_out(self):
         with pytest.raises(IsolationError, match=r"no layer 'firewall' to leave out.*The layers are uid, gid"):
-            ToolboxOptions(without=frozenset({"landlock", "firewall"}))
+            ToolboxOptions(disabled_layers=frozenset({"landlock", "firewall"}))
 
     def test_a_folder_that_does_not_exist_is_told(self, open_folder):
         with pytest.raises(IsolationError, match="There is no folder"):

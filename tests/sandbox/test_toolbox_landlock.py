@@ -21,7 +21,7 @@ from stepflow.sandbox.options import ToolboxOptions, UserPolicy
 from stepflow.sandbox.sandbox_config import reach
 
 ROOM = Path(stepflow.sandbox.child.__file__).parent.parent
-WITHOUT = {"without": frozenset({"landlock"}), "isolation": Isolation.BEST_EFFORT}
+WITHOUT = {"disabled_layers": frozenset({"landlock"}), "isolation": Isolation.BEST_EFFORT}
 
 
 def kernel_abi() -> int:
@@ -100,7 +100,7 @@ class TestOutside:
         assert shared_box.sh("echo 0 > /proc/self/oom_score_adj").exit_code != 0
 
     def test_a_demanded_layer_that_is_left_out_refuses(self, checkout):
-        options = ToolboxOptions(without=frozenset({"landlock"}))
+        options = ToolboxOptions(disabled_layers=frozenset({"landlock"}))
         with pytest.raises(IsolationError, match=r"landlock: switched off"):
             Toolbox.start(checkout, options=options)
 
@@ -192,7 +192,9 @@ class TestTwoRuns:
     def test_neither_can_touch_the_other(self, two, apart):
         # Their groups differ too, which alone closes /proc of the other.
         without = frozenset() if apart else frozenset({"landlock", "gid"})
-        options = ToolboxOptions(isolation=Isolation.BEST_EFFORT if without else Isolation.REQUIRED, without=without)
+        options = ToolboxOptions(
+            isolation=Isolation.BEST_EFFORT if without else Isolation.REQUIRED, disabled_layers=without
+        )
         with Toolbox.start(two[0], options=options) as first, Toolbox.start(two[1], options=options) as second:
             attacker, victim = Box(first, two[0]), Box(second, two[1])
             assert attacker.sh("id -u").stdout == victim.sh("id -u").stdout == "12345\n"
@@ -241,7 +243,7 @@ class TestGitOutside:
         for path in (linked.parent, *linked.parent.rglob("*")):
             os.chown(path, 12345 if os.getuid() == 0 else -1, -1, follow_symlinks=False)
         # Without the network layer, which is not asked for, the tools keep a user that no interpreter is closed to.
-        options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, without=frozenset({"network"}))
+        options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"network"}))
         with Toolbox.start(linked, options=options) as toolbox:
             ended = Box(toolbox, linked).sh("echo x > new && git add new && git commit -qm two && git status -sb")
             assert (ended.exit_code, ended.stdout) == (0, "## side\n"), ended.stderr
@@ -320,7 +322,7 @@ class TestKernels:
         assert (said["abi"], said["problem"], said["read"]) == (0, os.strerror(error), "")
 
     def test_without_no_new_privs_the_kernel_refuses_it_to_an_ordinary_user(self, start):
-        box = start(without=frozenset({"no_new_privs"}), isolation=Isolation.BEST_EFFORT)
+        box = start(disabled_layers=frozenset({"no_new_privs"}), isolation=Isolation.BEST_EFFORT)
         if box.toolbox.isolation["uid"].startswith("0"):
             pytest.skip("root may")
         assert "Operation not permitted" in box.toolbox.isolation["landlock"]

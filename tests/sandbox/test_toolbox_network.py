@@ -117,7 +117,7 @@ def test_every_way_out_is_closed(closed):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"network": Network.NONE, "without": frozenset({"network"})}], ids=["full", "left out"]
+    "options", [{}, {"network": Network.NONE, "disabled_layers": frozenset({"network"})}], ids=["full", "left out"]
 )
 def test_without_the_layer_they_are_open(start, options):
     box = start(isolation=Isolation.BEST_EFFORT if options else Isolation.REQUIRED, **options)
@@ -129,7 +129,9 @@ def test_without_the_layer_they_are_open(start, options):
 
 
 def test_the_io_uring_door_is_shut_by_this_layer_alone_too(start):
-    box = start(network=Network.NONE, isolation=Isolation.BEST_EFFORT, without=frozenset({"seccomp", "landlock"}))
+    box = start(
+        network=Network.NONE, isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"seccomp", "landlock"})
+    )
     with listening() as (port, _):
         found = ways(box, port)
     assert found["io_uring"] == "ENOSYS"
@@ -191,4 +193,4 @@ def test_a_user_of_the_tools_own_keeps_its_unix_sockets(closed):
 
 def test_a_network_that_cannot_be_closed_is_refused(checkout):
     with pytest.raises(IsolationError, match="network: switched off"):
-        Toolbox.start(checkout, options=ToolboxOptions(network=Network.NONE, without=frozenset({"network"})))
+        Toolbox.start(checkout, options=ToolboxOptions(network=Network.NONE, disabled_layers=frozenset({"network"})))

@@ -82,7 +82,7 @@ class TestDoors:
     def test_are_open_without_the_layer(self, start):
         if "Seccomp:\t0" not in Path("/proc/self/status").read_text():
             pytest.skip("this process is already under a filter")
-        box = start(without=frozenset({"seccomp"}), isolation=Isolation.BEST_EFFORT)
+        box = start(disabled_layers=frozenset({"seccomp"}), isolation=Isolation.BEST_EFFORT)
         assert {call for call in CALLS if ask(box, call) == CALLS[call][1]} == set()
         assert box.toolbox.isolation["seccomp"] == "switched off"
 
@@ -156,7 +156,7 @@ class TestScheduling:
         assert shared_box.bash(f"python3 call.py {words}").text == "EPERM\n"
 
     def test_without_the_layer_they_are(self, start):
-        box = start(without=frozenset({"seccomp"}), isolation=Isolation.BEST_EFFORT)
+        box = start(disabled_layers=frozenset({"seccomp"}), isolation=Isolation.BEST_EFFORT)
         (box.checkout / "call.py").write_text(CALL)
         for call, words in WITH_AN_ID.items():
             number = seccomp.NUMBERS[MACHINE][call]
@@ -211,7 +211,7 @@ class TestOtherConventions:
         assert shared_box.sh("python3 other.py").stdout.strip() == str(-errno.EPERM)
 
     def test_they_work_without_the_layer(self, start):
-        box = start(without=frozenset({"seccomp"}), isolation=Isolation.BEST_EFFORT)
+        box = start(disabled_layers=frozenset({"seccomp"}), isolation=Isolation.BEST_EFFORT)
         (box.checkout / "other.py").write_text(OTHER_CONVENTION)
         ended = box.sh("python3 other.py")
         assert ended.stdout.strip() != str(-errno.EPERM)
@@ -294,7 +294,7 @@ class TestStayingRoot:
     @pytest.mark.parametrize("layer", ["landlock", "seccomp", "no_new_privs"])
     def test_it_is_refused_also_with_best_effort_where_a_layer_is_missing(self, checkout, layer):
         options = ToolboxOptions(
-            isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY, without=frozenset({layer, "network"})
+            isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY, disabled_layers=frozenset({layer, "network"})
         )
         with pytest.raises(IsolationError, match=r"would stay root .* needs .*(landlock|seccomp)"):
             Toolbox.start(checkout, options=options)

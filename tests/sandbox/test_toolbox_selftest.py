@@ -66,7 +66,7 @@ def own_user(monkeypatch):
 
 @pytest.fixture
 def without_landlock(own_user, start):
-    return start(isolation=Isolation.BEST_EFFORT, without=frozenset({"landlock"}))
+    return start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"landlock"}))
 
 
 def listening(path: Path, mode: int = 0o666, group: int = -1) -> socket.socket:
@@ -181,11 +181,13 @@ class TestWhatIsFound:
             assert "other sockets under /run" in reached(try_canaries(without_landlock.toolbox, outside))
 
     def test_without_a_user_of_its_own_the_parent_is_open_in_spite_of_landlock(self, own_user, start, outside):
-        report = try_canaries(start(isolation=Isolation.BEST_EFFORT, without=frozenset({"uid"})).toolbox, outside)
+        report = try_canaries(
+            start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"uid"})).toolbox, outside
+        )
         assert "environ (read)" in reached(report)["the parent in /proc"]
 
     def test_without_user_and_landlock_everything_of_the_parent_is_open(self, own_user, start, outside):
-        box = start(isolation=Isolation.BEST_EFFORT, without=frozenset({"uid", "landlock"}))
+        box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"uid", "landlock"}))
         report = try_canaries(box.toolbox, outside)
         assert reached(report)["the parent's memory"] == "by shell: the parent (peek, trace)"
         assert {"the parent in /proc", "signals to the parent", "the parent's temporary files"} <= reached(
@@ -198,7 +200,7 @@ class TestWhatIsFound:
         self, own_user, checkout, start, outside, open_folder
     ):
         os.chown(checkout, -1, 4321)
-        box = start(isolation=Isolation.BEST_EFFORT, without=frozenset({"gid"}))
+        box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"gid"}))
         with listening(open_folder / "sockets" / "docker.sock", 0o660, group=4321):
             assert "the docker socket" in reached(try_canaries(box.toolbox, outside))
 
@@ -207,14 +209,14 @@ class TestWhatIsFound:
     ):
         monkeypatch.setenv("ACTIONS_RUNTIME_TOKEN", "x")
         monkeypatch.setenv("SOME_NAME", SECRET)
-        box = start(isolation=Isolation.BEST_EFFORT, without=frozenset({"environment"}))
+        box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"environment"}))
         ways = reached(try_canaries(box.toolbox, outside))["a tool's environment"]
         assert "ACTIONS_RUNTIME_TOKEN (set)" in ways
         assert "SOME_NAME (set)" in ways
 
     @pytest.mark.parametrize("without", [frozenset(), frozenset({"network"})], ids=["closed", "without the layer"])
     def test_a_closed_network_is_tried_on_listeners_of_the_parent(self, own_user, start, outside, without):
-        box = start(isolation=Isolation.BEST_EFFORT, network=Network.NONE, without=without)
+        box = start(isolation=Isolation.BEST_EFFORT, network=Network.NONE, disabled_layers=without)
         states = try_canaries(box.toolbox, outside).states
         told = {states[place] for place in ("TCP", "TCP over IPv6", "UDP")}
         reached = {f"reached by shell: {way}" for way in ("127.0.0.1 (tcp)", "127.0.0.1 (udp)", "::1 (tcp)")}
@@ -242,7 +244,7 @@ from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.selftest.outside import Outside
 from stepflow.sandbox.selftest.trial import try_canaries
-options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, without=frozenset({"landlock"}))
+options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"landlock"}))
 with Toolbox.start(Path(sys.argv[1]), options=options) as box:
     report = try_canaries(box, Outside(environment={"HOME": "/nowhere"}, socket_folders=()))
 try:
@@ -279,7 +281,7 @@ class TestWhatItLeavesBehind:
     @pytest.mark.parametrize("moment", ["canary", "reached"], ids=["while it plants", "while it tries"])
     def test_everything_is_as_before_when_a_signal_ends_it(self, own_user, start, outside, open_folder, moment):
         before = everything_below(open_folder)
-        box = start(isolation=Isolation.BEST_EFFORT, without=frozenset({"landlock"}))
+        box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"landlock"}))
         folder = Path(outside.environment["RUNNER_TEMP"])
 
         class Stopped(BaseException):

@@ -147,7 +147,7 @@ def test_tools_that_may_signal_everything_of_theirs_cost_a_snapshot_no_more_than
 
 @pytest.mark.whole
 def test_the_worker_ends_with_the_step_also_where_nothing_else_must(start, open_folder):
-    one = _Kept(start(isolation=Isolation.BEST_EFFORT, without=frozenset({"life"})), open_folder)
+    one = _Kept(start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"life"})), open_folder)
     worker = worker_of(one)
     one.box.toolbox.end_step()
     assert gone_within(1, worker)

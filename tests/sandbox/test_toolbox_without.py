@@ -28,7 +28,7 @@ def begin(start, left_out):
         assert layer in LAYERS
         if not left_out:
             return start(**options)
-        box = start(isolation=Isolation.BEST_EFFORT, without=frozenset({layer}), **options)
+        box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({layer}), **options)
         assert box.toolbox.isolation[layer] == "switched off"
         assert f"{layer}: switched off" in box.toolbox.warnings
         return box

@@ -197,13 +197,13 @@ class ChildProcesses:
         request_fd: int,
         limits: Limits,
         oom_score: OomScore,
-        without: frozenset[str] = frozenset(),
+        disabled_layers: frozenset[str] = frozenset(),
         scoped: bool = False,
     ) -> None:
         self._request_fd = request_fd
         self._limits = limits
         self._oom_score = oom_score
-        self._without = without
+        self._disabled_layers = disabled_layers
         self._scoped = scoped
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._workers: set[int] = set()
@@ -276,9 +276,9 @@ class ChildProcesses:
 
     def limit_child(self, allowed_processes: int) -> None:
         """Put the limits on the calling process, which is a fresh child, and tie its life to the supervisor's."""
-        if "life" not in self._without:
+        if "life" not in self._disabled_layers:
             die_with_parent(signal.SIGKILL)
-        if "limits" not in self._without:
+        if "limits" not in self._disabled_layers:
             _limit_self(self._limits, allowed_processes)
 
     def reap(self) -> bool:
@@ -312,7 +312,7 @@ class ChildProcesses:
                 os.killpg(pid, signal.SIGKILL)
         for pid in self._workers:
             self.kill(pid)
-        if "life" in self._without:
+        if "life" in self._disabled_layers:
             self._workers.clear()
             return ()
         if self._scoped:

@@ -147,7 +147,7 @@ class Limits:
 class SandboxConfig:
     """What the parent sends first. `uid` None means: stay who you are. `guard_uid` is a user that nothing else has.
 
-    `places` is what stays open under Landlock. `without` names layers that are left out.
+    `places` is what stays open under Landlock. `disabled_layers` names layers that are left out.
     """
 
     checkout: str
@@ -158,7 +158,7 @@ class SandboxConfig:
     limits: Limits
     places: landlock.Places
     close_network: bool
-    without: frozenset[str]
+    disabled_layers: frozenset[str]
     bash_timeout: float
     bash_max_timeout: float
     file_timeout: float
@@ -181,7 +181,7 @@ class SandboxConfig:
                 write=_texts(message["write"]), read=_texts(message["read"]), devices=_texts(message["devices"])
             ),
             close_network=bool(message["close_network"]),
-            without=frozenset(_texts(message["without"])),
+            disabled_layers=frozenset(_texts(message["disabled_layers"])),
             bash_timeout=float(str(message["bash_timeout"])),
             bash_max_timeout=float(str(message["bash_max_timeout"])),
             file_timeout=float(str(message["file_timeout"])),
@@ -190,15 +190,15 @@ class SandboxConfig:
 
 def enter_sandbox(config: SandboxConfig) -> dict[str, object]:
     """Become the tools' user. What the kernel refused is told, not hidden; the parent decides what that means."""
-    without = config.without
+    disabled_layers = config.disabled_layers
     _change_user(config)
     facts: dict[str, object] = {
         "platform": sys.platform,
-        "undumpable": become_undumpable(wanted="memory" not in without),
+        "undumpable": become_undumpable(wanted="memory" not in disabled_layers),
     }
-    if "life" not in without:
+    if "life" not in disabled_layers:
         facts |= {"subreaper": become_subreaper(), "dies_with_parent": die_with_parent(signal.SIGTERM)}
-    if os.geteuid() == 0 and "uid" not in without:
+    if os.geteuid() == 0 and "uid" not in disabled_layers:
         facts["capabilities_dropped"] = drop_capabilities()
     os.umask(0o022)
     _check_reach(config.checkout)
@@ -213,15 +213,15 @@ def scopes_signals(facts: Mapping[str, object]) -> bool:
 
 def _close(config: SandboxConfig) -> dict[str, object]:
     """What cannot be opened again, with no_new_privs first: without it the kernel lets nobody do the rest."""
-    without = config.without
-    close_network = config.close_network and "network" not in without
+    disabled_layers = config.disabled_layers
+    close_network = config.close_network and "network" not in disabled_layers
     facts: dict[str, object] = {}
-    if "no_new_privs" not in without:
+    if "no_new_privs" not in disabled_layers:
         facts["no_new_privs"] = forgo_new_privileges()
-    if "landlock" not in without:
+    if "landlock" not in disabled_layers:
         facts["landlock"] = landlock.restrict(config.places, close_tcp=close_network)
-    if "seccomp" not in without:
-        keeps_user = config.uid is None and "uid" not in without
+    if "seccomp" not in disabled_layers:
+        keeps_user = config.uid is None and "uid" not in disabled_layers
         sockets = seccomp.NO_UNIX_SOCKETS if keeps_user else ()
         facts["seccomp"] = seccomp.refuse((*seccomp.BASE, *seccomp.leave_alone(_ours()), *sockets))
     if close_network:
@@ -236,7 +236,7 @@ def _ours() -> set[int]:
 
 def _change_user(config: SandboxConfig) -> None:
     if config.uid is None or config.gid is None:
-        if os.geteuid() == 0 and "gid" not in config.without:
+        if os.geteuid() == 0 and "gid" not in config.disabled_layers:
             with contextlib.suppress(PermissionError):
                 os.setgroups([])
         return

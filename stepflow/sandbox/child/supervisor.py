@@ -48,7 +48,7 @@ def main() -> int:
     try:
         first = requests.wait()
         settings = SandboxConfig.of(first)
-        oom_score = OomScore(wanted="limits" not in settings.without)
+        oom_score = OomScore(wanted="limits" not in settings.disabled_layers)
         facts = {**enter_sandbox(settings), "ended_before_parent": oom_score.holds}
     except CannotEnterSandbox as exc:
         wire.send(_ANSWERS, {"problem": str(exc)})
@@ -90,7 +90,7 @@ class _Supervisor:
             request_fd=_REQUESTS,
             limits=settings.limits,
             oom_score=oom_score,
-            without=settings.without,
+            disabled_layers=settings.disabled_layers,
             scoped=scoped,
         )
         self._shell: Shell | None = None

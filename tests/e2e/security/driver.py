@@ -202,7 +202,7 @@ class Configuration:
             isolation=Isolation.BEST_EFFORT if self.without else Isolation.REQUIRED,
             network=Network(self.network),
             limits=ProcessLimits(processes=1000, file_bytes=64 << 20),
-            without=frozenset(self.without),
+            disabled_layers=frozenset(self.without),
         )
         return Toolbox.start(WORKSPACE, options=options)
 
