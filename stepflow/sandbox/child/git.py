@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from .child_processes import ChildProcesses, Sink
     from .commands import Ended
 
-_TIMEOUT = 120.0
+GIT_TIMEOUT = 120.0
 #: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.
-_PLAIN = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
+PLAIN_ENVIRONMENT = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 #: Naming a graft file makes git advise against grafts, at length and before it says what is wrong.
-_UNADVISED = ("-c", "advice.graftFileDeprecated=false")
+NO_GRAFT_ADVICE = ("-c", "advice.graftFileDeprecated=false")
 _GITDIR = b"gitdir: "
 _LONGEST = 4096
 #: `commondir` is where a linked work tree's repository has its objects and branches.
@@ -44,9 +44,9 @@ def git(
     children: ChildProcesses, *arguments: str, stdout: Sink | None = None, extra_env: Mapping[str, str] | None = None
 ) -> Ended:
     """Run git. What else the toolbox has running goes on."""
-    environment = {**_PLAIN, **(extra_env or {})}
-    words = ("git", *_UNADVISED, *arguments)
-    return run_command(children, words, _TIMEOUT, alone=False, stdout=stdout, extra_env=environment)
+    environment = {**PLAIN_ENVIRONMENT, **(extra_env or {})}
+    words = ("git", *NO_GRAFT_ADVICE, *arguments)
+    return run_command(children, words, GIT_TIMEOUT, alone=False, stdout=stdout, extra_env=environment)
 
 
 def said(ended: Ended) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from .git import GIT_TIMEOUT, NO_GRAFT_ADVICE, PLAIN_ENVIRONMENT
 from .paths import Key, Refusal, below, key_of, read_regular
 
 if TYPE_CHECKING:
@@ -21,19 +22,15 @@ if TYPE_CHECKING:
 
     from .child_processes import ChildProcesses
 
-_TIMEOUT = 120.0
 _PIECE = 65536
-#: Replaced objects and grafts show another history than the one that is there; taking a lock would be a change.
-_PLAIN = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 #: Nothing that the checkout configures is started, and nothing is remembered in a corner of the repository.
 _QUIET = (
-    *("-c", "advice.graftFileDeprecated=false", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
+    *(*NO_GRAFT_ADVICE, "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
     *("-c", "core.untrackedCache=false", "-c", "pack.threads=1", "-c", "pack.writeReverseIndex=false"),
     *("-c", "core.logAllRefUpdates=false"),
 )
 #: An index of 200,000 entries has about 25 MB.
 INDEX_LIMIT = 128 * 1024 * 1024
-COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 BRANCHES = "refs/heads/"
 _SMALL = 4096
 #: Two bytes that stand together by chance once in 4096: where the index is cut depends on what stands there, not on
@@ -59,10 +56,10 @@ class Git:
         """What git prints. Raises `Refusal` for an exit code that is not among the fine ones."""
         with self._start(arguments) as child:
             try:
-                said, complaint = child.communicate(given, _TIMEOUT)
+                said, complaint = child.communicate(given, GIT_TIMEOUT)
             except subprocess.TimeoutExpired:
                 child.kill()
-                raise Refusal(f"git {arguments[0]} took longer than {_TIMEOUT:g} s") from None
+                raise Refusal(f"git {arguments[0]} took longer than {GIT_TIMEOUT:g} s") from None
         if child.returncode not in fine:
             told = complaint.decode("utf-8", "replace").strip()[-500:] or f"exit code {child.returncode}"
             raise Refusal(f"git {arguments[0]} failed: {told}")
@@ -111,7 +108,7 @@ class Git:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                extra_env=_PLAIN,
+                extra_env=PLAIN_ENVIRONMENT,
             )
         except OSError as exc:
             raise Refusal(f"git could not be started: {exc.strerror}") from exc

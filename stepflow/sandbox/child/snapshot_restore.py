@@ -10,8 +10,9 @@ import stat
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
 
+from .git import COMMIT
 from .paths import FOLDER_FLAGS, Refusal, below, read_regular
-from .snapshot_git import BRANCHES, COMMIT, digest_of, has_repository, list_index, list_tree
+from .snapshot_git import BRANCHES, digest_of, has_repository, list_index, list_tree
 from .snapshot_state import LINK, RULES, Known, folders_of, object_id, scan, usual_mode
 from .wire import MANIFEST, RECORD_HEADER
 

@@ -9,9 +9,9 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from .git import COMMIT
 from .paths import Refusal, below, read_regular, reason
 from .snapshot_git import (
-    COMMIT,
     Git,
     Standing,
     digest_of,
