@@ -195,9 +195,9 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
 def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
     name = f"canary: {canary.place}"
     if canary.state is not CanaryState.REACHED:
-        return ok(name, canary.told)
+        return ok(name, canary.description)
     refuses = required or canary.refuses
-    return failed(name, canary.told, Outcome.REFUSED) if refuses else warning(name, canary.told)
+    return failed(name, canary.description, Outcome.REFUSED) if refuses else warning(name, canary.description)
 
 
 _MAY_OPEN = "Actions may create pull requests"

@@ -192,6 +192,6 @@ class Connection:
         finally:
             if self._process.poll() is None:
                 # It is its descendants' subreaper for as long as it lives, so they go first.
-                kill_descendants(self._process.pid, reap=lambda: True, patience=0.5)
+                kill_descendants(self._process.pid, reap=lambda: True, timeout=0.5)
                 self._process.kill()
                 self._process.wait()

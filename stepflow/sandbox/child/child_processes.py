@@ -47,13 +47,13 @@ class Process:
         return self.state in "ZX" and self.threads <= 1
 
 
-def kill_descendants(root: int, *, reap: Callable[[], bool], patience: float = 5.0) -> tuple[int, ...]:
-    """Kill everything below `root` and wait until nothing is left; gives what is still alive after `patience` seconds.
+def kill_descendants(root: int, *, reap: Callable[[], bool], timeout: float = 5.0) -> tuple[int, ...]:
+    """Kill everything below `root` and wait until nothing is left; gives what is still alive after `timeout` seconds.
 
     All are stopped first: a stopped process cannot fork, so a fork bomb runs out of processes that could go on.
     `reap` takes note of what has ended and tells whether `root` has no child any more, as far as it can know.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     stopped: set[int] = set()
     while True:
         living = {process.pid for process in descendants(root) if not process.dead}
@@ -70,12 +70,12 @@ def kill_descendants(root: int, *, reap: Callable[[], bool], patience: float = 5
         time.sleep(_PAUSE)
 
 
-def kill_group(gid: int, *, patience: float = 2.0) -> bool:
+def kill_group(gid: int, *, timeout: float = 2.0) -> bool:
     """Kill every process of a group that only they have, wherever it hangs in the tree; tells whether none is left.
 
     For tools whose supervisor is gone: a process may hide its user from /proc, but not its group from its status.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     stopped: set[int] = set()
     while time.monotonic() < deadline:
         living, sure = _members(gid)

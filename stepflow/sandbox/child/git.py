@@ -101,10 +101,10 @@ def pointed_to(pointer: str, base: str) -> str:
         if not stat.S_ISREG(os.lstat(pointer).st_mode):
             return base
         with open(pointer, "rb") as file:
-            told = file.read(_LONGEST).removeprefix(_GITDIR).rstrip(b"\r\n")
+            target = file.read(_LONGEST).removeprefix(_GITDIR).rstrip(b"\r\n")
     except OSError:
         return base
-    return os.path.join(base, os.fsdecode(told.replace(b"\0", b"")))
+    return os.path.join(base, os.fsdecode(target.replace(b"\0", b"")))
 
 
 @dataclass(frozen=True, kw_only=True)

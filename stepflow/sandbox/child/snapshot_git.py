@@ -61,8 +61,8 @@ class Git:
                 child.kill()
                 raise Refusal(f"git {arguments[0]} took longer than {GIT_TIMEOUT:g} s") from None
         if child.returncode not in fine:
-            told = complaint.decode("utf-8", "replace").strip()[-500:] or f"exit code {child.returncode}"
-            raise Refusal(f"git {arguments[0]} failed: {told}")
+            message = complaint.decode("utf-8", "replace").strip()[-500:] or f"exit code {child.returncode}"
+            raise Refusal(f"git {arguments[0]} failed: {message}")
         return said
 
     def stream(self, *arguments: str, given: bytes, limit: int, feed: Callable[[bytes], object]) -> None:

@@ -72,7 +72,7 @@ def check_paths(wanted: Wanted, blobs: Blobs) -> None:
             raise Refusal(f"the snapshot has something below {path!r}, which is no folder")
 
 
-class Placing:
+class TreeWriter:
     """Puts things where they belong."""
 
     def __init__(self, tree: Below, git: Git, blobs: Blobs, base: str) -> None:
@@ -337,18 +337,18 @@ class Restoring:
 
     def _restore_files(self, wanted: Wanted, blobs: Blobs, base: str, *, inside: bool) -> dict[str, object]:
         with below(self._root) as tree:
-            placing = Placing(tree, self._git, blobs, base)
-            written = placing.put(wanted)
+            writer = TreeWriter(tree, self._git, blobs, base)
+            written = writer.put(wanted)
             tracked = list_index(self._git, b"")[0] if inside else frozenset()
             ask = self._ask_ignored if inside else lambda _: set()
             removed = 0
             # An ignore file that goes lets others show; each round removes one at least.
             while True:
-                gone = placing.remove_others(wanted, scan(self._root, Known(tracked=tracked), ask, self._leave))
+                gone = writer.remove_others(wanted, scan(self._root, Known(tracked=tracked), ask, self._leave))
                 removed += len(gone)
                 if not any(path.rpartition(b"/")[2] == RULES for path in gone):
                     break
-            placing.set_folder_modes(wanted)
+            writer.set_folder_modes(wanted)
         return {"written": written, "removed": removed}
 
     def _ask_ignored(self, paths: list[bytes]) -> set[bytes]:

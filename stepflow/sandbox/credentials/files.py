@@ -96,7 +96,7 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-class Room:
+class Budget:
     """What may be remembered in all, in bytes and in files."""
 
     def __init__(self, *, size: int = 64 * _MIB, files: int = 20_000) -> None:
@@ -123,7 +123,7 @@ def opened_folder(path: Path) -> Iterator[int]:
         os.close(folder)
 
 
-def take_node(folder: int, name: str, path: Path, room: Room) -> Node | None:
+def take_node(folder: int, name: str, path: Path, budget: Budget) -> Node | None:
     """What stands at the name, None for nothing."""
     try:
         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -132,10 +132,10 @@ def take_node(folder: int, name: str, path: Path, room: Room) -> Node | None:
     if stat.S_ISLNK(info.st_mode):
         return Link(target=os.fsencode(os.readlink(name, dir_fd=folder)))
     if stat.S_ISDIR(info.st_mode):
-        return _take_folder(folder, name, path, room)
+        return _take_folder(folder, name, path, budget)
     if not stat.S_ISREG(info.st_mode):
         raise IsolationError(f"{path} is neither file nor folder.", hint="Remove it; git itself makes no such thing.")
-    room.take(info.st_size, path)
+    budget.take(info.st_size, path)
     return file_of(read_file(folder, name), info)
 
 
@@ -149,11 +149,11 @@ def file_of(data: bytes, info: os.stat_result) -> File:
     return File(data=data, mode=stat.S_IMODE(info.st_mode), uid=info.st_uid, gid=info.st_gid, names=info.st_nlink)
 
 
-def _take_folder(folder: int, name: str, path: Path, room: Room) -> Folder:
+def _take_folder(folder: int, name: str, path: Path, budget: Budget) -> Folder:
     with folder_below(folder, name) as inner:
         info = os.fstat(inner)
-        room.take(0, path)
-        children = {child: take_node(inner, child, path / child, room) for child in sorted(names_in(inner))}
+        budget.take(0, path)
+        children = {child: take_node(inner, child, path / child, budget) for child in sorted(names_in(inner))}
         return Folder(
             mode=stat.S_IMODE(info.st_mode),
             uid=info.st_uid,

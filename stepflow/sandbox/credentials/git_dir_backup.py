@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
 
     from stepflow.domain.json import JsonObject
-    from stepflow.sandbox.credentials.files import Node, Room
+    from stepflow.sandbox.credentials.files import Budget, Node
     from stepflow.sandbox.credentials.survey import Survey
     from stepflow.sandbox.tree_walk import Aside
 
@@ -78,7 +78,7 @@ class GitDirBackup:
         self._descriptor = descriptor
 
     @classmethod
-    def take(cls, path: Path, survey: Survey, room: Room) -> Self:
+    def take(cls, path: Path, survey: Survey, budget: Budget) -> Self:
         """The folder as it is now."""
         descriptor = os.open(path, FOLDER_FLAGS)
         info = os.fstat(descriptor)
@@ -88,9 +88,9 @@ class GitDirBackup:
             is_inside=path.is_relative_to(entry_of(survey.checkout).parent),
             number=(info.st_dev, info.st_ino),
             mode=stat.S_IMODE(info.st_mode),
-            nodes={name: take_node(descriptor, name, path / name, room) for name in sorted(names)},
-            alternates=_take_alternates(path, room),
-            loose_replaced=_take_replaced(descriptor, path, room),
+            nodes={name: take_node(descriptor, name, path / name, budget) for name in sorted(names)},
+            alternates=_take_alternates(path, budget),
+            loose_replaced=_take_replaced(descriptor, path, budget),
             packed_replaced=frozenset(_replacing(_packed_refs(descriptor) or b"")),
             gitlinks=_gitlinks(descriptor),
             changes={file: change for file, change in survey.changes.items() if file.is_relative_to(path)},
@@ -232,19 +232,19 @@ def put_if_untouched(path: Path, change: Change, aside: Aside) -> None:
         return
 
 
-def _take_alternates(path: Path, room: Room) -> dict[str, Node | None]:
+def _take_alternates(path: Path, budget: Budget) -> dict[str, Node | None]:
     place = path / "objects" / "info"
     if not place.is_dir():
         return dict.fromkeys(_ALTERNATES)
     with opened_folder(place.resolve()) as folder:
-        return {name: take_node(folder, name, place / name, room) for name in _ALTERNATES}
+        return {name: take_node(folder, name, place / name, budget) for name in _ALTERNATES}
 
 
-def _take_replaced(folder: int, path: Path, room: Room) -> Node | None:
+def _take_replaced(folder: int, path: Path, budget: Budget) -> Node | None:
     if kind_of(folder, "refs") != stat.S_IFDIR:
         return None
     with folder_below(folder, "refs") as refs:
-        return take_node(refs, "replace", path / "refs/replace", room)
+        return take_node(refs, "replace", path / "refs/replace", budget)
 
 
 def _put_replaced(folder: int, state: _State, aside: Aside) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Set
 
     from stepflow.domain.json import JsonValue
-    from stepflow.sandbox.credentials.files import Node, Room
+    from stepflow.sandbox.credentials.files import Budget, Node
     from stepflow.sandbox.tree_walk import Aside
 
 _GIT = b".git"
@@ -52,13 +52,13 @@ class GitEntries:
         self._was = was
 
     @classmethod
-    def take(cls, checkout: Path, entries: Iterable[Path], room: Room) -> Self:
+    def take(cls, checkout: Path, entries: Iterable[Path], budget: Budget) -> Self:
         """Those of every `.git` that stand there now."""
         was: dict[bytes, Node] = {}
         for entry in entries:
             if entry.is_relative_to(checkout) and (entry.is_symlink() or not entry.is_dir()):
                 with suppress(FileNotFoundError), opened_folder(entry.parent) as folder:
-                    if node := take_node(folder, entry.name, entry, room):
+                    if node := take_node(folder, entry.name, entry, budget):
                         was[b"/" + os.fsencode(entry.relative_to(checkout))] = node
         return cls(checkout, was)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from stepflow.errors import IsolationError
 from stepflow.sandbox.credentials.files import (
+    Budget,
     File,
-    Room,
     node_of,
     node_record,
     opened_folder,
@@ -38,17 +38,19 @@ _LEFT = "so what git does there is not certain to be what it did before. Check t
 
 
 @dataclass(frozen=True, kw_only=True)
-class Findings:
+class FoundCredentials:
     """The credentials of a checkout. `state` tells people how many stand where."""
 
     secrets: tuple[str, ...]
     state: str
 
 
-def find_credentials(checkout: Path, runner_temp: Path | None = None, login_files: tuple[Path, ...] = ()) -> Findings:
+def find_credentials(
+    checkout: Path, runner_temp: Path | None = None, login_files: tuple[Path, ...] = ()
+) -> FoundCredentials:
     """Look for credentials and change nothing. Raises `IsolationError` for a configuration that git cannot read."""
     survey = Survey(checkout, runner_temp, login_files)
-    return Findings(secrets=tuple(sorted(survey.secrets)), state=survey.state)
+    return FoundCredentials(secrets=tuple(sorted(survey.secrets)), state=survey.state)
 
 
 class StrippedCredentials:
@@ -73,13 +75,13 @@ class StrippedCredentials:
             failed.pop_all()
 
     def _find(self, survey: Survey) -> None:
-        room = Room()
+        budget = Budget()
         self.state = survey.state
         self._fate = _NOT_RETURNED if survey.changes else _LEFT
-        self._entry_was = self._entry_now(room)
-        self._entries = GitEntries.take(self._checkout, survey.entries, room)
+        self._entry_was = self._entry_now(budget)
+        self._entries = GitEntries.take(self._checkout, survey.entries, budget)
         for path in survey.folders:
-            self._folders.append(GitDirBackup.take(path, survey, room))
+            self._folders.append(GitDirBackup.take(path, survey, budget))
         for path, change in survey.changes.items():
             if not survey.is_inside(path):
                 self._outside.append(_Outside(path, change, frozenset(survey.led_from.get(path, ()))))
@@ -169,10 +171,10 @@ class StrippedCredentials:
         problems += [f"{'; '.join(left[:3])}: it could not be looked at whole"] if left else []
         blocked = bool(changed or left) or (own is not None and own not in {folder.path for folder in restored})
         problems += self._return_credentials(restored, aside, blocked=blocked)
-        told = [f"{problem}; {self._fate}" for problem in dict.fromkeys(problems)]
+        notes = [f"{problem}; {self._fate}" for problem in dict.fromkeys(problems)]
         if removed:
-            told.append(f"the tools made {shown(sorted(removed))}, which can lead git anywhere; that was removed")
-        return told
+            notes.append(f"the tools made {shown(sorted(removed))}, which can lead git anywhere; that was removed")
+        return notes
 
     def _return_credentials(self, restored: list[GitDirBackup], aside: Aside, *, blocked: bool) -> list[str]:
         problems: list[str] = []
@@ -203,18 +205,18 @@ class StrippedCredentials:
                 return os.open(path, FOLDER_FLAGS)
         return os.open(self._checkout, FOLDER_FLAGS)
 
-    def _entry_now(self, room: Room) -> Node | None:
+    def _entry_now(self, budget: Budget) -> Node | None:
         """The checkout's `.git` when it is a file or a link; as a folder it is among the folders."""
         if self._entry.is_dir() and not self._entry.is_symlink():
             return None
         with opened_folder(self._entry.parent) as parent:
-            return take_node(parent, self._entry.name, self._entry, room)
+            return take_node(parent, self._entry.name, self._entry, budget)
 
     def _entry_changed(self) -> str:
         if not self._folders or self._entry_was is None:
             return ""
         try:
-            now = self._entry_now(Room())
+            now = self._entry_now(Budget())
         except (OSError, IsolationError):
             now = None
         same = (

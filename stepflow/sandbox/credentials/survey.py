@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from stepflow.errors import IsolationError
 from stepflow.sandbox.credentials.config import Setting, clean_config, hide, holds, read_settings, secret_forms
-from stepflow.sandbox.credentials.files import File, Room, file_of_record, node_record, opened_folder, take_node
+from stepflow.sandbox.credentials.files import Budget, File, file_of_record, node_record, opened_folder, take_node
 from stepflow.sandbox.credentials.rules import Judged, judge_setting, secrets_in, secrets_of_login
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Survey:
         #: File → the git folders whose configuration leads to it.
         self.led_from: dict[Path, set[Path]] = {}
         self._temp = runner_temp.resolve() if runner_temp else None
-        self._room = Room()
+        self._budget = Budget()
         self._sources: dict[Path, _Source] = {}
         self._visited: set[tuple[Path, Path | None]] = set()
         self._found: dict[Path, int] = {}
@@ -210,7 +210,7 @@ class Survey:
     def _file(self, path: Path) -> File:
         try:
             with opened_folder(path.parent) as parent:
-                node = take_node(parent, path.name, path, self._room)
+                node = take_node(parent, path.name, path, self._budget)
         except OSError as exc:
             raise _unread(path, str(exc.strerror)) from exc
         if not isinstance(node, File):

@@ -77,7 +77,7 @@ class Canary:
     refuses: bool = False
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The state, with the way if there was one."""
         return f"{self.state} {self.ways}" if self.ways else self.state.value
 
@@ -96,7 +96,7 @@ class CanaryReport:
     @property
     def states(self) -> Mapping[str, str]:
         """Each place's state, for journal and report."""
-        return {canary.place.value: canary.told for canary in self.canaries}
+        return {canary.place.value: canary.description for canary in self.canaries}
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -124,4 +124,4 @@ _ALWAYS_HINT = (
 
 
 def _explained(canary: Canary) -> str:
-    return f"{canary.place}, {canary.told} (what should stop that: {LAYERS[canary.place]})"
+    return f"{canary.place}, {canary.description} (what should stop that: {LAYERS[canary.place]})"

@@ -75,9 +75,9 @@ class Reach:
     def ways(self, place: Place) -> str:
         """All of them in a few words, empty when there were none."""
         found = self._what.get(place, {})
-        told = [f"{shown} ({', '.join(kinds)})" for shown, kinds in found.items()]
-        more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-        return f"by {' and '.join(self._by[place])}: {', '.join(told[:_SHOWN])}{more}" if found else ""
+        described = [f"{shown} ({', '.join(kinds)})" for shown, kinds in found.items()]
+        more = f" and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
+        return f"by {' and '.join(self._by[place])}: {', '.join(described[:_SHOWN])}{more}" if found else ""
 
 
 def _judge(place: Place, tried: set[Place], reach: Reach) -> Canary:
