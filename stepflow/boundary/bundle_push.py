@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,20 +14,25 @@ from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.remote_branch import OwnSigns, push_commit
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
-from stepflow.boundary.tree_diff import REMOVED, changed_entries
 from stepflow.boundary.writer import Pushed, Refused
 from stepflow.domain.connection import DIRECT, Way
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.secrets import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from stepflow.boundary.writer import Account
 
 
 MOST_COMMITS = 300
 LONGEST_TARGET = 4_096
+#: Far beyond what the policy lets through.
+MOST_ENTRIES, DEEPEST = 20_000, 100
+#: The mode of a path that is no longer there.
+REMOVED = "000000"
+#: A tree that names itself over and over is a few bytes, and `git diff-tree` lists it in memory first.
+_DIFF_MEMORY = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,18 +182,38 @@ def _commit(record: str) -> _Commit:
 def _changes(git: Git, base: str, commits: tuple[_Commit, ...]) -> tuple[Change, ...]:
     """What every single commit has that the base has not."""
     base_tree = _line(git, "rev-parse", "--verify", f"{base}^{{tree}}")
-    entries = changed_entries(git, base_tree, {commit.tree for commit in commits})
-    sizes = _sizes(git, {entry.oid for entry in entries if entry.mode not in (SUBMODULE, REMOVED)})
+    changes = compare_trees(git, base_tree, {commit.tree for commit in commits})
+    sizes = _sizes(git, {change.oid for change in changes if change.mode not in (SUBMODULE, REMOVED)})
     return tuple(
-        Change(
-            path=entry.path,
-            mode=entry.mode,
-            oid=entry.oid,
-            size=sizes.get(entry.oid, 0),
-            target=_target(git, entry.oid, sizes[entry.oid]) if entry.mode == SYMLINK else None,
+        replace(
+            change,
+            size=sizes.get(change.oid, 0),
+            target=_target(git, change.oid, sizes[change.oid]) if change.mode == SYMLINK else None,
         )
-        for entry in entries
+        for change in changes
     )
+
+
+def compare_trees(git: Git, base: str, trees: Iterable[str]) -> tuple[Change, ...]:
+    """Every file, symlink and submodule that differs from the base in any of the trees. Raises `TooMuch`."""
+    changes: set[Change] = set()
+    for tree in sorted(set(trees)):
+        try:
+            output = git.run(
+                "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--no-ext-diff", "--no-textconv",
+                "--ignore-submodules=none", base, tree, memory=_DIFF_MEMORY,
+            )  # fmt: skip
+        except GitFailed as exc:
+            raise TooMuch(str(exc)) from exc
+        words = output.decode(errors="surrogateescape").removesuffix("\0").split("\0") if output else []
+        for head, path in zip(words[::2], words[1::2], strict=True):
+            _, mode, _, oid, _ = head.split(" ")
+            changes.add(Change(path=path, mode=mode, oid=oid))
+        if len(changes) > MOST_ENTRIES:
+            raise TooMuch(f"they change more than {MOST_ENTRIES} paths")
+    if any(change.path.count("/") > DEEPEST for change in changes):
+        raise TooMuch(f"their folders are nested more than {DEEPEST} deep")
+    return tuple(sorted(changes, key=lambda change: (change.path, change.mode, change.oid)))
 
 
 def _sizes(git: Git, blobs: set[str]) -> dict[str, int]:

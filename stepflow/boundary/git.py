@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -156,10 +157,12 @@ class Git:
         folder.mkdir(mode=0o700)
         self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(folder))
 
-    def run(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
-        """Run git without the credential and without a way to the network."""
+    def run(
+        self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, memory: int | None = None
+    ) -> bytes:
+        """Run git without the credential and without a way to the network. `memory`: its limit, in bytes."""
         environment = {**self._environment(_CONFIG), **(env or {}), "GIT_ALLOW_PROTOCOL": "none"}
-        return self._run(args, environment, self._local_seconds, stdin=stdin)
+        return self._run(args, environment, self._local_seconds, stdin=stdin, memory=memory)
 
     def run_on_file(self, *args: str, file: IO[bytes]) -> bytes:
         """Run git on an open file, from where it stands."""
@@ -199,6 +202,7 @@ class Git:
         *,
         stdin: bytes = b"",
         file: IO[bytes] | None = None,
+        memory: int | None = None,
     ) -> bytes:
         with tempfile.TemporaryFile(dir=self._folder) as given, tempfile.TemporaryFile(dir=self._folder) as errors:
             given.write(stdin)
@@ -213,6 +217,8 @@ class Git:
                 # A Ctrl-C at the terminal is the run's to handle: an effect that has begun is finished.
                 start_new_session=True,
             ) as process:
+                if memory:
+                    resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory, memory))
                 output = _read(process, args[0], seconds, self._most_output)
             errors.seek(0)
             said = self._redactor(errors.read(LONGEST_STDERR).decode(errors="replace")).strip()[-LONGEST_DETAIL:]

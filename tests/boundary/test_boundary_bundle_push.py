@@ -462,8 +462,8 @@ def test_a_message_that_ends_early_is_refused(push: Pushing, checkout: Checkout)
 
 
 def test_a_tree_that_names_itself_over_and_over_is_refused_in_time(push: Pushing, checkout: Checkout) -> None:
-    """Ten levels of ten names each are a few hundred bytes, and ten thousand million files: `git diff-tree` would
-    take all memory before it says the first word."""
+    """Ten levels of ten names each are a few hundred bytes, and ten thousand million files: `git diff-tree`
+    takes all the memory that it may have before it says the first word."""
     inner = checkout.git("hash-object", "-w", "--stdin", stdin=b"x")
     kind = "100644 blob"
     for _ in range(10):

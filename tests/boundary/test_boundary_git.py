@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from stepflow.boundary.bundle_push import MOST_ENTRIES, REMOVED, compare_trees
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
-from stepflow.boundary.tree_diff import MOST_ENTRIES, REMOVED, changed_entries
 from tests.boundary.checkout import Checkout
 from tests.boundary.conftest import TOKEN
 from tests.servers.git_http import GitServer
@@ -61,8 +61,8 @@ def differing(checkout: Checkout, git: Git) -> list[tuple[str, str]]:
     base, tip = (checkout.git("rev-parse", f"{commit}^{{tree}}") for commit in (checkout.base, "HEAD"))
     raw = checkout.git("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", base, tip).split("\0")
     expected = [(path, head.split(" ")[1], head.split(" ")[3]) for head, path in zip(raw[::2], raw[1::2], strict=False)]
-    found = changed_entries(git, base, [tip])
-    assert [(entry.path, entry.mode, entry.oid or "0" * 40) for entry in found] == sorted(expected)
+    found = compare_trees(git, base, [tip])
+    assert [(entry.path, entry.mode, entry.oid) for entry in found] == sorted(expected)
     return [(entry.path, entry.mode) for entry in found]
 
 
@@ -99,7 +99,7 @@ def test_a_diff_of_very_many_paths_is_too_much(trees: tuple[Checkout, Git]) -> N
     checkout.git("push", "--quiet", str(checkout.origin), "HEAD:work")
     base, tip = (checkout.git("rev-parse", f"{commit}^{{tree}}") for commit in (checkout.base, "HEAD"))
     with pytest.raises(TooMuch, match="more than 20000 paths"):
-        changed_entries(git, base, [tip])
+        compare_trees(git, base, [tip])
 
 
 def test_a_diff_of_very_deep_folders_is_too_much(trees: tuple[Checkout, Git]) -> None:
