@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.action.runner import find_root, make_request, read_trigger
-from stepflow.cli.run import request_of
 from stepflow.definition.diagnostics import rules
 from stepflow.domain.json import compact
 from stepflow.domain.problem import count_problems
@@ -28,7 +27,6 @@ from stepflow.report.many import (
     gathered_summary,
     page_summary,
 )
-from stepflow.report.markdown import code
 from stepflow.report.plain import harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.rehearsal import (
@@ -125,21 +123,18 @@ def _mend(runner: Runner, job: Job) -> None:
         job.say(annotation("notice", message), *(annotation("warning", note) for note in notes))
 
 
-def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, asked: Asked) -> Performed:
-    """The scenarios of one agent, or of all, on any event; what differs is an annotation on the scenario's file."""
-    names = (runner.inputs.agent,) if runner.inputs.agent else ()
-    asked.agent = runner.inputs.agent or ""
-    nobody = Trigger(agent=asked.agent, actor="", actor_is_bot=False)
-
-    def tell(rehearsed: Rehearsed) -> None:
-        job.say(*(line for _kind, line in rehearsed_lines(rehearsed)))
-        if not rehearsed.passed:
-            job.say("::group::what happened", *map(harmless, rehearsed.story), "::endgroup::")
-
-    request = request_of(runner, nobody, job)
-    rehearsal = rehearse_agents(request, names, cancellation, report_one=tell)
-    job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
-    reason = f"Before the run: rehearsed {describe_rehearsal(rehearsal)}"
+def report_without_run(
+    outcome: Outcome,
+    reason: str,
+    *,
+    success: bool = False,
+    requested: RequestedRun | None = None,
+    problems: tuple[Problem, ...] = (),
+    code: str | None = None,
+    folders: tuple[str, str] = ("", ""),
+) -> RunReport:
+    """The report where no run began. `folders` are where its results lie, inside the container and outside."""
+    known = requested or RequestedRun()
     facts = ReportFacts(
         agent=known.agent,
         issue=known.issue,
@@ -203,11 +198,14 @@ def validate_mode(runner: Runner, job: Job) -> ActionResult:
     )
     job.say(*diagnostics(checked.inspections, rules(), Theme()))
     problems = from_above(checked.problems, root, runner.workspace.resolve())
-    outcome = Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED
-    reason = f"Before the run: checked {', '.join(checked.inspections)}: {count_problems(problems)}"
-    facts = ReportFacts(agent=inputs.agent or "", outcome=outcome, reason=reason, problems=problems)
-    report = replace(collect_report((), facts=facts), success=not checked.failed)
-    return Performed(report=report, problems=problems)
+    report = report_without_run(
+        Outcome.INVALID_DEFINITION if checked.failed else Outcome.COMPLETED,
+        f"checked {', '.join(checked.inspections)}: {count_problems(problems)}",
+        success=not checked.failed,
+        requested=RequestedRun(agent=inputs.agent or ""),
+        problems=problems,
+    )
+    return ActionResult(report=report, problems=problems)
 
 
 def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun) -> ActionResult:
@@ -222,7 +220,7 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
             job.say("::group::what happened", *map(harmless, rehearsed.story), "::endgroup::")
 
     request = make_request(runner, nobody, job)
-    rehearsal = rehearse_agents(request, names, cancellation, tell=report_scenario)
+    rehearsal = rehearse_agents(request, names, cancellation, report_one=report_scenario)
     job.say(*(line for _kind, line in rehearsal_lines(rehearsal)))
     report = report_without_run(
         rehearsal.outcome,

@@ -65,7 +65,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
     cancellation = Cancellation()
     with cancellation.listening():
-        rehearsal = rehearse_agents(request, arguments.names, cancellation, update=arguments.update, tell=show_scenario)
+        rehearsal = rehearse_agents(
+            request, arguments.names, cancellation, update=arguments.update, report_one=show_scenario
+        )
     show(rehearsal_lines(rehearsal))
     _write(rehearsal, arguments)
     return exit_code(rehearsal.outcome)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.output import print_json
+from stepflow.cli.output import print_json, theme_for
 from stepflow.definition.diagnostics import rules
 from stepflow.modes.validate import check_agents, from_above, repository_above
 from stepflow.report.annotations import problem_annotations
@@ -59,7 +59,7 @@ def _print(checked: Checked, form: str, root: Path) -> None:
         case "sarif":
             print_json(sarif_log(_of_repository(checked, root), rules(), version=_version()), indent=2)
         case _:
-            print(*diagnostics(checked.inspections, rules(), paper_for(sys.stdout)), sep="\n")
+            print(*diagnostics(checked.inspections, rules(), theme_for(sys.stdout)), sep="\n")
 
 
 def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:
