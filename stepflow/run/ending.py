@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stepflow.boundary.writer import Refused
+from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError, DefinitionError, InputError, IsolationError, ModelError, StepflowError
 
@@ -16,10 +17,12 @@ from stepflow.errors import BoundaryError, DefinitionError, InputError, Isolatio
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """An outcome and its complete reason, which says where the run stopped (flow.md §11). `untold`: the run broke off
-    before it could tell the issue. `begun`: the flow had begun, so that there is something to tell."""
+    before it could tell the issue. `begun`: the flow had begun, so that there is something to tell. `code` is that of
+    the broken rule, if there is one."""
 
     outcome: Outcome
     reason: str
+    code: str | None = None
     untold: bool = False
     begun: bool = False
 
@@ -37,3 +40,10 @@ def outcome_of(error: StepflowError) -> Outcome:
             return Outcome.INVALID_DEFINITION
         case _:
             return Outcome.INTERNAL_ERROR
+
+
+def code_of(error: StepflowError) -> str | None:
+    """The code of the rule that an error is about: its own, or that of the first error among its problems."""
+    problems = error.problems if isinstance(error, DefinitionError) else ()
+    errors = (p.code for p in problems if isinstance(p, Problem) and p.severity is Severity.ERROR)
+    return error.code or next(errors, None)

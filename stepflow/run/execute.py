@@ -31,7 +31,7 @@ from stepflow.report.advice import BUG
 from stepflow.run.cancel import InterruptibleClock, InterruptibleModel
 from stepflow.run.clock import Deadline, TimelyCommands, TimelyTools
 from stepflow.run.connections import told_ways
-from stepflow.run.ending import Ending, outcome_of
+from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Finish, Work, collect_work, finish_run, tell_failure
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
 from stepflow.run.parts import LoadedSchemas, run_started, structured_output_of, toolbox_options
@@ -292,7 +292,8 @@ def guarded(work: Callable[[], Ending], journal: Journal, place: Place) -> Endin
     except RunCancelled as cancelled:
         return Ending(outcome=Outcome.CANCELLED, reason=f"{place.words}: {cancelled}")
     except StepflowError as error:
-        return Ending(outcome=outcome_of(error), reason=f"{place.words}: {error}", untold=True, begun=place.begun)
+        reason = f"{place.words}: {error}"
+        return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), untold=True, begun=place.begun)
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
         if isinstance(bug, OSError) and bug.errno in NO_ROOM:
             return Ending(outcome=Outcome.INTERNAL_ERROR, reason=f"{place.words}: {_no_room(bug)}", untold=True)

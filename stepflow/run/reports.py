@@ -65,7 +65,9 @@ def journal_path(prepared: Prepared) -> Path:
 def collect_run(prepared: Prepared, ending: Ending | None = None) -> RunReport:
     """Everything that the journal and the request know; the `ending` counts where the journal could not take it."""
     request, agent = prepared.request, prepared.agent
-    known = ReportFacts(outcome=ending.outcome, reason=ending.reason) if ending else ReportFacts()
+    known = ReportFacts()
+    if ending:
+        known = ReportFacts(outcome=ending.outcome, reason=ending.reason, code=ending.code)
     facts = replace(
         known,
         run_id=request.run_id,

@@ -220,7 +220,9 @@ class StepFlowRunner:
             ending = guarded(played, journal, place)
         success = ending.outcome is Outcome.COMPLETED
         journal.append(RunFinished(outcome=ending.outcome, reason=ending.reason, success=success))
-        facts = ReportFacts(run_id=run_id, issue=_number(given.get("issue")), problems=self._agent.problems)
+        facts = ReportFacts(
+            run_id=run_id, issue=_number(given.get("issue")), problems=self._agent.problems, code=ending.code
+        )
         return AgentResult.of(collect_report(memory.entries, self._agent, facts=facts))
 
     def _tell(self, entry: Entry) -> None:
