@@ -44,7 +44,7 @@ from stepflow.run.execute import drive_run
 from stepflow.run.inputs import Mode
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
-from stepflow.run.reports import leave_missing, leave_unbegun
+from stepflow.run.reports import write_missing, write_unbegun
 from stepflow.run.request import Skip, Trigger, outbound_of, restore_folder
 from stepflow.run.resume import Fresh, completed_report
 from stepflow.sandbox.restore import mend_checkouts
@@ -160,12 +160,12 @@ def run_mode(
     request = make_request(runner, trigger, job)
     if complete := completed_report(request):
         job.say(annotation("notice", f"The run in {request.folder} is complete; there is nothing to resume."))
-        job.say(*(annotation("warning", problem) for problem in leave_missing(request, complete)))
+        job.say(*(annotation("warning", problem) for problem in write_missing(request, complete)))
         return ActionResult(report=complete)
     try:
         prepared = prepare_run(request, now=clock.now())
     except RunCancelled as cancelled:
-        return ActionResult(report=leave_unbegun(request, cancelled, clock))
+        return ActionResult(report=write_unbegun(request, cancelled, clock))
     if isinstance(prepared.found, Fresh) and prepared.found.notice:
         job.say(annotation("notice", prepared.found.notice))
     log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)

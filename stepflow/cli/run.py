@@ -22,7 +22,7 @@ from stepflow.report.summary import final_words
 from stepflow.run.cancel import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
-from stepflow.run.reports import leave_missing
+from stepflow.run.reports import write_missing
 from stepflow.run.request import RunRequest, Trigger, issue_of, login_files_in, read_event, restore_folder
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
@@ -65,7 +65,7 @@ def carry_out(request: RunRequest, *, as_json: bool) -> int:
     report = completed_report(request)
     if report:
         console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
-        show_lines(console, leave_missing(request, report))
+        show_lines(console, write_missing(request, report))
     else:
         report = run_request(request, console)[0].report
 

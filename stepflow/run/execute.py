@@ -36,7 +36,7 @@ from stepflow.run.finish import Finish, Work, collect_work, finish_run, tell_fai
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
 from stepflow.run.parts import LoadedSchemas, run_started, structured_output_of, toolbox_options
 from stepflow.run.recorded import JOURNAL, Kept, move_aside
-from stepflow.run.reports import LogFile, leave_reports, make_folder
+from stepflow.run.reports import LogFile, make_folder, write_reports
 from stepflow.run.resume import Fresh
 from stepflow.run.sandbox import demand_nothing_in_reach, install, open_sandbox, outside_of, set_up
 from stepflow.run.snapshots import Snapshots
@@ -238,38 +238,38 @@ def drive_run(
         LogFile(request.folder / "log.jsonl", prepared.agent.log_format) as log,
     ):
         _demand_unchanged(prepared, file)
-        place = Place()
-        journal = Fanout(file, place, log, *listeners)
+        phase = PhaseTracker()
+        journal = Fanout(file, phase, log, *listeners)
         if notice:
             journal.append(Noted(level="info", message=f"[Run] {notice}"))
-        ending = guarded(lambda: run_stages(prepared, journal, clock, cancellation), journal, place)
+        ending = guarded(lambda: run_stages(prepared, journal, clock, cancellation), journal, phase)
         if ending.untold:
-            guarded(lambda: _tell_unfinished(prepared, ending, journal, clock, cancellation), journal, place)
+            guarded(lambda: _tell_unfinished(prepared, ending, journal, clock, cancellation), journal, phase)
         finished = RunFinished(
             outcome=ending.outcome, reason=ending.reason, success=ending.outcome is Outcome.COMPLETED
         )
         told = _written(journal, finished)
-    aloud = Aloud(listeners, clock)
+    notifier = ListenerNotifier(listeners, clock)
     if not told:
-        aloud.say(finished)
+        notifier.say(finished)
 
-    return leave_reports(prepared, ending, unwritten=log.problems, say=aloud.say)
+    return write_reports(prepared, ending, unwritten=log.problems, say=notifier.say)
 
 
-class Aloud:
-    """Tells listeners what can no longer be written down."""
+class ListenerNotifier:
+    """Notifies listeners of what can no longer be written down."""
 
     def __init__(self, listeners: Sequence[Callable[[Entry], None]], clock: Clock) -> None:
         self._listeners, self._clock = listeners, clock
 
     def say(self, event: Event) -> None:
-        """Tell it, under the number 0."""
+        """Notify them, under the number 0."""
         for listener in self._listeners:
             listener(Entry(seq=0, time=self._clock.now(), event=event))
 
 
-class Place:
-    """Remembers where a run is, for the first words of its reason (flow.md §11)."""
+class PhaseTracker:
+    """Tracks where a run is, for the first words of its reason (flow.md §11)."""
 
     words = "Before the run"
     begun = False
@@ -285,20 +285,20 @@ class Place:
                 pass
 
 
-def guarded(work: Callable[[], Ending], journal: Journal, place: Place) -> Ending:
+def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -> Ending:
     """The run's own handler: what ends a run from outside its logic becomes an outcome with a reason."""
     try:
         return work()
     except RunCancelled as cancelled:
-        return Ending(outcome=Outcome.CANCELLED, reason=f"{place.words}: {cancelled}")
+        return Ending(outcome=Outcome.CANCELLED, reason=f"{phase.words}: {cancelled}")
     except StepflowError as error:
-        reason = f"{place.words}: {error}"
-        return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), untold=True, begun=place.begun)
+        reason = f"{phase.words}: {error}"
+        return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), untold=True, begun=phase.begun)
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
         if isinstance(bug, OSError) and bug.errno in NO_ROOM:
-            return Ending(outcome=Outcome.INTERNAL_ERROR, reason=f"{place.words}: {_no_room(bug)}", untold=True)
+            return Ending(outcome=Outcome.INTERNAL_ERROR, reason=f"{phase.words}: {_no_room(bug)}", untold=True)
         _written(journal, Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
-        told = f"{place.words}: {BUG}: {type(bug).__name__}: {bug}"
+        told = f"{phase.words}: {BUG}: {type(bug).__name__}: {bug}"
         return Ending(outcome=Outcome.INTERNAL_ERROR, reason=told, untold=True)
 
 

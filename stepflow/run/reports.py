@@ -196,29 +196,29 @@ def _lines_of(journal: Path) -> int:
 REPORT, EFFECTS = "report.json", "effects.json"
 
 
-def leave_reports(
+def write_reports(
     prepared: Prepared, ending: Ending, *, unwritten: Iterable[str], say: Callable[[Event], None]
 ) -> AgentResult:
     """Collect the report and write it down in every form. `unwritten` tells what the log could not take."""
     request = prepared.request
     report = collect_run(prepared, ending)
-    for problem in (*unwritten, *write_reports(request.folder, report, _recorded(prepared, report))):
+    for problem in (*unwritten, *write_files(request.folder, report, _recorded(prepared, report))):
         say(Noted(level="error", message=request.redactor(problem)))
     for problem in write_page(request, report, prepared.agent):
         say(Noted(level="warning", message=request.redactor(problem)))
     return AgentResult.of(report)
 
 
-def leave_missing(request: RunRequest, report: RunReport) -> Iterator[str]:
+def write_missing(request: RunRequest, report: RunReport) -> Iterator[str]:
     """Write what a process that was killed after the journal's last line has not: reports, and the page without the
     agent's graph. What is there stays as it is. Gives in words what could not be written."""
     if not all((request.folder / name).exists() for name in (REPORT, EFFECTS)):
-        yield from write_reports(request.folder, report, {})
+        yield from write_files(request.folder, report, {})
     if not (request.folder / PAGE).exists():
         yield from write_page(request, report, None)
 
 
-def leave_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) -> RunReport:
+def write_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) -> RunReport:
     """The run folder of a run that a signal ended before it began, where no earlier run has left one."""
     path = request.folder / "journal.jsonl"
     reason = f"Before the run: {cancelled}"
@@ -238,13 +238,13 @@ def leave_unbegun(request: RunRequest, cancelled: RunCancelled, clock: Clock) ->
         if not path.exists():
             with JournalFile(path, clock, redact=request.redactor) as journal:
                 journal.append(finished)
-            tuple(write_reports(request.folder, report, {}))
+            tuple(write_files(request.folder, report, {}))
     return report
 
 
-def write_reports(folder: Path, report: RunReport, texts: dict[str, str]) -> Iterator[str]:
+def write_files(folder: Path, report: RunReport, texts: dict[str, str]) -> Iterator[str]:
     """Write `report.json`, `effects.json` and the given texts by their relative path; each whatever became of the
-    others. What could not be written is told."""
+    others. Gives in words what could not be written."""
     document = report_json(report)
     files = {REPORT: _text(document), EFFECTS: _text({"effects": document["effects"]}), **texts}
     for name, text in files.items():

@@ -31,7 +31,7 @@ from stepflow.report.log import log_entries
 from stepflow.run.cancel import Cancellation, InterruptibleClock, InterruptibleModel
 from stepflow.run.clock import Deadline, RehearsalClock, SystemClock, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending
-from stepflow.run.execute import Place, guarded, validators_of
+from stepflow.run.execute import PhaseTracker, guarded, validators_of
 from stepflow.run.parts import LoadedSchemas, open_verdict, run_started
 from stepflow.run.sandbox import demand_nothing_in_reach
 from stepflow.run.subject import removal_event
@@ -192,8 +192,8 @@ class StepFlowRunner:
         would not see of it on GitHub's page is taken out), `input_text` fills `{input_text}`.
         """
         run_id, root, given = secrets.token_hex(6), str(Path(cwd or ".").resolve()), dict(args or {})
-        memory, place = MemoryJournal(self._clock), Place()
-        journal = Fanout(memory, place, self._tell)
+        memory, phase = MemoryJournal(self._clock), PhaseTracker()
+        journal = Fanout(memory, phase, self._tell)
         told = sanitize(context_text.strip(), "context_text")
 
         cancellation = Cancellation()
@@ -217,7 +217,7 @@ class StepFlowRunner:
         # Python gives signals to the main thread alone; a run in another one goes on.
         on_main = threading.current_thread() is threading.main_thread()
         with cancellation.listening() if on_main else nullcontext():
-            ending = guarded(played, journal, place)
+            ending = guarded(played, journal, phase)
         success = ending.outcome is Outcome.COMPLETED
         journal.append(RunFinished(outcome=ending.outcome, reason=ending.reason, success=success))
         facts = ReportFacts(

@@ -20,7 +20,7 @@ from stepflow.journal.reader import read_journal
 from stepflow.run.cancel import Cancellation
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.inputs import read_inputs
-from stepflow.run.reports import leave_unbegun
+from stepflow.run.reports import write_unbegun
 from stepflow.run.request import RunRequest, Trigger
 
 
@@ -184,7 +184,7 @@ def request_for(folder: Path) -> RunRequest:
 
 def test_a_run_that_is_cancelled_before_it_begins_leaves_its_folder(tmp_path: Path) -> None:
     request = request_for(tmp_path)
-    report = leave_unbegun(request, RunCancelled("the run received SIGTERM"), RehearsalClock())
+    report = write_unbegun(request, RunCancelled("the run received SIGTERM"), RehearsalClock())
     assert (report.outcome, report.reason) == ("cancelled", "Before the run: the run received SIGTERM")
     assert (report.agent, report.issue, report.run_folder) == ("fixer", 7, str(request.folder))
     (entry,) = read_journal(request.folder / "journal.jsonl")
@@ -196,6 +196,6 @@ def test_it_adds_nothing_to_the_journal_of_an_earlier_run(tmp_path: Path) -> Non
     request = request_for(tmp_path)
     request.folder.mkdir()
     (request.folder / "journal.jsonl").write_text("somebody else's\n")
-    leave_unbegun(request, RunCancelled("x"), RehearsalClock())
+    write_unbegun(request, RunCancelled("x"), RehearsalClock())
     assert [path.name for path in request.folder.iterdir()] == ["journal.jsonl"]
     assert (request.folder / "journal.jsonl").read_text() == "somebody else's\n"
