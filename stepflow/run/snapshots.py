@@ -35,7 +35,7 @@ class Snapshots:
         self._port = toolbox.snapshots
         self._store = SnapshotStore(run_folder / FOLDER, secrets=secrets_to_find(secrets))
         self._base = base
-        self._leave = _inside(toolbox.checkout, run_folder)
+        self._exclude = _inside(toolbox.checkout, run_folder)
 
     def take(self) -> SnapshotInfo:
         """Keep the tree as it is now. What goes wrong is a value; raises `IsolationError` for a broken toolbox only."""
@@ -46,7 +46,7 @@ class Snapshots:
                     coming,
                     base=self._base,
                     room=self._store.room,
-                    leave=self._leave,
+                    exclude=self._exclude,
                     builds=bool(self._store.last),
                 )
                 if came.manifest is None:
@@ -77,7 +77,7 @@ class Snapshots:
         Raises `InputError` for a store that is damaged, `StepflowError` for a checkout that it does not fit.
         """
         whole = self._store.resolve(name)
-        restored = self._port.restore(whole.as_message(), self._store.blobs(whole), leave=self._leave)
+        restored = self._port.restore(whole.as_message(), self._store.blobs(whole), exclude=self._exclude)
         self._base = whole.base
         self._store.build_on(name, whole)
         return restored

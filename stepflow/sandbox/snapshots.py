@@ -60,7 +60,7 @@ class SnapshotPort:
         self._connection, self._grace = connection, grace
         self._token = self._pending = -1
 
-    def take(self, sink: BlobSink, *, base: str, room: int, leave: Sequence[bytes], builds: bool = False) -> Came:
+    def take(self, sink: BlobSink, *, base: str, room: int, exclude: Sequence[bytes], builds: bool = False) -> Came:
         """What came of it; its blobs went to the sink. `builds`: there is a snapshot before it.
 
         The caller must say `keep` once everything is stored; without it, the next snapshot is a whole one.
@@ -71,7 +71,7 @@ class SnapshotPort:
             "token": self._token,
             "base": base,
             "builds": builds,
-            "leave": [path.decode("latin-1") for path in leave],
+            "exclude": [path.decode("latin-1") for path in exclude],
             "limits": {"file": FILE_LIMIT, "total": total, "pack": PACK_LIMIT},
             "timeout": _SECONDS,
         }
@@ -103,14 +103,14 @@ class SnapshotPort:
         self._token = self._pending
 
     def restore(
-        self, manifest: bytes, blobs: Sequence[tuple[int, Iterable[bytes]]], *, leave: Sequence[bytes]
+        self, manifest: bytes, blobs: Sequence[tuple[int, Iterable[bytes]]], *, exclude: Sequence[bytes]
     ) -> RestoredInfo:
         """Send a snapshot back; everything that still runs is killed first. Raises `StepflowError`."""
         self._token = -1
         size = sum(RECORD_HEADER.size + size for size, _ in blobs)
         request: JsonObject = {
             "op": "restore_snapshot",
-            "leave": [path.decode("latin-1") for path in leave],
+            "exclude": [path.decode("latin-1") for path in exclude],
             "bytes": size + RECORD_HEADER.size + len(manifest),
             "timeout": _RESTORE_SECONDS,
         }

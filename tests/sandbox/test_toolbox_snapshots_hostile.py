@@ -28,7 +28,7 @@ def forged(one, *, blobs: tuple[bytes, ...] = (BLOB,), **fields: object) -> None
     base = asked(one.folder, "rev-parse", "HEAD").decode().strip()
     manifest = {"base": base, "modes": [0o644, 0o755, 0o755], "set": {}, "git": None, "packs": [], **fields}
     stream = [(len(blob), iter([blob])) for blob in blobs]
-    one.box.toolbox.snapshots.restore(json.dumps(manifest).encode(), stream, leave=())
+    one.box.toolbox.snapshots.restore(json.dumps(manifest).encode(), stream, exclude=())
 
 
 def tree_of(folder) -> dict[str, bytes]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOST_ENTRIES = 1_000_000
 _PIECE = 1024 * 1024
 _WIPE_SECONDS = 300.0
-#: So many changed paths are told; their number is told whole.
+#: So many changed paths are listed; their number is always complete.
 _MOST_NAMED = 100
 #: HOME and TMPDIR by the first letter of their names in the copy, as people read them.
 _SHOWN = {"0": "~/", "1": "$TMPDIR/"}

@@ -189,7 +189,7 @@ class SandboxConfig:
 
 
 def enter_sandbox(config: SandboxConfig) -> dict[str, object]:
-    """Become the tools' user. What the kernel refused is told, not hidden; the parent decides what that means."""
+    """Become the tools' user. What the kernel refused is reported, not hidden; the parent decides what that means."""
     disabled_layers = config.disabled_layers
     _change_user(config)
     facts: dict[str, object] = {

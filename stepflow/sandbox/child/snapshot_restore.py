@@ -308,7 +308,7 @@ class Restoring:
 
     def __init__(self, root: str, git: Git, request: Mapping[str, object], spool: IO[bytes]) -> None:
         self._root, self._git = root, git
-        self._leave = frozenset(str(path).encode("latin-1") for path in cast("list[object]", request["leave"]))
+        self._exclude = frozenset(str(path).encode("latin-1") for path in cast("list[object]", request["exclude"]))
         self._spool = spool
 
     def restore(self) -> dict[str, object]:
@@ -344,7 +344,7 @@ class Restoring:
             removed = 0
             # An ignore file that goes lets others show; each round removes one at least.
             while True:
-                gone = writer.remove_others(wanted, scan(self._root, Known(tracked=tracked), ask, self._leave))
+                gone = writer.remove_others(wanted, scan(self._root, Known(tracked=tracked), ask, self._exclude))
                 removed += len(gone)
                 if not any(path.rpartition(b"/")[2] == RULES for path in gone):
                     break

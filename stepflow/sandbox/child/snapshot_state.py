@@ -76,16 +76,16 @@ class Scan:
 
 
 def scan(
-    root: str, known: Known, ask: Callable[[list[bytes]], set[bytes]], leave: frozenset[bytes] = frozenset()
+    root: str, known: Known, ask: Callable[[list[bytes]], set[bytes]], exclude: frozenset[bytes] = frozenset()
 ) -> Scan:
-    """Look at everything. Raises `Refusal` when there is too much. `leave` are paths that are nobody's business."""
-    seen = _Walk(root, known, ask, leave).run()
+    """Look at everything. Raises `Refusal` when there is too much. `exclude` are paths that are nobody's business."""
+    seen = _Walk(root, known, ask, exclude).run()
     if known.rules == seen.rules and None not in seen.rules.values():
         return seen
     if not known.asked and not known.ignored:
         return seen
     # An ignore file was changed: what was known of any name may be wrong now.
-    return _Walk(root, Known(tracked=known.tracked), ask, leave).run()
+    return _Walk(root, Known(tracked=known.tracked), ask, exclude).run()
 
 
 def folders_of(paths: frozenset[bytes]) -> set[bytes]:
@@ -101,9 +101,9 @@ def folders_of(paths: frozenset[bytes]) -> set[bytes]:
 
 class _Walk:
     def __init__(
-        self, root: str, known: Known, ask: Callable[[list[bytes]], set[bytes]], leave: frozenset[bytes]
+        self, root: str, known: Known, ask: Callable[[list[bytes]], set[bytes]], exclude: frozenset[bytes]
     ) -> None:
-        self._root, self._known, self._ask, self._leave = root, known, ask, leave
+        self._root, self._known, self._ask, self._exclude = root, known, ask, exclude
         self._tracked_folders = folders_of(known.tracked)
         self._now = time.time_ns()
         self._scan = Scan()
@@ -141,7 +141,7 @@ class _Walk:
             with os.scandir(tree.folder(path)) as entries:
                 for entry in entries:
                     name = os.fsencode(entry.name)
-                    if (name == _GIT and not path) or prefix + name in self._leave:
+                    if (name == _GIT and not path) or prefix + name in self._exclude:
                         continue
                     if len(found) > MOST_ENTRIES:
                         raise Refusal(f"a folder holds more than {MOST_ENTRIES} files")
@@ -198,8 +198,8 @@ def _slash(info: os.stat_result) -> bytes:
 @dataclass(kw_only=True)
 class Memory:
     """What makes the next snapshot cheap. `modes` are the usual ones of plain files, programs and folders; `overlay`
-    is what differs from the base's tree in these; `sent` are the digests of the blobs that were handed on, `told` the
-    paths of which it was told what the base holds.
+    is what differs from the base's tree in these; `sent` are the digests of the blobs that were handed on,
+    `origins_sent` the paths whose content in the base was sent.
     """
 
     base: str = ""
@@ -208,7 +208,7 @@ class Memory:
     entries: dict[bytes, tuple[Key, Entry]] = field(default_factory=dict)
     overlay: dict[bytes, Entry] = field(default_factory=dict)
     sent: set[str] = field(default_factory=set)
-    told: set[bytes] = field(default_factory=set)
+    origins_sent: set[bytes] = field(default_factory=set)
     known: Known = field(default_factory=Known)
     rules: tuple[Key, ...] = ()
     excludes: bytes = b""
@@ -270,15 +270,15 @@ def overlay_of(now: Memory) -> dict[bytes, Entry]:
     return found
 
 
-def untold(tree: Tree, told: set[bytes], old: dict[bytes, Entry], new: dict[bytes, Entry]) -> list[bytes]:
-    """The paths that were as in the base before, or are now, and of which the base's content was not told yet."""
+def unsent_origins(tree: Tree, sent: set[bytes], old: dict[bytes, Entry], new: dict[bytes, Entry]) -> list[bytes]:
+    """The paths that were as in the base before, or are now, and of which the base's content was not sent yet."""
     changed = (path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
     return sorted(
-        path for path in changed if path in tree and path not in told and (_is_base(old, path) or _is_base(new, path))
+        path for path in changed if path in tree and path not in sent and (_is_base(old, path) or _is_base(new, path))
     )
 
 
-def tell_origins(
+def send_origins(
     git: Git, tree: Tree, paths: list[bytes], send: Callable[[str, bytes], bool]
 ) -> dict[str, tuple[str | int, ...]]:
     """Of each path ("file", mode, digest, size), ("link", target), or ("bare", mode, size, why) without its content."""

@@ -26,7 +26,18 @@ from .snapshot_git import (
     rules_mark,
 )
 from .snapshot_restore import Restoring
-from .snapshot_state import LINK, Known, Memory, Scan, object_id, overlay_of, scan, tell_origins, untold, usual_modes
+from .snapshot_state import (
+    LINK,
+    Known,
+    Memory,
+    Scan,
+    object_id,
+    overlay_of,
+    scan,
+    send_origins,
+    unsent_origins,
+    usual_modes,
+)
 from .wire import BLOB, MANIFEST, ORIGIN, RECORD_HEADER, pack_record
 from .workers import LastingWorker
 
@@ -53,7 +64,7 @@ class Taking:
     def __init__(self, root: str, git: Git, request: Mapping[str, object], hand_on: Callable[[bytes], object]) -> None:
         self._root, self._git, self._hand_on = root, git, hand_on
         self._base = str(request["base"])
-        self._leave = frozenset(str(path).encode("latin-1") for path in cast("list[object]", request["leave"]))
+        self._exclude = frozenset(str(path).encode("latin-1") for path in cast("list[object]", request["exclude"]))
         limits = cast("Mapping[str, int]", request["limits"])
         self._limits = Limits(file=int(limits["file"]), total=int(limits["total"]), pack=int(limits["pack"]))
         self._builds = bool(request["builds"])
@@ -84,7 +95,7 @@ class Taking:
 
     def _begin(self, before: Memory | None) -> Memory:
         if before:
-            return Memory(**{**vars(before), "sent": set(before.sent), "told": set(before.told)})
+            return Memory(**{**vars(before), "sent": set(before.sent), "origins_sent": set(before.origins_sent)})
         base = self._base
         if has_repository(self._root):
             base = (
@@ -122,7 +133,7 @@ class Taking:
             now.excludes = self._configured_excludes() if has_repository(self._root) else b""
             now.rules = rules_mark(self._root, now.excludes)
         ask = self._ask_ignored if has_repository(self._root) else lambda _: set()
-        seen = scan(self._root, known, ask, self._leave)
+        seen = scan(self._root, known, ask, self._exclude)
         now.known = Known(
             tracked=known.tracked, asked=frozenset(seen.asked), ignored=frozenset(seen.ignored), rules=seen.rules
         )
@@ -218,13 +229,13 @@ class Taking:
             "packs": self._packs,
         }
         if before or self._builds:
-            manifest["origins"] = self._tell_origins(now, old)
+            manifest["origins"] = self._send_origins(now, old)
         if not before or _git_part(now) != _git_part(before):
             manifest["git"] = _git_part(now)
         data = json.dumps(manifest, separators=(",", ":")).encode()
         pack_record(MANIFEST, data, self._hand_on)
 
-    def _tell_origins(self, now: Memory, old: dict[bytes, Entry]) -> dict[str, tuple[str | int, ...]] | None:
+    def _send_origins(self, now: Memory, old: dict[bytes, Entry]) -> dict[str, tuple[str | int, ...]] | None:
         """What the base holds where the tree has just left it or come back to it; None when git cannot tell, for no
         snapshot shall fail because of that."""
 
@@ -238,12 +249,12 @@ class Taking:
             pack_record(ORIGIN, data, self._hand_on)
             return True
 
-        paths = untold(now.tree, now.told, old, now.overlay)
+        paths = unsent_origins(now.tree, now.origins_sent, old, now.overlay)
         try:
-            origins = tell_origins(self._git, now.tree, paths, send)
+            origins = send_origins(self._git, now.tree, paths, send)
         except Refusal:
             return None
-        now.told.update(paths)
+        now.origins_sent.update(paths)
         return origins
 
 
@@ -265,7 +276,7 @@ class Snapshots:
     def __init__(self, children: ChildProcesses, checkout: str) -> None:
         self._children, self._checkout = children, checkout
         self._token = 0
-        self._remembered = b""
+        self._packed_memory = b""
         self._worker: LastingWorker | None = None
 
     def take(self, request: Mapping[str, object], hand_on: Callable[[bytes], None]) -> dict[str, object]:
@@ -274,13 +285,13 @@ class Snapshots:
         worker = self._living_worker()
         answer, kept = worker.ask(asked, float(str(request["timeout"])), hand_on)
         if kept:
-            self._remembered, self._token = kept, self._token + 1
+            self._packed_memory, self._token = kept, self._token + 1
         return {**answer, "token": self._token}
 
     def restore(self, request: Mapping[str, object], wait: Callable[[], bytes]) -> dict[str, object]:
         """Put a snapshot back, whose records `wait` gives. Raises `Refusal` when it does not fit the checkout."""
         self._drop_worker()
-        self._remembered = b""
+        self._packed_memory = b""
         self._token += 1
         with tempfile.TemporaryFile() as spool:
             missing = int(str(request["bytes"]))
@@ -307,7 +318,9 @@ class Snapshots:
         if self._worker and not self._worker.alive:
             self._drop_worker()
         if not self._worker:
-            self._worker = LastingWorker(self._children, _Taker(self._children, self._checkout, self._remembered).take)
+            self._worker = LastingWorker(
+                self._children, _Taker(self._children, self._checkout, self._packed_memory).take
+            )
         return self._worker
 
     def _drop_worker(self) -> None:
@@ -319,15 +332,15 @@ class Snapshots:
 class _Taker:
     """The worker's part: what was remembered stays at hand from call to call."""
 
-    def __init__(self, children: ChildProcesses, checkout: str, remembered: bytes) -> None:
+    def __init__(self, children: ChildProcesses, checkout: str, packed_memory: bytes) -> None:
         self._children, self._checkout = children, checkout
-        self._remembered = remembered
+        self._packed_memory = packed_memory
         self._memory: Memory | None = None
 
     def take(self, request: Mapping[str, object], feed: Callable[[bytes], object]) -> tuple[dict[str, object], bytes]:
         """One snapshot. Gives no bytes to keep where they are what they were."""
-        if self._remembered:
-            self._memory, self._remembered = Memory.of(self._remembered), b""
+        if self._packed_memory:
+            self._memory, self._packed_memory = Memory.of(self._packed_memory), b""
         before = None if request["whole"] else self._memory
         answer, now = Taking(self._checkout, Git(self._children), request, feed).take(before)
         if now is None:

@@ -30,7 +30,7 @@ _ANSWERS = 1
 _PIECE = 65536
 #: For reading every file that validators depend on.
 _DIGEST_SECONDS = 120.0
-#: So many paths of one kind are told.
+#: So many paths of one kind are listed.
 _FILES_LIMIT = 1000
 _FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
     "read": file_tools.read,
