@@ -70,20 +70,22 @@ def install_packages(
 def _run(words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str], timeout: float) -> tuple[int, str]:
     """One call of apt-get in a process group of its own, which ends with it, also when a signal ends the run."""
     # A signal that struck inside `Popen` itself would leave a process that nobody knows; only the main thread gets one.
+    # It is known before anyone waits for it, since a signal can strike as soon as the thread runs.
+    started: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(max_workers=1) as starter:
-        starting = starter.submit(_start, words, path, proxies)
         try:
-            process = starting.result()
-            output, _ = process.communicate(timeout=max(timeout, 0))
+            starter.submit(lambda: started.append(_start(words, path, proxies))).result()
+            output, _ = started[0].communicate(timeout=max(timeout, 0))
         except subprocess.TimeoutExpired:
-            _kill(process)
-            output, _ = process.communicate()
+            _kill(started[0])
+            output, _ = started[0].communicate()
             output += f"\n{' '.join(words[:2])} took too long and was ended."
         except BaseException:
-            if starting.exception() is None:
-                _kill(starting.result())
+            starter.shutdown()
+            for process in started:
+                _kill(process)
             raise
-    return process.returncode, output
+    return started[0].returncode, output
 
 
 def _start(words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str]) -> subprocess.Popen[str]:
