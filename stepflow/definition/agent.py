@@ -128,8 +128,10 @@ def _check_config(
 ) -> None:
     values = config.model_dump(by_alias=True)
     for key in _REQUIRED.get(kind, ()) if demanded else ():
-        if not _filled(values.get(key)) and not problems.at(at / key):
-            message = f'verdict type "{kind}": the config needs "{key}", which is {_state(values.get(key))}'
+        value = values.get(key)
+        if not (value.strip() if isinstance(value, str) else value) and not problems.at(at / key):
+            state = "missing" if value is None else "empty"
+            message = f'verdict type "{kind}": the config needs "{key}", which is {state}'
             problems.add("SF204", at, message, f"Write {_EXAMPLES[key]} in the verdict's config, for example.")
     own = {"maxIterations", *_REQUIRED.get(kind, ()), *_OPTIONAL.get(kind, ())}
     for name, info in type(config).model_fields.items():
@@ -138,23 +140,12 @@ def _check_config(
             message = f'"{key}" has no effect with the verdict type "{kind}"'
             problems.add("SF111", at / key, message, "Remove the key, or leave it.")
     fields = config.required_fields
-    if fields is not None and not _field_list(fields):
+    names = isinstance(fields, list) and all(isinstance(one, str) for one in fields)
+    if fields is not None and not isinstance(fields, dict) and not names:
         message = f'"requiredFields" is {shown(fields)}, but it must be an object or a list of names'
         problems.add("SF204", at / "requiredFields", message, "Write the names as a list, or names and values.")
     for index, part in enumerate(config.conditions or ()):
         _check_part(part, at / "conditions" / index, problems)
-
-
-def _filled(value: object) -> bool:
-    return bool(value.strip()) if isinstance(value, str) else bool(value)
-
-
-def _state(value: object) -> str:
-    return "missing" if value is None else "empty"
-
-
-def _field_list(fields: object) -> bool:
-    return isinstance(fields, dict) or (isinstance(fields, list) and all(isinstance(one, str) for one in fields))
 
 
 def _check_part(part: CompositePart, at: Pointer, problems: FileProblems) -> None:

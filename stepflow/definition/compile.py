@@ -199,7 +199,13 @@ class _Compiler:
                 kind=node.kind,
                 prompt=prompts[node.id],
                 schema=built_schema(node),
-                check=_check(node, questions[node.id]),
+                check=StepCheck(
+                    on_pass=node.on_pass,
+                    on_fail=node.on_fail,
+                    prompt=questions[node.id],
+                    is_demanded=node.entry.check is not None and node.entry.check.response_format is not None,
+                    handoff_keys=node.handoff_keys,
+                ),
                 format_retries=self.format_retries(node.entry.format_retries),
                 model=node.entry.model,
                 permission_mode=node.entry.permission_mode,
@@ -284,14 +290,3 @@ class _Compiler:
 
 def _command(entry: CommandEntry) -> StepCommand:
     return StepCommand(command=entry.command or "", args=tuple(entry.args), timeout=entry.timeout / 1000)
-
-
-def _check(node: CheckNode, question: StepPrompt | None) -> StepCheck:
-    written = node.entry.check
-    return StepCheck(
-        on_pass=node.on_pass,
-        on_fail=node.on_fail,
-        prompt=question,
-        is_demanded=written is not None and written.response_format is not None,
-        handoff_keys=node.handoff_keys,
-    )

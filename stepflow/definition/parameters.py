@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import ParameterEntry, ParameterRules
+    from stepflow.definition.file_models import ParameterEntry
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject, JsonValue
     from stepflow.domain.problem import Problem
@@ -144,12 +144,8 @@ def _parameter(name: str, entry: ParameterEntry) -> Parameter:
         minimum=rules.min if rules else None,
         maximum=rules.max if rules else None,
         pattern=rules.pattern if rules else None,
-        enum=_enum(rules),
+        enum=tuple(rules.enum) if rules and rules.enum is not None else None,
     )
-
-
-def _enum(rules: ParameterRules | None) -> tuple[JsonValue, ...] | None:
-    return tuple(rules.enum) if rules and rules.enum is not None else None
 
 
 def check_arguments(
@@ -210,7 +206,9 @@ def _convert(value: JsonValue, kind: str) -> JsonValue:
         case "boolean":
             return {"true": True, "false": False}.get(text.lower(), value)
         case _:
-            return _json_or(text, value) if text.startswith("[") else [part.strip() for part in _parts(text)]
+            if text.startswith("["):
+                return _json_or(text, value)
+            return [part.strip() for part in text.split(",")] if text else []
 
 
 def _json_or(text: str, otherwise: JsonValue) -> JsonValue:
@@ -218,10 +216,6 @@ def _json_or(text: str, otherwise: JsonValue) -> JsonValue:
         return parse_json(text.removeprefix("+")).value
     except JsonFault:
         return otherwise
-
-
-def _parts(text: str) -> list[str]:
-    return text.split(",") if text else []
 
 
 def _assign_issue(

@@ -147,17 +147,16 @@ def _drop(document: JsonObject, error: ErrorDetails, at: Pointer, problems: File
         del node[str(last)]
     elif isinstance(node, list):
         del node[int(last)]
-    code = code_at(pointer, codes.wrong, "SF106")
-    message = f"{owner(pointer)}{_says(last, error)}"
-    problems.add(code, pointer, message, _fix(last, error))
+    context = error.get("ctx", {})
+    demand = _DEMANDS.get(error["type"], "be another value ({msg})").format(**context, msg=error["msg"])
+    message = f'{owner(pointer)}"{last}" is {shown(error["input"])}, but it must {demand}'
+    fix = f'Give "{last}" a value of that kind.'
+    if "expected" in context:
+        fix = "Use one of these words."
+        if isinstance(error["input"], str):
+            message += did_you_mean(error["input"], re.findall(r"'([^']*)'", context["expected"]))
+    problems.add(code_at(pointer, codes.wrong, "SF106"), pointer, message, fix)
     return pointer
-
-
-def _says(key: str | int, error: ErrorDetails) -> str:
-    hint = ""
-    if isinstance(error["input"], str) and "expected" in error.get("ctx", {}):
-        hint = did_you_mean(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
-    return f'"{key}" is {shown(error["input"])}, but it must {_demand(error)}{hint}'
 
 
 #: pydantic's error types in the words of this house.
@@ -178,15 +177,6 @@ _DEMANDS = {
 }
 
 
-def _demand(error: ErrorDetails) -> str:
-    demand = _DEMANDS.get(error["type"])
-    return demand.format(**error.get("ctx", {})) if demand else f"be another value ({error['msg']})"
-
-
-def _fix(key: str | int, error: ErrorDetails) -> str:
-    return "Use one of these words." if "expected" in error.get("ctx", {}) else f'Give "{key}" a value of that kind.'
-
-
 def _review(shape: FileModel, at: Pointer, problems: FileProblems, codes: ShapeCodes, dropped: set[str]) -> None:
     _note_extra_keys(shape, at, problems)
     for name, info in type(shape).model_fields.items():
@@ -197,7 +187,9 @@ def _review(shape: FileModel, at: Pointer, problems: FileProblems, codes: ShapeC
         if NEEDED in info.metadata and _empty(value) and pointer not in codes.excused:
             _report_missing(pointer, shape, name, problems, codes)
         elif value is None and name in shape.model_fields_set and NULL_ALLOWED not in info.metadata:
-            _report_null(pointer, info.alias or name, problems, codes)
+            key = info.alias or name
+            message = f'{owner(pointer)}"{key}" is null, which says nothing here'
+            problems.add(code_at(pointer, codes.wrong, "SF106"), pointer, message, f'Leave "{key}" out.')
         for inner, place in _shapes_in(value, pointer):
             _review(inner, place, problems, codes, dropped)
 
@@ -241,19 +233,8 @@ def _report_missing(pointer: str, shape: FileModel, name: str, problems: FilePro
     # The pointer must lead somewhere: a key that is not there is reported at the object that lacks it.
     place = pointer.rpartition("/")[0] if value is None else pointer
     message = f'{owner(pointer)}the required key "{key}" {state}'
-    problems.add(code, place, message, _example_of(key))
-
-
-def _report_null(pointer: str, key: str, problems: FileProblems, codes: ShapeCodes) -> None:
-    code = code_at(pointer, codes.wrong, "SF106")
-    message = f'{owner(pointer)}"{key}" is null, which says nothing here'
-    problems.add(code, pointer, message, f'Leave "{key}" out.')
-
-
-def _example_of(key: str) -> str:
-    """What to write for a needed key, as a sentence."""
-    shown = _EXAMPLES.get(key)
-    return f"Write {shown}, for example." if shown else f'Give "{key}" a value.'
+    example = _EXAMPLES.get(key)
+    problems.add(code, place, message, f"Write {example}, for example." if example else f'Give "{key}" a value.')
 
 
 #: How a value looks that nobody but the author can know.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from stepflow.definition.diagnostics import FileProblems
     from stepflow.definition.file_models import (
-        ConditionEntry,
-        PatternEntry,
         Registry,
         ValidationStepEntry,
         ValidatorEntry,
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from stepflow.definition.prompt_files import PromptFiles
     from stepflow.definition.schemas import SchemaResolver
     from stepflow.domain.definition import SourceText, SuccessRule
-    from stepflow.domain.json import JsonObject, JsonValue
+    from stepflow.domain.json import JsonObject
 
 
 #: `git status` without paths and without options that leave something out, and nothing after it that filters.
@@ -79,7 +77,18 @@ class ValidatorBuilder:
             self._check_guards(name, entry, at)
             pattern = patterns.get(entry.failure_pattern or "")
             if success is not None and pattern is not None and entry.command:
-                validators[name] = _validator(name, entry, entry.command, success, pattern)
+                validators[name] = Validator(
+                    name=name,
+                    command=entry.command,
+                    success=success,
+                    pattern=pattern,
+                    extract=entry.extract_params,
+                    recoverable=entry.recoverable_by_default,
+                    timeout=entry.timeout,
+                    guards=tuple(entry.guards),
+                    guard_blocks=entry.guard == "block",
+                    clean_tree=clean_tree(entry.command, success),
+                )
         return validators
 
     def _patterns(self) -> dict[str, FailurePattern]:
@@ -89,7 +98,12 @@ class ValidatorBuilder:
             parts = {"edition": entry.edition, "adaptation": entry.adaptation}
             safe = [check_part(at, key, part, self.problems) for key, part in parts.items()]
             if all(safe) and entry.edition:
-                patterns[name] = _pattern(name, entry, entry.edition)
+                patterns[name] = FailurePattern(
+                    name=name,
+                    description=entry.description or "",
+                    edition=entry.edition,
+                    adaptation=entry.adaptation or None,
+                )
         return patterns
 
     def _success(self, name: str, rule: str | None, at: Pointer) -> SuccessRule | None:
@@ -144,28 +158,6 @@ def _read_rule(rule: str) -> SuccessRule | None:
             return OutputMatches(pattern=rest)
         case _:
             return None
-
-
-def _pattern(name: str, entry: PatternEntry, edition: str) -> FailurePattern:
-    adaptation = entry.adaptation or None
-    return FailurePattern(name=name, description=entry.description or "", edition=edition, adaptation=adaptation)
-
-
-def _validator(
-    name: str, entry: ValidatorEntry, command: str, success: SuccessRule, pattern: FailurePattern
-) -> Validator:
-    return Validator(
-        name=name,
-        command=command,
-        success=success,
-        pattern=pattern,
-        extract=entry.extract_params,
-        recoverable=entry.recoverable_by_default,
-        timeout=entry.timeout,
-        guards=tuple(entry.guards),
-        guard_blocks=entry.guard == "block",
-        clean_tree=clean_tree(command, success),
-    )
 
 
 #: flow.md §8.2.
@@ -232,7 +224,8 @@ class ValidationBuilder:
                 message = f'validation step "{key}": there is no validator "{name}"{did_you_mean(name, known)}'
                 self.problems.add("SF603", place, message, f"The validators are {listed(known)}.")
             elif name in validators:
-                conditions.append(_condition(one, validators[name]))
+                params = {key: value if isinstance(value, str) else compact(value) for key, value in one.params.items()}
+                conditions.append(Condition(validator=validators[name], params=params))
         return tuple(conditions)
 
     def _entry(
@@ -298,11 +291,3 @@ class ValidationBuilder:
 
 
 _MISSING = "is missing or empty"
-
-
-def _condition(entry: ConditionEntry, validator: Validator) -> Condition:
-    return Condition(validator=validator, params={key: _text(value) for key, value in entry.params.items()})
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else compact(value)
