@@ -1,8 +1,4 @@
-"""One conversation with a model: what is sent and what comes back.
-
-Takes: nothing. Gives: the Messages API's words as frozen types; content blocks stay JSON as the API defines them.
-May touch: nothing.
-"""
+"""One conversation with a model in the Messages API's words; content blocks stay JSON, as the API defines them."""
 
 from __future__ import annotations
 

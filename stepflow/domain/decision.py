@@ -1,8 +1,4 @@
-"""What the loop reacts to: values that gate, router and completion give back.
-
-Takes: nothing. Gives: `Decision` (gate), `Move` (router), `Verdict` (completion), `FlowResult` (the end of a flow).
-May touch: nothing.
-"""
+"""What the loop reacts to: the values that gate, router and completion return, and how a flow ended."""
 
 from __future__ import annotations
 

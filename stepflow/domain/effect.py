@@ -1,8 +1,4 @@
-"""What the boundary writes to GitHub, as data.
-
-Takes: nothing. Gives: the seven effects of boundary.md, in order of visibility, and the receipt that each leaves.
-May touch: nothing.
-"""
+"""What the boundary writes to GitHub, as data: seven effects in order of visibility, and the receipt of each."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""JSON values as types.
-
-Takes: nothing. Gives: the aliases for parsed JSON. Values are treated as read-only everywhere.
-May touch: nothing.
-"""
+"""Types for parsed JSON, whose values are treated as read-only everywhere."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The facts of one run, fixed before its first step.
-
-Takes: nothing. Gives: `RunFacts` and the caller's `Limits`.
-May touch: nothing.
-"""
+"""The facts of one run, fixed before its first step, with the limits that its caller set."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The loop's state, as a fold of events.
-
-Takes: events. Gives: `RunState`; `fold(events)` is always the state that the loop holds (house.md, cli.md).
-May touch: nothing. The size of a state does not grow with the number of iterations.
-"""
+"""The loop's state: a fold of the run's events, whose size does not grow with the number of iterations."""
 
 from __future__ import annotations
 

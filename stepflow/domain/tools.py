@@ -1,8 +1,4 @@
-"""The six tools that a step may offer to the model (flow.md §14).
-
-Takes: a step's kind, the agent's `allowedTools`, a permission mode. Gives: the tools' specifications as data.
-May touch: nothing; `toolbox/` runs them.
-"""
+"""The six tools that a step may offer to the model, as data (flow.md §14)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The method's closed vocabularies.
-
-Takes: nothing. Gives: the words of registry.md §2, §5 and flow.md §1, §10 as enums, and which intent fits which kind.
-May touch: nothing.
-"""
+"""The method's closed vocabularies (registry.md §2 and §5, flow.md §1 and §10), and which intents fit which kind."""
 
 from __future__ import annotations
 

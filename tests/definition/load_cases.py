@@ -1,8 +1,5 @@
 """Cases of the definition corpus: folders under tests/definitions, made real in a temporary repository.
 
-Takes: a case folder. Gives: a repository root with the agent in it, and what the case expects.
-May touch: the folder it is given.
-
 A case is a folder with the agent itself (`.agent/<name>/…`), or a `case.yaml`:
   base    the valid case whose agent is copied
   edits   lists of [file, set, pointer, value] or [file, remove, pointer], on JSON files of the agent
