@@ -1,4 +1,7 @@
-"""Checks, rewrites and pushes the bundle of a run's commits: the only way in which code leaves the sandbox."""
+"""Checks, rewrites and pushes the bundle of a run's commits: the only way in which code leaves the sandbox.
+
+It goes to a branch that is ours to write: never the default branch, never one with somebody else's commits.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,24 @@ from stepflow.boundary.bundle import read_bundle
 from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, clean_message, judge_changes
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
 from stepflow.boundary.output_filter import OutputFilter
-from stepflow.boundary.remote_branch import OwnSigns, push_commit
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.writer import Pushed, Refused
 from stepflow.domain.connection import DIRECT, Way
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
-from stepflow.domain.secrets import Redactor
+from stepflow.domain.redact import Redactor
+from stepflow.domain.way import DIRECT, Way
+from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from stepflow.boundary.writer import Account
 
 
 MOST_COMMITS = 300
 LONGEST_TARGET = 4_096
+MOST_BRANCHES = 20
+HEADS = "refs/heads/"
 #: Far beyond what the policy lets through.
 MOST_ENTRIES, DEEPEST = 20_000, 100
 #: The mode of a path that is no longer there.
@@ -84,7 +90,7 @@ class BundlePush:
             except TooMuch as exc:
                 raise Refused(f"refused: the commits are too large to be looked at ({exc})") from exc
             commit = self._rewrite(git, commits, author)
-            return push_commit(git, remote.url, branch, commit, replaces=replaces, signs=self._signs(author))
+            return _push_commit(git, remote.url, branch, commit, replaces=replaces, signs=self._signs(author))
 
     def _checked(self, git: Git) -> tuple[_Commit, ...]:
         """The commits of the bundle, parents first, when they may leave."""
@@ -146,13 +152,13 @@ class BundlePush:
             for key, value in (("NAME", author.login), ("EMAIL", self._address(author)), ("DATE", f"@{time} +0000"))
         }
 
-    def _signs(self, author: Account) -> OwnSigns | None:
+    def _signs(self, author: Account) -> _OwnSigns | None:
         """By what our commits of earlier runs are known; without an issue every run has a branch of its own."""
         if self.issue is None:
             return None
         trailers = {"Stepflow-Agent": self.agent, **self._issue_trailer}
         lines = frozenset(f"{key}: {value}" for key, value in trailers.items())
-        return OwnSigns(committer=self._address(author), trailers=lines)
+        return _OwnSigns(committer=self._address(author), trailers=lines)
 
     def _address(self, author: Account) -> str:
         """The address that GitHub gives the bot."""
@@ -227,3 +233,91 @@ def _target(git: Git, oid: str, size: int) -> str:
 
 def _line(git: Git, *args: str) -> str:
     return git.run(*args).decode().strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Choice:
+    """A branch to write: `expected` is the tip that it must still have, empty when it must not exist yet.
+    `done` is true when it already has the commit."""
+
+    branch: str
+    expected: str = ""
+    done: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OwnSigns:
+    """What a commit of ours for this agent and issue carries: our account's address as its committer's, and these
+    lines in its last paragraph. Whoever changes or adds a commit becomes its committer."""
+
+    committer: str
+    trailers: frozenset[str]
+
+
+def _push_commit(
+    git: Git, url: str, branch: str, commit: str, *, replaces: str | None, signs: _OwnSigns | None
+) -> Pushed:
+    """Push the commit; once more, to another branch, if somebody was faster. Without `signs` only a branch that stands
+    at `replaces` is ours; with them it must carry them as well, for what our comment says may come from a receipt in a
+    forged run folder."""
+
+    def is_ours(tip: str) -> bool:
+        return tip == replaces if signs is None else _carries(git, url, tip, signs)
+
+    try:
+        return _push(git, url, branch, commit, is_ours)
+    except GitFailed as exc:
+        if "stale info" not in exc.said and "already exists" not in exc.said:
+            raise
+    return _push(git, url, branch, commit, is_ours)
+
+
+def _choose_branch(
+    branch: str, tips: Mapping[str, str], *, commit: str, is_ours: Callable[[str], bool], default: str
+) -> _Choice | None:
+    """The branch that has the commit already, else the one that stands where we left it, else the first free name."""
+    names = [branch, *(f"{branch}-{number}" for number in range(2, MOST_BRANCHES + 1))]
+    names = [name for name in names if name != default]
+    for name in names:
+        if tips.get(name) == commit:
+            return _Choice(branch=name, expected=commit, done=True)
+    for name in names:
+        if (tip := tips.get(name)) and is_ours(tip):
+            return _Choice(branch=name, expected=tip)
+    return next((_Choice(branch=name) for name in names if name not in tips), None)
+
+
+def _push(git: Git, url: str, branch: str, commit: str, is_ours: Callable[[str], bool]) -> Pushed:
+    tips, default = _remote_branches(git, url, branch)
+    if branch == default:
+        raise Refused(f"refused: {branch} is the repository's default branch")
+    choice = _choose_branch(branch, tips, commit=commit, is_ours=is_ours, default=default)
+    if choice is None:
+        raise BoundaryError(
+            f"{branch} and {MOST_BRANCHES - 1} more branches like it hold somebody else's commits.",
+            hint="Delete those that are not needed any more.",
+        )
+    if not choice.done:
+        lease = f"--force-with-lease={HEADS}{choice.branch}:{choice.expected}"
+        git.run_remote("push", "--quiet", "--porcelain", "--no-verify", lease, url, f"{commit}:{HEADS}{choice.branch}")
+    return Pushed(branch=choice.branch, commit=commit)
+
+
+def _carries(git: Git, url: str, tip: str, signs: _OwnSigns) -> bool:
+    """An earlier run may have been cut off between its push and the comment that would name its commit."""
+    git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", url, tip)
+    committer, _, message = git.run("log", "-1", "--format=%ce%n%B", tip).decode(errors="replace").partition("\n")
+    last = message.strip().rpartition("\n\n")[2]
+    return committer == signs.committer and signs.trailers <= set(last.splitlines())
+
+
+def _remote_branches(git: Git, url: str, branch: str) -> tuple[dict[str, str], str]:
+    """The tips of the branches whose name begins like ours, and the default branch."""
+    tips, default = {}, ""
+    for line in git.run_remote("ls-remote", "--symref", url, "HEAD", f"{HEADS}{branch}*").decode().splitlines():
+        value, _, name = line.partition("\t")
+        if name == "HEAD" and value.startswith("ref: "):
+            default = value.removeprefix("ref: ").removeprefix(HEADS)
+        elif name.startswith(HEADS):
+            tips[name.removeprefix(HEADS)] = value
+    return tips, default
