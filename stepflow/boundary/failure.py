@@ -17,8 +17,9 @@ from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
+    from stepflow.boundary.comment import OwnComment
     from stepflow.boundary.settings import BoundarySettings
-    from stepflow.boundary.writer import Pusher, Writer
+    from stepflow.boundary.writer import Pushed, Pusher, Writer
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.run import RunFacts
 
@@ -91,22 +92,33 @@ def report_failure(
             return FailureReport(detail=refusal)
         own = effects.own_comment()
         if keeps and pusher:
-            try:
-                pushed = effects.push(pusher, branch_name(agent, facts, settings), own)
-                work_note = f"The unfinished work is kept on the branch `{pushed.branch}`."
-            except BoundaryError as exc:
-                work_note = f"The unfinished work could not be kept on a branch: {exc}"
+            pushed, work_note = _keep_work(effects, pusher, branch_name(agent, facts, settings), own)
         detail = work_note
         if comments:
-            work_note = filter_text(work_note, output_filter, limit=LONGEST_KEPT)
-            text = filter_text(text, output_filter, limit=LONGEST_TEXT // 2 - len(work_note))
-            body = "\n\n".join(part for part in (text, work_note) if part)
             adds = outcome in BROKEN_OFF and own is not None and own.marker.run == marker_word(facts.run_id)
-            if adds and own and len(own.body) + len(body) < LONGEST_TEXT:
-                body = f"{without_marker(own.body)}\n\n---\n\n{body}"
+            body = _comment_body(text, work_note, output_filter, before=own.body if adds and own else "")
             url = effects.write_comment(body, own, commit=pushed.commit if pushed else pushed_commit).url
             detail = "The run's comment says what happened."
     except BoundaryError as exc:
         return FailureReport(detail=f"The failure could not be reported on the issue: {exc}")
     branch, commit = (pushed.branch, pushed.commit) if pushed else ("", "")
     return FailureReport(detail=detail, url=url, branch=branch, commit=commit, spent=effects.spent)
+
+
+def _keep_work(effects: EffectWriter, pusher: Pusher, branch: str, own: OwnComment | None) -> tuple[Pushed | None, str]:
+    """Push the unfinished work; the text says where it is, or why it could not be kept."""
+    try:
+        pushed = effects.push(pusher, branch, own)
+    except BoundaryError as exc:
+        return None, f"The unfinished work could not be kept on a branch: {exc}"
+    return pushed, f"The unfinished work is kept on the branch `{pushed.branch}`."
+
+
+def _comment_body(text: str, work_note: str, output_filter: OutputFilter, *, before: str) -> str:
+    """What happened and where the work is, below the comment that this run wrote `before`, if both fit."""
+    work_note = filter_text(work_note, output_filter, limit=LONGEST_KEPT)
+    text = filter_text(text, output_filter, limit=LONGEST_TEXT // 2 - len(work_note))
+    body = "\n\n".join(part for part in (text, work_note) if part)
+    if before and len(before) + len(body) < LONGEST_TEXT:
+        return f"{without_marker(before)}\n\n---\n\n{body}"
+    return body
