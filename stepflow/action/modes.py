@@ -45,7 +45,7 @@ from stepflow.run.inputs import Mode
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import write_missing, write_unbegun
-from stepflow.run.request import Skip, Trigger, outbound_of, restore_folder
+from stepflow.run.request import Skip, Trigger, proxy_config_of, restore_folder
 from stepflow.run.resume import Fresh, completed_report
 from stepflow.sandbox.restore import mend_checkouts
 
@@ -255,7 +255,7 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
         runner.inputs,
         runner.repository,
         clock=clock,
-        outbound=outbound_of(runner.inputs, runner.environment, runner.workspace),
+        proxy_config=proxy_config_of(runner.inputs, runner.environment, runner.workspace),
         redactor=Redactor((*runner.secrets, *proxy_passwords(runner.environment))),
         note=lambda line: job.say(annotation("warning", line)),
     )

@@ -17,10 +17,9 @@ from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.boundary.writer import Pushed, Refused
-from stepflow.domain.connection import DIRECT, Way
+from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
-from stepflow.domain.redact import Redactor
-from stepflow.domain.way import DIRECT, Way
+from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ _DIFF_MEMORY = 512 * 1024 * 1024
 class BundlePush:
     """Pushes one bundle. `tree` is the tree that the validators saw, when they ran: another one may not leave.
 
-    `folder` must be the parent's own, out of the sandbox's reach. The server is reached on this `way`.
+    `folder` must be the parent's own, out of the sandbox's reach. The server is reached on this `connection`.
     `present_url` asks where the repository is when it is no longer at `remote_url`; it may raise `WriteFailed`.
     """
 
@@ -60,7 +59,7 @@ class BundlePush:
     tree: str | None = None
     protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS
     redactor: Redactor = field(default_factory=Redactor)
-    way: Way = DIRECT
+    connection: Connection = DIRECT
     present_url: Callable[[], str] | None = None
 
     def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
@@ -82,7 +81,7 @@ class BundlePush:
                 remote,
                 object_format=object_format,
                 redactor=self.redactor,
-                way=self.way,
+                connection=self.connection,
             )
             git.run_remote("fetch", "--quiet", "--no-tags", "--depth=1", remote.url, self.base_commit)
             try:

@@ -10,24 +10,24 @@ import requests.adapters
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 if TYPE_CHECKING:
-    from stepflow.domain.connection import Way
+    from stepflow.domain.connection import Connection
 
 
-def configure_session(session: requests.Session, way: Way) -> None:
+def configure_session(session: requests.Session, connection: Connection) -> None:
     """Let a session go this way, and only this one: no proxy, certificate or login of the process's environment."""
     session.trust_env = False
-    session.proxies = {"https": way.proxy} if way.proxy else {}
-    session.mount("https://", _Adapter(way))
+    session.proxies = {"https": connection.proxy} if connection.proxy else {}
+    session.mount("https://", _Adapter(connection))
 
 
-def git_connection_settings(way: Way, file: Path) -> dict[str, str]:
+def git_connection_settings(connection: Connection, file: Path) -> dict[str, str]:
     """The settings of one git process; certificates are written to the file. Empty means that no proxy is asked."""
-    settings = {"http.proxy": way.proxy}
-    if way.certificates:
+    settings = {"http.proxy": connection.proxy}
+    if connection.certificates:
         public = Path(DEFAULT_CA_BUNDLE_PATH).read_text(encoding="utf-8")
         system = _system_file()
         own = system.read_text(encoding="utf-8", errors="replace") if system else ""
-        file.write_text(f"{public}\n{own}\n{way.certificates}\n", encoding="utf-8")
+        file.write_text(f"{public}\n{own}\n{connection.certificates}\n", encoding="utf-8")
         settings |= {"http.sslCAInfo": str(file)}
     return settings
 
@@ -35,12 +35,12 @@ def git_connection_settings(way: Way, file: Path) -> dict[str, str]:
 class _Adapter(requests.adapters.HTTPAdapter):
     """Trusts the machine's authorities and those of the way; requests adds the public ones that it brings itself."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if system := _system_file():
             self._context.load_verify_locations(cafile=str(system))
-        if way.certificates:
-            self._context.load_verify_locations(cadata=way.certificates)
+        if connection.certificates:
+            self._context.load_verify_locations(cadata=connection.certificates)
         super().__init__(max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - requests' own method

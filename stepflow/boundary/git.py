@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from stepflow.boundary.connection import git_connection_settings
 from stepflow.boundary.writer import GitHubFailed
-from stepflow.domain.connection import DIRECT, Way
+from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError
 
@@ -74,11 +74,11 @@ class GitFailed(GitHubFailed):
         return bool(_MOVED.search(self.said))
 
 
-def git_failed(command: str, said: str, *, way: Way = DIRECT) -> GitFailed:
+def git_failed(command: str, said: str, *, connection: Connection = DIRECT) -> GitFailed:
     """The failure of one command, with what to do."""
     failed = GitFailed(f"`git {command}` failed: {said}.", said=said)
     failed.hint = next((hint for sign, hint in _HINTS.items() if sign in said), _AGAIN if failed.passes else "")
-    if advice := way.advice(said) if _UNREACHED.search(said) else "":
+    if advice := connection.advice(said) if _UNREACHED.search(said) else "":
         failed.hint = advice
     if failed.moved:
         failed.hint = "The repository has another address now: start the run again, it then uses the new one."
@@ -137,7 +137,7 @@ class Remote:
 
 
 class Git:
-    """One bare repository in `folder`, which is made here. Its server is reached on this `way`."""
+    """One bare repository in `folder`, which is made here. Its server is reached on this `connection`."""
 
     def __init__(
         self,
@@ -146,14 +146,14 @@ class Git:
         *,
         object_format: str = "sha1",
         redactor: Redactor | None = None,
-        way: Way = DIRECT,
+        connection: Connection = DIRECT,
         local_seconds: float = LOCAL_SECONDS,
         most_output: int = MOST_OUTPUT,
     ) -> None:
         self._folder, self._remote = folder, remote
         self._local_seconds, self._most_output = local_seconds, most_output
         self._redactor = (redactor or Redactor()).knowing(remote.token, remote.header)
-        self._way = way
+        self._way = connection
         folder.mkdir(mode=0o700)
         self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(folder))
 
@@ -225,7 +225,7 @@ class Git:
         if process.returncode:
             rejected = " ".join(REJECTED.findall(output.decode(errors="replace")))
             message = "\n".join(filter(None, (said, self._redactor(rejected)[:LONGEST_DETAIL])))
-            raise git_failed(args[0], message or f"exit {process.returncode}", way=self._way)
+            raise git_failed(args[0], message or f"exit {process.returncode}", connection=self._way)
         return output
 
 

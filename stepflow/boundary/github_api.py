@@ -20,7 +20,7 @@ from stepflow.boundary.comment import read_marker, spent_on_issue
 from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, write_failed
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release
-from stepflow.domain.connection import DIRECT, Way
+from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Permission
@@ -205,11 +205,11 @@ class _GitHub:
         token: str | None,
         redactor: Redactor | None = None,
         retry_policy: RetryPolicy | None = None,
-        way: Way = DIRECT,
+        connection: Connection = DIRECT,
     ) -> None:
         self._redactor = (redactor or Redactor()).knowing(*([token] if token else []))
-        self._repository, self._way = repository, way
-        self._client = GitHubClient(api_url=api_url, repository=repository, token=token, way=way)
+        self._repository, self._way = repository, connection
+        self._client = GitHubClient(api_url=api_url, repository=repository, token=token, connection=connection)
         self.retry_policy = retry_policy or RetryPolicy()
 
     def close(self) -> None:
@@ -218,7 +218,7 @@ class _GitHub:
 
     def failure(self, action: str, exc: Exception) -> StepflowError:
         """The vendor's exception in our words."""
-        return write_failed(action, self._repository, exc, self._redactor, way=self._way)
+        return write_failed(action, self._repository, exc, self._redactor, connection=self._way)
 
     @_reading
     def permission(self, login: str) -> str:
@@ -296,7 +296,7 @@ class GitHubReader(_GitHub):
 
     def failure(self, action: str, exc: Exception) -> StepflowError:
         """The same, but what `read-token` or the number of the issue can mend is an `InputError`."""
-        failed = write_failed(action, self._repository, exc, self._redactor, way=self._way)
+        failed = write_failed(action, self._repository, exc, self._redactor, connection=self._way)
         if failed.status not in _READ_HINTS:
             return failed
         wrong_list = action == "issues_page" and failed.status == NOT_FOUND

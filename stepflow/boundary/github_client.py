@@ -20,7 +20,7 @@ from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectio
 
 from stepflow.boundary.connection import configure_session
 from stepflow.boundary.writer import TOO_MANY, WriteFailed
-from stepflow.domain.connection import DIRECT, Way, certificate_problem, stays_closed
+from stepflow.domain.connection import DIRECT, Connection, certificate_problem, stays_closed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,7 +85,13 @@ class GitHubClient(Requester):
     """The requests of one repository. Where the repository itself was renamed, its new address is used from then on."""
 
     def __init__(
-        self, *, api_url: str, repository: str, token: str | None, timeout: int | None = None, way: Way = DIRECT
+        self,
+        *,
+        api_url: str,
+        repository: str,
+        token: str | None,
+        timeout: int | None = None,
+        connection: Connection = DIRECT,
     ) -> None:
         base_url, seconds = api_url.rstrip("/"), timeout or TIMEOUT_SECONDS
         super().__init__(
@@ -101,9 +107,9 @@ class GitHubClient(Requester):
         )
         parts = urlsplit(base_url)
         self._server, self._prefix = (parts.scheme, parts.netloc), parts.path
-        connection = _PlainHttp if parts.scheme == "http" else _PlainHttps
-        self._connection = connection(parts.hostname or "", parts.port, timeout=seconds)
-        configure_session(self._connection.session, way)
+        plain = _PlainHttp if parts.scheme == "http" else _PlainHttps
+        self._connection = plain(parts.hostname or "", parts.port, timeout=seconds)
+        configure_session(self._connection.session, connection)
         self._old, self._new = f"/repos/{repository}", f"/repos/{repository}"
 
     def ask(
@@ -221,13 +227,15 @@ def link_to(headers: Mapping[str, str], relation: str) -> str | None:
     return next((link["url"] for link in links if link.get("rel") == relation), None)
 
 
-def write_failed(method: str, repository: str, exc: Exception, redactor: Redactor, *, way: Way = DIRECT) -> WriteFailed:
+def write_failed(
+    method: str, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection = DIRECT
+) -> WriteFailed:
     """What the call of a `Writer` method came to; `status` 429 stands for every rate limit."""
     place = f"GitHub failed at `{method}` in {repository}"
     if isinstance(exc, Redirected):
         return WriteFailed(redactor(f"{place}: {exc}."), status=exc.status, hint=_MOVED)
     if not isinstance(exc, github.GithubException):
-        return _unanswered(place, exc, redactor, way)
+        return _unanswered(place, exc, redactor, connection)
     headers = exc.headers or {}
     status = TOO_MANY if _is_limit(exc, headers) else exc.status
     said = _said(exc)
@@ -242,16 +250,16 @@ def write_failed(method: str, repository: str, exc: Exception, redactor: Redacto
     )
 
 
-def _unanswered(place: str, exc: Exception, redactor: Redactor, way: Way) -> WriteFailed:
+def _unanswered(place: str, exc: Exception, redactor: Redactor, connection: Connection) -> WriteFailed:
     """No answer of GitHub's came: the way is closed, or something else answered."""
     said = str(exc) if isinstance(exc, requests.ConnectionError) else ""
     problem = certificate_problem(said)
     if problem:
-        what = f"its certificate does not count{way.through}: {problem}"
+        what = f"its certificate does not count{connection.through}: {problem}"
     else:
-        what = f"no usable answer came{way.through} ({type(exc).__name__})"
+        what = f"no usable answer came{connection.through} ({type(exc).__name__})"
     lost = isinstance(exc, requests.ConnectionError | requests.Timeout)
-    failed = WriteFailed(redactor(f"{place}: {what}."), hint=(way.advice(said) if lost else "") or _HINTS[None])
+    failed = WriteFailed(redactor(f"{place}: {what}."), hint=(connection.advice(said) if lost else "") or _HINTS[None])
     return failed.given_up() if stays_closed(said) else failed
 
 

@@ -29,7 +29,7 @@ _EXPIRED_HINT = "Renew the certificate, or set the clock of the runner."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class Connection:
     """The way to one service. `proxy` is a URL, perhaps with a user and a password in it, and empty for the direct way;
     `variable` is what named it. `certificates` (PEM) are those of authorities trusted besides the public ones."""
 
@@ -66,12 +66,12 @@ class Way:
 
 
 #: The way to an address.
-Ways = Callable[[str], Way]
+ConnectionTo = Callable[[str], Connection]
 #: Straight to the service, with the public authorities.
-DIRECT = Way()
+DIRECT = Connection()
 
 
-def direct(_url: str) -> Way:
+def direct(_url: str) -> Connection:
     """To any address straight."""
     return DIRECT
 

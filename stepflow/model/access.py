@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from stepflow.domain.connection import DIRECT, Way, address_problem, is_loopback
+from stepflow.domain.connection import DIRECT, Connection, address_problem, is_loopback
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
 
@@ -59,7 +59,7 @@ class ModelAccess:
 class Service:
     """`client` is one of the SDK's, with its retries off; `where` is its address, for messages.
 
-    `way` leads there. `hints`: what a person should change, by HTTP status, where that differs from a key of the
+    `connection` leads there. `hints`: what a person should change, by HTTP status, where that differs from a key of the
     Anthropic API. `stream_type`: the content type of a streamed answer; `stumbles`: what reading a broken one raises,
     beside what JSON raises. `log_in` gets or renews the credentials and raises `LoginFailed`. `secrets` gives what no
     message may hold, as it is now.
@@ -67,7 +67,7 @@ class Service:
 
     client: Any
     where: str = ""
-    way: Way = DIRECT
+    connection: Connection = DIRECT
     provider: Provider = Provider.ANTHROPIC
     hints: Mapping[int, str] = field(default_factory=dict)
     stream_type: str = "text/event-stream"

@@ -22,7 +22,7 @@ from stepflow.model.access import (
 if TYPE_CHECKING:
     import httpx2
 
-    from stepflow.domain.connection import Ways
+    from stepflow.domain.connection import ConnectionTo
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 _NO_KEY = "Give it a secret of the repository, or use `provider: scripted` with a `scenario`."
@@ -42,7 +42,7 @@ class KeyLogin:
     address: str
     key: str = field(repr=False)
 
-    def open(self, shared: dict[str, Any], http: httpx2.Client, ways: Ways) -> Service:
+    def open(self, shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
         """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
         from anthropic import Anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
 
@@ -62,7 +62,7 @@ class IdentityLogin:
     token_url: str = field(repr=False)
     token_bearer: str = field(repr=False)
 
-    def open(self, shared: dict[str, Any], http: httpx2.Client, ways: Ways) -> Service:
+    def open(self, shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
         """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
         from anthropic import Anthropic  # noqa: PLC0415
 
@@ -72,7 +72,7 @@ class IdentityLogin:
         credentials = IdentityCredentials(
             token_url=self.token_url,
             token_bearer=self.token_bearer,
-            runner=http_client(ways(self.token_url)),
+            runner=http_client(connection_to(self.token_url)),
             address=self.address,
             http=http,
             federation_rule_id=self.rule,

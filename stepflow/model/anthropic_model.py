@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from stepflow.domain.connection import Ways
+    from stepflow.domain.connection import ConnectionTo
     from stepflow.domain.conversation import ModelRequest, ModelTurn
     from stepflow.model.access import Service
     from stepflow.model.wire import Wire
@@ -46,7 +46,7 @@ class AnthropicModel:
         base_url: str | None = None,
         *,
         access: ModelAccess | None = None,
-        ways: Ways = direct,
+        connection_to: ConnectionTo = direct,
         max_tokens: int = 32_000,
         connect_timeout: float = 10,
         read_timeout: float = 600,
@@ -54,7 +54,7 @@ class AnthropicModel:
     ) -> None:
         self._login = find_login(access or ModelAccess(api_key=api_key, base_url=base_url))
         self.base_url = self._login.address
-        self._ways, self._timeouts = ways, (connect_timeout, read_timeout)
+        self._ways, self._timeouts = connection_to, (connect_timeout, read_timeout)
         self._max_tokens, self._longest_call = max_tokens, longest_call
         if not isinstance(self._login, KeyLogin):
             # More can be wrong with it than with a key; it shows before anything is spent.
@@ -85,7 +85,7 @@ class AnthropicModel:
 
     @cached_property
     def _service(self) -> Service:
-        return open_service(self._login, ways=self._ways, timeouts=self._timeouts)
+        return open_service(self._login, connection_to=self._ways, timeouts=self._timeouts)
 
     @cached_property
     def _wire(self) -> Wire:

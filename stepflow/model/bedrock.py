@@ -21,7 +21,7 @@ from stepflow.model.access import (
 if TYPE_CHECKING:
     import httpx2
 
-    from stepflow.domain.connection import Ways
+    from stepflow.domain.connection import ConnectionTo
 
 _LOGIN_HINT = (
     "Log in with a step of aws-actions/configure-aws-credentials before this one, or set the variables in the step's "
@@ -55,7 +55,7 @@ class AwsLogin:
     secret_key: str = field(default="", repr=False)
     session_token: str = field(default="", repr=False)
 
-    def open(self, shared: dict[str, Any], http: httpx2.Client, ways: Ways) -> Service:
+    def open(self, shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
         """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
         import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
 

@@ -11,7 +11,7 @@ import anthropic
 import httpx2
 from anthropic.lib.credentials import WorkloadIdentityError
 
-from stepflow.domain.connection import Way, certificate_problem, stays_closed
+from stepflow.domain.connection import Connection, certificate_problem, stays_closed
 from stepflow.domain.conversation import ModelFault
 from stepflow.model.statuses import HINTS, hint_for, is_overflow, is_transient_status
 
@@ -49,15 +49,15 @@ def fault_of(  # noqa: PLR0911 - one row per kind of failure
     error: Exception, service: Service, *, key_worked: bool
 ) -> ModelFault:
     """The fault behind an exception of a call to the service; `key_worked`: it has answered before."""
-    where, way = service.where, service.way
+    where, connection = service.where, service.connection
     match error:
         case anthropic.APIStatusError():
             return _status_fault(error, service, key_worked=key_worked)
         case anthropic.APITimeoutError() | httpx2.TimeoutException():
-            reason = f"The model service at {where} did not answer in time{way.through}."
-            return _passing(reason, way.advice("") or _NETWORK_HINT)
+            reason = f"The model service at {where} did not answer in time{connection.through}."
+            return _passing(reason, connection.advice("") or _NETWORK_HINT)
         case anthropic.APIConnectionError():
-            return _unreachable(error.__cause__ or error, where, way)
+            return _unreachable(error.__cause__ or error, where, connection)
         case BrokenAnswer() | anthropic.APIResponseValidationError():
             return _passing(f"The answer of the model service at {where} is broken: {error}.", _BROKEN_HINT)
         case httpx2.HTTPError() | httpx2.StreamError():
@@ -68,13 +68,13 @@ def fault_of(  # noqa: PLR0911 - one row per kind of failure
             return ModelFault(reason=f"The call to the model service at {where} failed: {_plain(error)}.")
 
 
-def _unreachable(cause: BaseException, where: str, way: Way) -> ModelFault:
+def _unreachable(cause: BaseException, where: str, connection: Connection) -> ModelFault:
     said = str(cause)
     if problem := certificate_problem(said):
-        reason = f"The certificate of the model service at {where} does not count{way.through}: {problem}."
+        reason = f"The certificate of the model service at {where} does not count{connection.through}: {problem}."
     else:
-        reason = f"The model service at {where} cannot be reached{way.through}: {_plain(cause)}."
-    return ModelFault(reason=reason, hint=way.advice(said) or _NETWORK_HINT, transient=not stays_closed(said))
+        reason = f"The model service at {where} cannot be reached{connection.through}: {_plain(cause)}."
+    return ModelFault(reason=reason, hint=connection.advice(said) or _NETWORK_HINT, transient=not stays_closed(said))
 
 
 def _passing(reason: str, hint: str = _NETWORK_HINT) -> ModelFault:

@@ -19,7 +19,7 @@ from stepflow.model.access import (
 if TYPE_CHECKING:
     import httpx2
 
-    from stepflow.domain.connection import Ways
+    from stepflow.domain.connection import ConnectionTo
 
 _LOGIN_HINT = "Set the variables in the step's `env:`."
 _HINTS = MappingProxyType(
@@ -40,7 +40,7 @@ class FoundryLogin:
     key: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
 
-    def open(self, shared: dict[str, Any], http: httpx2.Client, ways: Ways) -> Service:
+    def open(self, shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
         """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
         import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Mapping
 
-    from stepflow.domain.connection import Way
+    from stepflow.domain.connection import Connection
 
 
 #: 32,000 tokens, each in an event of its own, are some five million bytes.
@@ -156,26 +156,26 @@ LOGIN_TIMEOUT = 30.0
 KEPT = 5.0
 
 
-def http_client(way: Way, *, timeout: float = LOGIN_TIMEOUT) -> httpx2.Client:
+def http_client(connection: Connection, *, timeout: float = LOGIN_TIMEOUT) -> httpx2.Client:
     """One client for one service. The SDK's own takes proxies from the environment even when told not to.
 
     `timeout` holds where a request brings none of its own, as the SDK's do.
     """
     transport = BoundedTransport(
-        verify=_context(way),
+        verify=_context(connection),
         trust_env=False,
         # A connection is used again by the next turn of a quick step. What a long tool call left of it is not: many a
         # router forgets it. What a fault left of it the library closes itself.
         limits=httpx2.Limits(max_keepalive_connections=1, keepalive_expiry=KEPT),
-        proxy=httpx2.Proxy(way.proxy) if way.proxy else None,
+        proxy=httpx2.Proxy(connection.proxy) if connection.proxy else None,
         # A model may think for minutes; without keep-alive probes a router on the way forgets the connection.
         socket_options=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],
     )
     return httpx2.Client(transport=transport, trust_env=False, follow_redirects=False, timeout=timeout)
 
 
-def _context(way: Way) -> ssl.SSLContext:
+def _context(connection: Connection) -> ssl.SSLContext:
     context = httpx2.create_ssl_context(trust_env=False)
-    if way.certificates:
-        context.load_verify_locations(cadata=way.certificates)
+    if connection.certificates:
+        context.load_verify_locations(cadata=connection.certificates)
     return context

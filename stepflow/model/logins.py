@@ -13,7 +13,7 @@ from stepflow.model.access import GUIDE, ModelAccess
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from stepflow.domain.connection import Ways
+    from stepflow.domain.connection import ConnectionTo
     from stepflow.model.access import Service
 
 Login = (
@@ -49,14 +49,14 @@ def address_of(access: ModelAccess) -> str:
     return address(access)
 
 
-def open_service(login: Login, *, ways: Ways, timeouts: tuple[float, float]) -> Service:
+def open_service(login: Login, *, connection_to: ConnectionTo, timeouts: tuple[float, float]) -> Service:
     """The client for this login. `timeouts`: to connect, and of silence, in seconds."""
     from anthropic import Timeout  # noqa: PLC0415 - more than a second that only a real model should cost
 
     from stepflow.model.http_client import http_client  # noqa: PLC0415
 
-    way = ways(login.address)
-    http = http_client(way)
+    connection = connection_to(login.address)
+    http = http_client(connection)
     connect, read = timeouts
     # `max_retries`: there is one policy, the flow's own (flow.md §10).
     shared: dict[str, Any] = {
@@ -66,7 +66,7 @@ def open_service(login: Login, *, ways: Ways, timeouts: tuple[float, float]) -> 
         "open_telemetry": False,
         "http_client": http,
     }
-    service = replace(login.open(shared, http, ways), where=login.address, way=way)
+    service = replace(login.open(shared, http, connection_to), where=login.address, connection=connection)
     # The SDK offers no way to say that ANTHROPIC_CUSTOM_HEADERS of the environment shall not count.
     service.client._custom_headers = {}
     return service

@@ -23,7 +23,7 @@ from stepflow.model.access import (
 if TYPE_CHECKING:
     import httpx2
 
-    from stepflow.domain.connection import Ways
+    from stepflow.domain.connection import ConnectionTo
     from stepflow.domain.json import JsonObject
 
 _LOGIN_HINT = (
@@ -54,7 +54,7 @@ class GoogleLogin:
     token: str = field(default="", repr=False)
     file: JsonObject = field(default_factory=dict, repr=False)
 
-    def open(self, shared: dict[str, Any], http: httpx2.Client, ways: Ways) -> Service:
+    def open(self, shared: dict[str, Any], http: httpx2.Client, connection_to: ConnectionTo) -> Service:
         """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
         import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stepflow.domain.run import Issue
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
-    from stepflow.run.proxies import Outbound
+    from stepflow.run.proxies import ProxyConfig
 
 #: "Outputs can be a maximum of 1 MB per job … Size is approximated based on UTF-16 encoding" (docs.github.com, Actions,
 #: "Passing information between jobs"). The rest is for the job's other outputs.
@@ -45,7 +45,7 @@ def plan_issues(
     repository: str,
     *,
     clock: Clock,
-    outbound: Outbound,
+    proxy_config: ProxyConfig,
     redactor: Redactor | None = None,
     note: Callable[[str], None] = lambda _line: None,
 ) -> IssuePage:
@@ -59,7 +59,7 @@ def plan_issues(
     if not repository:
         raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
     check_addresses(inputs)
-    for warning in outbound.notes:
+    for warning in proxy_config.notes:
         note(warning)
     from stepflow.boundary.github_api import GitHubReader  # noqa: PLC0415 - costs time that most runs need not pay
 
@@ -69,7 +69,7 @@ def plan_issues(
         token=inputs.read_token.get_secret_value() if inputs.read_token else None,
         redactor=redactor,
         retry_policy=RetryPolicy.of(clock, None, note),
-        way=outbound.way_to(inputs.github_api_url),
+        connection=proxy_config.connection_to(inputs.github_api_url),
     )
     with closing(reader):
         return _page_of(_read_all(reader, inputs.plan_label, inputs.plan_after or 0, inputs.plan_limit))

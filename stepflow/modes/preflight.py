@@ -16,7 +16,7 @@ from stepflow.domain.words import CanaryState, Isolation, Outcome, Provider
 from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.model.models import UnlistedModel, is_priced, resolve_model
 from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
-from stepflow.run.connections import open_anthropic, told_ways
+from stepflow.run.connections import describe_connections, open_anthropic
 from stepflow.run.ending import outcome_of
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings, toolbox_options
@@ -66,13 +66,13 @@ def _inputs(request: RunRequest) -> Iterator[PreflightCheck]:
     check_request(request)
     unset = unset_variables(request)
     yield warning("inputs", " ".join(unset)) if unset else ok("inputs", "can work together")
-    yield from (warning("network", note) for note in request.outbound.notes)
+    yield from (warning("network", note) for note in request.proxy_config.notes)
     yield from guarded("network", lambda: _ways(request))
 
 
 def _ways(request: RunRequest) -> Iterator[PreflightCheck]:
-    if ways := tuple(told_ways(request)):
-        yield ok("network", "; ".join(ways))
+    if connection_to := tuple(describe_connections(request)):
+        yield ok("network", "; ".join(connection_to))
 
 
 def _problems(request: RunRequest) -> tuple[Problem, ...]:

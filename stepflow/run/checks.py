@@ -48,7 +48,7 @@ def check_request(request: RunRequest) -> None:
     _check_record(request.inputs.record)
     check_addresses(request.inputs)
     # Reading it is what checks proxy and certificates.
-    request.outbound  # noqa: B018
+    request.proxy_config  # noqa: B018
     _check_pass_env(request)
     check_packages(request.inputs.apt_packages, path=request.program_path)
 

@@ -31,7 +31,7 @@ def open_anthropic(request: RunRequest) -> AnthropicModel:
             "ANTHROPIC_API_KEY), log in without a key by the workload identity inputs, or run without a model with "
             "`provider: scripted`.",
         )
-    return AnthropicModel(access=access, ways=request.outbound.way_to)
+    return AnthropicModel(access=access, connection_to=request.proxy_config.connection_to)
 
 
 def model_access(request: RunRequest) -> ModelAccess:
@@ -65,13 +65,13 @@ def check_addresses(inputs: Inputs) -> None:
         )
 
 
-def told_ways(request: RunRequest) -> Iterator[str]:
+def describe_connections(request: RunRequest) -> Iterator[str]:
     """What the log shows of the ways that this run's calls will go."""
     inputs = request.inputs
     urls = [address_of(model_access(request))] if inputs.provider is not Provider.SCRIPTED else []
     if inputs.boundary is BoundaryMode.GITHUB or inputs.read_token is not None:
         urls += [inputs.github_api_url, inputs.github_server_url]
-    yield from request.outbound.told(urls)
+    yield from request.proxy_config.describe(urls)
 
 
 def _are_one(api: str, server: str) -> bool:

@@ -30,7 +30,7 @@ from stepflow.ports import Ports
 from stepflow.report.advice import BUG
 from stepflow.run.cancel import InterruptibleClock, InterruptibleModel
 from stepflow.run.clock import Deadline, TimelyCommands, TimelyTools
-from stepflow.run.connections import told_ways
+from stepflow.run.connections import describe_connections
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Finish, Work, collect_work, finish_run, tell_failure
 from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
@@ -104,7 +104,7 @@ def _begin(prepared: Prepared, facts: RunFacts, sandbox: Sandbox, journal: Journ
         _tell_layers(past.started, sandbox, journal)
     if removal := removal_event(prepared.told):
         journal.append(removal)
-    for line in told_ways(prepared.request):
+    for line in describe_connections(prepared.request):
         journal.append(Noted(level="info", message=f"[Network] {line}"))
     for message in (*prepared.notes, *(f"[Isolation] {warning}" for warning in toolbox.warnings)):
         journal.append(Noted(level="warning", message=message))

@@ -312,7 +312,7 @@ def _writer(finish: Finish) -> GitHubWriter:
         token=_token(finish),
         redactor=_redactor(finish),
         retry_policy=finish.retry_policy,
-        way=finish.prepared.request.outbound.way_to(finish.prepared.request.inputs.github_api_url),
+        connection=finish.prepared.request.proxy_config.connection_to(finish.prepared.request.inputs.github_api_url),
     )
 
 
@@ -336,7 +336,7 @@ def _pusher(finish: Finish, writer: GitHubWriter) -> BundlePush | None:
         tree=work.tree,
         protected_paths=agent.github.protected_paths,
         redactor=_redactor(finish),
-        way=request.outbound.way_to(server),
+        connection=request.proxy_config.connection_to(server),
     )
 
 

@@ -120,7 +120,7 @@ def _arguments(
 
 
 def _notes(request: RunRequest) -> tuple[str, ...]:
-    return (*unset_variables(request), *(f"[Network] {note}" for note in request.outbound.notes))
+    return (*unset_variables(request), *(f"[Network] {note}" for note in request.proxy_config.notes))
 
 
 def clock_for(inputs: Inputs) -> Clock:

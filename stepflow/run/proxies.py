@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from stepflow.domain.connection import Way
+from stepflow.domain.connection import Connection
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _INSTEAD = "Give the certificates themselves, as text, in the input `ca-certific
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outbound:
+class ProxyConfig:
     """`variable` named the `proxy`, a URL; both empty for none. `certificates` is PEM, `trusted` says where it is from;
     `notes` are warnings about variables that do not count."""
 
@@ -41,19 +41,19 @@ class Outbound:
     trusted: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def way_to(self, url: str) -> Way:
+    def connection_to(self, url: str) -> Connection:
         """The way to an address. Plain http only leads to this machine itself, so no proxy ever reads a secret."""
         parts = urlsplit(url)
         proxied = self.proxy and parts.scheme == "https" and not _is_exempt(parts.netloc, self.no_proxy)
-        return Way(proxy=self.proxy if proxied else "", variable=self.variable, certificates=self.certificates)
+        return Connection(proxy=self.proxy if proxied else "", variable=self.variable, certificates=self.certificates)
 
-    def told(self, urls: Iterable[str]) -> Iterator[str]:
+    def describe(self, urls: Iterable[str]) -> Iterator[str]:
         """What the log shows of it (security.md case 33): which of these addresses are reached how."""
-        hosts = {urlsplit(url).netloc: self.way_to(url) for url in urls}
-        if through := [host for host, way in hosts.items() if way.proxy]:
-            shown = Way(proxy=self.proxy).shown_proxy
+        hosts = {urlsplit(url).netloc: self.connection_to(url) for url in urls}
+        if through := [host for host, connection in hosts.items() if connection.proxy]:
+            shown = Connection(proxy=self.proxy).shown_proxy
             yield f"{', '.join(through)} through the proxy {shown} ({self.variable})"
-        if self.proxy and (directly := [host for host, way in hosts.items() if not way.proxy]):
+        if self.proxy and (directly := [host for host, connection in hosts.items() if not connection.proxy]):
             yield f"{', '.join(directly)} without the proxy"
         if self.trusted:
             count = len(_BLOCK.findall(self.certificates))
@@ -61,7 +61,7 @@ class Outbound:
             yield f"{count} certificate{'' if count == 1 else 's'} trusted besides the public ones, by {by}"
 
 
-def read_outbound(environment: Mapping[str, str], certificates: str, *, lent: Iterable[Path]) -> Outbound:
+def read_proxy_config(environment: Mapping[str, str], certificates: str, *, lent: Iterable[Path]) -> ProxyConfig:
     """What variables and input say. Files below a `lent` folder do not count: earlier steps and tools write there.
 
     Raises `InputError` for a proxy or certificates that cannot be used.
@@ -71,7 +71,7 @@ def read_outbound(environment: Mapping[str, str], certificates: str, *, lent: It
     named = {name: environment[name] for name in BUNDLES if environment.get(name, "").strip()}
     read = {name: _bundle(name, path, folders) for name, path in named.items()}
     blocks = {"ca-certificates": _given(certificates), **{name: found for name, (found, _) in read.items()}}
-    return Outbound(
+    return ProxyConfig(
         proxy=_proxy(variable, environment[variable]) if variable else "",
         variable=variable,
         no_proxy=next((environment[name] for name in _NO_PROXY if environment.get(name)), ""),

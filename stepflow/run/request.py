@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor, login_files
 from stepflow.errors import InputError
-from stepflow.run.proxies import Outbound, proxy_passwords, read_outbound
+from stepflow.run.proxies import ProxyConfig, proxy_passwords, read_proxy_config
 from stepflow.sandbox.environment import SYSTEM_PATH
 
 if TYPE_CHECKING:
@@ -277,9 +277,9 @@ class RunRequest:
         return (*self.inputs.secrets(), *self.credentials)
 
     @cached_property
-    def outbound(self) -> Outbound:
+    def proxy_config(self) -> ProxyConfig:
         """How this run's own calls leave the machine. Raises `InputError` for what cannot be used."""
-        return outbound_of(self.inputs, self.environment, self.root)
+        return proxy_config_of(self.inputs, self.environment, self.root)
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -287,12 +287,12 @@ class RunRequest:
         return Redactor(self.secrets())
 
 
-def outbound_of(inputs: Inputs, environment: Mapping[str, str], root: Path) -> Outbound:
+def proxy_config_of(inputs: Inputs, environment: Mapping[str, str], root: Path) -> ProxyConfig:
     """How a job's own calls leave the machine. Raises `InputError` for what cannot be used."""
     folders = (environment.get(name) for name in _LENT_FOLDERS)
     files = (environment.get(name) for name in _LENT_FILES)
     lent = (*(Path(path) for path in (*folders, *_LENT) if path), *(Path(path).parent for path in files if path))
-    return read_outbound(environment, inputs.ca_certificates or "", lent=(root, *lent))
+    return read_proxy_config(environment, inputs.ca_certificates or "", lent=(root, *lent))
 
 
 def restore_folder(root: Path, runner_temp: Path | None, environment: Mapping[str, str]) -> Path:

@@ -117,7 +117,7 @@ def github_reader(request: RunRequest, token: str | None) -> GitHubReader:
         repository=request.repository,
         token=token,
         redactor=request.redactor,
-        way=request.outbound.way_to(request.inputs.github_api_url),
+        connection=request.proxy_config.connection_to(request.inputs.github_api_url),
     )
 
 

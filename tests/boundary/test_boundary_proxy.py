@@ -11,7 +11,7 @@ import trustme
 
 from stepflow.boundary.git import Git, Remote
 from stepflow.boundary.github_api import GitHubReader
-from stepflow.domain.connection import Way
+from stepflow.domain.connection import Connection
 from stepflow.errors import BoundaryError
 from tests.servers.git_http import GitServer
 from tests.servers.github_api import GitHubServer, State
@@ -36,21 +36,21 @@ class Corporate:
     authority: trustme.CA
 
     @property
-    def way(self) -> Way:
-        return Way(proxy=self.proxy.url, certificates=pem_of(self.authority))
+    def connection(self) -> Connection:
+        return Connection(proxy=self.proxy.url, certificates=pem_of(self.authority))
 
-    def read(self, way: Way, host: str = HOST) -> str:
-        reader = GitHubReader(api_url=f"https://{host}/api/v3", repository="o/r", token=TOKEN, way=way)
+    def read(self, connection: Connection, host: str = HOST) -> str:
+        reader = GitHubReader(api_url=f"https://{host}/api/v3", repository="o/r", token=TOKEN, connection=connection)
         try:
             issue = reader.issue(7)
             return issue.title if issue else ""
         finally:
             reader.close()
 
-    def list(self, way: Way, host: str = HOST) -> str:
+    def list(self, connection: Connection, host: str = HOST) -> str:
         remote = Remote(url=f"https://{host}/o/r.git", token=TOKEN)
         place = self.folder / f"git-{len(list(self.folder.glob('git-*')))}"
-        return Git(place, remote, way=way).run_remote("ls-remote", remote.url).decode()
+        return Git(place, remote, connection=connection).run_remote("ls-remote", remote.url).decode()
 
 
 @pytest.fixture
@@ -69,13 +69,13 @@ def corporate(tmp_path: Path) -> Iterator[Corporate]:
             yield Corporate(tmp_path, api, git, proxy, front, authority)
 
 
-Call = Callable[[Corporate, Way], str]
+Call = Callable[[Corporate, Connection], str]
 BOTH = pytest.mark.parametrize("call", [Corporate.read, Corporate.list], ids=["the API", "git"])
 
 
 @BOTH
 def test_a_call_goes_through_the_proxy_which_sees_no_token(corporate: Corporate, call: Call) -> None:
-    call(corporate, corporate.way)
+    call(corporate, corporate.connection)
     assert corporate.proxy.targets() == {f"{HOST}:443"}
     heads = "".join(asked.head.lower() for asked in corporate.proxy.asked)
     assert TOKEN not in heads
@@ -85,12 +85,12 @@ def test_a_call_goes_through_the_proxy_which_sees_no_token(corporate: Corporate,
 @BOTH
 def test_the_login_in_a_proxys_url_is_given_to_the_proxy(corporate: Corporate, call: Call) -> None:
     corporate.proxy.login = f"ann:{PASSWORD}"
-    call(corporate, replace(corporate.way, proxy=corporate.proxy.url_with_login))
+    call(corporate, replace(corporate.connection, proxy=corporate.proxy.url_with_login))
 
 
 @BOTH
 def test_without_a_proxy_the_server_itself_is_called(corporate: Corporate, call: Callable[..., str]) -> None:
-    call(corporate, Way(certificates=pem_of(corporate.authority)), host=f"127.0.0.1:{corporate.front.port}")
+    call(corporate, Connection(certificates=pem_of(corporate.authority)), host=f"127.0.0.1:{corporate.front.port}")
     assert corporate.proxy.asked == []
 
 
@@ -104,16 +104,16 @@ def test_variables_of_the_process_open_no_way(
     for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO"):
         monkeypatch.setenv(name, str(bundle))
     there = f"127.0.0.1:{corporate.front.port}"
-    call(corporate, Way(certificates=pem_of(corporate.authority)), host=there)
+    call(corporate, Connection(certificates=pem_of(corporate.authority)), host=there)
     with pytest.raises(BoundaryError, match="certificate"):
-        call(corporate, Way(), host=there)
+        call(corporate, Connection(), host=there)
 
 
 @BOTH
 def test_an_authority_that_is_not_trusted_ends_at_once_and_names_the_input(corporate: Corporate, call: Call) -> None:
     for strangers in ("", pem_of(trustme.CA())):
         with pytest.raises(BoundaryError, match="certificate") as caught:
-            call(corporate, replace(corporate.way, certificates=strangers))
+            call(corporate, replace(corporate.connection, certificates=strangers))
         assert "`ca-certificates`" in caught.value.hint
         assert not caught.value.passes
     assert corporate.api.requests == []
@@ -124,16 +124,16 @@ def test_an_authority_that_is_not_trusted_ends_at_once_and_names_the_input(corpo
 def test_a_certificate_of_another_host_is_told_as_such(corporate: Corporate, call: Callable[..., str]) -> None:
     corporate.proxy.hosts["other.example"] = ("127.0.0.1", corporate.front.port)
     with pytest.raises(BoundaryError) as caught:
-        call(corporate, corporate.way, host="other.example")
+        call(corporate, corporate.connection, host="other.example")
     assert "another host's" in caught.value.hint
 
 
 @BOTH
 def test_a_proxy_that_wants_a_login_is_named_without_the_wrong_one(corporate: Corporate, call: Call) -> None:
     corporate.proxy.login = "ann:another-password"
-    way = replace(corporate.way, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{corporate.proxy.port}")
+    connection = replace(corporate.connection, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{corporate.proxy.port}")
     with pytest.raises(BoundaryError) as caught:
-        call(corporate, way)
+        call(corporate, connection)
     assert f"The proxy {corporate.proxy.url} (HTTPS_PROXY) wants a user and a password" in caught.value.hint
     assert PASSWORD not in str(caught.value)
     assert not caught.value.passes
@@ -143,7 +143,7 @@ def test_a_proxy_that_wants_a_login_is_named_without_the_wrong_one(corporate: Co
 def test_a_proxy_that_forbids_the_host_is_named(corporate: Corporate, call: Call) -> None:
     corporate.proxy.refuses = "403 Forbidden"
     with pytest.raises(BoundaryError) as caught:
-        call(corporate, corporate.way)
+        call(corporate, corporate.connection)
     assert f"Let the proxy {corporate.proxy.url} (HTTPS_PROXY) allow this host" in caught.value.hint
 
 
@@ -151,6 +151,6 @@ def test_a_proxy_that_forbids_the_host_is_named(corporate: Corporate, call: Call
 def test_a_proxy_that_is_down_is_named_without_its_password(corporate: Corporate, call: Call) -> None:
     port = closed_port()
     with pytest.raises(BoundaryError) as caught:
-        call(corporate, replace(corporate.way, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{port}"))
+        call(corporate, replace(corporate.connection, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{port}"))
     assert f"Check that the proxy http://127.0.0.1:{port} (HTTPS_PROXY) works" in caught.value.hint
     assert PASSWORD not in str(caught.value)

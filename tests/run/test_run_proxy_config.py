@@ -10,15 +10,15 @@ import trustme
 from stepflow.errors import InputError
 from stepflow.run.connections import check_addresses
 from stepflow.run.inputs import read_inputs
-from stepflow.run.proxies import Outbound, proxy_passwords, proxy_secrets_in, read_outbound
+from stepflow.run.proxies import ProxyConfig, proxy_passwords, proxy_secrets_in, read_proxy_config
 from stepflow.run.request import RunRequest, Trigger
 from tests.servers.private_network import pem_of
 
 PROXY = "http://proxy.corp:3128"
 
 
-def outbound(certificates: str = "", lent: tuple[Path, ...] = (), **environment: str) -> Outbound:
-    return read_outbound(environment, certificates, lent=lent)
+def proxy_config(certificates: str = "", lent: tuple[Path, ...] = (), **environment: str) -> ProxyConfig:
+    return read_proxy_config(environment, certificates, lent=lent)
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +37,13 @@ def authority() -> str:
     ],
 )
 def test_the_usual_variables_name_the_proxy(environment: dict[str, str], variable: str) -> None:
-    way = outbound(**environment).way_to("https://api.example/v1")
-    assert (way.shown_proxy, way.variable) == (PROXY, variable)
+    connection = proxy_config(**environment).connection_to("https://api.example/v1")
+    assert (connection.shown_proxy, connection.variable) == (PROXY, variable)
 
 
 def test_plain_http_goes_through_no_proxy() -> None:
-    assert outbound(HTTP_PROXY=PROXY, HTTPS_PROXY=PROXY).way_to("http://127.0.0.1:8080").proxy == ""
-    assert outbound(HTTP_PROXY=PROXY).way_to("https://api.example").proxy == ""
+    assert proxy_config(HTTP_PROXY=PROXY, HTTPS_PROXY=PROXY).connection_to("http://127.0.0.1:8080").proxy == ""
+    assert proxy_config(HTTP_PROXY=PROXY).connection_to("https://api.example").proxy == ""
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_plain_http_goes_through_no_proxy() -> None:
 )
 def test_no_proxy_names_hosts_domains_ports_and_networks(no_proxy: str, url: str, exempt: bool) -> None:
     for name in ("NO_PROXY", "no_proxy"):
-        assert (outbound(HTTPS_PROXY=PROXY, **{name: no_proxy}).way_to(url).proxy == "") is exempt
+        assert (proxy_config(HTTPS_PROXY=PROXY, **{name: no_proxy}).connection_to(url).proxy == "") is exempt
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_no_proxy_names_hosts_domains_ports_and_networks(no_proxy: str, url: str
 )
 def test_a_proxy_that_cannot_be_used_is_named_with_its_variable(value: str) -> None:
     with pytest.raises(InputError, match=r"^HTTPS_PROXY: ") as caught:
-        outbound(HTTPS_PROXY=value)
+        proxy_config(HTTPS_PROXY=value)
     assert "http://HOST:PORT" in caught.value.hint
 
 
 def test_a_bad_proxy_is_shown_without_its_password() -> None:
     with pytest.raises(InputError) as caught:
-        outbound(HTTPS_PROXY="socks5://ann:open-sesame@proxy:1080")
+        proxy_config(HTTPS_PROXY="socks5://ann:open-sesame@proxy:1080")
     assert "open-sesame" not in str(caught.value)
 
 
@@ -109,14 +109,14 @@ def test_certificates_of_input_and_variables_count_together(tmp_path: Path, auth
     (tmp_path / "other.pem").write_text(
         f"# ÄCME Inc.\n{other}\n-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
     )
-    found = outbound(
+    found = proxy_config(
         authority, SSL_CERT_FILE=str(tmp_path / "other.pem"), NODE_EXTRA_CA_CERTS=str(tmp_path / "other.pem")
     )
     assert found.certificates.count("BEGIN CERTIFICATE") == 2
     assert "PRIVATE KEY" not in found.certificates
     assert found.trusted == ("ca-certificates", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
     assert found.notes == ()
-    assert list(found.told(["https://a.example"])) == [
+    assert list(found.describe(["https://a.example"])) == [
         "2 certificates trusted besides the public ones, by ca-certificates, SSL_CERT_FILE, NODE_EXTRA_CA_CERTS"
     ]
 
@@ -126,7 +126,7 @@ def test_a_file_that_the_job_can_write_does_not_count(tmp_path: Path, authority:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "link.pem").symlink_to(tmp_path / "ca.pem")
     for name in ("ca.pem", "elsewhere/link.pem"):
-        found = outbound(lent=(tmp_path,), GIT_SSL_CAINFO=str(tmp_path / name))
+        found = proxy_config(lent=(tmp_path,), GIT_SSL_CAINFO=str(tmp_path / name))
         assert found.certificates == ""
         assert "earlier steps of the job can write" in found.notes[0]
         assert "`ca-certificates`" in found.notes[0]
@@ -135,13 +135,13 @@ def test_a_file_that_the_job_can_write_does_not_count(tmp_path: Path, authority:
 @pytest.mark.parametrize("text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
 def test_a_file_without_certificates_does_not_count_and_is_told(tmp_path: Path, text: str) -> None:
     (tmp_path / "ca.pem").write_text(text)
-    found = outbound(REQUESTS_CA_BUNDLE=str(tmp_path / "ca.pem"))
+    found = proxy_config(REQUESTS_CA_BUNDLE=str(tmp_path / "ca.pem"))
     assert found.certificates == ""
     assert "REQUESTS_CA_BUNDLE" in found.notes[0]
 
 
 def test_a_file_that_is_only_on_the_runner_is_told_with_what_to_do() -> None:
-    [note] = outbound(SSL_CERT_FILE="/etc/pki/corp.pem").notes
+    [note] = proxy_config(SSL_CERT_FILE="/etc/pki/corp.pem").notes
     assert note.startswith("SSL_CERT_FILE names /etc/pki/corp.pem, which cannot be read here")
     assert "`ca-certificates`" in note
 
@@ -149,13 +149,13 @@ def test_a_file_that_is_only_on_the_runner_is_told_with_what_to_do() -> None:
 @pytest.mark.parametrize("text", ["/etc/corp.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
 def test_an_input_without_certificates_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="ca-certificates holds no certificate") as caught:
-        outbound(text)
+        proxy_config(text)
     assert "vars.COMPANY_CA" in caught.value.hint
 
 
 def test_the_log_tells_each_way() -> None:
-    found = outbound(HTTPS_PROXY="http://ann:secret-word@proxy:3128", NO_PROXY="ghes.corp")
-    assert list(found.told(["https://api.anthropic.com", "https://ghes.corp/api/v3", "https://ghes.corp"])) == [
+    found = proxy_config(HTTPS_PROXY="http://ann:secret-word@proxy:3128", NO_PROXY="ghes.corp")
+    assert list(found.describe(["https://api.anthropic.com", "https://ghes.corp/api/v3", "https://ghes.corp"])) == [
         "api.anthropic.com through the proxy http://proxy:3128 (HTTPS_PROXY)",
         "ghes.corp without the proxy",
     ]
@@ -214,5 +214,5 @@ def test_nothing_that_a_step_of_the_job_can_fill_counts_as_certificates(tmp_path
             folder=tmp_path / "run",
             environment={**environment, "SSL_CERT_FILE": str(file)},
         )
-        assert request.outbound.certificates == "", file
-        assert "can write" in request.outbound.notes[0], file
+        assert request.proxy_config.certificates == "", file
+        assert "can write" in request.proxy_config.notes[0], file

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 import trustme
 
-from stepflow.domain.connection import Way
+from stepflow.domain.connection import Connection
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.model.anthropic_model import AnthropicModel
 from tests.model.asking import ask
@@ -33,11 +33,11 @@ class Corporate:
     authority: trustme.CA
 
     @property
-    def way(self) -> Way:
-        return Way(proxy=self.proxy.url, certificates=pem_of(self.authority))
+    def connection(self) -> Connection:
+        return Connection(proxy=self.proxy.url, certificates=pem_of(self.authority))
 
-    def ask(self, way: Way, url: str = f"https://{HOST}", **options: float) -> ModelTurn | ModelFault:
-        with AnthropicModel(KEY, url, ways=lambda _: way, **options) as model:
+    def ask(self, connection: Connection, url: str = f"https://{HOST}", **options: float) -> ModelTurn | ModelFault:
+        with AnthropicModel(KEY, url, connection_to=lambda _: connection, **options) as model:
             return model.ask(ask())
 
 
@@ -51,27 +51,27 @@ def corporate() -> Iterator[Corporate]:
 
 
 def test_a_call_goes_through_the_proxy_and_the_proxy_sees_no_key(corporate: Corporate) -> None:
-    assert isinstance(corporate.ask(corporate.way), ModelTurn)
+    assert isinstance(corporate.ask(corporate.connection), ModelTurn)
     assert corporate.proxy.targets() == {f"{HOST}:443"}
     assert KEY not in "".join(asked.head for asked in corporate.proxy.asked)
 
 
 def test_the_login_in_a_proxys_url_is_shown_to_the_proxy_only(corporate: Corporate) -> None:
     corporate.proxy.login = f"ann:{PASSWORD}"
-    assert isinstance(corporate.ask(replace(corporate.way, proxy=corporate.proxy.url_with_login)), ModelTurn)
+    assert isinstance(corporate.ask(replace(corporate.connection, proxy=corporate.proxy.url_with_login)), ModelTurn)
     [received] = corporate.api.requests
     assert "proxy-authorization" not in received.headers
 
 
 def test_without_a_proxy_the_service_itself_is_called(corporate: Corporate) -> None:
     url = f"https://127.0.0.1:{corporate.front.port}"
-    assert isinstance(corporate.ask(Way(certificates=pem_of(corporate.authority)), url), ModelTurn)
+    assert isinstance(corporate.ask(Connection(certificates=pem_of(corporate.authority)), url), ModelTurn)
     assert corporate.proxy.asked == []
 
 
 def test_an_authority_that_is_not_trusted_ends_at_once_and_names_the_input(corporate: Corporate) -> None:
     for strangers in ("", pem_of(trustme.CA())):
-        fault = corporate.ask(replace(corporate.way, certificates=strangers))
+        fault = corporate.ask(replace(corporate.connection, certificates=strangers))
         assert isinstance(fault, ModelFault)
         assert not fault.transient
         assert fault.reason == (
@@ -84,7 +84,7 @@ def test_an_authority_that_is_not_trusted_ends_at_once_and_names_the_input(corpo
 
 def test_a_certificate_of_another_host_is_told_as_such(corporate: Corporate) -> None:
     corporate.proxy.hosts["other.example"] = ("127.0.0.1", corporate.front.port)
-    fault = corporate.ask(corporate.way, "https://other.example")
+    fault = corporate.ask(corporate.connection, "https://other.example")
     assert isinstance(fault, ModelFault)
     assert "another host's" in fault.hint
     assert "`ca-certificates`" not in fault.hint
@@ -92,8 +92,8 @@ def test_a_certificate_of_another_host_is_told_as_such(corporate: Corporate) -> 
 
 def test_a_proxy_that_wants_a_login_is_named_without_the_wrong_one(corporate: Corporate) -> None:
     corporate.proxy.login = "ann:another-password"
-    way = replace(corporate.way, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{corporate.proxy.port}")
-    fault = corporate.ask(way)
+    connection = replace(corporate.connection, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{corporate.proxy.port}")
+    fault = corporate.ask(connection)
     assert isinstance(fault, ModelFault)
     assert not fault.transient
     assert f"The proxy {corporate.proxy.url} (HTTPS_PROXY) wants a user and a password" in fault.hint
@@ -102,7 +102,7 @@ def test_a_proxy_that_wants_a_login_is_named_without_the_wrong_one(corporate: Co
 
 def test_a_proxy_that_forbids_the_host_is_named(corporate: Corporate) -> None:
     corporate.proxy.refuses = "403 Forbidden"
-    fault = corporate.ask(corporate.way)
+    fault = corporate.ask(corporate.connection)
     assert isinstance(fault, ModelFault)
     assert "403" in fault.reason
     assert f"Let the proxy {corporate.proxy.url} (HTTPS_PROXY) allow this host" in fault.hint
@@ -110,8 +110,8 @@ def test_a_proxy_that_forbids_the_host_is_named(corporate: Corporate) -> None:
 
 def test_a_proxy_that_is_down_is_named_without_its_password(corporate: Corporate) -> None:
     port = closed_port()
-    way = replace(corporate.way, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{port}", variable="ALL_PROXY")
-    fault = corporate.ask(way)
+    connection = replace(corporate.connection, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{port}", variable="ALL_PROXY")
+    fault = corporate.ask(connection)
     assert isinstance(fault, ModelFault)
     assert fault.transient, "it may be up again soon"
     assert f"through the proxy http://127.0.0.1:{port}" in fault.reason
@@ -122,7 +122,7 @@ def test_a_proxy_that_is_down_is_named_without_its_password(corporate: Corporate
 def test_a_proxy_that_never_answers_is_cut_when_the_calls_time_is_up(corporate: Corporate) -> None:
     corporate.proxy.silent = True
     begun = time.monotonic()
-    fault = corporate.ask(corporate.way, longest_call=0.5)
+    fault = corporate.ask(corporate.connection, longest_call=0.5)
     assert isinstance(fault, ModelFault)
     assert fault.transient
     assert time.monotonic() - begun < 5
@@ -132,4 +132,4 @@ def test_variables_of_the_process_open_no_way(corporate: Corporate, monkeypatch:
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port()}")
     url = f"https://127.0.0.1:{corporate.front.port}"
-    assert isinstance(corporate.ask(Way(certificates=pem_of(corporate.authority)), url), ModelTurn)
+    assert isinstance(corporate.ask(Connection(certificates=pem_of(corporate.authority)), url), ModelTurn)
