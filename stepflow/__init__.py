@@ -1,8 +1,4 @@
-"""stepflow: runs AI agents on a repository's issues, one declared step at a time.
-
-Takes: an agent definition and a model. Gives: the Python API (docs/python.md), each name loaded when it is used.
-May touch: nothing; `import stepflow` loads no other module.
-"""
+"""stepflow: runs AI agents on a repository's issues, one declared step at a time."""
 
 from __future__ import annotations
 

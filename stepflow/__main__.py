@@ -1,8 +1,4 @@
-"""`python -m stepflow` is the command `stepflow`.
-
-Takes: argv. Gives: the exit code.
-May touch: what the command touches.
-"""
+"""`python -m stepflow` is the command `stepflow`."""
 
 import sys
 

@@ -1,8 +1,4 @@
-"""Errors that end a run before or outside the flow.
-
-Takes: nothing. Gives: the exception classes that a workflow author can act on, each with its exit code.
-May touch: nothing (house.md "Errors").
-"""
+"""Errors that end a run before or outside the flow."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What the engine needs from outside, as protocols.
-
-Takes: nothing. Gives: the ports that real parts and fakes implement; `Ports` holds one of each.
-May touch: nothing.
-"""
+"""What the engine needs from outside, as protocols."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardFindings
+    from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
     from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, ToolResult, ToolUse
     from stepflow.domain.definition import Step, Validator
     from stepflow.domain.event import Event
@@ -52,7 +48,7 @@ class Guards(Protocol):
         """The checkout before the first validator of a closing."""
         ...
 
-    def look_again(self, validator: Validator, *, passed: bool) -> GuardFindings:
+    def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:
         """What was changed under the validator that just ran, and what moved since the closing; what was hidden from it
         only when it `passed`."""
         ...

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardFindings
+from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
 from stepflow.domain.conversation import (
     ModelFault,
     ModelRequest,
@@ -90,16 +90,16 @@ class TableCommands:
 class TableGuards:
     """Finds out what a table says about a validator; a list is answered in turn, the last of it for ever."""
 
-    table: dict[str, list[GuardFindings]] = field(default_factory=dict)
+    table: dict[str, list[GuardDiagnostics]] = field(default_factory=dict)
     asked: list[tuple[str, bool]] = field(default_factory=list)
     closes_at: Closing = CLOSING
 
     def closing(self) -> Closing:
         return self.closes_at
 
-    def look_again(self, validator: Validator, *, passed: bool) -> GuardFindings:
+    def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:
         self.asked.append((validator.name, passed))
-        findings = self.table.get(validator.name, [GuardFindings()])
+        findings = self.table.get(validator.name, [GuardDiagnostics()])
         return findings.pop(0) if len(findings) > 1 else findings[0]
 
 

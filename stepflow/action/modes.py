@@ -46,7 +46,7 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
 from stepflow.run.reports import write_missing, write_unbegun
 from stepflow.run.request import Skip, Trigger, proxy_config_of, restore_folder
-from stepflow.run.resume import Fresh, completed_report
+from stepflow.run.resume import NewRun, completed_report
 from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
@@ -166,10 +166,10 @@ def run_mode(
         prepared = prepare_run(request, now=clock.now())
     except RunCancelled as cancelled:
         return ActionResult(report=write_unbegun(request, cancelled, clock))
-    if isinstance(prepared.found, Fresh) and prepared.found.notice:
+    if isinstance(prepared.found, NewRun) and prepared.found.notice:
         job.say(annotation("notice", prepared.found.notice))
     log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)
-    log.run_log.recall(prepared.past.events if prepared.past else ())
+    log.run_log.recall(prepared.resumed_run.events if prepared.resumed_run else ())
     result = drive_run(
         prepared,
         clock=clock,

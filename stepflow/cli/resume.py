@@ -34,14 +34,14 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def request_from(folder: Path) -> RunRequest:
     """The run in the folder, asked for again."""
-    earlier = look_into(folder)
-    if earlier is None:
+    previous_run = look_into(folder)
+    if previous_run is None:
         raise InputError(f"There is no run in {folder}: it holds no journal.jsonl.", hint="Name a run folder.")
-    if not earlier.events:
+    if not previous_run.events:
         raise InputError(
-            f"The run in {folder} cannot go on: {earlier.problem}.", hint="Start a new one with `stepflow run`."
+            f"The run in {folder} cannot go on: {previous_run.problem}.", hint="Start a new one with `stepflow run`."
         )
-    started = earlier.started
+    started = previous_run.started
     root = Path(started.root)
     if not root.is_dir():
         raise InputError(

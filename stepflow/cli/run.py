@@ -129,7 +129,7 @@ def run_request(request: RunRequest, console: Console) -> tuple[AgentResult, Age
     clock = clock_for(request.inputs)
     with cancellation.listening():
         prepared = prepare_run(request, now=clock.now())
-        before = prepared.past.events if prepared.past else ()
+        before = prepared.resumed_run.events if prepared.resumed_run else ()
         with watch_run(console, prepared.limits, debug=request.inputs.debug, before=before) as listener:
             result = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,))
     return result, prepared.agent

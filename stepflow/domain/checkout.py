@@ -131,7 +131,7 @@ class Closing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuardFindings:
+class GuardDiagnostics:
     """`hidden` are lines of `git status --porcelain` for what was hidden from a validator that found the tree clean;
     `changed` are files that the validator depends on, with what became of them since the run began; `moved` are HEAD
     and tracked paths that are not what they were at the closing; `created` are untracked paths that are new since then;

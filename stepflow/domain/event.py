@@ -85,13 +85,13 @@ class SnapshotFailed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerTold:
+class LayerReported:
     """What became known of a layer of the sandbox later. `is_warning`: a person must know of it."""
 
     layer: str
-    told: str
+    state: str
     is_warning: bool
-    event: Literal["layer_told"] = "layer_told"
+    event: Literal["layer_reported"] = "layer_reported"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,7 +341,7 @@ class ContextCompacted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContextOutgrown:
+class ContextOverflowed:
     """The conversation did not fit the model and could not be made shorter: the step is begun again. `retry_prompt` is
     the one that the attempt began with; it is not used up."""
 
@@ -350,7 +350,7 @@ class ContextOutgrown:
     by_fault: bool
     retry_prompt: str | None = None
     retry_source: str | None = None
-    event: Literal["context_outgrown"] = "context_outgrown"
+    event: Literal["context_overflowed"] = "context_overflowed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,7 +381,7 @@ class ToolCalled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserSpoke:
+class UserMessage:
     """The engine said something more in the conversation: a format correction, a check question, a plea to go on.
     `format_retry` counts against the step's format retries."""
 
@@ -449,7 +449,7 @@ Event = (
     | RunResumed
     | SnapshotTaken
     | SnapshotFailed
-    | LayerTold
+    | LayerReported
     | CanariesTried
     | TextRemoved
     | IterationStarted
@@ -460,11 +460,11 @@ Event = (
     | AnswerLost
     | ToolStarted
     | ContextCompacted
-    | ContextOutgrown
+    | ContextOverflowed
     | StrategyChosen
     | ToolCalled
     | CommandRan
-    | UserSpoke
+    | UserMessage
     | CheckJudged
     | StepAnswered
     | Routed

@@ -11,7 +11,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.event import (
     AnswerLost,
     CompletionJudged,
-    ContextOutgrown,
+    ContextOverflowed,
     Event,
     FlowEnded,
     IterationStarted,
@@ -24,7 +24,7 @@ from stepflow.domain.event import (
     SchemaFailed,
     StepAnswered,
     StrategyChosen,
-    UserSpoke,
+    UserMessage,
     ValidatorRan,
 )
 from stepflow.domain.json import JsonValue
@@ -91,13 +91,13 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
             return _paid(state, event)._replace(turns=state.turns + 1)
         case AnswerLost():
             return _paid(state, event)
-        case ContextOutgrown():
+        case ContextOverflowed():
             return state._replace(
                 intent=Intent.REPEAT, retry_prompt=event.retry_prompt, retry_source=event.retry_source
             )
         case StrategyChosen():
             return state._replace(strategies={**state.strategies, event.model: event.strategy})
-        case UserSpoke(format_retry=True):
+        case UserMessage(format_retry=True):
             return state._replace(format_retries=state.format_retries + 1)
         case StepAnswered():
             return _answered(state, event)

@@ -9,7 +9,7 @@ from stepflow.domain.conversation import Message, ModelRequest, text_block
 from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.event import (
     MAX_STRIKES,
-    ContextOutgrown,
+    ContextOverflowed,
     IterationStarted,
     PromptRendered,
     SchemaFailed,
@@ -88,7 +88,7 @@ def _begin_again(
 ) -> Answered:
     """The attempt is over, but nothing of it is lost: handoff, tree and retry prompt stay (flow.md §6.1, §10)."""
     context.record(
-        ContextOutgrown(
+        ContextOverflowed(
             step_id=step.id,
             reason=overflow.reason,
             by_fault=overflow.by_fault,

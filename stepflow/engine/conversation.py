@@ -16,7 +16,7 @@ from stepflow.domain.conversation import (
     text_block,
     tool_result_block,
 )
-from stepflow.domain.event import ContextCompacted, ToolCalled, UserSpoke
+from stepflow.domain.event import ContextCompacted, ToolCalled, UserMessage
 from stepflow.domain.words import Strategy
 from stepflow.engine.compaction import compact_messages
 from stepflow.engine.model_call import call_model, may_change_strategy, model_failed, next_strategy, unheeded
@@ -66,7 +66,7 @@ class Conversation:
         schema = self.request.schema
         if self.request.strategy is Strategy.PROMPT and schema is not None and schema != self.described_schema:
             text, self.described_schema = f"{text}\n\n{answer_form(schema)}", schema
-        self.context.record(UserSpoke(text=text, format_retry=format_retry, errors=list(errors)))
+        self.context.record(UserMessage(text=text, format_retry=format_retry, errors=list(errors)))
         self._add("user", (text_block(text),))
 
     def correct(self, text: str, errors: tuple[str, ...]) -> None:

@@ -1,8 +1,4 @@
-"""The journal of a run as a file that only grows.
-
-Takes: events. Gives: nothing but the entry it wrote; the file is the result.
-May touch: the one file it was given.
-"""
+"""The journal of a run as a file that only grows."""
 
 from __future__ import annotations
 

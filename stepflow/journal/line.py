@@ -1,8 +1,4 @@
-"""One event as one line of JSON, and back (cli.md "Journal").
-
-Takes: entries, or lines. Gives: lines, or entries; the JSON Schema of a line.
-May touch: nothing.
-"""
+"""One event as one line of JSON, and back (cli.md "Journal")."""
 
 from __future__ import annotations
 

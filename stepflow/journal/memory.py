@@ -1,6 +1,5 @@
 """Journals that are no file: one that remembers, one that also tells others.
 
-Takes: events. Gives: entries. May touch: nothing.
 A listener is any callable that takes an `Entry`; it is told after the entry is written down.
 """
 

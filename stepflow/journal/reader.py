@@ -1,8 +1,4 @@
-"""Reads a journal back, whole or as it grows.
-
-Takes: the path of a `journal.jsonl`. Gives: its entries in order, checked.
-May touch: reads that one file.
-"""
+"""Reads a journal back, whole or as it grows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A run's past, played again: ports that answer from what is recorded until it is used up.
 
-Takes: the events of a run that stopped; the real ports. Gives: where it can go on from, and ports for the flow.
-May touch: nothing itself. The flow does not know that it is resumed (action.md "Resume").
+The flow does not know that it is resumed (action.md "Resume").
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from stepflow.domain.event import (
     CommandRan,
     CompletionJudged,
     ContextCompacted,
-    ContextOutgrown,
+    ContextOverflowed,
     IterationStarted,
     ModelTurned,
     Noted,
@@ -30,7 +29,7 @@ from stepflow.domain.event import (
     StrategyChosen,
     ToolCalled,
     ToolStarted,
-    UserSpoke,
+    UserMessage,
 )
 from stepflow.errors import InputError
 
@@ -49,10 +48,10 @@ PLAYED = (
     PromptRendered,
     ModelTurned,
     ContextCompacted,
-    ContextOutgrown,
+    ContextOverflowed,
     StrategyChosen,
     ToolCalled,
-    UserSpoke,
+    UserMessage,
     CommandRan,
     CheckJudged,
     StepAnswered,
@@ -159,7 +158,7 @@ class ReplayedModel:
                 return self.model.ask(request)
             case ModelTurned() as turned:
                 return turn_of(turned)
-            case ContextCompacted(by_fault=True) | ContextOutgrown(by_fault=True) as refused:
+            case ContextCompacted(by_fault=True) | ContextOverflowed(by_fault=True) as refused:
                 return ModelFault(reason=refused.reason, overflow=True)
             case StrategyChosen(by_fault=True) as refused:
                 return ModelFault(reason=refused.reason, no_strategy=True)
@@ -251,9 +250,9 @@ def _gist(event: Event) -> object:  # noqa: PLR0911 - one return per event is th
             return (event.iteration, event.step_id)
         case ToolCalled():
             return (event.tool_use_id, event.name, event.denied)
-        case UserSpoke():
+        case UserMessage():
             return event.format_retry
-        case ContextCompacted() | ContextOutgrown():
+        case ContextCompacted() | ContextOverflowed():
             return event.by_fault
         case StrategyChosen():
             return (event.model, event.strategy, event.by_fault)

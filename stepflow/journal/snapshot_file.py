@@ -1,8 +1,4 @@
-"""A snapshot's manifest as a file: what changed since the snapshot before it.
-
-Takes: the bytes of a manifest. Gives: a `Manifest`, checked, or `InputError`.
-May touch: nothing.
-"""
+"""A snapshot's manifest as a file: what changed since the snapshot before it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """How the working tree went from one snapshot of a run folder to the next.
 
-Takes: names of snapshots, in the order in which the run had them. Gives: which paths changed, and what they held.
-May touch: reads the folder `snapshots` of the run folder. What it reads may be forged: it is only ever shown.
+What it reads may be forged: it is only ever shown.
 """
 
 from __future__ import annotations

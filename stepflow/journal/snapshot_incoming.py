@@ -1,8 +1,4 @@
-"""What comes of a snapshot, on its way into files of the run folder.
-
-Takes: blobs as they come, a manifest's bytes. Gives: files that are there whole or not at all.
-May touch: the folder `snapshots` of the run folder.
-"""
+"""What comes of a snapshot, on its way into files of the run folder."""
 
 from __future__ import annotations
 

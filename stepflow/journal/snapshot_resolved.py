@@ -1,8 +1,4 @@
-"""A snapshot with everything that it builds on, as one.
-
-Takes: manifests, the oldest first. Gives: what each path is, and where the blobs stand.
-May touch: nothing.
-"""
+"""A snapshot with everything that it builds on, as one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The snapshots of a run folder: stored as they come, read back only when they are what their names say.
 
-Takes: blobs and manifests from the toolbox. Gives: names; manifests and blobs of a snapshot to put back.
-May touch: the folder `snapshots` of the run folder. No path of a manifest is ever used as a path here.
+No path of a manifest is ever used as a path here.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from stepflow.domain.event import (
     CanariesTried,
     CheckJudged,
     CompletionJudged,
-    ContextOutgrown,
+    ContextOverflowed,
     EffectApplied,
     EffectPlanned,
     Entry,
@@ -21,7 +21,7 @@ from stepflow.domain.event import (
     FlowEnded,
     IssueCostSummed,
     IterationStarted,
-    LayerTold,
+    LayerReported,
     ModelTurned,
     Noted,
     PromptRendered,
@@ -35,7 +35,7 @@ from stepflow.domain.event import (
     TextRemoved,
     ToolCalled,
     ToolStarted,
-    UserSpoke,
+    UserMessage,
     ValidatorRan,
     WorkCollected,
 )
@@ -55,19 +55,29 @@ if TYPE_CHECKING:
     from stepflow.domain.problem import Problem
 
 OF_A_STEP = (
-    *(PromptRendered, ModelTurned, AnswerLost, ToolCalled, UserSpoke, ContextOutgrown),
+    *(PromptRendered, ModelTurned, AnswerLost, ToolCalled, UserMessage, ContextOverflowed),
     *(CheckJudged, StepAnswered, Routed),
 )
 E = TypeVar("E")
 #: What may follow the end of a flow; anything else means that the run went on.
 AFTER_AN_END = (
-    *(FlowEnded, RunFinished, Noted, FailureReported, IssueCostSummed, LayerTold, SnapshotFailed),
+    *(FlowEnded, RunFinished, Noted, FailureReported, IssueCostSummed, LayerReported, SnapshotFailed),
     *(EffectPlanned, EffectApplied, ValidatorRan, CompletionJudged),
 )
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 #: What nearly every iteration has; only the state and the line of the iteration ask for it.
 OFTEN = frozenset(
-    {PromptRendered, ModelTurned, ToolStarted, ToolCalled, UserSpoke, CheckJudged, StepAnswered, Routed, SnapshotTaken}
+    {
+        PromptRendered,
+        ModelTurned,
+        ToolStarted,
+        ToolCalled,
+        UserMessage,
+        CheckJudged,
+        StepAnswered,
+        Routed,
+        SnapshotTaken,
+    }
 )
 
 
@@ -142,7 +152,7 @@ def _history_entry(begun: IterationStarted, events: Sequence[Event], seconds: fl
         target=(routed.to if routed else None) or (answered.target if answered else None),
         reason=answered.reason if answered else "",
         check_result=CheckResult(result=checked.result, message=checked.message) if checked else None,
-        format_retries=sum(isinstance(event, UserSpoke) and event.format_retry for event in events),
+        format_retries=sum(isinstance(event, UserMessage) and event.format_retry for event in events),
         tool_calls=sum(isinstance(event, ToolCalled) for event in events),
         model=models[-1] if models else begun.model,
         usage=sum((event.usage for event in paid), Usage()),
@@ -156,7 +166,7 @@ def _intent(events: Sequence[Event]) -> Intent | None:
         match event:
             case StepAnswered():
                 return event.intent
-            case ContextOutgrown():
+            case ContextOverflowed():
                 return Intent.REPEAT
             case _:
                 pass
@@ -297,8 +307,8 @@ def _with_later_words(isolation: Mapping[str, str], events: Iterable[Event]) -> 
     """What became known of a layer after the start."""
     states = dict(isolation)
     for event in events:
-        if isinstance(event, LayerTold):
-            states[event.layer] = "; ".join(filter(None, (states.get(event.layer), event.told)))
+        if isinstance(event, LayerReported):
+            states[event.layer] = "; ".join(filter(None, (states.get(event.layer), event.state)))
     return states
 
 

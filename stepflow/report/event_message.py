@@ -14,14 +14,14 @@ from stepflow.domain.event import (
     CommandRan,
     CompletionJudged,
     ContextCompacted,
-    ContextOutgrown,
+    ContextOverflowed,
     EffectApplied,
     EffectPlanned,
     FailureReported,
     FlowEnded,
     IssueCostSummed,
     IterationStarted,
-    LayerTold,
+    LayerReported,
     ModelTurned,
     ModelWaited,
     Noted,
@@ -38,7 +38,7 @@ from stepflow.domain.event import (
     TextRemoved,
     ToolCalled,
     ToolStarted,
-    UserSpoke,
+    UserMessage,
     ValidatorRan,
     WorkCollected,
 )
@@ -132,7 +132,7 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
                 parts=(*part("Error", event.error), *part("Output", event.stdout), *part("Error output", event.stderr)),
                 in_log=False,
             )
-        case UserSpoke():
+        case UserMessage():
             why = one_line("; ".join(event.errors)) if event.errors else first_line(event.text)
             return EventMessage(
                 title=f"{'format retry' if event.format_retry else 'asked'}: {why}",
@@ -203,12 +203,12 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
             ModelWaited()
             | AnswerLost()
             | ContextCompacted()
-            | ContextOutgrown()
+            | ContextOverflowed()
             | StrategyChosen()
             | CanariesTried()
             | TextRemoved()
             | SnapshotFailed()
-            | LayerTold()
+            | LayerReported()
             | IssueCostSummed()
         ):
             return _fact(event)
@@ -459,7 +459,7 @@ def full_lines(event: Event) -> tuple[LogLine, ...]:
     match event:
         case PromptRendered():
             texts = [("system prompt", event.system), *(("prompt", block) for block in event.blocks)]
-        case UserSpoke():
+        case UserMessage():
             texts = [("asked", event.text)]
         case ModelTurned():
             texts = [("answer", _block_text(block)) for block in event.content]

@@ -16,10 +16,10 @@ from stepflow.domain.event import (
     CanariesTried,
     CheckJudged,
     ContextCompacted,
-    ContextOutgrown,
+    ContextOverflowed,
     IssueCostSummed,
     IterationStarted,
-    LayerTold,
+    LayerReported,
     ModelWaited,
     Noted,
     Routed,
@@ -89,7 +89,9 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
         case IterationStarted():
             data: JsonObject = {"step": event.step_id, "kind": event.kind, "model": event.model}
             return (("info", f"=== Iteration {event.iteration} ===", data),)
-        case SchemaFailed() | ModelWaited() | AnswerLost() | ContextCompacted() | ContextOutgrown() | StrategyChosen():
+        case (
+            SchemaFailed() | ModelWaited() | AnswerLost() | ContextCompacted() | ContextOverflowed() | StrategyChosen()
+        ):
             return (_model_line(event),)
         case ToolCalled(denied=True):
             return (("warning", f'[Tools] denied "{event.name}"', {}),)
@@ -101,7 +103,7 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             return _routing(event, f"{event.source} -> {event.to}")
         case ValidatorRan():
             return (_validator(event), *_guard_lines(event))
-        case SnapshotFailed() | LayerTold() | IssueCostSummed() | CanariesTried():
+        case SnapshotFailed() | LayerReported() | IssueCostSummed() | CanariesTried():
             fact = describe_fact(event)
             data = dict(event.canaries) if isinstance(event, CanariesTried) else {}
             return (("warning" if fact[0] else "info", fact[1], {**data}),) if fact else ()
@@ -114,7 +116,7 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
 
 
 def _model_line(
-    event: SchemaFailed | ModelWaited | AnswerLost | ContextCompacted | ContextOutgrown | StrategyChosen,
+    event: SchemaFailed | ModelWaited | AnswerLost | ContextCompacted | ContextOverflowed | StrategyChosen,
 ) -> Line:
     """What was in the way between a prompt and its answer."""
     if isinstance(event, ModelWaited):
@@ -129,7 +131,7 @@ def _model_line(
         case ContextCompacted():
             message = f"[Model] too long: removed {count(event.results, 'old tool result')}"
             data |= {"characters": event.characters, "left": event.left}
-        case ContextOutgrown():
+        case ContextOverflowed():
             message = f'[Model] too long: step "{event.step_id}" begins again'
         case StrategyChosen():
             message = f'[Model] structured output of "{event.model}": {event.strategy} from here on'

@@ -20,7 +20,7 @@ from stepflow.domain.event import (
     StepAnswered,
     ToolCalled,
     ToolStarted,
-    UserSpoke,
+    UserMessage,
     ValidatorRan,
 )
 from stepflow.domain.figures import count, usd
@@ -103,7 +103,7 @@ class CurrentActivity:
         match event:
             case RunStarted() | RunResumed():
                 return BEFORE
-            case IterationStarted() | ToolCalled() | UserSpoke() | CompletionJudged(done=False):
+            case IterationStarted() | ToolCalled() | UserMessage() | CompletionJudged(done=False):
                 return MODEL
             case ModelWaited():
                 return f"waits for the model, try {event.attempt} of {event.tries} failed"

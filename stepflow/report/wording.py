@@ -9,9 +9,9 @@ from stepflow.domain.event import (
     AnswerLost,
     CanariesTried,
     ContextCompacted,
-    ContextOutgrown,
+    ContextOverflowed,
     IssueCostSummed,
-    LayerTold,
+    LayerReported,
     ModelWaited,
     SnapshotFailed,
     StrategyChosen,
@@ -68,7 +68,7 @@ def describe_fact(event: Event) -> tuple[bool, str] | None:  # noqa: PLR0911 - o
         case ContextCompacted():
             removed = f"{count(event.results, 'old tool result')} ({count(event.characters, 'character')})"
             return True, f"the conversation was too long for the model: removed {removed} from it"
-        case ContextOutgrown():
+        case ContextOverflowed():
             outgrown = "the conversation stays too long for the model, the step begins again"
             return True, f"{outgrown}: {one_line(event.reason)}"
         case StrategyChosen():
@@ -80,8 +80,8 @@ def describe_fact(event: Event) -> tuple[bool, str] | None:  # noqa: PLR0911 - o
             return True, f"{what}: {one_line(count_kinds(tuple(event.pieces)))}"
         case SnapshotFailed():
             return True, f"[Snapshot] {event.reason}"
-        case LayerTold():
-            return event.is_warning, f"[Isolation] {event.layer}: {event.told}"
+        case LayerReported():
+            return event.is_warning, f"[Isolation] {event.layer}: {event.state}"
         case IssueCostSummed():
             over = event.usd >= event.budget_usd
             return over, f"[Budget] {describe_issue_cost(event)}{f'. {_OVER}' if over else ''}"

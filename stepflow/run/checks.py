@@ -1,8 +1,4 @@
-"""What inputs and request say that cannot work, without looking at the agent or at anything outside.
-
-Takes: a run request. Gives: nothing, or an `InputError` that says what to change.
-May touch: it looks whether folders and programs exist.
-"""
+"""What inputs and request say that cannot work, without looking at the agent or at anything outside."""
 
 from __future__ import annotations
 

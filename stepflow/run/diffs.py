@@ -1,8 +1,4 @@
-"""What each iteration of a run changed in the working tree, from the snapshots in its run folder.
-
-Takes: the entries of a journal as they pass, the folder. Gives: `Diffs` for the page.
-May touch: reads the run folder; git and the checkout are left alone.
-"""
+"""What each iteration of a run changed in the working tree, from the snapshots in its run folder."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How a run ended.
-
-Takes: an error, if one ended it. Gives: `Ending` and outcomes.
-May touch: nothing.
-"""
+"""How a run ended."""
 
 from __future__ import annotations
 
@@ -16,14 +12,14 @@ from stepflow.errors import BoundaryError, DefinitionError, InputError, Isolatio
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """An outcome and its complete reason, which says where the run stopped (flow.md §11). `untold`: the run broke off
-    before it could tell the issue. `begun`: the flow had begun, so that there is something to tell. `code` is that of
-    the broken rule, if there is one."""
+    """An outcome and its complete reason, which says where the run stopped (flow.md §11). `unreported`: the run
+    broke off before it could tell the issue. `begun`: the flow had begun, so that there is something to tell. `code` is
+    that of the broken rule, if there is one."""
 
     outcome: Outcome
     reason: str
     code: str | None = None
-    untold: bool = False
+    unreported: bool = False
     begun: bool = False
 
 

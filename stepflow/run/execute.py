@@ -12,7 +12,7 @@ from stepflow.domain.event import (
     Entry,
     FlowEnded,
     IterationStarted,
-    LayerTold,
+    LayerReported,
     Noted,
     RunFinished,
     RunResumed,
@@ -32,12 +32,12 @@ from stepflow.run.cancel import InterruptibleClock, InterruptibleModel
 from stepflow.run.clock import Deadline, TimelyCommands, TimelyTools
 from stepflow.run.connections import describe_connections
 from stepflow.run.ending import Ending, code_of, outcome_of
-from stepflow.run.finish import Finish, Work, collect_work, finish_run, tell_failure
-from stepflow.run.keeping import Keeper, KeptCommands, KeptTools
+from stepflow.run.finish import Finish, Work, collect_work, finish_run, report_run_failure
+from stepflow.run.keeping import Snapshotter, SnapshottingCommands, SnapshottingTools
 from stepflow.run.parts import LoadedSchemas, run_started, structured_output_of, toolbox_options
-from stepflow.run.recorded import JOURNAL, Kept, move_aside
+from stepflow.run.recorded import JOURNAL, RunSnapshots, move_aside
 from stepflow.run.reports import LogFile, make_folder, write_reports
-from stepflow.run.resume import Fresh
+from stepflow.run.resume import NewRun
 from stepflow.run.sandbox import demand_nothing_in_reach, install, open_sandbox, outside_of, set_up
 from stepflow.run.snapshots import Snapshots
 from stepflow.run.subject import removal_event
@@ -62,19 +62,19 @@ NAMES_LENGTH = 100
 
 def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation) -> Ending:
     """Work and check inside the toolbox; when it is closed and every process in it dead, write to GitHub."""
-    request, past = prepared.request, prepared.past
-    if past:
-        journal.append(past.resumed)
+    request, resumed_run = prepared.request, prepared.resumed_run
+    if resumed_run:
+        journal.append(resumed_run.resumed)
     with cancellation.obeyed():
         install(request, journal, Deadline(clock=clock, at=prepared.limits.deadline))
     with open_sandbox(request, toolbox_options(request), cancellation, warn=_credentials_noted(journal)) as sandbox:
         toolbox = sandbox.toolbox
         tree = toolbox.tree()
-        facts = facts_of(prepared, base_commit=past.started.base_commit if past else tree.commit)
-        state = past.state if past else fold([_started(prepared, facts, sandbox)])
+        facts = facts_of(prepared, base_commit=resumed_run.started.base_commit if resumed_run else tree.commit)
+        state = resumed_run.state if resumed_run else fold([_started(prepared, facts, sandbox)])
         _begin(prepared, facts, sandbox, journal)
-        if not past:
-            _tell_uncommitted("Before the run", tree, journal)
+        if not resumed_run:
+            _warn_of_uncommitted("Before the run", tree, journal)
         ports = _ports(prepared, facts, toolbox, journal, InterruptibleClock(clock, cancellation))
         ports = replace(ports, model=InterruptibleModel(ports.model, cancellation))
         result = run_flow(prepared.agent, facts, ports, state)
@@ -89,7 +89,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         journal=journal,
         cancellation=cancellation,
         clock=clock,
-        done=past.receipts(result.iterations) if past else (),
+        done=resumed_run.receipts(result.iterations) if resumed_run else (),
     )
     return finish_run(finish, result)
 
@@ -97,12 +97,12 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
 def _begin(prepared: Prepared, facts: RunFacts, sandbox: Sandbox, journal: Journal) -> None:
     """Write down that the run begins, and what people should know of one that only begins: hidden text, notes, layers
     that do not hold. Then look whether the sandbox is closed."""
-    past, toolbox = prepared.past, sandbox.toolbox
-    if past is None:
+    resumed_run, toolbox = prepared.resumed_run, sandbox.toolbox
+    if resumed_run is None:
         journal.append(_started(prepared, facts, sandbox))
     else:
-        _tell_layers(past.started, sandbox, journal)
-    if removal := removal_event(prepared.told):
+        _report_layers(resumed_run.started, sandbox, journal)
+    if removal := removal_event(prepared.context):
         journal.append(removal)
     for line in describe_connections(prepared.request):
         journal.append(Noted(level="info", message=f"[Network] {line}"))
@@ -111,14 +111,14 @@ def _begin(prepared: Prepared, facts: RunFacts, sandbox: Sandbox, journal: Journ
     demand_nothing_in_reach(toolbox, outside_of(prepared.request), prepared.request.inputs.isolation, journal)
 
 
-def _tell_layers(started: RunStarted, sandbox: Sandbox, journal: Journal) -> None:
+def _report_layers(started: RunStarted, sandbox: Sandbox, journal: Journal) -> None:
     """What holds otherwise than it did when the run began, perhaps on another machine."""
     for layer, state in sandbox.isolation.items():
         if started.isolation.get(layer) != state:
-            journal.append(LayerTold(layer=layer, told=f"after the run was resumed: {state}", is_warning=False))
+            journal.append(LayerReported(layer=layer, state=f"after the run was resumed: {state}", is_warning=False))
 
 
-def _tell_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
+def _warn_of_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
     """What a check for a clean tree will refuse although the agent did not do it."""
     if tree.uncommitted:
         shown = _few(tree.uncommitted)
@@ -137,32 +137,33 @@ def _few(names: Sequence[str]) -> Sequence[str]:
 
 def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, clock: Clock) -> Ports:
     """The flow's ports, over a tree that is set up and kept; a run that goes on meets its past first."""
-    past, request = prepared.past, prepared.request
-    kept = past.kept if past else Kept()
+    resumed_run, request = prepared.resumed_run, prepared.request
+    kept = resumed_run.kept if resumed_run else RunSnapshots()
     snapshots = Snapshots(toolbox, request.folder, base=facts.base_commit, secrets=request.secrets())
-    keeper = Keeper(snapshots, journal, request.root)
-    keeper.before_setup(kept, is_start=past is not None and _is_start(toolbox.tree(), facts))
+    snapshotter = Snapshotter(snapshots, journal, request.root)
+    snapshotter.before_setup(kept, is_start=resumed_run is not None and _is_start(toolbox.tree(), facts))
     deadline = Deadline(clock=clock, at=facts.limits.deadline)
     commands = TimelyCommands(commands=toolbox, deadline=deadline)
     set_up(commands, request.inputs.setup, journal)
-    if request.inputs.setup and not past:
-        _tell_uncommitted("After setup", toolbox.tree(), journal)
+    if request.inputs.setup and not resumed_run:
+        _warn_of_uncommitted("After setup", toolbox.tree(), journal)
     # What the guards remember is the tree before any tool has run, never what a tool made of it.
     guards = toolbox.guards(validators_of(prepared.agent))
-    keeper.after_setup(kept)
+    snapshotter.after_setup(kept)
     ports = Ports(
         model=prepared.model,
-        tools=KeptTools(
-            tools=TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout), keeper=keeper
+        tools=SnapshottingTools(
+            tools=TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout),
+            snapshotter=snapshotter,
         ),
-        commands=KeptCommands(commands=commands, keeper=keeper),
+        commands=SnapshottingCommands(commands=commands, snapshotter=snapshotter),
         guards=guards,
         schemas=LoadedSchemas(),
         journal=journal,
         clock=clock,
         verdict=prepared.verdict,
     )
-    return Replay(past.to_play(facts.structured_output), journal).over(ports) if past else ports
+    return Replay(resumed_run.to_play(facts.structured_output), journal).over(ports) if resumed_run else ports
 
 
 def _is_start(tree: TreeState, facts: RunFacts) -> bool:
@@ -178,12 +179,12 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
         run_id=request.run_id,
         root=str(request.root),
         limits=prepared.limits,
-        nonce=prepared.past.started.nonce if prepared.past else secrets.token_hex(12),
+        nonce=prepared.resumed_run.started.nonce if prepared.resumed_run else secrets.token_hex(12),
         model=inputs.model,
         repository=request.repository,
         issue=prepared.issue,
         args=prepared.args,
-        context_text=prepared.told.text,
+        context_text=prepared.context.text,
         base_commit=base_commit,
         base_branch=inputs.base_branch or settings.base or request.trigger.default_branch,
         structured_output=structured_output_of(inputs),
@@ -191,7 +192,7 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
 
 
 def _credentials_noted(journal: Journal) -> Callable[[str], None]:
-    return lambda note: journal.append(LayerTold(layer="credentials", told=note, is_warning=True))
+    return lambda note: journal.append(LayerReported(layer="credentials", state=note, is_warning=True))
 
 
 def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarted:
@@ -243,14 +244,14 @@ def drive_run(
         if notice:
             journal.append(Noted(level="info", message=f"[Run] {notice}"))
         ending = guarded(lambda: run_stages(prepared, journal, clock, cancellation), journal, phase)
-        if ending.untold:
-            guarded(lambda: _tell_unfinished(prepared, ending, journal, clock, cancellation), journal, phase)
+        if ending.unreported:
+            guarded(lambda: _report_unfinished(prepared, ending, journal, clock, cancellation), journal, phase)
         finished = RunFinished(
             outcome=ending.outcome, reason=ending.reason, success=ending.outcome is Outcome.COMPLETED
         )
-        told = _written(journal, finished)
+        is_written = _written(journal, finished)
     notifier = ListenerNotifier(listeners, clock)
-    if not told:
+    if not is_written:
         notifier.say(finished)
 
     return write_reports(prepared, ending, unwritten=log.problems, say=notifier.say)
@@ -293,16 +294,16 @@ def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -
         return Ending(outcome=Outcome.CANCELLED, reason=f"{phase.words}: {cancelled}")
     except StepflowError as error:
         reason = f"{phase.words}: {error}"
-        return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), untold=True, begun=phase.begun)
+        return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), unreported=True, begun=phase.begun)
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
         if isinstance(bug, OSError) and bug.errno in NO_ROOM:
-            return Ending(outcome=Outcome.INTERNAL_ERROR, reason=f"{phase.words}: {_no_room(bug)}", untold=True)
+            return Ending(outcome=Outcome.INTERNAL_ERROR, reason=f"{phase.words}: {_no_room(bug)}", unreported=True)
         _written(journal, Noted(level="error", message="internal error", data={"traceback": traceback.format_exc()}))
-        told = f"{phase.words}: {BUG}: {type(bug).__name__}: {bug}"
-        return Ending(outcome=Outcome.INTERNAL_ERROR, reason=told, untold=True)
+        reason = f"{phase.words}: {BUG}: {type(bug).__name__}: {bug}"
+        return Ending(outcome=Outcome.INTERNAL_ERROR, reason=reason, unreported=True)
 
 
-def _tell_unfinished(
+def _report_unfinished(
     prepared: Prepared, ending: Ending, journal: Journal, clock: Clock, cancellation: Cancellation
 ) -> Ending:
     """Tell the issue of an end that came before anything could be planned or collected."""
@@ -315,13 +316,13 @@ def _tell_unfinished(
         cancellation=cancellation,
         clock=clock,
     )
-    return tell_failure(finish, ending)
+    return report_run_failure(finish, ending)
 
 
 def _make_room(prepared: Prepared) -> str:
     """The run folder, made with its parents; an earlier run that does not go on is moved out of its way, and told."""
     notice, folder = "", prepared.request.folder
-    if isinstance(prepared.found, Fresh) and prepared.found.aside is not None:
+    if isinstance(prepared.found, NewRun) and prepared.found.aside is not None:
         notice = f"{prepared.found.notice} It is kept in {move_aside(folder, prepared.found.aside)}."
     make_folder(folder)
     return notice
@@ -329,7 +330,7 @@ def _make_room(prepared: Prepared) -> str:
 
 def _demand_unchanged(prepared: Prepared, file: JournalFile) -> None:
     """Between reading a journal and holding it, another process may have written it."""
-    if prepared.past is None or file.seq == len(prepared.past.events):
+    if prepared.resumed_run is None or file.seq == len(prepared.resumed_run.events):
         return
     raise InputError(
         f"Another run has just gone on in {prepared.request.folder}.",

@@ -1,8 +1,4 @@
-"""What a scenario expects, held against what came (cli.md "Scenario files").
-
-Takes: a run's report, its validators' results, its checkout. Gives: what came in the words of `expect`; differences.
-May touch: the files of the checkout that `expect` names, to read them.
-"""
+"""What a scenario expects, held against what came (cli.md "Scenario files")."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def run_cost(prepared: Prepared) -> Spent:
     return Spent(usd=state.cost_usd, at_least=state.unpriced)
 
 
-def tell_issue_cost(prepared: Prepared, journal: Journal, spent: Spent | None, *, run: Spent) -> None:
+def report_issue_cost(prepared: Prepared, journal: Journal, spent: Spent | None, *, run: Spent) -> None:
     """Write the sum down where the issue has a budget; None when nobody looked. `run` is what this
     run has cost."""
     budget = prepared.request.inputs.budget_usd_per_issue
@@ -193,21 +193,21 @@ def finish_run(finish: Finish, result: FlowResult) -> Ending:
     if result.outcome is Outcome.COMPLETED:
         plan = _plan(finish, result, ending)
         ending = _refusal(finish, plan) or (_apply(finish, plan, ending) if writes else ending)
-    return tell_failure(finish, ending)
+    return report_run_failure(finish, ending)
 
 
-def tell_failure(finish: Finish, ending: Ending) -> Ending:
+def report_run_failure(finish: Finish, ending: Ending) -> Ending:
     """Tell the issue that the run did not complete, where outcome and inputs want it; the ending stays as it is."""
     if finish.prepared.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome is Outcome.COMPLETED:
         return ending
     so_far = collect_run(finish.prepared)
     with closing(_writer(finish)) as writer:
-        told = report_failure(
+        report = report_failure(
             finish.prepared.agent,
             finish.facts,
             boundary_settings(finish.prepared.request),
             outcome=ending.outcome,
-            lost=ending.untold and ending.begun,
+            lost=ending.unreported and ending.begun,
             text=comment_text(so_far, ending, job_url=finish.prepared.request.job_url),
             writer=writer,
             pusher=_pusher(finish, writer),
@@ -216,11 +216,13 @@ def tell_failure(finish: Finish, ending: Ending) -> Ending:
             retry_policy=finish.retry_policy,
             cost=finish.cost,
         )
-    if told is not None:
-        tell_issue_cost(finish.prepared, finish.journal, told.spent, run=finish.cost)
-        if told.branch:
-            _note(finish, "info", f"the unfinished work is kept on the branch {told.branch}")
-        finish.journal.append(FailureReported(detail=told.detail, url=told.url, branch=told.branch, commit=told.commit))
+    if report is not None:
+        report_issue_cost(finish.prepared, finish.journal, report.spent, run=finish.cost)
+        if report.branch:
+            _note(finish, "info", f"the unfinished work is kept on the branch {report.branch}")
+        finish.journal.append(
+            FailureReported(detail=report.detail, url=report.url, branch=report.branch, commit=report.commit)
+        )
     return ending
 
 
@@ -277,7 +279,7 @@ def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
             retry_policy=finish.retry_policy,
             done=_believed(finish, plan),
         )
-    tell_issue_cost(finish.prepared, finish.journal, applied.spent, run=finish.cost)
+    report_issue_cost(finish.prepared, finish.journal, applied.spent, run=finish.cost)
     if applied.outcome is Outcome.COMPLETED:
         _note(finish, "info", "applied")
         return completed

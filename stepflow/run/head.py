@@ -1,9 +1,4 @@
-"""Which commit a checkout stands on, read without running git in it.
-
-Takes: the repository's root. Gives: HEAD's commit, and whether HEAD stood on another one before.
-May touch: reads a few small files of git's, following no link; what they say is checked by shape and believed no
-further.
-"""
+"""Which commit a checkout stands on, read without running git in it."""
 
 from __future__ import annotations
 

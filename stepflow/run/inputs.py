@@ -289,7 +289,7 @@ def read_inputs(given: Mapping[str, Any]) -> Inputs:
             {name: value for name, value in given.items() if value != "" or _takes_empty(name)}
         )
     except ValidationError as exc:
-        lines = tuple(f"input {error['loc'][0]}: {_told(error['msg'])}" for error in exc.errors(include_input=False))
+        lines = tuple(f"input {error['loc'][0]}: {_message(error['msg'])}" for error in exc.errors(include_input=False))
         raise InputError(
             f"{'; '.join(lines)}.", hint="Correct the `with:` block (or the flags) and start again."
         ) from None
@@ -300,5 +300,5 @@ def _takes_empty(name: str) -> bool:
     return name == "label-prefix"
 
 
-def _told(message: str) -> str:
+def _message(message: str) -> str:
     return message.removeprefix("Value error, ").replace("Input should be", "should be")

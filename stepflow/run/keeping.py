@@ -1,8 +1,4 @@
-"""Keeps the working tree, so that a run which is stopped can go on (action.md "Resume").
-
-Takes: the toolbox's ports, snapshots, a journal. Gives: the same ports; what they change is in a snapshot first.
-May touch: nothing itself; snapshots are taken by the toolbox and stored in the run folder.
-"""
+"""Keeps the working tree, so that a run which is stopped can go on (action.md "Resume")."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ if TYPE_CHECKING:
     from stepflow.domain.checkout import CommandRequest, CommandResult
     from stepflow.domain.conversation import ToolResult, ToolUse
     from stepflow.ports import Commands, Journal, Tools
-    from stepflow.run.recorded import Kept
+    from stepflow.run.recorded import RunSnapshots
     from stepflow.run.snapshots import Snapshots
 
 #: The tools that change files.
@@ -27,7 +23,7 @@ CHANGING = frozenset({"bash", "write", "edit"})
 MOST_TOLD = 10
 
 
-class Keeper:
+class Snapshotter:
     """Takes a snapshot wherever one is due, and writes it down when the tree has changed since the last.
 
     Made before any tool runs: where git's folders are is found out here.
@@ -68,7 +64,7 @@ class Keeper:
     def _warn(self, message: str) -> None:
         self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}"))
 
-    def before_setup(self, kept: Kept, *, is_start: bool) -> None:
+    def before_setup(self, kept: RunSnapshots, *, is_start: bool) -> None:
         """The tree as the run began: kept, or put back for a run that goes on. A checkout that `is_start` stays as it
         is: the guards and the set-up must not take a folder's word for what nobody has touched.
         """
@@ -77,7 +73,7 @@ class Keeper:
         elif not is_start:
             self._restore(kept.start)
 
-    def after_setup(self, kept: Kept) -> None:
+    def after_setup(self, kept: RunSnapshots) -> None:
         """The tree as the flow meets it."""
         if kept.is_set_up:
             self._restore(kept.latest)
@@ -94,35 +90,35 @@ class Keeper:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptTools:
+class SnapshottingTools:
     """Tools whose calls are announced, and whose changes are kept before they are answered."""
 
     tools: Tools
-    keeper: Keeper
+    snapshotter: Snapshotter
 
     def run_tool(self, use: ToolUse) -> ToolResult:
         """Run one call."""
-        self.keeper.begin(use)
+        self.snapshotter.begin(use)
         result = self.tools.run_tool(use)
         if use.name in CHANGING:
-            self.keeper.keep()
+            self.snapshotter.keep()
         return result
 
     def end_step(self) -> None:
         """End the step's processes; what they did until then counts."""
         self.tools.end_step()
-        self.keeper.keep()
+        self.snapshotter.keep()
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptCommands:
+class SnapshottingCommands:
     """Commands whose changes are kept."""
 
     commands: Commands
-    keeper: Keeper
+    snapshotter: Snapshotter
 
     def run_command(self, request: CommandRequest) -> CommandResult:
         """Run one command."""
         result = self.commands.run_command(request)
-        self.keeper.keep()
+        self.snapshotter.keep()
         return result

@@ -1,8 +1,4 @@
-"""Everything that can be known to be wrong before a token is spent.
-
-Takes: a run request. Gives: `Prepared`, or an `InputError`/`DefinitionError` that says what to change.
-May touch: the agent folder, once, through `load/`; the scenario file; GitHub, to read, where the inputs allow it.
-"""
+"""Everything that can be known to be wrong before a token is spent."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ from stepflow.run.checks import check_boundary, check_budget, check_request, uns
 from stepflow.run.clock import RehearsalClock, SystemClock
 from stepflow.run.connections import open_anthropic
 from stepflow.run.parts import open_verdict
-from stepflow.run.resume import Fresh, Past, find_past
+from stepflow.run.resume import NewRun, ResumedRun, find_previous_run
 from stepflow.run.scenario_file import load_scenario
 from stepflow.run.subject import issue_number, issue_text, read_again, read_subject
 
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
-    the `limits` counts from now; `told` is what the model is told of the issue; `notes` are warnings for the log;
+    the `limits` counts from now; `context` is what the model is told of the issue; `notes` are warnings for the log;
     `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost;
     `found` is the run that goes on, or why none does."""
 
@@ -58,16 +54,16 @@ class Prepared:
     recording: RecordingModel | None
     limits: Limits
     resources: ExitStack
-    told: SanitizedText = field(default_factory=SanitizedText)
+    context: SanitizedText = field(default_factory=SanitizedText)
     notes: tuple[str, ...] = ()
     verdict: CustomVerdict | None = None
     spent: Spent | None = None
-    found: Past | Fresh = field(default_factory=Fresh)
+    found: ResumedRun | NewRun = field(default_factory=NewRun)
 
     @property
-    def past(self) -> Past | None:
+    def resumed_run(self) -> ResumedRun | None:
         """The earlier run that goes on; None for a new one."""
-        return self.found if isinstance(self.found, Past) else None
+        return self.found if isinstance(self.found, ResumedRun) else None
 
 
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
@@ -86,23 +82,27 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     args, problems = _arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
     check_boundary(request)
     check_budget(agent, inputs)
-    found = find_past(request, agent, args, issue)
-    past = found if isinstance(found, Past) else None
+    found = find_previous_run(request, agent, args, issue)
+    resumed_run = found if isinstance(found, ResumedRun) else None
     with ExitStack() as opened:
-        model = _model(request, scenario, past, opened)
-        subject = read_again(past.request(request), past.started.subject) if past else read_subject(request, scenario)
-        recording = _recording(model, request, past, args, subject) if inputs.record else None
+        model = _model(request, scenario, resumed_run, opened)
+        subject = (
+            read_again(resumed_run.request(request), resumed_run.started.subject)
+            if resumed_run
+            else read_subject(request, scenario)
+        )
+        recording = _recording(model, request, resumed_run, args, subject) if inputs.record else None
         return Prepared(
-            request=_with_fetched_issue(request, subject) if past is None else past.request(request),
+            request=_with_fetched_issue(request, subject) if resumed_run is None else resumed_run.request(request),
             agent=replace(agent, problems=(*agent.problems, *problems)),
             args=args,
             issue=subject.issue,
-            told=_told(request, subject, past),
+            context=_issue_context(request, subject, resumed_run),
             notes=(*_notes(request), *subject.notes),
             model=recording or model,
             recording=recording,
-            limits=limits_of(agent, inputs, now=now, spent=subject.spent or (Spent() if past else None)),
-            verdict=_verdict(agent, args, past),
+            limits=limits_of(agent, inputs, now=now, spent=subject.spent or (Spent() if resumed_run else None)),
+            verdict=_verdict(agent, args, resumed_run),
             spent=subject.spent,
             resources=opened.pop_all(),
             found=found,
@@ -149,31 +149,33 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
     )
 
 
-def _model(request: RunRequest, scenario: Scenario | None, past: Past | None, resources: ExitStack) -> Model:
+def _model(
+    request: RunRequest, scenario: Scenario | None, resumed_run: ResumedRun | None, resources: ExitStack
+) -> Model:
     if scenario:
-        return ScriptedModel(scenario, position=past.position(scenario) if past else None)
+        return ScriptedModel(scenario, position=resumed_run.position(scenario) if resumed_run else None)
     return resources.enter_context(open_anthropic(request))
 
 
 def _recording(
-    model: Model, request: RunRequest, past: Past | None, args: JsonObject, subject: Subject
+    model: Model, request: RunRequest, resumed_run: ResumedRun | None, args: JsonObject, subject: Subject
 ) -> RecordingModel:
 
-    before = past.turns() if past else ()
+    before = resumed_run.turns() if resumed_run else ()
     return RecordingModel(model, params=args, issue=subject.issue, root=str(request.root), before=before)
 
 
-def _told(request: RunRequest, subject: Subject, past: Past | None) -> SanitizedText:
+def _issue_context(request: RunRequest, subject: Subject, resumed_run: ResumedRun | None) -> SanitizedText:
     """What the model is told of the issue. A run that goes on was told already, and what was removed is written."""
-    if past is not None:
-        return SanitizedText(text=past.started.context_text)
+    if resumed_run is not None:
+        return SanitizedText(text=resumed_run.started.context_text)
     return issue_text(subject.issue, subject.discussion, otherwise=request.inputs.issue_text or "")
 
 
-def _verdict(agent: AgentDefinition, args: JsonObject, past: Past | None) -> CustomVerdict | None:
+def _verdict(agent: AgentDefinition, args: JsonObject, resumed_run: ResumedRun | None) -> CustomVerdict | None:
     verdict = open_verdict(agent, args)
-    if verdict is not None and past is not None:
-        past.feed(verdict)
+    if verdict is not None and resumed_run is not None:
+        resumed_run.feed(verdict)
     return verdict
 
 

@@ -159,8 +159,8 @@ def _bundle(name: str, value: str, lent: tuple[Path, ...]) -> tuple[tuple[str, .
     except (OSError, RuntimeError):
         return (), f"{name} names {value}, which cannot be read here, so it does not count. {_INSTEAD}"
     if any(path.is_relative_to(folder) for folder in lent):
-        told = f"{name} names {value}, where earlier steps of the job can write, so it does not count"
-        return (), f"{told} for calls with a key or token. {_INSTEAD}"
+        message = f"{name} names {value}, where earlier steps of the job can write, so it does not count"
+        return (), f"{message} for calls with a key or token. {_INSTEAD}"
     blocks = tuple(_BLOCK.findall(text))
     if not (blocks and _is_readable(blocks)):
         return (), f"{name} names {value}, which holds no certificate that can be read, so it does not count."

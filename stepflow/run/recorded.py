@@ -15,7 +15,7 @@ from stepflow.domain.event import (
     AnswerLost,
     CommandRan,
     ContextCompacted,
-    ContextOutgrown,
+    ContextOverflowed,
     EffectApplied,
     FailureReported,
     FlowEnded,
@@ -33,7 +33,7 @@ from stepflow.domain.event import (
     StrategyChosen,
     ToolCalled,
     ToolStarted,
-    UserSpoke,
+    UserMessage,
     ValidatorRan,
     WorkCollected,
 )
@@ -118,7 +118,7 @@ def _is_name(name: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class RunSnapshots:
     """The snapshots of a run: of its start, and of where it stopped, before the call that was at work then. Both empty
     when there is none; `is_set_up` when the set-up was through; not `is_whole` when the last one failed."""
 
@@ -128,17 +128,17 @@ class Kept:
     is_whole: bool = True
 
 
-def kept_snapshots(events: Iterable[Event]) -> Kept:
+def snapshots_of_run(events: Iterable[Event]) -> RunSnapshots:
     """What the run's snapshots are. The first is taken at the start, the second after the set-up. Without one of them a
     run cannot go on: what a tool made of the tree is no start that guards may remember."""
-    kept, before_call = Kept(), None
+    kept, before_call = RunSnapshots(), None
     for event in events:
         match event:
             case IterationStarted() if not kept.start:
-                return Kept(is_whole=False)
+                return RunSnapshots(is_whole=False)
             case SnapshotTaken():
                 start, is_set_up = kept.start or event.name, bool(kept.start)
-                kept = Kept(start=start, latest=event.name, is_set_up=is_set_up)
+                kept = RunSnapshots(start=start, latest=event.name, is_set_up=is_set_up)
             case SnapshotFailed():
                 kept = replace(kept, is_whole=False)
             case RunResumed() if event.snapshot:
@@ -187,7 +187,7 @@ def scenario_position(events: Iterable[Event], queues: Mapping[str, Sequence[Tur
             case IterationStarted():
                 place = event.step_id if "turns" not in queues else "turns"
                 position.setdefault(place, 0)
-            case ModelTurned() | ModelWaited() | ContextCompacted(by_fault=True) | ContextOutgrown(by_fault=True):
+            case ModelTurned() | ModelWaited() | ContextCompacted(by_fault=True) | ContextOverflowed(by_fault=True):
                 position[place] += 1
             case FlowEnded(outcome=Outcome.MODEL_FAILED):
                 turns = queues.get(place, ())
@@ -212,7 +212,7 @@ def recorded_turns(events: Iterable[Event]) -> tuple[tuple[str, ModelTurn], ...]
                 step_id = event.step_id
             case ModelTurned():
                 turns.append((step_id, turn_of(event)))
-            case UserSpoke(format_retry=True) if in_another_way and turns:
+            case UserMessage(format_retry=True) if in_another_way and turns:
                 if turns[-1][1].stop_reason is not StopReason.MAX_TOKENS:
                     turns.pop()
             case _:
@@ -221,7 +221,7 @@ def recorded_turns(events: Iterable[Event]) -> tuple[tuple[str, ModelTurn], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PastAnswer:
+class RecordedAnswer:
     """One iteration that ended with an answer: what a verdict is fed with."""
 
     iteration: int
@@ -229,7 +229,7 @@ class PastAnswer:
     answer: JsonObject | None
 
 
-def past_answers(events: Iterable[Event]) -> Iterator[PastAnswer]:
+def recorded_answers(events: Iterable[Event]) -> Iterator[RecordedAnswer]:
     """The answers of these events, in order."""
     iteration, texts = 0, list[str]()
     for event in events:
@@ -242,7 +242,7 @@ def past_answers(events: Iterable[Event]) -> Iterator[PastAnswer]:
             case CommandRan():
                 texts = [event.stdout]
             case StepAnswered():
-                yield PastAnswer(iteration=iteration, texts=tuple(texts), answer=event.answer or None)
+                yield RecordedAnswer(iteration=iteration, texts=tuple(texts), answer=event.answer or None)
             case _:
                 pass
 
@@ -265,7 +265,7 @@ OVER = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Earlier:
+class PreviousRun:
     """What stands in a run folder. `problem` says why it cannot go on, and is empty where it can; `run_id` is empty
     where that cannot be read."""
 
@@ -285,30 +285,30 @@ class Earlier:
         return last if isinstance(last, RunFinished) else None
 
 
-def look_into(folder: Path) -> Earlier | None:
+def look_into(folder: Path) -> PreviousRun | None:
     """The run in the folder; None when there is none."""
     path = folder / JOURNAL
     try:
         if not os.path.lexists(path):
             problem = _strange_files(folder, only=OWN_FILES) if folder.is_dir() else ""
-            return Earlier(problem=problem) if problem else None
+            return PreviousRun(problem=problem) if problem else None
         if problem := _strange_files(folder) or _too_large(path):
-            return Earlier(problem=problem)
+            return PreviousRun(problem=problem)
         events = tuple(entry.event for entry in read_journal(path))
     except InputError as exc:
-        return Earlier(problem=exc.message.rstrip("."))
+        return PreviousRun(problem=exc.message.rstrip("."))
     except OSError as exc:
-        return Earlier(problem=f"it cannot be read: {exc.strerror}")
+        return PreviousRun(problem=f"it cannot be read: {exc.strerror}")
     return _judged(events)
 
 
-def _judged(events: tuple[Event, ...]) -> Earlier:
+def _judged(events: tuple[Event, ...]) -> PreviousRun:
     if problem := implausible(events):
-        return Earlier(problem=f"its journal tells of no run that can go on: {problem}")
-    earlier = Earlier(events=events)
-    ended = earlier.ended
+        return PreviousRun(problem=f"its journal tells of no run that can go on: {problem}")
+    previous_run = PreviousRun(events=events)
+    ended = previous_run.ended
     over = f"it is over: {ended.outcome}" if ended and ended.outcome in OVER else ""
-    return replace(earlier, run_id=earlier.started.run_id, problem=over)
+    return replace(previous_run, run_id=previous_run.started.run_id, problem=over)
 
 
 def move_aside(folder: Path, run_id: str) -> Path:

@@ -1,8 +1,4 @@
-"""Whether a run goes on with an earlier one, and with what (action.md "Resume").
-
-Takes: a run request, its agent and arguments. Gives: `Past`, with which the flow goes on, or `Fresh` with the reason.
-May touch: reads the run folder and the checkout's HEAD.
-"""
+"""Whether a run goes on with an earlier one, and with what (action.md "Resume")."""
 
 from __future__ import annotations
 
@@ -23,14 +19,14 @@ from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import (
     JOURNAL,
-    Earlier,
-    kept_snapshots,
+    PreviousRun,
     known_heads,
     look_into,
-    past_answers,
     receipts_of,
+    recorded_answers,
     recorded_turns,
     scenario_position,
+    snapshots_of_run,
     was_at_work,
 )
 from stepflow.run.snapshots import FOLDER
@@ -46,14 +42,14 @@ if TYPE_CHECKING:
     from stepflow.model.scenario import Scenario
     from stepflow.ports import CustomVerdict
     from stepflow.run.inputs import Inputs
-    from stepflow.run.recorded import Kept
+    from stepflow.run.recorded import RunSnapshots
     from stepflow.run.request import RunRequest
 
 AUTO, NEVER = "auto", "never"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fresh:
+class NewRun:
     """The run begins anew. `aside` is the id of an earlier run whose folder must be moved first, None without one;
     `notice` says why nothing goes on."""
 
@@ -62,7 +58,7 @@ class Fresh:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Past:
+class ResumedRun:
     """An earlier run that goes on: all its events, of which `safe` stand as they are."""
 
     events: tuple[Event, ...]
@@ -92,9 +88,9 @@ class Past:
         return tuple(event for event in self.played if not isinstance(event, StrategyChosen))
 
     @cached_property
-    def kept(self) -> Kept:
+    def kept(self) -> RunSnapshots:
         """The run's snapshots."""
-        return kept_snapshots(self.events)
+        return snapshots_of_run(self.events)
 
     @cached_property
     def iteration(self) -> int:
@@ -131,8 +127,8 @@ class Past:
 
     def feed(self, verdict: CustomVerdict) -> None:
         """Tell the agent's own verdict what it has been told before."""
-        for past in past_answers(self.events[: self.safe]):
-            verdict.is_finished(past.iteration, past.texts, past.answer)
+        for resumed_run in recorded_answers(self.events[: self.safe]):
+            verdict.is_finished(resumed_run.iteration, resumed_run.texts, resumed_run.answer)
 
     def request(self, request: RunRequest) -> RunRequest:
         """The request under the run's own id, about the issue as it was told. Who asks now, and what for, stays."""
@@ -170,33 +166,35 @@ def is_explicit(inputs: Inputs) -> bool:
     return inputs.resume not in (AUTO, NEVER)
 
 
-def find_past(request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None) -> Past | Fresh:
+def find_previous_run(
+    request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None
+) -> ResumedRun | NewRun:
     """The run that goes on, if one does. A folder that does not fit is an `InputError` only where it was named."""
-    earlier = look_into(request.folder)
+    previous_run = look_into(request.folder)
     explicit = is_explicit(request.inputs)
-    if earlier is None:
+    if previous_run is None:
         if explicit:
             raise InputError(
                 f"There is no run to resume in {request.folder}: it holds no journal.jsonl.",
                 hint="Name the run folder of an earlier run in the input resume.",
             )
-        return Fresh()
-    reason = _never(request) or earlier.problem or _mismatch(earlier, request, agent, args, issue)
+        return NewRun()
+    reason = _never(request) or previous_run.problem or _mismatch(previous_run, request, agent, args, issue)
     if not reason:
-        return Past(events=earlier.events, started=earlier.started)
+        return ResumedRun(events=previous_run.events, started=previous_run.started)
     if explicit:
         raise InputError(
             f"The run in {request.folder} cannot go on: {reason}.",
             hint="Start a new run without the input resume.",
         )
     notice = f"A new run begins; the earlier one in the run folder does not go on: {reason}."
-    return Fresh(aside=earlier.run_id, notice=notice)
+    return NewRun(aside=previous_run.run_id, notice=notice)
 
 
 def completed_report(request: RunRequest) -> RunReport | None:
     """The report of the run that shall go on, if it is complete: then nothing is left to do."""
-    earlier = look_into(request.folder) if is_explicit(request.inputs) else None
-    if earlier is None or earlier.ended is None or earlier.ended.outcome is not Outcome.COMPLETED:
+    previous_run = look_into(request.folder) if is_explicit(request.inputs) else None
+    if previous_run is None or previous_run.ended is None or previous_run.ended.outcome is not Outcome.COMPLETED:
         return None
     # Loaded here: no other run needs a report before it has ended.
 
@@ -209,10 +207,10 @@ def _never(request: RunRequest) -> str:
 
 
 def _mismatch(
-    earlier: Earlier, request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None
+    previous_run: PreviousRun, request: RunRequest, agent: AgentDefinition, args: JsonObject, issue: int | None
 ) -> str:
     """What of the run is not what is asked for now; empty when all fits."""
-    started = earlier.started
+    started = previous_run.started
     pairs = {
         "another agent": (started.agent, agent.name),
         "another version of the agent": (started.definition_digest, agent.digest),
@@ -222,14 +220,14 @@ def _mismatch(
     }
     if differing := [name for name, (then, now) in pairs.items() if then != now]:
         return f"it is of {', '.join(differing)}"
-    if fold(earlier.events[: safe_point(earlier.events)]).step_id not in agent.steps:
+    if fold(previous_run.events[: safe_point(previous_run.events)]).step_id not in agent.steps:
         return "it stands at a step that the agent does not have"
-    if not _stands_there(earlier, request.root):
+    if not _stands_there(previous_run, request.root):
         return "it began at another commit than the one checked out"
-    return _lost_snapshot(kept_snapshots(earlier.events), SnapshotStore(request.folder / FOLDER))
+    return _lost_snapshot(snapshots_of_run(previous_run.events), SnapshotStore(request.folder / FOLDER))
 
 
-def _lost_snapshot(kept: Kept, store: SnapshotStore) -> str:
+def _lost_snapshot(kept: RunSnapshots, store: SnapshotStore) -> str:
     """Why the working tree cannot be put back; empty when it can, as far as can be told before."""
     if not kept.is_whole:
         return "the last snapshot of its working tree failed"
@@ -241,12 +239,12 @@ def _lost_snapshot(kept: Kept, store: SnapshotStore) -> str:
     return ""
 
 
-def _stands_there(earlier: Earlier, root: Path) -> bool:
+def _stands_there(previous_run: PreviousRun, root: Path) -> bool:
     """Whether the checkout is at the commit where the run began, or has been there and is where its own steps have led
     it. The commits are judged against the base, and pushed with all that lies below it: a folder's word is not enough.
     """
     git = find_git_folders(root)
-    base, head = earlier.started.base_commit, git.head()
+    base, head = previous_run.started.base_commit, git.head()
     if head == base:
         return True
-    return git.stood_on(base) and (head in known_heads(earlier.events) or was_at_work(earlier.events))
+    return git.stood_on(base) and (head in known_heads(previous_run.events) or was_at_work(previous_run.events))

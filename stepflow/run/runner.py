@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from stepflow.definition.parameters import check_arguments
-from stepflow.domain.checkout import Closing, GuardFindings
+from stepflow.domain.checkout import Closing, GuardDiagnostics
 from stepflow.domain.effect import EffectStatus, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished
 from stepflow.domain.figures import count
@@ -60,9 +60,9 @@ class UnguardedCommands:
         """Not known."""
         return Closing()
 
-    def look_again(self, _validator: Validator, *, passed: bool) -> GuardFindings:
+    def look_again(self, _validator: Validator, *, passed: bool) -> GuardDiagnostics:
         """Nothing was found."""
-        return GuardFindings()
+        return GuardDiagnostics()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,8 +193,8 @@ class StepFlowRunner:
         """
         run_id, root, given = secrets.token_hex(6), str(Path(cwd or ".").resolve()), dict(args or {})
         memory, phase = MemoryJournal(self._clock), PhaseTracker()
-        journal = Fanout(memory, phase, self._tell)
-        told = sanitize(context_text.strip(), "context_text")
+        journal = Fanout(memory, phase, self._log_entry)
+        context = sanitize(context_text.strip(), "context_text")
 
         cancellation = Cancellation()
         cancellation.hold()
@@ -209,10 +209,10 @@ class StepFlowRunner:
                 issue=_issue(checked),
                 args=checked,
                 variables=dict(variables or {}),
-                context_text=told.text,
+                context_text=context.text,
                 input_text=input_text,
             )
-            return self._played(facts, removal_event(told), journal, cancellation)
+            return self._played(facts, removal_event(context), journal, cancellation)
 
         # Python gives signals to the main thread alone; a run in another one goes on.
         on_main = threading.current_thread() is threading.main_thread()
@@ -225,7 +225,7 @@ class StepFlowRunner:
         )
         return AgentResult.of(collect_report(memory.entries, self._agent, facts=facts))
 
-    def _tell(self, entry: Entry) -> None:
+    def _log_entry(self, entry: Entry) -> None:
         if self._log:
             for logged in log_entries(entry):
                 self._log(logged)

@@ -1,8 +1,4 @@
-"""The toolbox in a checkout without credentials, lent and taken back (security.md "Start-up").
-
-Takes: a run request. Gives: a running toolbox, and in what state the checkout's credentials are.
-May touch: nothing itself; the toolbox room lends, takes away and gives back.
-"""
+"""The toolbox in a checkout without credentials, lent and taken back (security.md "Start-up")."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The working tree of a run, kept and put back (action.md "Resume").
-
-Takes: a toolbox's snapshots and the store in the run folder. Gives: `SnapshotInfo`, `RestoredInfo`.
-May touch: nothing itself; the toolbox reads and writes the checkout, the journal's store the run folder.
-"""
+"""The working tree of a run, kept and put back (action.md "Resume")."""
 
 from __future__ import annotations
 

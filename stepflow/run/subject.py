@@ -1,8 +1,4 @@
-"""What a run is about: the issue's text, what was said about it, and whether the actor may start a run at all.
-
-Takes: a run request, perhaps a scenario. Gives: `Subject`, or an error before a token is spent on the model.
-May touch: GitHub through the boundary's reader, with `read-token` or anonymously, never with the workflow token.
-"""
+"""What a run is about: the issue's text, what was said about it, and whether the actor may start a run at all."""
 
 from __future__ import annotations
 
@@ -187,20 +183,20 @@ def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
             roles[remark.author] = Permission(reader.permission(remark.author)).rank >= Permission.WRITE.rank
         if not roles.get(remark.author):
             continue
-        told = _told(remark, mark)
-        if len(told.text) > room:
+        quoted = _quoted(remark, mark)
+        if len(quoted.text) > room:
             rest = "[the rest of this comment, and older ones, are left out]"
-            kept.append(SanitizedText(text=f"{told.text[:room]}\n{rest}", removed=told.removed))
+            kept.append(SanitizedText(text=f"{quoted.text[:room]}\n{rest}", removed=quoted.removed))
             break
-        kept.append(told)
-        room -= len(told.text)
+        kept.append(quoted)
+        room -= len(quoted.text)
     heading = f"Comments by people with write access, oldest first; each begins with a line that holds {mark}."
     kept.reverse()
-    text = "\n\n".join((heading, *(told.text for told in kept))) if kept else ""
-    return SanitizedText(text=text, removed=tuple(piece for told in kept for piece in told.removed))
+    text = "\n\n".join((heading, *(quoted.text for quoted in kept))) if kept else ""
+    return SanitizedText(text=text, removed=tuple(piece for quoted in kept for piece in quoted.removed))
 
 
-def _told(remark: Remark, mark: str) -> SanitizedText:
+def _quoted(remark: Remark, mark: str) -> SanitizedText:
     """A comment as people see it, without a line that looks like the one above it."""
     author = sanitize_line(remark.author, "comment").text
     body = sanitize(remark.body.strip(), f"comment by {author}")

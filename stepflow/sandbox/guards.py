@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from stepflow.domain.checkout import Closing, GuardFindings, named
+from stepflow.domain.checkout import Closing, GuardDiagnostics, named
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,18 +45,20 @@ class CheckoutGuards:
             untracked=_texts(answer["untracked"]),
         )
 
-    def look_again(self, validator: Validator, *, passed: bool) -> GuardFindings:
+    def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:
         """What was changed since the start under this validator and since the closing; what was hidden from it, when it
         was green."""
         changed = self._changed(validator.guards)
         if self._unwatched:
-            return GuardFindings(changed=changed, notes=(f"git could not be asked a second time: {self._unwatched}",))
+            return GuardDiagnostics(
+                changed=changed, notes=(f"git could not be asked a second time: {self._unwatched}",)
+            )
         answer = self._asked("look_again")
         if "problem" in answer:
             problem = f"git could not be asked a second time: {_printable(str(answer['problem']))}"
-            return GuardFindings(changed=changed, problem=problem)
+            return GuardDiagnostics(changed=changed, problem=problem)
         ignores = _texts(answer["ignore_files"]) if validator.clean_tree else ()
-        return GuardFindings(
+        return GuardDiagnostics(
             changed=changed,
             hidden=_texts(answer["hidden"]) if passed and validator.clean_tree else (),
             moved=_texts(answer["moved"]),

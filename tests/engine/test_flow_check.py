@@ -13,7 +13,7 @@ from stepflow.definition.loading import load_agent
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault
 from stepflow.domain.definition import AgentDefinition, OutcomeRule, SourceText, StepPrompt
-from stepflow.domain.event import CheckJudged, IterationStarted, Routed, RunStarted, StepAnswered, UserSpoke
+from stepflow.domain.event import CheckJudged, IterationStarted, Routed, RunStarted, StepAnswered, UserMessage
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind
@@ -112,7 +112,7 @@ def test_a_check_answer_that_cannot_be_read_has_failed_and_is_not_asked_for_agai
     result, ports = play(code_improver(), replies)
     assert result.outcome is Outcome.COMPLETED
     assert walked(ports)[0] == ("s_a8f3", "retry")
-    assert not [event for event in ports.journal.of(UserSpoke) if event.format_retry]
+    assert not [event for event in ports.journal.of(UserMessage) if event.format_retry]
 
 
 def test_the_check_question_is_asked_in_the_same_conversation_with_a_forced_answer() -> None:
@@ -197,7 +197,7 @@ def test_where_the_result_stands_in_the_answer_the_validation_entrys_schema_cost
     agent = make_agent(make_check_step("s_0001", (DONE,), (), schema={"type": "object"}, validation=entry))
     result, ports = play(agent, [says('{"result": "ok"}'), says('{"result": "ok", "summary": "all of it"}')])
     assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 1)
-    assert [event.errors for event in ports.journal.of(UserSpoke)] == [["(answer): 'summary' is a required property"]]
+    assert [event.errors for event in ports.journal.of(UserMessage)] == [["(answer): 'summary' is a required property"]]
     result, ports = play(agent, [says('{"result": "ok"}')] * 3 + [ModelFault(reason="gone")])
     assert (result.outcome, walked(ports)) == (Outcome.MODEL_FAILED, [("s_0001", "repeat")])
 

@@ -18,7 +18,7 @@ from stepflow.domain.conversation import (
 from stepflow.domain.definition import OutcomeRule
 from stepflow.domain.event import (
     ContextCompacted,
-    ContextOutgrown,
+    ContextOverflowed,
     ModelTurned,
     PromptRendered,
     Routed,
@@ -176,7 +176,7 @@ def test_a_step_that_stays_too_long_begins_again_with_its_handoff_and_its_tree()
     result, ports = play(issue_agent(), replies, tools=WordyTools())
     assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 4)
     assert steps_of(ports) == ["initial.issue", "continuation.issue", "continuation.issue", "closure.issue"]
-    (outgrown,) = ports.journal.of(ContextOutgrown)
+    (outgrown,) = ports.journal.of(ContextOverflowed)
     assert (outgrown.step_id, outgrown.by_fault) == ("continuation.issue", True)
     again = ports.journal.of(Routed)[1]
     assert (again.to, again.transition) == ("continuation.issue", "repeat")

@@ -19,7 +19,7 @@ from stepflow.domain.event import (
     RunStarted,
     StepAnswered,
     ToolCalled,
-    UserSpoke,
+    UserMessage,
     ValidatorRan,
 )
 from stepflow.domain.run import Limits
@@ -301,7 +301,7 @@ def test_a_broken_answer_is_corrected_in_the_same_conversation() -> None:
     result, ports = play(issue_agent(), [broken, *HAPPY])
     assert result.outcome is Outcome.COMPLETED
     assert steps_of(ports)[:2] == ["initial.issue", "continuation.issue"]
-    (spoken,) = ports.journal.of(UserSpoke)
+    (spoken,) = ports.journal.of(UserMessage)
     assert spoken.format_retry
     assert "next_action.reason" in spoken.text
     assert len(ports.model.requests[1].messages) == 3
@@ -311,21 +311,21 @@ def test_format_retries_are_bounded_and_a_readable_intent_goes_on() -> None:
     broken = says('{"next_action": {"action": "next", "reason": 5}}')
     result, ports = play(issue_agent(), [broken, says("no JSON"), broken, *HAPPY[1:]])
     assert result.outcome is Outcome.COMPLETED
-    assert len(ports.journal.of(UserSpoke)) == 2
+    assert len(ports.journal.of(UserMessage)) == 2
     assert '[Format] giving up on step "initial.issue"' in ports.journal.notes()
 
 
 def test_an_intent_written_another_way_costs_no_format_retry() -> None:
     result, ports = play(issue_agent(), [answers("Continue"), answers("HANDOFF"), answers("done")])
     assert result.outcome is Outcome.COMPLETED
-    assert ports.journal.of(UserSpoke) == []
+    assert ports.journal.of(UserMessage) == []
 
 
 def test_abort_ends_the_run_without_a_format_check() -> None:
     result, ports = play(issue_agent(), [says('{"next_action": {"action": "abort", "reason": "no way"}, "x": 1}')])
     assert result.outcome is Outcome.ABORTED
     assert result.reason == "Flow loop: no way"
-    assert ports.journal.of(UserSpoke) == []
+    assert ports.journal.of(UserMessage) == []
 
 
 def test_a_wrong_step_id_is_corrected_and_logged() -> None:

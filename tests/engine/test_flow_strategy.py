@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stepflow.domain.conversation import ModelFault, StopReason
-from stepflow.domain.event import ModelTurned, ModelWaited, PromptRendered, StrategyChosen, UserSpoke
+from stepflow.domain.event import ModelTurned, ModelWaited, PromptRendered, StrategyChosen, UserMessage
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.loop import run_flow
@@ -63,7 +63,7 @@ def test_prose_in_spite_of_a_forced_tool_moves_the_run_on_to_words_which_stay_wh
     assert result.outcome is Outcome.COMPLETED
     assert asked(ports) == [(NATIVE, False), (TOOL, True), (PROMPT, True), (PROMPT, False), (PROMPT, False)]
     assert [event.strategy for event in ports.journal.of(StrategyChosen)] == [TOOL, PROMPT]
-    said = ports.journal.of(UserSpoke)
+    said = ports.journal.of(UserMessage)
     assert ["JSON Schema" in event.text for event in said] == [False, True]
     openings = ports.journal.of(PromptRendered)
     assert ["JSON Schema" in "\n".join(event.blocks) for event in openings] == [False, True, True]
@@ -148,7 +148,7 @@ def test_native_given_is_kept_whatever_the_service_does() -> None:
 def test_of_two_objects_none_is_guessed(given) -> None:
     result, ports = play(issue_agent(), [TWO, *HAPPY], facts=facts(given))
     assert result.outcome is Outcome.COMPLETED
-    (said,) = ports.journal.of(UserSpoke)
+    (said,) = ports.journal.of(UserMessage)
     assert said.errors == ["(answer): 2 JSON objects, where there must be exactly one"]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText, Step, StepCommand, StepPrompt
-from stepflow.domain.event import IterationStarted, Routed, RunStarted, UserSpoke, ValidatorRan
+from stepflow.domain.event import IterationStarted, Routed, RunStarted, UserMessage, ValidatorRan
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, StepKind, VerdictType
@@ -89,7 +89,7 @@ def test_an_answer_that_does_not_fit_its_schema_does_not_finish_a_closure_step()
     result, ports = play(agent, replies)
     assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 2)
     assert result.answer == {"summary": "all done"}
-    assert [event.errors for event in ports.journal.of(UserSpoke)] == [["(answer): no JSON object"]] * 2
+    assert [event.errors for event in ports.journal.of(UserMessage)] == [["(answer): no JSON object"]] * 2
 
 
 def test_an_answer_that_breaks_the_schema_of_its_validation_entry_does_not_finish() -> None:

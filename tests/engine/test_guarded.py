@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.domain.checkout import Closing, CommandResult, GuardFindings
+from stepflow.domain.checkout import Closing, CommandResult, GuardDiagnostics
 from stepflow.domain.decision import Done, Failed, NotDone, Unproven, Verdict
 from stepflow.domain.definition import ValidationEntry, Validator
 from stepflow.domain.event import ValidatorRan
@@ -20,13 +20,13 @@ CLEAN = make_validator(
     clean_tree=True,
     extract={"changed": "parseChangedFiles", "new": "parseUntrackedFiles"},
 )
-HIDDEN = GuardFindings(hidden=(" M a.py", "?? b.py"))
-CHANGED = GuardFindings(changed=("tsconfig.json (changed)", "x.json (added)"))
+HIDDEN = GuardDiagnostics(hidden=(" M a.py", "?? b.py"))
+CHANGED = GuardDiagnostics(changed=("tsconfig.json (changed)", "x.json (added)"))
 GREEN = CommandResult(exit_code=0, stderr="warning: Permission denied somewhere")
 
 
 def judge(
-    validator: Validator, findings: GuardFindings, result: CommandResult = GREEN, failures: int = 0
+    validator: Validator, findings: GuardDiagnostics, result: CommandResult = GREEN, failures: int = 0
 ) -> tuple[Verdict, ValidatorRan]:
     ran: list[ValidatorRan] = []
     verdict = judge_completion(
@@ -60,7 +60,7 @@ def test_hidden_files_use_up_attempts_like_any_failure() -> None:
 
 
 def test_a_git_that_cannot_be_asked_again_fails_the_validator() -> None:
-    verdict, ran = judge(CLEAN, GuardFindings(problem="git could not be asked a second time: `.git` is gone"))
+    verdict, ran = judge(CLEAN, GuardDiagnostics(problem="git could not be asked a second time: `.git` is gone"))
     assert isinstance(verdict, NotDone)
     assert verdict.failure.error.startswith("git could not be asked a second time: `.git` is gone.")
     assert ran.warnings == ["git could not be asked a second time: `.git` is gone"]
@@ -95,7 +95,7 @@ def test_a_red_validator_tells_of_changed_files_too() -> None:
 
 
 def test_notes_are_for_people_only_and_many_files_are_counted() -> None:
-    many = GuardFindings(notes=("look here",), changed=tuple(f"{number} (added)" for number in range(30)))
+    many = GuardDiagnostics(notes=("look here",), changed=tuple(f"{number} (added)" for number in range(30)))
     verdict, ran = judge(make_validator("types", "tsc"), many)
     assert isinstance(verdict, Done)
     assert ran.warnings[0] == "look here"
@@ -119,7 +119,7 @@ class TestWhatWouldBePushed:
         )
 
     def test_the_closing_is_the_one_before_the_first_validator_with_what_the_validators_made(self) -> None:
-        guards = TableGuards({"b": [GuardFindings(created=("report.xml",))]})
+        guards = TableGuards({"b": [GuardDiagnostics(created=("report.xml",))]})
         verdict = self.judge(self.TWO, guards)
         assert verdict == Done(validated=True, closing=replace(CLOSING, created=("report.xml",)))
         assert guards.asked == [("a", True), ("b", True)]
@@ -129,7 +129,7 @@ class TestWhatWouldBePushed:
         assert self.judge(make_entry("c"), guards) == Done(validated=False)
 
     def test_a_path_that_moves_below_a_green_validator_refuses_and_no_other_validator_runs(self) -> None:
-        guards = TableGuards({"a": [GuardFindings(moved=("HEAD (from 1 to 2)", "src/size.py"))]})
+        guards = TableGuards({"a": [GuardDiagnostics(moved=("HEAD (from 1 to 2)", "src/size.py"))]})
         verdict = self.judge(self.TWO, guards)
         assert isinstance(verdict, Unproven)
         assert 'while validator "a" ran' in verdict.reason
@@ -137,13 +137,13 @@ class TestWhatWouldBePushed:
         assert guards.asked == [("a", True)]
 
     def test_a_red_validator_below_which_a_path_moves_is_red(self) -> None:
-        guards = TableGuards({"a": [GuardFindings(moved=("src/size.py",))]})
+        guards = TableGuards({"a": [GuardDiagnostics(moved=("src/size.py",))]})
         commands = TableCommands({"a": [CommandResult(exit_code=1)]})
         assert isinstance(self.judge(self.TWO, guards, commands), NotDone)
 
     def test_a_red_validator_that_is_skipped_does_not_hide_that_a_path_moved(self) -> None:
         entry = make_entry("c", make_validator("a", "a"), action=FailureAction.SKIP)
-        guards = TableGuards({"a": [GuardFindings(moved=("src/size.py",))]})
+        guards = TableGuards({"a": [GuardDiagnostics(moved=("src/size.py",))]})
         assert isinstance(self.judge(entry, guards, TableCommands({"a": [CommandResult(exit_code=1)]})), Unproven)
 
     def test_tracked_files_that_differ_from_the_commit_refuse_when_all_is_green(self) -> None:

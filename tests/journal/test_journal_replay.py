@@ -24,7 +24,7 @@ from stepflow.domain.event import (
     StepAnswered,
     ToolCalled,
     ToolStarted,
-    UserSpoke,
+    UserMessage,
     ValidatorRan,
 )
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
@@ -118,14 +118,14 @@ def test_a_run_goes_on_from_before_its_last_iteration_or_from_between_two(events
 def play(*events, **parts):
     """A replay of these events over fakes; it, its ports and the journal behind it."""
     journal = ListJournal()
-    past = Replay(events, journal)
-    return past, past.over(fake_ports([answers("next")], **parts)), journal
+    resumed_run = Replay(events, journal)
+    return resumed_run, resumed_run.over(fake_ports([answers("next")], **parts)), journal
 
 
 def test_recorded_turns_calls_and_commands_are_given_and_what_follows_them_is_asked_for() -> None:
-    past, ports, journal = play(BEGIN, NOTE, PROMPT, TURN, TOOL, CALL, RAN, ANSWER, CLOSED, RED)
+    resumed_run, ports, journal = play(BEGIN, NOTE, PROMPT, TURN, TOOL, CALL, RAN, ANSWER, CLOSED, RED)
     for event in (BEGIN, NOTE, PROMPT):
-        past.append(event)
+        resumed_run.append(event)
     turn = ports.model.ask(REQUEST)
     assert (turn.stop_reason, turn.cost_usd, turn.usage, turn.tool_uses) == (
         StopReason.TOOL_USE,
@@ -133,50 +133,50 @@ def test_recorded_turns_calls_and_commands_are_given_and_what_follows_them_is_as
         Usage(input_tokens=3),
         (USE,),
     )
-    past.append(TURN)
+    resumed_run.append(TURN)
     result = ports.tools.run_tool(USE)
     assert (result.text, result.exit_code, result.is_error) == ("out", 0, False)
-    past.append(CALL)
+    resumed_run.append(CALL)
     assert ports.commands.run_command(CommandRequest(argv=("make",), timeout=1)).stdout == "{}"
     for event in (RAN, ANSWER):
-        past.append(event)
+        resumed_run.append(event)
     ports.tools.end_step()
-    past.append(CLOSED)
+    resumed_run.append(CLOSED)
     assert journal.events == []
     # The past is used up: validators run, the model is asked, and everything is written down.
     assert ports.commands.run_command(CommandRequest(argv=("sh", "-c", "true"), timeout=1)) == CommandResult(
         exit_code=0
     )
-    past.append(RED)
+    resumed_run.append(RED)
     assert json.loads(ports.model.ask(REQUEST).text)["next_action"]["action"] == "next"
-    past.append(TURN)
+    resumed_run.append(TURN)
     assert ports.tools.run_tool(USE).text == "fine"
     assert journal.events == [RED, TURN]
 
 
 def test_nothing_is_asked_run_or_ended_for_what_is_recorded() -> None:
     real = fake_ports([])
-    past = Replay([BEGIN, TURN, CALL, RAN, ANSWER], ListJournal())
-    ports = past.over(real)
-    past.append(BEGIN)
+    resumed_run = Replay([BEGIN, TURN, CALL, RAN, ANSWER], ListJournal())
+    ports = resumed_run.over(real)
+    resumed_run.append(BEGIN)
     ports.model.ask(REQUEST)
-    past.append(TURN)
+    resumed_run.append(TURN)
     ports.tools.run_tool(USE)
-    past.append(CALL)
+    resumed_run.append(CALL)
     ports.commands.run_command(CommandRequest(argv=("make",), timeout=1))
-    past.append(RAN)
+    resumed_run.append(RAN)
     ports.tools.end_step()
     assert (real.model.requests, real.tools.happened, real.commands.ran) == ([], [], [])
-    past.append(ANSWER)
+    resumed_run.append(ANSWER)
     ports.tools.end_step()
     assert real.tools.happened == ["step ended"]
 
 
 def test_a_call_that_was_at_work_is_answered_that_it_was_and_only_once() -> None:
     real = fake_ports([])
-    past = Replay([TURN, TOOL], ListJournal())
-    ports = past.over(real)
-    past.append(TURN)
+    resumed_run = Replay([TURN, TOOL], ListJournal())
+    ports = resumed_run.over(real)
+    resumed_run.append(TURN)
     result = ports.tools.run_tool(USE)
     assert (result.text, result.is_error) == (INTERRUPTED, True)
     assert "interrupted; it may have run" in INTERRUPTED.lower()
@@ -186,29 +186,29 @@ def test_a_call_that_was_at_work_is_answered_that_it_was_and_only_once() -> None
 
 @pytest.mark.parametrize("events", [(TURN,), (TURN, TOOL, CALL), (TURN, ToolStarted(tool_use_id="t0", name="bash"))])
 def test_a_call_that_had_not_begun_runs(events) -> None:
-    past, ports, _ = play(*events)
+    resumed_run, ports, _ = play(*events)
     for event in events:
         if not isinstance(event, ToolStarted):
-            past.append(event)
+            resumed_run.append(event)
     assert ports.tools.run_tool(USE).text == "fine"
 
 
 def test_a_note_that_is_written_is_not_written_again_until_something_new_has_happened() -> None:
-    past, _, journal = play(BEGIN, NOTE)
+    resumed_run, _, journal = play(BEGIN, NOTE)
     other = Noted(level="info", message="another")
     for event in (BEGIN, other, NOTE, NOTE, PROMPT, NOTE):
-        past.append(event)
+        resumed_run.append(event)
     assert journal.events == [other, NOTE, PROMPT, NOTE]
-    past, _, journal = play(BEGIN, NOTE)
+    resumed_run, _, journal = play(BEGIN, NOTE)
     for event in (BEGIN, PROMPT, NOTE):
-        past.append(event)
+        resumed_run.append(event)
     assert journal.events == [PROMPT, NOTE]
 
 
 def test_a_limit_that_was_lowered_ends_the_flow_in_its_past() -> None:
-    past, _, journal = play(BEGIN, PROMPT, TURN)
-    past.append(BEGIN)
-    past.append(ENDED)
+    resumed_run, _, journal = play(BEGIN, PROMPT, TURN)
+    resumed_run.append(BEGIN)
+    resumed_run.append(ENDED)
     assert journal.events == [ENDED]
 
 
@@ -219,16 +219,16 @@ def test_a_limit_that_was_lowered_ends_the_flow_in_its_past() -> None:
         (BEGIN, IterationStarted(iteration=2, step_id="a", kind=StepKind.WORK, model="opus")),
         (CALL, ToolCalled(**{**vars(CALL), "tool_use_id": "t2"})),
         (CALL, ToolCalled(**{**vars(CALL), "denied": True})),
-        (UserSpoke(text="", format_retry=True), UserSpoke(text="", format_retry=False)),
+        (UserMessage(text="", format_retry=True), UserMessage(text="", format_retry=False)),
         (ANSWER, StepAnswered(**{**vars(ANSWER), "intent": Intent.REPEAT})),
         (ANSWER, StepAnswered(**{**vars(ANSWER), "handoff": {}})),
         (ROUTED, CLOSED),
     ],
 )
 def test_a_flow_that_goes_another_way_than_its_journal_is_stopped(recorded, happens) -> None:
-    past, _, journal = play(recorded)
+    resumed_run, _, journal = play(recorded)
     with pytest.raises(InputError, match="does not fit this agent"):
-        past.append(happens)
+        resumed_run.append(happens)
     assert journal.events == []
 
 
@@ -244,6 +244,8 @@ def test_a_port_that_is_asked_for_what_is_not_recorded_next_stops_the_run() -> N
 
 
 def test_a_prompt_may_differ_since_a_limit_may_have_been_raised() -> None:
-    past, _, journal = play(PROMPT)
-    past.append(PromptRendered(system="another", blocks=["Do it, in 9 iterations."], source="", retry=False, tools=[]))
+    resumed_run, _, journal = play(PROMPT)
+    resumed_run.append(
+        PromptRendered(system="another", blocks=["Do it, in 9 iterations."], source="", retry=False, tools=[])
+    )
     assert journal.events == []

@@ -25,7 +25,7 @@ def file(data: bytes, mode: int = 0o644) -> list[object]:
     return ["file", mode, digest(data), len(data)]
 
 
-class Kept:
+class RunSnapshots:
     """A store with snapshots that a toolbox sent."""
 
     def __init__(self, folder: Path, secrets: tuple[bytes, ...] = ()) -> None:
@@ -58,11 +58,11 @@ def text(data: bytes, mode: int = PLAIN) -> FileSide:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    return Kept(tmp_path / "snapshots", (SECRET,))
+def kept(tmp_path: Path) -> RunSnapshots:
+    return RunSnapshots(tmp_path / "snapshots", (SECRET,))
 
 
-def test_each_step_tells_what_became_of_its_paths(kept: Kept) -> None:
+def test_each_step_tells_what_became_of_its_paths(kept: RunSnapshots) -> None:
     first = kept.add({"dirty": file(b"dirty")}, b"dirty")
     second = kept.add(
         {"a": file(b"two"), "new": file(b"new", 0o755), "link": ["link", "a"], "gone": ["gone"]},
@@ -86,7 +86,7 @@ def test_each_step_tells_what_became_of_its_paths(kept: Kept) -> None:
     }
 
 
-def test_the_base_s_content_with_a_secret_is_not_kept_and_the_snapshot_is(kept: Kept) -> None:
+def test_the_base_s_content_with_a_secret_is_not_kept_and_the_snapshot_is(kept: RunSnapshots) -> None:
     old = b"token = " + SECRET
     first = kept.add({})
     second = kept.add({"a": file(b"token = ...")}, b"token = ...", base=(old,), origins={"a": file(old)})
@@ -96,13 +96,13 @@ def test_the_base_s_content_with_a_secret_is_not_kept_and_the_snapshot_is(kept: 
     assert after == text(b"token = ...")
 
 
-def test_a_file_with_a_secret_still_ends_the_snapshot_when_the_base_has_it_too(kept: Kept) -> None:
+def test_a_file_with_a_secret_still_ends_the_snapshot_when_the_base_has_it_too(kept: RunSnapshots) -> None:
     kept.add({})
     with pytest.raises(Exception, match="holds a secret"):
         kept.add({"b": file(SECRET)}, SECRET, base=(SECRET,), origins={})
 
 
-def test_what_the_base_holds_may_be_told_without_its_content(kept: Kept) -> None:
+def test_what_the_base_holds_may_be_told_without_its_content(kept: RunSnapshots) -> None:
     bare = ["bare", 0o755, 9_000_000, "large"]
     first = kept.add({})
     second = kept.add({"a": file(b"x"), "m": ["base", 0o755]}, b"x", base=(b"m",), origins={"a": bare, "m": file(b"m")})
@@ -112,7 +112,7 @@ def test_what_the_base_holds_may_be_told_without_its_content(kept: Kept) -> None
 
 
 @pytest.mark.parametrize("fields", [{}, {"origins": None}], ids=["an older store", "git could not tell"])
-def test_what_nobody_told_is_unknown_and_not_taken_for_nothing(kept: Kept, fields: dict[str, object]) -> None:
+def test_what_nobody_told_is_unknown_and_not_taken_for_nothing(kept: RunSnapshots, fields: dict[str, object]) -> None:
     first = kept.add({})
     second = kept.add({"a": file(b"x")}, b"x", **fields)
     before, after = kept.changes(first, second)[1]["a"]
@@ -121,13 +121,13 @@ def test_what_nobody_told_is_unknown_and_not_taken_for_nothing(kept: Kept, field
     assert after == text(b"x")
 
 
-def test_going_back_to_an_earlier_snapshot_undoes_what_came_after_it(kept: Kept) -> None:
+def test_going_back_to_an_earlier_snapshot_undoes_what_came_after_it(kept: RunSnapshots) -> None:
     first = kept.add({})
     second = kept.add({"a": file(b"x")}, b"x", origins={})
     assert kept.changes(first, second, first)[2] == {"a": (text(b"x"), None)}
 
 
-def test_a_toolbox_that_was_started_anew_makes_nothing_unsure_that_was_sure(kept: Kept) -> None:
+def test_a_toolbox_that_was_started_anew_makes_nothing_unsure_that_was_sure(kept: RunSnapshots) -> None:
     first = kept.add({"dirty": file(b"d")}, b"d")
     second = kept.add({"a": file(b"x"), "c": file(b"c")}, b"x", b"c", base=(b"one",), origins={"a": file(b"one")})
     third = kept.add({"b": file(b"b")}, b"b", whole=True, origins={})
@@ -140,40 +140,40 @@ def test_a_toolbox_that_was_started_anew_makes_nothing_unsure_that_was_sure(kept
     assert after.content is None
 
 
-def cut(kept: Kept, name: str) -> None:
+def cut(kept: RunSnapshots, name: str) -> None:
     (kept.folder / f"{name}.blobs").write_bytes(b"")
 
 
-def forged(kept: Kept, name: str) -> None:
+def forged(kept: RunSnapshots, name: str) -> None:
     (kept.folder / f"{name}.json").write_bytes(b"{}")
 
 
-def removed(kept: Kept, name: str) -> None:
+def removed(kept: RunSnapshots, name: str) -> None:
     (kept.folder / f"{name}.json").unlink()
 
 
-def linked(kept: Kept, name: str) -> None:
+def linked(kept: RunSnapshots, name: str) -> None:
     removed(kept, name)
     (kept.folder / f"{name}.json").symlink_to("/dev/zero")
 
 
-def piped(kept: Kept, name: str) -> None:
+def piped(kept: RunSnapshots, name: str) -> None:
     cut(kept, name)
     (kept.folder / f"{name}.blobs").unlink()
     os.mkfifo(kept.folder / f"{name}.blobs")
 
 
-def elsewhere(kept: Kept, name: str) -> None:
+def elsewhere(kept: RunSnapshots, name: str) -> None:
     moved = kept.folder.rename(kept.folder.with_name("moved"))
     kept.folder.symlink_to(moved)
 
 
-def gone(kept: Kept, name: str) -> None:
+def gone(kept: RunSnapshots, name: str) -> None:
     kept.folder.rename(kept.folder.with_name("moved"))
 
 
 @pytest.mark.parametrize("damage", [cut, forged, removed, linked, piped, elsewhere, gone])
-def test_a_store_that_is_damaged_or_leads_elsewhere_is_refused(kept: Kept, damage) -> None:
+def test_a_store_that_is_damaged_or_leads_elsewhere_is_refused(kept: RunSnapshots, damage) -> None:
     first = kept.add({})
     second = kept.add({"a": file(b"x")}, b"x", origins={})
     damage(kept, second)
@@ -181,7 +181,7 @@ def test_a_store_that_is_damaged_or_leads_elsewhere_is_refused(kept: Kept, damag
         kept.changes(first, second)
 
 
-def test_a_content_of_another_size_than_told_is_refused(kept: Kept) -> None:
+def test_a_content_of_another_size_than_told_is_refused(kept: RunSnapshots) -> None:
     first = kept.add({})
     second = kept.add({"a": ["file", 0o644, digest(b"x"), 7]}, b"x", origins={})
     with pytest.raises(InputError, match="damaged"):

@@ -38,7 +38,7 @@ from stepflow.domain.event import (
     RunStarted,
     StepAnswered,
     ToolCalled,
-    UserSpoke,
+    UserMessage,
     ValidatorRan,
 )
 from stepflow.domain.words import Dialect, FailureAction, Intent, Outcome, StepKind, VerdictType
@@ -227,7 +227,7 @@ TIMED: tuple[tuple[float, Event], ...] = (
     _turn(6.0, "Now I change it.", stop="tool_use"),
     _tool(0.01, "edit", {"file_path": "src/parser.py", "old_string": "a", "new_string": "b"}, "edited"),
     _turn(2.0, "Done, I think."),
-    (0.0, UserSpoke(text="Answer with the JSON object.", format_retry=True, errors=["no JSON object"])),
+    (0.0, UserMessage(text="Answer with the JSON object.", format_retry=True, errors=["no JSON object"])),
     (0.0, Noted(level="warning", message='[Format] retry 1/2 on step "continuation.issue"')),
     _turn(2.0, '{"next_action": {"action": "handoff"}}'),
     _answer("continuation.issue", Intent.HANDOFF, "The parser is changed"),

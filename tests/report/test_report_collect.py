@@ -20,7 +20,7 @@ from stepflow.domain.event import (
     FailureReported,
     FlowEnded,
     IterationStarted,
-    LayerTold,
+    LayerReported,
     ModelTurned,
     Noted,
     RunFinished,
@@ -128,7 +128,7 @@ def test_the_time_of_a_stopped_flow_is_not_added_to_its_last_iteration():
 
 
 def test_what_became_known_of_a_layer_later_stands_beside_its_state():
-    note = LayerTold(layer="credentials", told="not given back", is_warning=True)
+    note = LayerReported(layer="credentials", state="not given back", is_warning=True)
     other = Noted(level="warning", message="[Isolation] uid: 0")
     events = (replace(STARTED, isolation={"uid": "on", "credentials": "2 taken out"}), note, other)
     report = collect_report(entries_of([(0.0, event) for event in events]), AGENT)

@@ -17,7 +17,7 @@ from stepflow.domain.event import (
     Noted,
     PromptRendered,
     StepAnswered,
-    UserSpoke,
+    UserMessage,
 )
 from stepflow.domain.words import StepKind
 from stepflow.report.watch import ActionLog, TerminalLog, folded_traceback
@@ -44,7 +44,7 @@ PROMPT = PromptRendered(
 
 def test_with_debug_every_word_of_prompt_and_answer_is_there():
     answer = turned({"type": "text", "text": '{"next_action": {"action": "next"}}'})
-    said = UserSpoke(text="Answer in JSON.\nOnly JSON.", format_retry=True, errors=["no JSON"])
+    said = UserMessage(text="Answer in JSON.\nOnly JSON.", format_retry=True, errors=["no JSON"])
     lines = shown(ActionLog(debug=True), PROMPT, answer, said)
     text = "".join(line.removeprefix("│ ") for line in lines)
     for words in ("You are careful.", "Very.", "Do it.", LONG.strip(), '"action": "next"', "Only JSON."):

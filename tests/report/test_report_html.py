@@ -24,7 +24,7 @@ from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     CommandRan,
     ContextCompacted,
-    ContextOutgrown,
+    ContextOverflowed,
     EffectApplied,
     EffectPlanned,
     IterationStarted,
@@ -271,7 +271,7 @@ def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one
 
 def test_a_conversation_that_was_too_long_is_told():
     compacted = ContextCompacted(reason="prompt is too long", by_fault=True, results=2, characters=34_567, left=900)
-    outgrown = ContextOutgrown(step_id="s", reason="and again", by_fault=True)
+    outgrown = ContextOverflowed(step_id="s", reason="and again", by_fault=True)
     first, second = shown(compacted, outgrown).cards()[-2:]
     removed = "removed 2 old tool results (34,567 characters)"
     assert first["title"] == f"the conversation was too long for the model: {removed} from it"

@@ -19,7 +19,7 @@ from stepflow.domain.event import (
     CheckJudged,
     CompletionJudged,
     ContextCompacted,
-    ContextOutgrown,
+    ContextOverflowed,
     EffectApplied,
     EffectPlanned,
     Entry,
@@ -27,7 +27,7 @@ from stepflow.domain.event import (
     FlowEnded,
     IssueCostSummed,
     IterationStarted,
-    LayerTold,
+    LayerReported,
     ModelTurned,
     ModelWaited,
     Noted,
@@ -41,7 +41,7 @@ from stepflow.domain.event import (
     StepAnswered,
     StrategyChosen,
     ToolCalled,
-    UserSpoke,
+    UserMessage,
     ValidatorRan,
     WorkCollected,
 )
@@ -124,7 +124,7 @@ def test_a_layer_that_does_not_hold_is_a_warning_for_everybody():
 
 
 def test_what_an_event_tells_is_not_told_again_by_its_entry_of_the_log():
-    asked = UserSpoke(text="Your answer does not fit", format_retry=True, errors=["no JSON object"])
+    asked = UserMessage(text="Your answer does not fit", format_retry=True, errors=["no JSON object"])
     again = Noted(level="warning", message='[Format] retry 1/2 on step "initial.issue"')
     planned = Noted(level="info", message="[Boundary] planned 4 effects")
     log = TerminalLog()
@@ -227,7 +227,7 @@ def _validator(**given) -> ValidatorRan:
             "  the conversation was too long for the model: removed 12 old tool results (34,567 characters) from it",
         ),
         (
-            ContextOutgrown(step_id="s", reason="400", by_fault=True),
+            ContextOverflowed(step_id="s", reason="400", by_fault=True),
             "  the conversation stays too long for the model, the step begins again: 400",
         ),
         (
@@ -249,8 +249,8 @@ def _validator(**given) -> ValidatorRan:
             '  ✗ odd {"n":1} (error, 0.5 s)',
         ),
         (_tool(name="grep", input={}, exit_code=None), "  ✓ grep (0.5 s)"),
-        (UserSpoke(text="Is it green?\nSay.", format_retry=False), "  asked: Is it green? …"),
-        (UserSpoke(text="t", format_retry=True, errors=["a", "b"]), "  format retry: a; b"),
+        (UserMessage(text="Is it green?\nSay.", format_retry=False), "  asked: Is it green? …"),
+        (UserMessage(text="t", format_retry=True, errors=["a", "b"]), "  format retry: a; b"),
         (StepAnswered(step_id="s", answer=None, intent=None, target=None, reason="prose"), "  ✗ no intent: prose"),
         (
             StepAnswered(step_id="s", answer={}, intent=Intent.JUMP, target="t", reason=""),
@@ -284,7 +284,7 @@ def _validator(**given) -> ValidatorRan:
         (EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.SKIPPED), "  push_branch skipped"),
         (FailureReported(detail="It could not be told.", url=""), "  It could not be told."),
         (SnapshotFailed(reason="the disk is full"), "  [Snapshot] the disk is full"),
-        (LayerTold(layer="uid", told="off", is_warning=False), "  [Isolation] uid: off"),
+        (LayerReported(layer="uid", state="off", is_warning=False), "  [Isolation] uid: off"),
         (
             IssueCostSummed(usd=0.5, at_least=True, budget_usd=2),
             "  [Budget] all runs on this issue: at least $0.5000 of $2.00",
@@ -342,7 +342,7 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
         (ModelWaited(reason="r", seconds=5.0, attempt=1), [("warning", "[Model] waiting 5s")]),
         (SnapshotFailed(reason="full"), [("warning", "[Snapshot] full")]),
         (CheckJudged(step_id="s", result="ng", message="m"), [("info", "[Check] s: ng")]),
-        (LayerTold(layer="uid", told="off", is_warning=False), [("info", "[Isolation] uid: off")]),
+        (LayerReported(layer="uid", state="off", is_warning=False), [("info", "[Isolation] uid: off")]),
         (
             IssueCostSummed(usd=2, at_least=False, budget_usd=2),
             [
@@ -362,7 +362,7 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
             [("warning", "[Model] too long: removed 1 old tool result")],
         ),
         (
-            ContextOutgrown(step_id="s", reason="400", by_fault=True),
+            ContextOverflowed(step_id="s", reason="400", by_fault=True),
             [("warning", '[Model] too long: step "s" begins again')],
         ),
         (
@@ -434,14 +434,14 @@ def hostile_entries(text: str) -> tuple[Entry, ...]:
             (0, ModelWaited(reason=text, seconds=1, attempt=1)),
             (0, AnswerLost(reason=text, usage=Usage(input_tokens=5), cost_usd=None)),
             (0, ContextCompacted(reason=text, by_fault=True, results=1, characters=1, left=1)),
-            (0, ContextOutgrown(step_id=text, reason=text, by_fault=True, retry_prompt=text, retry_source=text)),
+            (0, ContextOverflowed(step_id=text, reason=text, by_fault=True, retry_prompt=text, retry_source=text)),
             (0, _turn(text, "tool_use")),
             (0, _turn(text, text)),
             (0, _tool(name=text, input={"command": text}, output=text)),
             (0, _tool(name=text, input={text: text}, output=text, exit_code=None, is_error=True)),
             (0, _tool(name=text, denied=True)),
-            (0, UserSpoke(text=text, format_retry=False)),
-            (0, UserSpoke(text=text, format_retry=True, errors=[text])),
+            (0, UserMessage(text=text, format_retry=False)),
+            (0, UserMessage(text=text, format_retry=True, errors=[text])),
             (0, StepAnswered(step_id=text, answer={}, intent=Intent.JUMP, target=text, reason=text)),
             (0, Routed(source=text, to=text, transition=text, reason=text, by_prefix=True)),
             (0, _validator(name=text, pattern=text, output_tail=text)),

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from stepflow.domain.checkout import SnapshotInfo
-from stepflow.run.keeping import Keeper
-from stepflow.run.recorded import Kept
+from stepflow.run.keeping import Snapshotter
+from stepflow.run.recorded import RunSnapshots
 from stepflow.run.snapshots import Snapshots
 from tests.fakes import ListJournal
 
@@ -29,23 +29,25 @@ class CountedSnapshots:
         self.done.append(f"restore {name}")
 
 
-BEGUN = Kept(start="first", latest="third", is_set_up=True)
+BEGUN = RunSnapshots(start="first", latest="third", is_set_up=True)
 
 
 @pytest.mark.parametrize(
     ("kept", "is_start", "done"),
     [
-        (Kept(), True, ["take", "set-up", "take"]),
+        (RunSnapshots(), True, ["take", "set-up", "take"]),
         (BEGUN, False, ["restore first", "set-up", "restore third"]),
         (BEGUN, True, ["set-up", "restore third"]),
-        (Kept(start="first", latest="first"), True, ["set-up", "take"]),
+        (RunSnapshots(start="first", latest="first"), True, ["set-up", "take"]),
     ],
     ids=["a new run", "where the run has worked", "in a fresh checkout", "stopped in the set-up"],
 )
-def test_the_set_up_runs_in_the_tree_of_the_start(kept: Kept, is_start: bool, done: list[str], tmp_path: Path) -> None:
+def test_the_set_up_runs_in_the_tree_of_the_start(
+    kept: RunSnapshots, is_start: bool, done: list[str], tmp_path: Path
+) -> None:
     snapshots = CountedSnapshots()
-    keeper = Keeper(cast("Snapshots", snapshots), ListJournal(), tmp_path)
-    keeper.before_setup(kept, is_start=is_start)
+    snapshotter = Snapshotter(cast("Snapshots", snapshots), ListJournal(), tmp_path)
+    snapshotter.before_setup(kept, is_start=is_start)
     snapshots.done.append("set-up")
-    keeper.after_setup(kept)
+    snapshotter.after_setup(kept)
     assert snapshots.done == done

@@ -29,15 +29,15 @@ from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.model.scenario import ScriptedError, Turn
 from stepflow.run.head import find_git_folders
 from stepflow.run.recorded import (
-    Kept,
-    PastAnswer,
+    RecordedAnswer,
+    RunSnapshots,
     implausible,
-    kept_snapshots,
-    past_answers,
+    recorded_answers,
     scenario_position,
+    snapshots_of_run,
     was_at_work,
 )
-from stepflow.run.resume import Past
+from stepflow.run.resume import ResumedRun
 from tests.checkout import git
 
 LOST = AnswerLost(reason="reset", usage=Usage(input_tokens=7), cost_usd=0.25)
@@ -67,19 +67,22 @@ def turned(text: str = "x") -> ModelTurned:
 @pytest.mark.parametrize(
     ("events", "kept"),
     [
-        ([], Kept()),
-        ([taken("a")], Kept(start="a", latest="a")),
-        ([taken("a"), taken("a")], Kept(start="a", latest="a", is_set_up=True)),
-        ([taken("a"), taken("b"), BEGUN], Kept(start="a", latest="b", is_set_up=True)),
-        ([taken("a"), taken("b"), BEGUN, taken("c")], Kept(start="a", latest="b", is_set_up=True)),
-        ([taken("a"), taken("b"), BEGUN, taken("c"), CALLED], Kept(start="a", latest="c", is_set_up=True)),
-        ([taken("a"), taken("b"), BEGUN, taken("c"), resumed("b")], Kept(start="a", latest="b", is_set_up=True)),
-        ([taken("a"), taken("b"), FAILED], Kept(start="a", latest="b", is_set_up=True, is_whole=False)),
-        ([taken("a"), taken("b"), FAILED, taken("c")], Kept(start="a", latest="c", is_set_up=True)),
+        ([], RunSnapshots()),
+        ([taken("a")], RunSnapshots(start="a", latest="a")),
+        ([taken("a"), taken("a")], RunSnapshots(start="a", latest="a", is_set_up=True)),
+        ([taken("a"), taken("b"), BEGUN], RunSnapshots(start="a", latest="b", is_set_up=True)),
+        ([taken("a"), taken("b"), BEGUN, taken("c")], RunSnapshots(start="a", latest="b", is_set_up=True)),
+        ([taken("a"), taken("b"), BEGUN, taken("c"), CALLED], RunSnapshots(start="a", latest="c", is_set_up=True)),
+        (
+            [taken("a"), taken("b"), BEGUN, taken("c"), resumed("b")],
+            RunSnapshots(start="a", latest="b", is_set_up=True),
+        ),
+        ([taken("a"), taken("b"), FAILED], RunSnapshots(start="a", latest="b", is_set_up=True, is_whole=False)),
+        ([taken("a"), taken("b"), FAILED, taken("c")], RunSnapshots(start="a", latest="c", is_set_up=True)),
     ],
 )
 def test_the_tree_comes_back_as_it_was_before_the_call_that_was_at_work(events, kept) -> None:
-    assert kept_snapshots(events) == kept
+    assert snapshots_of_run(events) == kept
 
 
 def test_a_call_is_at_work_until_it_is_answered() -> None:
@@ -114,9 +117,9 @@ def test_a_verdict_is_told_of_each_iteration_that_ended_with_an_answer() -> None
     answered = StepAnswered(step_id="a", answer={"x": 1}, intent=Intent.NEXT, target=None, reason="")
     nothing = StepAnswered(step_id="a", answer={}, intent=Intent.NEXT, target=None, reason="")
     events = [begins("a"), turned("one"), turned(""), turned("two"), answered, begins("a"), turned("three"), nothing]
-    assert list(past_answers([*events, begins("a"), turned("four")])) == [
-        PastAnswer(iteration=1, texts=("one", "two"), answer={"x": 1}),
-        PastAnswer(iteration=1, texts=("three",), answer=None),
+    assert list(recorded_answers([*events, begins("a"), turned("four")])) == [
+        RecordedAnswer(iteration=1, texts=("one", "two"), answer={"x": 1}),
+        RecordedAnswer(iteration=1, texts=("three",), answer=None),
     ]
 
 
@@ -210,7 +213,7 @@ STARTED = RunStarted(
 
 def test_a_run_that_goes_on_knows_of_answers_that_were_lost() -> None:
     events = (STARTED, LOST, begins("a"), turned(), LOST)
-    state = Past(events=events, started=STARTED).state
+    state = ResumedRun(events=events, started=STARTED).state
     assert (state.usage.input_tokens, state.cost_usd) == (14, 0.5)
 
 
@@ -249,5 +252,5 @@ OPENED = EffectApplied(kind=EffectKind.OPEN_PULL_REQUEST, status=EffectStatus.AP
 )
 def test_what_was_written_counts_for_the_end_that_it_was_written_for_and_no_later_one(events, iterations, done) -> None:
     """Else the commits that a run makes after it was resumed would count as pushed."""
-    past = Past(events=(STARTED, *events), started=STARTED)
-    assert past.receipts(iterations) == tuple(event.receipt for event in done)
+    resumed_run = ResumedRun(events=(STARTED, *events), started=STARTED)
+    assert resumed_run.receipts(iterations) == tuple(event.receipt for event in done)

@@ -16,7 +16,7 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.journal.file import JournalFile
 from stepflow.run.clock import RehearsalClock
-from stepflow.run.resume import Fresh, Past, completed_report
+from stepflow.run.resume import NewRun, ResumedRun, completed_report
 from tests.checkout import git
 from tests.run.stopped_run import ISSUE, Run, same_run, tree_of
 from tests.runs.played_run import RUNS
@@ -49,7 +49,7 @@ def stopped(stopped_once: Run, tmp_path: Path) -> Run:
     return Run(root=tmp_path / "checkout", folder=tmp_path / "run", scenario=tmp_path / "scenario.yaml")
 
 
-def found(run: Run, **inputs: str) -> Past | Fresh:
+def found(run: Run, **inputs: str) -> ResumedRun | NewRun:
     """What a process would go on with."""
     return run.prepare(**inputs).found
 
@@ -139,8 +139,8 @@ def test_a_journal_that_grew_after_it_was_read_is_not_gone_on_with(stopped: Run)
 
 
 def test_a_folder_that_fits_goes_on(stopped: Run) -> None:
-    assert isinstance(found(stopped), Past)
-    assert isinstance(found(stopped, resume=str(stopped.folder), run_id="run-2"), Past)
+    assert isinstance(found(stopped), ResumedRun)
+    assert isinstance(found(stopped, resume=str(stopped.folder), run_id="run-2"), ResumedRun)
 
 
 def change(number: int, **fields: Any) -> Callable[[Run], None]:
@@ -283,7 +283,7 @@ def test_a_folder_that_does_not_fit_begins_a_new_run_with_a_notice_or_is_refused
     forge, reason = FORGED[name]
     forge(stopped)
     anew = found(stopped)
-    assert isinstance(anew, Fresh)
+    assert isinstance(anew, NewRun)
     assert anew.aside is not None
     assert reason in anew.notice
     assert "\n" not in anew.notice
@@ -306,14 +306,14 @@ def test_a_run_that_does_not_go_on_is_kept_beside_the_new_one(stopped: Run, whol
 def test_never_begins_anew_and_a_path_without_a_run_is_refused(stopped: Run, tmp_path: Path) -> None:
     assert "never" in found(stopped, resume="never").notice
     stopped.folder = tmp_path / "empty"
-    assert found(stopped) == Fresh()
+    assert found(stopped) == NewRun()
     with pytest.raises(InputError, match="no run to resume"):
         stopped.prepare(resume=str(stopped.folder))
 
 
 def test_a_receipt_of_ours_is_no_reason_to_begin_anew(stopped: Run) -> None:
     written(detail="stepflow/demo/issue-7-2", commit="a" * 40, url="https://github.com/o/r/tree/b")(stopped)
-    assert isinstance(found(stopped), Past)
+    assert isinstance(found(stopped), ResumedRun)
 
 
 @pytest.mark.parametrize("name", ["report.json", "log.jsonl", "work.bundle", "snapshots"])
@@ -332,7 +332,7 @@ def test_links_beside_what_a_run_writes_are_the_users_own(stopped: Run, tmp_path
     stopped.folder = tmp_path / "shared"
     stopped.folder.mkdir()
     (stopped.folder / "python").symlink_to("/usr/bin/python3")
-    assert found(stopped) == Fresh()
+    assert found(stopped) == NewRun()
 
 
 def test_the_issue_is_told_as_it_was_and_not_as_it_is_now(stopped: Run) -> None:

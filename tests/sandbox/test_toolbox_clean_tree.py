@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toolbox_world import Box, git
 
-from stepflow.domain.checkout import GuardFindings
+from stepflow.domain.checkout import GuardDiagnostics
 from stepflow.sandbox.box import Toolbox
 from tests.build import make_validator
 
@@ -25,7 +25,7 @@ class Looked:
     def seen_by_the_checkouts_git(self) -> str:
         return self.box.sh("git status --porcelain").stdout
 
-    def look(self, validator=GIT_CLEAN) -> GuardFindings:
+    def look(self, validator=GIT_CLEAN) -> GuardDiagnostics:
         """At a closing that begins now."""
         self.closing = self.guards.closing()
         return self.guards.look_again(validator, passed=True)

@@ -19,7 +19,7 @@ from stepflow.engine.patterns import SECONDS, PatternTooSlow, Search
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from stepflow.domain.checkout import Closing, GuardFindings
+    from stepflow.domain.checkout import Closing, GuardDiagnostics
     from stepflow.domain.definition import Condition, ValidationEntry, Validator
     from stepflow.ports import Commands, Guards
 
@@ -264,7 +264,7 @@ class Checked:
     warnings: tuple[str, ...] = ()
 
 
-def check_guards(validator: Validator, result: CommandResult, findings: GuardFindings) -> Checked:
+def check_guards(validator: Validator, result: CommandResult, findings: GuardDiagnostics) -> Checked:
     """Hidden files fail a validator, and so does a git that cannot tell; changed files do with `guard: block`."""
     faults, warnings, words = [], list(findings.notes), []
     if findings.changed:

@@ -117,11 +117,11 @@ def _take(said: str, attempts: Sequence[Attempt], redact: Redactor, reach: Reach
             reach.add(attempt, _SHELL)
     for leads_to in answer["descriptors"]:
         reach.add(Attempt(place=Place.DESCRIPTORS, kind="open", target="", shown=leads_to), _SHELL)
-    for name in _told_too_much(answer["environment"], redact):
+    for name in _said_too_much(answer["environment"], redact):
         reach.add(Attempt(place=Place.ENVIRONMENT, kind="set", target="", shown=name), _SHELL)
 
 
-def _told_too_much(environment: Mapping[str, str], redact: Redactor) -> Iterator[str]:
+def _said_too_much(environment: Mapping[str, str], redact: Redactor) -> Iterator[str]:
     """The variables that no tool may see. Names and values come as hex, since they may be any bytes."""
     for name_hex, value in environment.items():
         name = bytes.fromhex(name_hex).decode("utf-8", "replace")
