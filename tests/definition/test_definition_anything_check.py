@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from load_cases import DEFINITIONS, Case
-from test_load_anything import mutate, words
+from test_definition_anything import mutate, words
 
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.domain.definition import AgentDefinition
