@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import TYPE_CHECKING, assert_never
 
@@ -14,16 +13,12 @@ from stepflow.domain.event import (
     CommandRan,
     CompletionJudged,
     ContextCompacted,
-    ContextOverflowed,
     EffectApplied,
     EffectPlanned,
     FailureReported,
     FlowEnded,
-    IssueCostSummed,
     IterationStarted,
-    LayerReported,
     ModelTurned,
-    ModelWaited,
     Noted,
     PromptRendered,
     Routed,
@@ -31,11 +26,8 @@ from stepflow.domain.event import (
     RunResumed,
     RunStarted,
     SchemaFailed,
-    SnapshotFailed,
     SnapshotTaken,
     StepAnswered,
-    StrategyChosen,
-    TextRemoved,
     ToolCalled,
     ToolStarted,
     UserMessage,
@@ -48,7 +40,6 @@ from stepflow.report.lines import (
     FAILED,
     KINDS,
     PASSED,
-    WIDTH,
     EventMessage,
     LineKind,
     LogLine,
@@ -58,8 +49,15 @@ from stepflow.report.lines import (
     mark_of,
     part,
 )
-from stepflow.report.plain import clean, first_line, first_lines, last_lines, one_line, seconds_text
-from stepflow.report.wording import FACT_SHOWN, describe_fact, describe_reason, describe_restored, describe_resumed
+from stepflow.report.plain import first_line, first_lines, last_lines, one_line, seconds_text
+from stepflow.report.wording import (
+    FACT_SHOWN,
+    Fact,
+    describe_fact,
+    describe_reason,
+    describe_restored,
+    describe_resumed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -82,10 +80,6 @@ HAS_OWN_EVENT = ("[Format] retry ", "[Boundary] planned")
 #: What a log entry may bring along that most readers need not see: the output of a set-up, the trace of a bug.
 FOLDED_DATA = ("output", "traceback")
 FOLDED_SHOWN = 400
-#: Room for the mark at the left edge.
-FULL_WIDTH = WIDTH - 2
-
-
 TONE_OF_LEVEL = {"info": Tone.PLAIN, "warning": Tone.WARNING, "error": Tone.BAD}
 #: What a title begins with.
 PREFIXES = {Tone.GOOD: f"{PASSED.text} ", Tone.TOOL: f"{PASSED.text} ", Tone.BAD: f"{FAILED.text} "}
@@ -104,6 +98,8 @@ def event_lines(event: Event) -> tuple[LogLine, ...]:
 
 def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
     """The message of one event; None for the start of a tool, whose end has it."""
+    if isinstance(event, Fact):
+        return _fact(event)
     match event:
         case RunStarted():
             return _run_started(event)
@@ -115,8 +111,7 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
         case PromptRendered():
             return _prompt_rendered(event)
         case SchemaFailed():
-            title = f"✗ answer schema: {one_line(event.reason)}"
-            return EventMessage(title=title, tone=Tone.BAD, facts=(f"{event.strikes} of 2",))
+            return _schema_failed(event)
         case ModelTurned():
             return _model_turned(event)
         case ToolStarted():
@@ -124,96 +119,124 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
         case ToolCalled():
             return _tool_called(event)
         case CommandRan():
-            ended = "timed out" if event.timed_out else f"exit {event.exit_code}" if event.started else "did not start"
-            return EventMessage(
-                title=f"Command {one_line(shlex.join(event.argv), 120)}",
-                tone=Tone.BAD if event.exit_code else Tone.TOOL,
-                facts=(ended, seconds_text(event.seconds)),
-                parts=(*part("Error", event.error), *part("Output", event.stdout), *part("Error output", event.stderr)),
-                in_log=False,
-            )
+            return _command_ran(event)
         case UserMessage():
-            why = one_line("; ".join(event.errors)) if event.errors else first_line(event.text)
-            return EventMessage(
-                title=f"{'format retry' if event.format_retry else 'asked'}: {why}",
-                tone=Tone.WARNING if event.format_retry else Tone.PROMPT,
-                parts=(*part("Errors", "\n".join(event.errors)), *part("Text", event.text)),
-            )
+            return _user_message(event)
         case CheckJudged():
-            tone = Tone.GOOD if event.result == "ok" else Tone.BAD
-            said = f": {one_line(event.message, 240)}" if event.message else ""
-            return EventMessage(
-                title=f"{PREFIXES[tone]}check {event.result}{said}",
-                tone=tone,
-                parts=_whole_text("Message", event.message, 240),
-            )
+            return _check_judged(event)
         case StepAnswered():
             return _step_answered(event)
         case Routed():
-            on = "→ completion" if event.transition in CLOSES else "no way on"
-            return EventMessage(
-                title=f"→ {one_line(event.to)}" if event.to is not None else on,
-                tone=Tone.ROUTE,
-                more_facts=(event.transition, *(("by the default for next",) if event.by_prefix else ())),
-                in_log=event.to is not None,
-            )
+            return _routed(event)
         case SnapshotTaken():
-            figures = (count(event.bytes, "byte"), seconds_text(event.seconds))
-            title = f"Snapshot of {count(event.files, 'changed file')}"
-            return EventMessage(title=title, facts=(event.name[:12], *figures), in_log=False)
+            return _snapshot_taken(event)
         case ValidatorRan():
             return _validator_ran(event)
         case CompletionJudged():
             return _completion_judged(event)
         case FlowEnded():
-            return EventMessage(
-                title=f"The flow ended: {event.outcome}.",
-                tone=Tone.RUN,
-                more_facts=("validated" if event.validated else "not validated",),
-                parts=(*part("Reason", event.reason), *part("Closing answer", event.answer, is_open=False)),
-            )
+            return _flow_ended(event)
         case WorkCollected():
             return _work_collected(event)
         case EffectPlanned():
             return EventMessage(title=f"planned: {event.kind} {one_line(event.detail)}".rstrip())
         case EffectApplied():
-            tone, detail = mark_of(event.status).tone, one_line(event.url or event.detail)
-            return EventMessage(
-                title=f"{PREFIXES.get(tone, '')}{event.kind} {event.status}{': ' if detail else ''}{detail}",
-                tone=tone,
-                more_facts=(event.commit[:12],) if event.commit else (),
-                parts=part("Detail", event.detail) if event.url else (),
-                url=event.url,
-            )
+            return _effect_applied(event)
         case FailureReported():
-            commented = f"the issue's comment tells what happened: {one_line(event.url)}"
-            return EventMessage(
-                title=commented if event.url else one_line(event.detail, REASON_SHOWN),
-                tone=Tone.PLAIN if event.url else Tone.WARNING,
-                parts=part("", event.detail),
-                url=event.url,
-            )
+            return _failure_reported(event)
         case Noted():
             return _noted(event)
         case RunFinished():
-            tone, reason = Tone.GOOD if event.success else Tone.BAD, describe_reason(event.outcome, event.reason)
-            title = f"{PREFIXES[tone]}{event.outcome}: {one_line(reason, REASON_SHOWN)}"
-            return EventMessage(title=title, tone=tone, parts=_whole_text("Reason", reason, REASON_SHOWN))
-        case (
-            ModelWaited()
-            | AnswerLost()
-            | ContextCompacted()
-            | ContextOverflowed()
-            | StrategyChosen()
-            | CanariesTried()
-            | TextRemoved()
-            | SnapshotFailed()
-            | LayerReported()
-            | IssueCostSummed()
-        ):
-            return _fact(event)
+            return _run_finished(event)
         case _:
             assert_never(event)
+
+
+def _command_ran(event: CommandRan) -> EventMessage:
+    ended = "timed out" if event.timed_out else f"exit {event.exit_code}" if event.started else "did not start"
+    return EventMessage(
+        title=f"Command {one_line(shlex.join(event.argv), 120)}",
+        tone=Tone.BAD if event.exit_code else Tone.TOOL,
+        facts=(ended, seconds_text(event.seconds)),
+        parts=(*part("Error", event.error), *part("Output", event.stdout), *part("Error output", event.stderr)),
+        in_log=False,
+    )
+
+
+def _user_message(event: UserMessage) -> EventMessage:
+    why = one_line("; ".join(event.errors)) if event.errors else first_line(event.text)
+    return EventMessage(
+        title=f"{'format retry' if event.format_retry else 'asked'}: {why}",
+        tone=Tone.WARNING if event.format_retry else Tone.PROMPT,
+        parts=(*part("Errors", "\n".join(event.errors)), *part("Text", event.text)),
+    )
+
+
+def _check_judged(event: CheckJudged) -> EventMessage:
+    tone = Tone.GOOD if event.result == "ok" else Tone.BAD
+    said = f": {one_line(event.message, 240)}" if event.message else ""
+    return EventMessage(
+        title=f"{PREFIXES[tone]}check {event.result}{said}",
+        tone=tone,
+        parts=_whole_text("Message", event.message, 240),
+    )
+
+
+def _routed(event: Routed) -> EventMessage:
+    on = "→ completion" if event.transition in CLOSES else "no way on"
+    return EventMessage(
+        title=f"→ {one_line(event.to)}" if event.to is not None else on,
+        tone=Tone.ROUTE,
+        more_facts=(event.transition, *(("by the default for next",) if event.by_prefix else ())),
+        in_log=event.to is not None,
+    )
+
+
+def _snapshot_taken(event: SnapshotTaken) -> EventMessage:
+    figures = (count(event.bytes, "byte"), seconds_text(event.seconds))
+    title = f"Snapshot of {count(event.files, 'changed file')}"
+    return EventMessage(title=title, facts=(event.name[:12], *figures), in_log=False)
+
+
+def _flow_ended(event: FlowEnded) -> EventMessage:
+    return EventMessage(
+        title=f"The flow ended: {event.outcome}.",
+        tone=Tone.RUN,
+        more_facts=("validated" if event.validated else "not validated",),
+        parts=(*part("Reason", event.reason), *part("Closing answer", event.answer, is_open=False)),
+    )
+
+
+def _effect_applied(event: EffectApplied) -> EventMessage:
+    tone, detail = mark_of(event.status).tone, one_line(event.url or event.detail)
+    return EventMessage(
+        title=f"{PREFIXES.get(tone, '')}{event.kind} {event.status}{': ' if detail else ''}{detail}",
+        tone=tone,
+        more_facts=(event.commit[:12],) if event.commit else (),
+        parts=part("Detail", event.detail) if event.url else (),
+        url=event.url,
+    )
+
+
+def _failure_reported(event: FailureReported) -> EventMessage:
+    commented = f"the issue's comment tells what happened: {one_line(event.url)}"
+    return EventMessage(
+        title=commented if event.url else one_line(event.detail, REASON_SHOWN),
+        tone=Tone.PLAIN if event.url else Tone.WARNING,
+        parts=part("", event.detail),
+        url=event.url,
+    )
+
+
+def _run_finished(event: RunFinished) -> EventMessage:
+    tone, reason = Tone.GOOD if event.success else Tone.BAD, describe_reason(event.outcome, event.reason)
+    title = f"{PREFIXES[tone]}{event.outcome}: {one_line(reason, REASON_SHOWN)}"
+    return EventMessage(title=title, tone=tone, parts=_whole_text("Reason", reason, REASON_SHOWN))
+
+
+def _schema_failed(event: SchemaFailed) -> EventMessage:
+    title = f"✗ answer schema: {one_line(event.reason)}"
+    return EventMessage(title=title, tone=Tone.BAD, facts=(f"{event.strikes} of 2",))
 
 
 def _run_started(event: RunStarted) -> EventMessage:
@@ -434,11 +457,9 @@ def _noted(event: Noted) -> EventMessage:
     )
 
 
-def _fact(event: Event) -> EventMessage | None:
+def _fact(event: Fact) -> EventMessage:
     """A fact that all reports word alike, with what the sentence leaves out."""
     fact = describe_fact(event)
-    if fact is None:
-        return None
     more_facts: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     match event:
@@ -452,31 +473,3 @@ def _fact(event: Event) -> EventMessage | None:
             pass
     tone = Tone.WARNING if fact[0] else Tone.PLAIN
     return EventMessage(title=one_line(fact[1], FACT_SHOWN), tone=tone, more_facts=more_facts, parts=parts)
-
-
-def full_lines(event: Event) -> tuple[LogLine, ...]:
-    """What was asked or answered, word by word."""
-    match event:
-        case PromptRendered():
-            texts = [("system prompt", event.system), *(("prompt", block) for block in event.blocks)]
-        case UserMessage():
-            texts = [("asked", event.text)]
-        case ModelTurned():
-            texts = [("answer", _block_text(block)) for block in event.content]
-        case _:
-            texts = []
-    return tuple(each for title, text in texts for each in _full_text(title, text))
-
-
-def _block_text(block: JsonObject) -> str:
-    """The text of a text block; anything else, such as a tool call, as JSON."""
-    if block.get("type") == "text":
-        return str(block.get("text", ""))
-    return json.dumps(block, ensure_ascii=False, indent=2)
-
-
-def _full_text(title: str, text: str) -> Iterator[LogLine]:
-    yield line(LineKind.DETAIL, f"{title}, in full:")
-    for whole in clean(text).split("\n"):
-        for start in range(0, max(len(whole), 1), FULL_WIDTH):
-            yield line(LineKind.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")

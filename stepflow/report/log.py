@@ -106,7 +106,7 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
         case SnapshotFailed() | LayerReported() | IssueCostSummed() | CanariesTried():
             fact = describe_fact(event)
             data = dict(event.canaries) if isinstance(event, CanariesTried) else {}
-            return (("warning" if fact[0] else "info", fact[1], {**data}),) if fact else ()
+            return (("warning" if fact[0] else "info", fact[1], {**data}),)
         case Noted():
             return ((event.level, event.message, event.data),)
         case RunFinished():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from stepflow.domain.event import (
     ModelTurned,
     ModelWaited,
     Noted,
+    PromptRendered,
     Routed,
     RunFinished,
     RunResumed,
@@ -24,12 +26,13 @@ from stepflow.domain.event import (
     ValidatorRan,
 )
 from stepflow.domain.figures import count, usd
+from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import Intent
-from stepflow.report.event_message import call_text, event_lines, full_lines, spoken
-from stepflow.report.lines import LineKind, LogLine, line
-from stepflow.report.plain import cut, first_line, one_line, seconds_text
+from stepflow.report.event_message import call_text, event_lines, spoken
+from stepflow.report.lines import WIDTH, LineKind, LogLine, line
+from stepflow.report.plain import clean, cut, first_line, one_line, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -51,6 +54,8 @@ OUTSIDE = (LineKind.RUN, LineKind.STEP, LineKind.STEP_END)
 INSIDE = (LineKind.FOLDED, LineKind.ASIDE)
 #: All of an entry that the lines after it may depend on: the number of its iteration, and what was spent.
 LASTING = (IterationStarted, ModelTurned)
+#: Room for the mark at the left edge.
+FULL_WIDTH = WIDTH - 2
 
 
 class CurrentActivity:
@@ -352,3 +357,31 @@ class Timeline:
                 self._lasting += (each for each in dropped if isinstance(each.event, LASTING))
                 self._left_out += 1
         (self._iterations[-1] if self._iterations else self._before).append(entry)
+
+
+def full_lines(event: Event) -> tuple[LogLine, ...]:
+    """What was asked or answered, word by word."""
+    match event:
+        case PromptRendered():
+            texts = [("system prompt", event.system), *(("prompt", block) for block in event.blocks)]
+        case UserMessage():
+            texts = [("asked", event.text)]
+        case ModelTurned():
+            texts = [("answer", _block_text(block)) for block in event.content]
+        case _:
+            texts = []
+    return tuple(each for title, text in texts for each in _full_text(title, text))
+
+
+def _block_text(block: JsonObject) -> str:
+    """The text of a text block; anything else, such as a tool call, as JSON."""
+    if block.get("type") == "text":
+        return str(block.get("text", ""))
+    return json.dumps(block, ensure_ascii=False, indent=2)
+
+
+def _full_text(title: str, text: str) -> Iterator[LogLine]:
+    yield line(LineKind.DETAIL, f"{title}, in full:")
+    for whole in clean(text).split("\n"):
+        for start in range(0, max(len(whole), 1), FULL_WIDTH):
+            yield line(LineKind.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")

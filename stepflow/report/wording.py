@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.checkout import named
 from stepflow.domain.event import (
@@ -25,7 +25,7 @@ from stepflow.report.plain import one_line, seconds_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepflow.domain.event import Event, RunResumed, ValidatorRan
+    from stepflow.domain.event import RunResumed, ValidatorRan
 
 #: Of a fact so many characters are shown.
 FACT_SHOWN = 400
@@ -57,8 +57,23 @@ def count_canaries(canaries: Mapping[str, str]) -> str:
     return f"{tried - len(reached_places(canaries))} of {tried} out of reach"
 
 
-def describe_fact(event: Event) -> tuple[bool, str] | None:  # noqa: PLR0911 - one return per event is the table
-    """Whether it is a warning, and its sentence; None for an event that is no such fact."""
+#: Events that all reports word alike.
+Fact = (
+    ModelWaited
+    | AnswerLost
+    | ContextCompacted
+    | ContextOverflowed
+    | StrategyChosen
+    | CanariesTried
+    | TextRemoved
+    | SnapshotFailed
+    | LayerReported
+    | IssueCostSummed
+)
+
+
+def describe_fact(event: Fact) -> tuple[bool, str]:  # noqa: PLR0911 - one return per event is the table
+    """Whether it is a warning, and its sentence."""
     match event:
         case ModelWaited():
             return True, _wait(event)
@@ -86,7 +101,7 @@ def describe_fact(event: Event) -> tuple[bool, str] | None:  # noqa: PLR0911 - o
             over = event.usd >= event.budget_usd
             return over, f"[Budget] {describe_issue_cost(event)}{f'. {_OVER}' if over else ''}"
         case _:
-            return None
+            assert_never(event)
 
 
 def describe_issue_cost(event: IssueCostSummed) -> str:
