@@ -159,7 +159,7 @@ def test_a_call_of_an_unknown_tool_is_answered_and_the_run_goes_on(world: World)
     assert [result.get("is_error", False) for result in results] == [True, True, True, False]
     assert "post_to_github" in results[0]["content"]
     assert "bash, read, write, edit, glob, grep" in results[0]["content"]
-    assert "✗ post_to_github: denied" in done.log
+    assert '✗ post_to_github {"body":"hi"} (denied: the step may not use it' in done.log
 
 
 def test_a_model_that_calls_tools_for_ever_is_stopped(world: World) -> None:

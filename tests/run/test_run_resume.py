@@ -245,7 +245,8 @@ FORGED = {
     "an address of two lines": (written(url="https://github.com/o/r/\n::error::x"), "cannot have happened"),
     "no name of ours": (change(0, run_id="../../etc"), "no name of ours"),
     "a delimiter that is known": (change(0, nonce=""), "no name of ours"),
-    "version 2": (change(3, v=2), "journal version 2"),
+    "version 1": (change(3, v=1), "journal version 1"),
+    "version 3": (change(3, v=3), "journal version 3"),
     "a gap": (change(3, seq=9), "lines are missing or doubled"),
     "damage in the middle": (damaged, "is damaged"),
     "a nest of brackets": (nested, "is damaged"),
@@ -338,7 +339,7 @@ def test_links_beside_what_a_run_writes_are_the_users_own(stopped: Run, tmp_path
 def test_the_issue_is_told_as_it_was_and_not_as_it_is_now(stopped: Run) -> None:
     prepared = stopped.prepare(issue=replace(ISSUE, title="Say goodbye", body="Now!"))
     assert prepared.issue == ISSUE
-    assert prepared.told.text == json.loads(stopped.journal.read_text().splitlines()[0])["context_text"]
+    assert prepared.context.text == json.loads(stopped.journal.read_text().splitlines()[0])["context_text"]
     assert prepared.request.run_id == "run-1"
 
 
