@@ -127,7 +127,7 @@ def _flag(value: bool) -> str:
 
 
 class Job:
-    """Where a job reads what happened; no secret that it was told of gets through.
+    """Where a job reads what happened; no secret that it knows of gets through.
 
     The two files may be missing, as under a local runner; one that cannot be written is only a warning.
     """

@@ -31,7 +31,7 @@ class ParameterEntry(FileModel):
     cli: Annotated[str | None, NEEDED, Field(pattern=r"^--[a-z][a-z0-9-]*$")] = None
     description: str | None = None
     required: bool = False
-    default: Annotated[JsonValue, NULL_ALLOWED] = None  # null is of no type, which is told as such
+    default: Annotated[JsonValue, NULL_ALLOWED] = None  # null is of no type, which has an error of its own
     validation: ParameterRules | None = None
 
 

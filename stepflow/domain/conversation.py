@@ -135,7 +135,7 @@ class ModelFault:
     """A model call that gave no turn. `transient` ones are tried again (flow.md §10); `retry_after` in seconds.
     `overflow`: the conversation does not fit the model, a shorter one may. `no_strategy`: the service does not know the
     way in which the answer's schema was asked for; another way may do. An answer that had begun is paid for all the
-    same: `usage` is what the service told of it until it broke off, `cost_usd` None when its price is unknown."""
+    same: `usage` is what the service reported until it broke off, `cost_usd` None when its price is unknown."""
 
     reason: str
     hint: str = ""

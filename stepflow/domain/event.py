@@ -21,7 +21,7 @@ class RunStarted:
     """The first event, with all that a later process needs to go on (action.md "Resume").
 
     `options` holds every option of the run but its secrets, `args` the checked run arguments, `subject` the issue and
-    `context_text` what the model was told of it. `nonce` is the delimiter of that text, `root` the repository's path
+    `context_text` what the model was shown of it. `nonce` is the delimiter of that text, `root` the repository's path
     on the machine of the start.
     """
 
@@ -203,7 +203,7 @@ class EffectApplied:
 
 @dataclass(frozen=True, kw_only=True)
 class FailureReported:
-    """A failed run was told of; no effect of the plan (boundary.md). Work is kept at `commit` on `branch`, if any."""
+    """A failure was reported; no effect of the plan (boundary.md). Work is kept at `commit` on `branch`, if any."""
 
     detail: str
     url: str

@@ -124,7 +124,7 @@ _NAMES_OF_FILES = re.compile(
     r"|GOOGLE_(?:APPLICATION_CREDENTIALS|GHA_CREDS_PATH)|CLOUDSDK_AUTH_CREDENTIAL_FILE_OVERRIDE"
     r"|AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE|ARM_OIDC_TOKEN_FILE_PATH|AZURE_CLIENT_CERTIFICATE_PATH"
 )
-#: What a model's service is told besides: no secret, and the tools may see it when the workflow passes it on.
+#: What a model's service also receives: no secret, and the tools may see it when the workflow passes it on.
 _PLAIN_NAMES = re.compile(
     r"AWS_(?:DEFAULT_)?REGION|CLOUD_ML_REGION|ANTHROPIC_VERTEX_PROJECT_ID|(?:GOOGLE_CLOUD|GCLOUD)_PROJECT"
     r"|ANTHROPIC_FOUNDRY_RESOURCE|ANTHROPIC_WORKSPACE_ID"

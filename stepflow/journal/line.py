@@ -56,7 +56,7 @@ def _own_entry(line: bytes) -> Entry | None:
     try:
         return Entry(seq=int(head["seq"]), time=float(head["t"]), event=_adapter().validate_json(line))
     except ValidationError:
-        # Half a surrogate pair, say, which this parser does not take; or no event at all, which is told in words.
+        # Half a surrogate pair, say, which this parser does not take; or no event at all, which gets an error in words.
         return None
 
 

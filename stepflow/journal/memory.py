@@ -1,6 +1,6 @@
 """Journals that are no file: one that remembers, one that also tells others.
 
-A listener is any callable that takes an `Entry`; it is told after the entry is written down.
+A listener is any callable that takes an `Entry`; it is called after the entry is written.
 """
 
 from __future__ import annotations

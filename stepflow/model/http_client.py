@@ -121,7 +121,7 @@ class BoundedTransport(httpx2.HTTPTransport):
         )
 
     def _follow(self, call: Call, request: httpx2.Request) -> Callable[[str, Mapping[str, Any]], None]:
-        """What remembers the call's connection; it is told each name and info of the HTTP library's `trace`."""
+        """What remembers the call's connection; it receives each name and info of the HTTP library's `trace`."""
         host = (request.url.host, request.url.port)
         call.stream = self._streams.get(host)
 

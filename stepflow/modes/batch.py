@@ -49,7 +49,7 @@ def plan_issues(
     redactor: Redactor | None = None,
     note: Callable[[str], None] = lambda _line: None,
 ) -> IssuePage:
-    """Read all issues with the label and take a page of them; every wait for GitHub is told to `note`.
+    """Read all issues with the label and take a page of them; every wait for GitHub is passed to `note`.
 
     Raises `InputError` where label, repository, address or token are wrong, `BoundaryError` where GitHub fails for too
     long.

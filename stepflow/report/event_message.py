@@ -248,7 +248,7 @@ def _run_started(event: RunStarted) -> EventMessage:
         more_facts=tuple(filter(None, (event.base_commit[:12], f"at most {count(event.max_iterations, 'iteration')}"))),
         parts=(
             *part("Arguments", event.args),
-            *part("What the model is told of the issue", event.context_text, is_open=False),
+            *part("What the model is shown of the issue", event.context_text, is_open=False),
             *part("Options", event.options, is_open=False),
             *part("Sandbox", {**event.isolation}, is_open=False),
         ),

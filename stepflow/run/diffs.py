@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Entry
     from stepflow.journal.snapshot_file import EntryValue
 
-FAILED = "a snapshot failed here: what is missing is told of the step after it"
+FAILED = "a snapshot failed here: its changes are shown with the step after it"
 UNKNOWN_START = "no snapshot is older than this step's: what it changed before that is not known"
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A run that may begin. `model` has answered nothing yet; `args` are the checked run arguments; the deadline among
-    the `limits` counts from now; `context` is what the model is told of the issue; `notes` are warnings for the log;
+    the `limits` counts from now; `context` is what the model is shown of the issue; `notes` are warnings for the log;
     `resources` are given back when the run is over; `spent` is what other runs on the issue were seen to have cost;
     `found` is the run that goes on, or why none does."""
 
@@ -166,7 +166,7 @@ def _recording(
 
 
 def _issue_context(request: RunRequest, subject: Subject, resumed_run: ResumedRun | None) -> SanitizedText:
-    """What the model is told of the issue. A run that goes on was told already, and what was removed is written."""
+    """What the model is shown of the issue. A resumed run keeps what it was shown at first."""
     if resumed_run is not None:
         return SanitizedText(text=resumed_run.started.context_text)
     return issue_text(subject.issue, subject.discussion, otherwise=request.inputs.issue_text or "")

@@ -131,7 +131,7 @@ class ResumedRun:
             verdict.is_finished(resumed_run.iteration, resumed_run.texts, resumed_run.answer)
 
     def request(self, request: RunRequest) -> RunRequest:
-        """The request under the run's own id, about the issue as it was told. Who asks now, and what for, stays."""
+        """The request under the run's own id, about the issue as it was shown. Who asks now, and what for, stays."""
         trigger, inputs = request.trigger, request.inputs
         label = self.started.started_by.label
         starts = label is not None and label in (f"{inputs.label_prefix}{trigger.agent}", inputs.trigger_label)

@@ -148,7 +148,7 @@ class StepFlowRunner:
     `tools` and `commands` run what the model and the validators ask for. Where one of them is None, every run starts a
     toolbox in its repository: a process that sees no secret, with all the isolation that this machine offers.
     Without a `boundary` nothing outside changes and an empty plan is recorded. `limits` replaces the agent's own limit
-    of iterations. `log` is told every log entry as it happens.
+    of iterations. `log` is called with every log entry as it happens.
     """
 
     def __init__(

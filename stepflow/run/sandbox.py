@@ -48,7 +48,7 @@ def open_sandbox(
     request: RunRequest, options: ToolboxOptions, cancellation: Cancellation, *, warn: Callable[[str], None]
 ) -> Iterator[Sandbox]:
     """Open it for the block, in which a signal interrupts every wait for the tools; what does not come back afterwards
-    is told to `warn`.
+    is passed to `warn`.
 
     Signals stay held at the end: no signal may strike while something is given back. Raises `IsolationError` when a
     process may have survived.

@@ -82,7 +82,7 @@ def read_subject(request: RunRequest, scenario: Scenario | None) -> Subject:
 
 
 def read_again(request: RunRequest, issue: Issue | None) -> Subject:
-    """The subject of a run that goes on: the issue as it was told. Whether the actor may write, and what other runs on
+    """The subject of a run that goes on: the issue as it was shown. Whether the actor may write, and what other runs on
     the issue have cost, is asked again. `request` has the run's own id."""
     token = request.inputs.read_token
     if token is None:

@@ -1,4 +1,4 @@
-"""What the toolbox program is told first: who to become, what stays open, which limits hold."""
+"""What the sandbox program receives first: who to become, what stays open, which limits hold."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_a_secret_is_masked_and_a_step_without_a_snapshot_says_so(tmp_path: Path
     assert hidden not in page
     found = shown(run.folder / "report.html")
     assert found["i2"]["a.txt (+1 −0)"].endswith("+***")
-    assert found["i3"] == {"facts": "a snapshot failed here: what is missing is told of the step after it"}
+    assert found["i3"] == {"facts": "a snapshot failed here: its changes are shown with the step after it"}
     assert {"b.txt (+1 −0)", "c.txt (+1 −0)"} <= found["i4"].keys()
 
 

@@ -230,7 +230,7 @@ class ChildProcesses:
             raise ValueError("no program is named")
         allowed = self._allowed_processes()
         with self._oom_score.first_for_children():
-            child = subprocess.Popen(  # noqa: S603 - running what it is told is the toolbox's purpose
+            child = subprocess.Popen(  # noqa: S603 - running what it is given is the sandbox's purpose
                 list(argv),
                 stdin=stdin,
                 stdout=stdout,

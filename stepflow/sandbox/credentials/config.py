@@ -68,7 +68,7 @@ def read_settings(data: bytes, place: str) -> tuple[Setting, ...]:
     except subprocess.TimeoutExpired as exc:
         raise _unreadable(place, "it took too long") from exc
     if done.returncode != 0:
-        # Git may quote the file, which may hold a secret that nobody knows yet: only the number of the line is told.
+        # Git may quote the file, which may hold a secret that nobody knows yet: only the number of the line is shown.
         line = re.search(rb"line \d+", done.stderr)
         raise _unreadable(place, f"{line[0].decode()} is no configuration" if line else "it is no configuration")
     return tuple(_setting(entry.decode("utf-8", "surrogateescape")) for entry in done.stdout.split(b"\0")[:-1])

@@ -69,7 +69,7 @@ class _State:
 
 
 class GitDirBackup:
-    """A git folder that is held open, so that another one in its place is told apart whatever its number is."""
+    """A git folder that is held open, so that another one in its place is recognized whatever its number is."""
 
     def __init__(self, state: _State, checkout: Path, descriptor: int | None) -> None:
         self.path = state.path
