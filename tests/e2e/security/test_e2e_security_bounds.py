@@ -35,6 +35,8 @@ GREEDY = (
 )
 
 
+#: The kernel counts a user's processes on the whole machine, so that a user's bomb is felt by runs beside this one.
+OWN_USER = (1002, 118)
 #: Every process starts two more, and none waits.
 FORK_BOMB = {"command": "bomb() { bomb | bomb & }; bomb", "timeout_ms": 3000}
 
@@ -42,7 +44,8 @@ FORK_BOMB = {"command": "bomb() { bomb | bomb & }; bomb", "timeout_ms": 3000}
 def run(world: World, *commands: dict[str, object], options: tuple[str, ...] = SMALL_DISK) -> Ended:
     """The closer, which begins with these calls of bash, on a small machine."""
     greedy = [calls(("bash", command)) for command in commands]
-    runner = world.hosted_runner([*greedy, *answer_the_question()], labeled("agent:closer", secret=EVENT_CANARY))
+    event = labeled("agent:closer", secret=EVENT_CANARY)
+    runner = world.hosted_runner([*greedy, *answer_the_question()], event, owner=OWN_USER)
     volumes = {EXPLOITS: "/opt/exploits:ro"}
     with runner.started(world.inputs(), event_name="issues", volumes=volumes, options=options) as process:
         return runner.finish(process, timeout=200)
