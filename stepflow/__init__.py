@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepflow.model.scripted import ScriptedModel
     from stepflow.report.log import LogEntry
     from stepflow.run.runner import Boundary, StepFlowRunner
-    from stepflow.run.scenario_file import load_scenario
+    from stepflow.run.scenarios import load_scenario
     from stepflow.sandbox.box import Toolbox
     from stepflow.sandbox.options import ToolboxOptions
 
@@ -51,7 +51,7 @@ _ROOMS = {
     "stepflow.domain.words": ("Outcome",),
     "stepflow.errors": ("DefinitionError", "StepflowError"),
     "stepflow.model.anthropic_model": ("AnthropicModel",),
-    "stepflow.run.scenario_file": ("load_scenario",),
+    "stepflow.run.scenarios": ("load_scenario",),
     "stepflow.model.scripted": ("ScriptedModel",),
     "stepflow.definition.loading": ("load_agent", "validate_agent"),
     "stepflow.report.log": ("LogEntry",),

@@ -38,8 +38,7 @@ from stepflow.report.rehearsal import (
 )
 from stepflow.report.summary import final_words
 from stepflow.report.watch import ActionLog
-from stepflow.run.cancel import clock_of_services
-from stepflow.run.clock import SystemClock
+from stepflow.run.clock import SystemClock, clock_of_services
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import Mode
 from stepflow.run.prepare import clock_for, prepare_run
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from stepflow.domain.problem import Problem
     from stepflow.domain.report import Rehearsed, RunReport
     from stepflow.ports import Clock
-    from stepflow.run.cancel import Cancellation
+    from stepflow.run.clock import Cancellation
 
 READING_THE_CHECKOUT = frozenset({Mode.RUN, Mode.VALIDATE, Mode.REHEARSE, Mode.PREFLIGHT})
 

@@ -20,7 +20,7 @@ from stepflow.report.graph import mermaid_graph, walked_path
 from stepflow.report.summary import final_words
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import Trigger
-from stepflow.run.scenario_file import load_scenario
+from stepflow.run.scenarios import load_scenario
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
 

@@ -12,7 +12,7 @@ from stepflow.cli.terminal import apply_style, make_console
 from stepflow.domain.words import exit_code
 from stepflow.modes.preflight import run_preflight
 from stepflow.report.preflight import preflight_lines
-from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import Cancellation
 
 if TYPE_CHECKING:
     import argparse

@@ -18,7 +18,7 @@ from stepflow.errors import InputError
 from stepflow.modes.rehearse import rehearse_agents
 from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import junit_xml, rehearsal_lines, rehearsed_lines
-from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import Cancellation
 from stepflow.run.request import Trigger
 
 if TYPE_CHECKING:

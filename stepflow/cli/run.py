@@ -19,7 +19,7 @@ from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.report.document import report_json
 from stepflow.report.summary import final_words
-from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.reports import write_missing

@@ -15,12 +15,10 @@ from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.words import CanaryState, Isolation, Outcome, Provider
 from stepflow.errors import InputError, IsolationError, StepflowError
 from stepflow.model.models import UnlistedModel, is_priced, resolve_model
-from stepflow.run.checks import check_boundary, check_budget, check_request, unset_variables
-from stepflow.run.connections import describe_connections, open_anthropic
 from stepflow.run.ending import outcome_of
 from stepflow.run.inputs import BoundaryMode
-from stepflow.run.parts import boundary_settings, toolbox_options
-from stepflow.run.prepare import scenario_of
+from stepflow.run.parts import boundary_settings, describe_connections, open_anthropic, toolbox_options
+from stepflow.run.prepare import check_boundary, check_budget, check_request, scenario_of, unset_variables
 from stepflow.run.sandbox import open_sandbox, outside_of
 from stepflow.run.subject import github_reader, issue_number
 from stepflow.sandbox.selftest.trial import try_canaries
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.problem import Problem
-    from stepflow.run.cancel import Cancellation
+    from stepflow.run.clock import Cancellation
     from stepflow.run.request import RunRequest
     from stepflow.sandbox.isolation import Layer
     from stepflow.sandbox.options import ToolboxOptions

@@ -17,16 +17,23 @@ from stepflow.errors import DefinitionError, InputError
 from stepflow.model.scenario import Expect
 from stepflow.model.scripted import ScriptedModel
 from stepflow.report.watch import TerminalLog
-from stepflow.run.checks import check_request
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
-from stepflow.run.expected import NOT_PLAYED, came_of, differences, read_files
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import toolbox_options
-from stepflow.run.prepare import prepare_run
+from stepflow.run.prepare import check_request, prepare_run
 from stepflow.run.request import Trigger
-from stepflow.run.scenario_file import parse_scenario, place_of, read_scenario, update_expect
+from stepflow.run.scenarios import (
+    NOT_PLAYED,
+    came_of,
+    differences,
+    parse_scenario,
+    place_of,
+    read_files,
+    read_scenario,
+    update_expect,
+)
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, rehearsal_folder
 from stepflow.sandbox.restore import credentials_away
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stepflow.domain.event import Entry
-    from stepflow.run.cancel import Cancellation
+    from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
 

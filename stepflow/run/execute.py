@@ -28,13 +28,11 @@ from stepflow.journal.memory import Fanout
 from stepflow.journal.replay import Replay
 from stepflow.ports import Ports
 from stepflow.report.advice import BUG
-from stepflow.run.cancel import InterruptibleClock, InterruptibleModel
-from stepflow.run.clock import Deadline, TimelyCommands, TimelyTools
-from stepflow.run.connections import describe_connections
+from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Finish, Work, collect_work, finish_run, report_run_failure
 from stepflow.run.keeping import Snapshotter, SnapshottingCommands, SnapshottingTools
-from stepflow.run.parts import LoadedSchemas, run_started, structured_output_of, toolbox_options
+from stepflow.run.parts import LoadedSchemas, describe_connections, run_started, structured_output_of, toolbox_options
 from stepflow.run.recorded import JOURNAL, RunSnapshots, move_aside
 from stepflow.run.reports import LogFile, make_folder, write_reports
 from stepflow.run.resume import NewRun
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Event
     from stepflow.domain.report import AgentResult
     from stepflow.ports import Clock, Journal
-    from stepflow.run.cancel import Cancellation
+    from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.sandbox import Sandbox
     from stepflow.sandbox.box import Toolbox

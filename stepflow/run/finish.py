@@ -26,7 +26,7 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 from stepflow.journal.reader import iter_journal
 from stepflow.report.summary import removed_part
-from stepflow.run.cancel import clock_of_services
+from stepflow.run.clock import clock_of_services
 from stepflow.run.ending import Ending
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from stepflow.domain.run import RunFacts
     from stepflow.domain.secrets import Redactor
     from stepflow.ports import Clock, Journal
-    from stepflow.run.cancel import Cancellation
+    from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.sandbox.box import Toolbox
 

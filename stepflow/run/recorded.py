@@ -42,7 +42,6 @@ from stepflow.errors import InputError
 from stepflow.journal.file import hold_alone
 from stepflow.journal.reader import read_journal
 from stepflow.journal.replay import turn_of
-from stepflow.run.checks import OWN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,6 +51,18 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.model.scenario import Turn
 
+#: What the run itself writes into its folder.
+OWN_FILES = frozenset(
+    {
+        "journal.jsonl",
+        "log.jsonl",
+        *("report.json", "report.json.part"),
+        *("report.html", "report.html.part"),
+        *("effects.json", "effects.json.part"),
+        "work.bundle",
+        "snapshots",
+    }
+)
 #: What a run names itself and the delimiter of its data; both go into names and texts of ours.
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NONCE = re.compile(r"[0-9a-f]{24}")

@@ -28,8 +28,16 @@ from stepflow.model.scripted import ScriptedModel
 from stepflow.ports import Ports
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.log import log_entries
-from stepflow.run.cancel import Cancellation, InterruptibleClock, InterruptibleModel
-from stepflow.run.clock import Deadline, RehearsalClock, SystemClock, TimelyCommands, TimelyTools
+from stepflow.run.clock import (
+    Cancellation,
+    Deadline,
+    InterruptibleClock,
+    InterruptibleModel,
+    RehearsalClock,
+    SystemClock,
+    TimelyCommands,
+    TimelyTools,
+)
 from stepflow.run.ending import Ending
 from stepflow.run.execute import PhaseTracker, guarded, validators_of
 from stepflow.run.parts import LoadedSchemas, open_verdict, run_started

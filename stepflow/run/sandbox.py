@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.domain.words import Isolation
     from stepflow.ports import Commands, Journal
-    from stepflow.run.cancel import Cancellation
+    from stepflow.run.clock import Cancellation
     from stepflow.run.request import RunRequest
     from stepflow.sandbox.options import ToolboxOptions
     from stepflow.sandbox.restore import CheckoutRestore

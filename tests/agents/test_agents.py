@@ -16,7 +16,7 @@ from stepflow.definition.loading import load_agent
 from stepflow.domain.words import Intent
 from stepflow.engine.gate.answer import check_format
 from stepflow.engine.prompt.template import parse_retry_template
-from stepflow.run.scenario_file import load_scenario
+from stepflow.run.scenarios import load_scenario
 from tests.checkout import git
 
 if TYPE_CHECKING:

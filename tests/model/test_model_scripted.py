@@ -26,7 +26,7 @@ from stepflow.domain.words import Outcome
 from stepflow.model.recording import RecordingModel
 from stepflow.model.scenario import Expect
 from stepflow.model.scripted import ScriptedModel
-from stepflow.run.scenario_file import parse_scenario
+from stepflow.run.scenarios import parse_scenario
 from tests.model.asking import ask
 from tests.servers.messages_api import Answer, Failure, calls, says
 

@@ -18,7 +18,7 @@ import pytest
 
 from stepflow.domain.event import ToolCalled
 from stepflow.journal.reader import read_journal
-from stepflow.run.scenario_file import load_scenario
+from stepflow.run.scenarios import load_scenario
 from tests.checkout import ISSUE, Invocation, Runner, git
 from tests.servers.github_api import GitHubServer, State
 

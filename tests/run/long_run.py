@@ -19,7 +19,7 @@ from pathlib import Path
 from stepflow.domain.event import Entry, IterationStarted
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import ActionLog
-from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import clock_for, prepare_run

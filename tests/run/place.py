@@ -11,8 +11,7 @@ from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
 from stepflow.ports import Clock
 from stepflow.report.watch import ActionLog
-from stepflow.run.cancel import Cancellation
-from stepflow.run.clock import RehearsalClock
+from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import prepare_run

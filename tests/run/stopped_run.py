@@ -19,13 +19,12 @@ from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue
 from stepflow.model.scenario import Scenario
 from stepflow.report.log import log_entries
-from stepflow.run.cancel import Cancellation
-from stepflow.run.clock import RehearsalClock
+from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import Prepared, prepare_run
 from stepflow.run.request import RunRequest, Trigger
-from stepflow.run.scenario_file import parse_scenario
+from stepflow.run.scenarios import parse_scenario
 from tests.runs.played_run import RUNS, make_checkout
 
 CASE = RUNS / "dirty-tree-then-clean"

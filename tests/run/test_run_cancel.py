@@ -17,8 +17,7 @@ import pytest
 
 from stepflow.errors import RunCancelled
 from stepflow.journal.reader import read_journal
-from stepflow.run.cancel import Cancellation
-from stepflow.run.clock import RehearsalClock
+from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.inputs import read_inputs
 from stepflow.run.reports import write_unbegun
 from stepflow.run.request import RunRequest, Trigger
@@ -158,7 +157,7 @@ def test_signals_that_came_before_anybody_listened_count() -> None:
 
 LAST_WORDS = """
 import os, signal, sys
-from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import Cancellation
 cancellation = Cancellation(for_good=True)
 cancellation.hold()
 with cancellation.listening():

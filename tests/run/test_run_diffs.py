@@ -16,7 +16,7 @@ from stepflow.domain.event import Entry, IterationStarted, SnapshotTaken
 from stepflow.domain.words import StepKind
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, StepDiff
-from stepflow.run.diffs import Stretches, diffs_of
+from stepflow.run.reports import Stretches, diffs_of
 from tests.run.place import SECRET
 from tests.run.stopped_run import Run
 from tests.runs.played_run import RUNS, play_case

@@ -8,8 +8,8 @@ import pytest
 import trustme
 
 from stepflow.errors import InputError
-from stepflow.run.connections import check_addresses
 from stepflow.run.inputs import read_inputs
+from stepflow.run.parts import check_addresses
 from stepflow.run.proxies import ProxyConfig, proxy_passwords, proxy_secrets_in, read_proxy_config
 from stepflow.run.request import RunRequest, Trigger
 from tests.servers.private_network import pem_of

@@ -179,7 +179,7 @@ def test_an_error_that_people_can_act_on_keeps_its_outcome() -> None:
 
 def test_without_parts_of_the_caller_tools_and_validators_run_in_a_toolbox(tmp_path: Path) -> None:
     from stepflow import ScriptedModel
-    from stepflow.run.scenario_file import parse_scenario
+    from stepflow.run.scenarios import parse_scenario
 
     turns = [{"tools": [{"bash": {"command": "echo 1 > made.txt"}}]}, *[{"output": _answer(w)} for w in _WORDS]]
     model = ScriptedModel(parse_scenario(json.dumps({"turns": turns})))
@@ -226,7 +226,7 @@ INTERRUPTED = """
 import os, signal, sys, threading
 from pathlib import Path
 from stepflow import ScriptedModel, StepFlowRunner
-from stepflow.run.scenario_file import parse_scenario
+from stepflow.run.scenarios import parse_scenario
 from tests.build import issue_agent, make_validator
 
 def wait_and_strike():

@@ -20,7 +20,7 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.model.recording import scenario_text
 from stepflow.model.scenario import Scenario
-from stepflow.run.scenario_file import load_scenario, parse_scenario
+from stepflow.run.scenarios import load_scenario, parse_scenario
 
 FULL = """\
 params: { issue: 7 }

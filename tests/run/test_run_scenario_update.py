@@ -10,7 +10,7 @@ from stepflow.domain.effect import EffectKind
 from stepflow.domain.words import Outcome
 from stepflow.errors import InputError
 from stepflow.model.scenario import Expect
-from stepflow.run.scenario_file import parse_scenario, place_of, update_expect
+from stepflow.run.scenarios import parse_scenario, place_of, update_expect
 from tests.tried import tried
 
 CAME = Expect(

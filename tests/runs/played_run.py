@@ -16,12 +16,12 @@ from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue
 from stepflow.model.scenario import Expect, Scenario
-from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import Prepared, prepare_run
 from stepflow.run.request import RunRequest, Trigger
-from stepflow.run.scenario_file import load_scenario
+from stepflow.run.scenarios import load_scenario
 from tests.checkout import git
 from tests.definition.load_cases import Case, cases
 from tests.fakes import StillClock

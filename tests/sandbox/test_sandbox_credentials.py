@@ -14,7 +14,7 @@ from toolbox_world import Box, git, root_only, run_as_other_user
 
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import IsolationError, RunCancelled
-from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import Cancellation
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
 from stepflow.sandbox.restore import credentials_away

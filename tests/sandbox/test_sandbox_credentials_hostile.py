@@ -12,7 +12,7 @@ from toolbox_world import Box, git, root_only
 
 from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
-from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import Cancellation
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import RunRequest, Trigger
 from stepflow.run.sandbox import open_sandbox

@@ -15,7 +15,7 @@ import pytest
 from stepflow import ScriptedModel, StepFlowRunner, load_agent
 from stepflow.domain.definition import AgentDefinition, Branch
 from stepflow.domain.words import Intent, Outcome
-from stepflow.run.scenario_file import parse_scenario
+from stepflow.run.scenarios import parse_scenario
 from tests.checkout import git
 from tests.seeds.seed_examples import example_with, examples, seed_text
 
