@@ -63,10 +63,10 @@ _ROOMS = {
 
 def __getattr__(name: str) -> object:
     """A name of the API, from the room that has it."""
-    room = next((room for room, names in _ROOMS.items() if name in names), None)
-    if room is None:
+    module = next((module for module, names in _ROOMS.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module 'stepflow' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(room), name)
+    value: object = getattr(importlib.import_module(module), name)
     return value
 
 

@@ -165,8 +165,8 @@ def run_mode(
         prepared = prepare_run(request, now=clock.now())
     except RunCancelled as cancelled:
         return ActionResult(report=write_unbegun(request, cancelled, clock))
-    if isinstance(prepared.found, NewRun) and prepared.found.notice:
-        job.say(annotation("notice", prepared.found.notice))
+    if isinstance(prepared.previous, NewRun) and prepared.previous.notice:
+        job.say(annotation("notice", prepared.previous.notice))
     log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)
     log.run_log.recall(prepared.resumed_run.events if prepared.resumed_run else ())
     result = drive_run(
@@ -216,7 +216,7 @@ def rehearse_mode(runner: Runner, job: Job, cancellation: Cancellation, requeste
     def report_scenario(rehearsed: Rehearsed) -> None:
         job.say(*(line for _kind, line in rehearsed_lines(rehearsed)))
         if not rehearsed.passed:
-            job.say("::group::what happened", *map(harmless, rehearsed.story), "::endgroup::")
+            job.say("::group::what happened", *map(harmless, rehearsed.log), "::endgroup::")
 
     request = make_request(runner, nobody, job)
     rehearsal = rehearse_agents(request, names, cancellation, report_one=report_scenario)

@@ -110,8 +110,8 @@ def _holds(value: str, secrets: tuple[str, ...]) -> bool:
 
 def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     # The runner keeps the dashes of an input's name and writes it in capitals.
-    found = {name: environ.pop(name) for name in tuple(environ) if name.startswith(PREFIX)}
-    given = {name.removeprefix(PREFIX).lower().replace(" ", "_"): value for name, value in found.items()}
+    inputs = {name: environ.pop(name) for name in tuple(environ) if name.startswith(PREFIX)}
+    given = {name.removeprefix(PREFIX).lower().replace(" ", "_"): value for name, value in inputs.items()}
     known = {field.alias for field in Inputs.model_fields.values()} | {
         name.replace("_", "-") for name in Inputs.model_fields
     }

@@ -106,7 +106,7 @@ class ModelRequest:
     seconds: float | None = None
     strategy: Strategy = Strategy.NATIVE
     insist: bool = False
-    steady: int = 0
+    cacheable: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -177,7 +177,7 @@ class Rehearsed:
     notes: tuple[str, ...] = ()
     updated: bool = False
     refusal: str = ""
-    story: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
     run_folder: str = ""
 
     @property

@@ -53,8 +53,8 @@ def parse_answer(conversation: Conversation, step: Step) -> ParsedAnswer:
     """
     text, request = conversation.listen(), conversation.request
     alone = request.schema is not None and request.strategy is not Strategy.NATIVE
-    found, missing = _find(text, alone=alone)
-    answer = correct(conversation.context, step, found) if found is not None else None
+    candidate, missing = _find(text, alone=alone)
+    answer = correct(conversation.context, step, candidate) if candidate is not None else None
     if missing in ((), NO_OBJECT):
         conversation.learn(answer)
     return ParsedAnswer(answer=answer, missing=missing)
@@ -84,8 +84,8 @@ def check_answer(
 
 def _find(text: str, *, alone: bool) -> tuple[JsonObject | None, tuple[FormatError, ...]]:
     if not alone:
-        found = find_object(text)
-        return found, () if found is not None else NO_OBJECT
+        candidate = find_object(text)
+        return candidate, () if candidate is not None else NO_OBJECT
     objects = find_objects(text)
     if len(objects) == 1:
         return objects[0], ()

@@ -127,7 +127,7 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
         iteration=context.state.iteration,
         model=model,
         system=system,
-        steady=cacheable_prefix(system),
+        cacheable=cacheable_prefix(system),
         messages=(Message(role="user", content=tuple(map(text_block, blocks))),),
         tools=tools,
         schema=schema,

@@ -37,9 +37,9 @@ def asks_for_more(schema: JsonObject, beside: Iterable[JsonObject] = ()) -> bool
     """Whether an object may need keys that the schema does not declare: its own keywords may say so, schemas inside
     it that hold for the same object, or schemas `beside` it."""
     declared = _dict(schema, "properties").keys()
-    asked = {name for one in (schema, *schemas_beside(schema), *beside) for name in _names(one)}
+    required = {name for one in (schema, *schemas_beside(schema), *beside) for name in _names(one)}
     least = schema.get("minProperties", 0)
-    return not asked <= declared or (isinstance(least, int) and least > len(declared))
+    return not required <= declared or (isinstance(least, int) and least > len(declared))
 
 
 def schemas_beside(schema: JsonObject) -> Iterator[JsonObject]:

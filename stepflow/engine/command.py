@@ -28,7 +28,7 @@ def run_command_step(context: FlowContext, step: Step, command: StepCommand, sch
     if missing:
         reason = f'command step "{step.id}" needs the run argument "{missing[0]}", which has no value'
         raise FlowStopped(Outcome.INVALID_DEFINITION, reason)
-    args = (CONTEXT.sub(lambda found: _text(context.facts.args[found[1]]), arg) for arg in command.args)
+    args = (CONTEXT.sub(lambda match: _text(context.facts.args[match[1]]), arg) for arg in command.args)
     request = CommandRequest(argv=(command.command, *args), timeout=command.timeout)
     result = context.ports.commands.run_command(request)
     context.record(_event(step, request, result))

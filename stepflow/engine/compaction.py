@@ -80,7 +80,7 @@ def _shorter(block: JsonObject, notes: Mapping[str, str]) -> JsonObject:
 
 
 def _differing(message: Message, short: Message) -> int:
-    return sum(block is not kept for block, kept in zip(message.content, short.content, strict=True))
+    return sum(block is not shortened for block, shortened in zip(message.content, short.content, strict=True))
 
 
 def _results(message: Message) -> bool:

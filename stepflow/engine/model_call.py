@@ -56,10 +56,12 @@ def model_failed(reason: str) -> FlowStopped:
 def _wait(context: FlowContext, fault: ModelFault, attempt: int) -> None:
     context.check_limits()
     left = _seconds_left(context, context.ports.clock.now())
-    asked = fault.retry_after
-    if asked is not None and asked > (LONGEST_ASKED if left is None else left):
-        raise model_failed(_describe_fault(fault, f". It asks for a wait of {asked:.0f} s, and {_too_long(left)}"))
-    seconds = min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT) if asked is None else asked
+    retry_after = fault.retry_after
+    if retry_after is not None and retry_after > (LONGEST_ASKED if left is None else left):
+        raise model_failed(
+            _describe_fault(fault, f". It asks for a wait of {retry_after:.0f} s, and {_too_long(left)}")
+        )
+    seconds = min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT) if retry_after is None else retry_after
     seconds = seconds if left is None else min(seconds, left)
     context.record(
         ModelWaited(reason=fault.reason, seconds=seconds, attempt=attempt, tries=MAX_TRIES, deadline_in=left)

@@ -59,7 +59,7 @@ class JournalFile:
         try:
             hold_alone(self._fd, path)
             # The number of the last line, and where it ends, in bytes: one value, so that no signal parts them.
-            self._written = _settle(path)
+            self._written = _sound_end(path)
         except OSError as exc:
             self.close()
             raise _unwritable(path, exc) from exc
@@ -178,7 +178,7 @@ def _lock(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _settle(path: Path) -> tuple[int, int]:
+def _sound_end(path: Path) -> tuple[int, int]:
     """The number of the last whole line and its end. What follows is the half-written line of a crash: it is cut off.
 
     The file is read once, a line at a time."""

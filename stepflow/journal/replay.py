@@ -106,9 +106,9 @@ class Replay:
         return replace(
             ports,
             journal=self,
-            model=ReplayedModel(past=self, model=ports.model),
-            tools=ReplayedTools(past=self, tools=ports.tools),
-            commands=ReplayedCommands(past=self, commands=ports.commands),
+            model=ReplayedModel(replay=self, model=ports.model),
+            tools=ReplayedTools(replay=self, tools=ports.tools),
+            commands=ReplayedCommands(replay=self, commands=ports.commands),
         )
 
     @property
@@ -148,12 +148,12 @@ class Replay:
 class ReplayedModel:
     """Gives the recorded turns first: nobody is asked and nothing is paid for them."""
 
-    past: Replay
+    replay: Replay
     model: Model
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """The recorded turn, or a new one."""
-        match self.past.coming:
+        match self.replay.coming:
             case None:
                 return self.model.ask(request)
             case ModelTurned() as turned:
@@ -170,13 +170,13 @@ class ReplayedModel:
 class ReplayedTools:
     """Gives the recorded results first; nothing runs for them."""
 
-    past: Replay
+    replay: Replay
     tools: Tools
 
     def run_tool(self, use: ToolUse) -> ToolResult:
         """The recorded result; for the call that was at work when the run stopped, that it was; or a new one."""
-        match self.past.coming:
-            case None if self.past.was_interrupted(use):
+        match self.replay.coming:
+            case None if self.replay.was_interrupted(use):
                 return ToolResult(tool_use_id=use.id, text=INTERRUPTED, is_error=True)
             case None:
                 return self.tools.run_tool(use)
@@ -193,7 +193,7 @@ class ReplayedTools:
 
     def end_step(self) -> None:
         """Nothing of a step that is played again is alive."""
-        if self.past.coming is None:
+        if self.replay.coming is None:
             self.tools.end_step()
 
 
@@ -201,12 +201,12 @@ class ReplayedTools:
 class ReplayedCommands:
     """Gives the recorded result of a command step first. Validators have none: they always run."""
 
-    past: Replay
+    replay: Replay
     commands: Commands
 
     def run_command(self, request: CommandRequest) -> CommandResult:
         """The recorded result, or a new one."""
-        match self.past.coming:
+        match self.replay.coming:
             case None:
                 return self.commands.run_command(request)
             case CommandRan() as ran:

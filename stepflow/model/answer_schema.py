@@ -76,8 +76,8 @@ def _literals(schema: JsonObject) -> JsonObject | None:
         return None
     if not isinstance(values, list) or not values or any(isinstance(value, dict | list) for value in values):
         raise _Inexpressible
-    kept: JsonObject = {"enum": values}
-    return _described(kept, schema)
+    allowed: JsonObject = {"enum": values}
+    return _described(allowed, schema)
 
 
 def _split_types(schema: JsonObject) -> JsonObject:
@@ -131,11 +131,11 @@ def _object(schema: JsonObject) -> JsonObject:
         raise _Inexpressible
     rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
     is_map = (rest is not False and not properties) or "patternProperties" in schema
-    kept: JsonObject = {name: _simple(sub) for name, sub in properties.items() if sub is not False}
-    if is_map or any(name not in kept for name in required):
+    simple: JsonObject = {name: _simple(sub) for name, sub in properties.items() if sub is not False}
+    if is_map or any(name not in simple for name in required):
         raise _Inexpressible
     plain = {key: value for key, value in schema.items() if key != "unevaluatedProperties"}
-    return {**plain, "properties": kept, "additionalProperties": False}
+    return {**plain, "properties": simple, "additionalProperties": False}
 
 
 def _array(schema: JsonObject) -> JsonObject:

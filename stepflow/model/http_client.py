@@ -41,11 +41,11 @@ class Call:
         if time.monotonic() < self._deadline:
             return
         self.overdue = True
-        found = self.stream.get_extra_info("socket") if self.stream is not None else None
-        if found is not None:
+        raw_socket = self.stream.get_extra_info("socket") if self.stream is not None else None
+        if raw_socket is not None:
             with suppress(OSError):
                 # Of the plain socket below TLS: whoever reads from it sees the end at once.
-                socket.socket.shutdown(found, socket.SHUT_RDWR)
+                socket.socket.shutdown(raw_socket, socket.SHUT_RDWR)
 
 
 class _Timekeeper:
@@ -153,7 +153,7 @@ class _Counted(httpx2.SyncByteStream):
 #: Seconds that one request of a login may be silent.
 LOGIN_TIMEOUT = 30.0
 #: Seconds after which a connection that nobody uses is not used again.
-KEPT = 5.0
+IDLE_SECONDS = 5.0
 
 
 def http_client(connection: Connection, *, timeout: float = LOGIN_TIMEOUT) -> httpx2.Client:
@@ -166,7 +166,7 @@ def http_client(connection: Connection, *, timeout: float = LOGIN_TIMEOUT) -> ht
         trust_env=False,
         # A connection is used again by the next turn of a quick step. What a long tool call left of it is not: many a
         # router forgets it. What a fault left of it the library closes itself.
-        limits=httpx2.Limits(max_keepalive_connections=1, keepalive_expiry=KEPT),
+        limits=httpx2.Limits(max_keepalive_connections=1, keepalive_expiry=IDLE_SECONDS),
         proxy=httpx2.Proxy(connection.proxy) if connection.proxy else None,
         # A model may think for minutes; without keep-alive probes a router on the way forgets the connection.
         socket_options=[(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)],

@@ -71,8 +71,8 @@ class RecordingModel:
     def scenario(self, expect: Expect | None = None) -> Scenario:
         """Everything so far. `expect`: how the run ended, so that `rehearse` compares with it."""
         given: dict[str, Any] = {"params": self._params or None, "issue": _issue(self._issue), "expect": expect}
-        kept = {key: value for key, value in given.items() if value is not None}
-        return Scenario(turns=tuple(self._turns), **kept)
+        set_fields = {key: value for key, value in given.items() if value is not None}
+        return Scenario(turns=tuple(self._turns), **set_fields)
 
     def to_yaml(self, expect: Expect | None = None) -> str:
         """The text of a scenario file; without `expect` it says that it is no whole run.
@@ -114,7 +114,7 @@ def _without_root(tool: str, given: JsonObject, root: str) -> JsonObject:
 
 def _in_shell(command: str, pattern: re.Pattern[str]) -> str:
     """The shell may stand in another folder by then, so it asks git; between single quotes it asks nobody."""
-    return pattern.sub(lambda found: "." if command[: found.start()].count("'") % 2 else ROOT_IN_SHELL, command)
+    return pattern.sub(lambda match: "." if command[: match.start()].count("'") % 2 else ROOT_IN_SHELL, command)
 
 
 def _alone(path: str, root: str) -> str:

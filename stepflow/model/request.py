@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject, JsonValue
 
 
-def request_body(request: ModelRequest, *, max_tokens: int, without: frozenset[str] = frozenset()) -> JsonObject:
+def request_body(request: ModelRequest, *, max_tokens: int, exclude: frozenset[str] = frozenset()) -> JsonObject:
     """The arguments of one call. The same prefix gives the same bytes, so that only what is new is paid in full.
 
     `without`: the optional parts that the service has refused, by `name_part`.
     """
     closed = close_schema(request.schema) if request.schema is not None else None
-    optional = {key: part for key, part in _optional(request, closed).items() if name_part(key, part) not in without}
+    optional = {key: part for key, part in _optional(request, closed).items() if name_part(key, part) not in exclude}
     system = request.system
     if closed is not None and request.strategy is Strategy.NATIVE and "output_config" not in optional:
         system = f"{system}\n\n{schema_in_words(closed)}".lstrip()
@@ -40,7 +40,7 @@ def request_body(request: ModelRequest, *, max_tokens: int, without: frozenset[s
         "messages": [_message(message) for message in request.messages],
     }
     whole = {key: value for key, value in body.items() if value} | optional
-    return mark_prefix(whole, steady=request.steady)
+    return mark_prefix(whole, cacheable=request.cacheable)
 
 
 def name_part(key: str, part: JsonValue) -> str:
@@ -73,7 +73,7 @@ def _tool(tool: ToolSpec) -> JsonObject:
 _MARK: JsonObject = {"cache_control": {"type": "ephemeral"}}
 
 
-def mark_prefix(body: JsonObject, *, steady: int) -> JsonObject:
+def mark_prefix(body: JsonObject, *, cacheable: int) -> JsonObject:
     """The body with its breakpoints; as it is where the service has refused the one at the top level.
 
     The service keeps everything up to a breakpoint: tools, then system, then messages; four are allowed. The one at the
@@ -90,7 +90,7 @@ def mark_prefix(body: JsonObject, *, steady: int) -> JsonObject:
             marked["tools"] = [*others, last | _MARK]
     match body.get("system"):
         case str(system):
-            marked["system"] = _blocks(system[:steady], system[steady:])
+            marked["system"] = _blocks(system[:cacheable], system[cacheable:])
     return marked
 
 

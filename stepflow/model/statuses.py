@@ -54,5 +54,5 @@ def is_overflow(status: int, said: str) -> bool:
 def hint_for(status: int, said: str, own: Mapping[int, str] = MappingProxyType({})) -> str:
     """What a person should change; the words count for more than the status. `own`: what the service says instead."""
     lower = said.lower()
-    found = next((hint for words, hint in _HINTS_OF_WORDS if any(word in lower for word in words)), "")
-    return found or own.get(status) or HINTS.get(status, _DOWN if is_transient_status(status) else HINTS[400])
+    hint = next((hint for words, hint in _HINTS_OF_WORDS if any(word in lower for word in words)), "")
+    return hint or own.get(status) or HINTS.get(status, _DOWN if is_transient_status(status) else HINTS[400])

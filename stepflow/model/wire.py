@@ -73,9 +73,9 @@ class Wire:
 
     def send(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """Stream one answer and take the finished message."""
-        body = request_body(request, max_tokens=self._max_tokens, without=self._refused)
+        body = request_body(request, max_tokens=self._max_tokens, exclude=self._refused)
         provider = self._service.provider
-        body["model"] = asked = resolve_model(str(body["model"]), provider)
+        body["model"] = requested_model = resolve_model(str(body["model"]), provider)
         seconds = self._longest_call if request.seconds is None else min(self._longest_call, request.seconds)
         begun: JsonObject = {}
         with bounded_call(seconds) as call:
@@ -85,9 +85,9 @@ class Wire:
             except (*CALL_ERRORS, BrokenAnswer) as error:
                 fault = overdue_fault(seconds, where=self._where) if call.overdue else None
                 fault = fault or self._without_refused(error, body) or self._fault(error, request)
-                return _with_paid(fault, begun, asked=asked, provider=provider) if begun else fault
+                return _with_paid(fault, begun, requested_model=requested_model, provider=provider) if begun else fault
         self._key_worked = True
-        turn = _read_turn(answer, asked=asked, provider=provider)
+        turn = _read_turn(answer, requested_model=requested_model, provider=provider)
         if request.strategy is Strategy.TOOL and request.schema is not None and isinstance(turn, ModelTurn):
             return take_answer(turn, request.schema)
         return turn
@@ -203,13 +203,17 @@ def _refused_part(said: str, body: JsonObject) -> str | None:
     )
 
 
-def _with_paid(fault: ModelFault, answer: JsonObject, *, asked: str, provider: Provider) -> ModelFault:
+def _with_paid(fault: ModelFault, answer: JsonObject, *, requested_model: str, provider: Provider) -> ModelFault:
     """The fault with what the service said of its answer's usage until then: that much is billed."""
     usage = _usage(answer.get("usage"))
-    return replace(fault, usage=usage, cost_usd=_cost(usage, str(answer.get("model") or asked), asked, provider))
+    return replace(
+        fault,
+        usage=usage,
+        cost_usd=_cost(usage, str(answer.get("model") or requested_model), requested_model, provider),
+    )
 
 
-def _read_turn(answer: JsonObject, *, asked: str, provider: Provider) -> ModelTurn | ModelFault:
+def _read_turn(answer: JsonObject, *, requested_model: str, provider: Provider) -> ModelTurn | ModelFault:
     """The turn in a finished message; `asked`: the id in the request."""
     reason = str(answer.get("stop_reason"))
     if reason not in set(StopReason):
@@ -217,29 +221,29 @@ def _read_turn(answer: JsonObject, *, asked: str, provider: Provider) -> ModelTu
             reason=f"The model stopped for a reason that this version does not know: {reason!r}.",
             hint="Use a newer release of the action, or check that `anthropic-base-url` speaks the Messages API.",
         )
-        return _with_paid(fault, answer, asked=asked, provider=provider)
+        return _with_paid(fault, answer, requested_model=requested_model, provider=provider)
     usage = _usage(answer.get("usage"))
-    model = str(answer.get("model") or asked)
+    model = str(answer.get("model") or requested_model)
     return ModelTurn(
         content=_content(answer.get("content")),
         stop_reason=StopReason(reason),
         usage=usage,
-        cost_usd=_cost(usage, model, asked, provider),
+        cost_usd=_cost(usage, model, requested_model, provider),
         model=model,
     )
 
 
-def _cost(usage: Usage, model: str, asked: str, provider: Provider) -> float | None:
+def _cost(usage: Usage, model: str, requested_model: str, provider: Provider) -> float | None:
     # The Anthropic API answers with the exact model of an alias. A cloud answers with the bare model, and what was
     # asked for says by which route it came, and so what it costs.
-    names = (model, asked) if provider is Provider.ANTHROPIC else (asked, model)
+    names = (model, requested_model) if provider is Provider.ANTHROPIC else (requested_model, model)
     return next((cost for name in names if (cost := price_of(name, usage, provider)) is not None), None)
 
 
 def _content(blocks: JsonValue) -> tuple[JsonObject, ...]:
     """The blocks as they came, to be sent back as they are, but for empty texts, which the API refuses."""
-    found = blocks if isinstance(blocks, list) else []
-    return tuple(block for block in found if isinstance(block, dict) and not _is_empty_text(block))
+    content = blocks if isinstance(blocks, list) else []
+    return tuple(block for block in content if isinstance(block, dict) and not _is_empty_text(block))
 
 
 def _is_empty_text(block: JsonObject) -> bool:

@@ -111,16 +111,16 @@ def _read_all(reader: GitHubReader, label: str, after: int, limit: int) -> _Read
 
 def _page_of(read: _Read) -> IssuePage:
     """As many of the texts as fit into a job's output together."""
-    taken: list[PlannedIssue] = []
-    room = LARGEST_PAGE
+    issues: list[PlannedIssue] = []
+    budget = LARGEST_PAGE
     for number, text in read.texts.items():
         issue = PlannedIssue(number=number, text=text)
-        room -= _size(issue)
-        if room < 0:
+        budget -= _size(issue)
+        if budget < 0:
             break
-        taken.append(issue)
-    waiting = len(read.numbers) - len(taken)
-    return IssuePage(label=read.label, issues=tuple(taken), waiting=waiting, requests=read.requests)
+        issues.append(issue)
+    waiting = len(read.numbers) - len(issues)
+    return IssuePage(label=read.label, issues=tuple(issues), waiting=waiting, requests=read.requests)
 
 
 def _text(issue: Issue) -> str:

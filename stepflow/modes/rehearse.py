@@ -216,7 +216,7 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         seconds=clock.now() - begun,
         differences=differences(expect, ended.came),
         notes=ended.notes,
-        story=ended.story,
+        log=ended.log,
         run_folder=ended.run_folder,
     )
     return Played(rehearsed=rehearsed, expect=expect, came=ended.came)
@@ -227,7 +227,7 @@ class _Ended:
     came: Expect
     reason: str
     notes: tuple[str, ...] = ()
-    story: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
     run_folder: str = ""
 
 
@@ -235,13 +235,13 @@ class _Ended:
 class _Listener:
     """Keeps of a run what its report does not have: the log, and each validator's result in full."""
 
-    story: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
     ran: list[ValidatorRan] = field(default_factory=list)
     _log: TerminalLog = field(default_factory=TerminalLog)
 
     def __call__(self, entry: Entry) -> None:
         """Follow one entry."""
-        self.story.extend(self._log.render(entry))
+        self.log.extend(self._log.render(entry))
         if isinstance(entry.event, ValidatorRan):
             self.ran.append(entry.event)
 
@@ -255,7 +255,7 @@ def _driven(prepared: Prepared, expect: Expect | None, clock: RehearsalClock, ca
         came=came_of(report, listener.ran, files),
         reason=report.reason,
         notes=_leftover(prepared),
-        story=tuple(listener.story),
+        log=tuple(listener.log),
         run_folder=report.host_run_folder or report.run_folder,
     )
 

@@ -115,7 +115,7 @@ class Cancellation:
 
     def __init__(self, early: Sequence[int] = (), *, for_good: bool = False) -> None:
         self._held = False
-        self._asked: str | None = None
+        self._signal: str | None = None
         self._early, self._for_good = early, for_good
 
     @contextmanager
@@ -164,15 +164,15 @@ class Cancellation:
 
     def check(self) -> None:
         """Raise what came while signals were held."""
-        if self._asked is not None:
-            raise RunCancelled(self._asked)
+        if self._signal is not None:
+            raise RunCancelled(self._signal)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number != signal.SIGALRM:
-            self._asked = f"the run received {signal.Signals(number).name}"
-        if self._asked is not None and not self._held:
+            self._signal = f"the run received {signal.Signals(number).name}"
+        if self._signal is not None and not self._held:
             self._held = True
-            raise RunCancelled(self._asked)
+            raise RunCancelled(self._signal)
 
     def _strikes_again(self, lost: UnraisableHookArgs) -> bool:
         """Python drops what is raised inside a finalizer, where a signal may strike too: soon after, raise it again."""

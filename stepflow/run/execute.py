@@ -129,17 +129,17 @@ def _warn_of_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
 
 def _few(names: Sequence[str]) -> Sequence[str]:
     """As many of the names as leave room for the advice behind them in a line of the log; one at least."""
-    room = (end for end in range(min(MOST_NAMED, len(names)), 1, -1) if len(", ".join(names[:end])) <= NAMES_LENGTH)
-    return names[: next(room, 1)]
+    fitting = (end for end in range(min(MOST_NAMED, len(names)), 1, -1) if len(", ".join(names[:end])) <= NAMES_LENGTH)
+    return names[: next(fitting, 1)]
 
 
 def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, clock: Clock) -> Ports:
     """The flow's ports, over a tree that is set up and kept; a run that goes on meets its past first."""
     resumed_run, request = prepared.resumed_run, prepared.request
-    kept = resumed_run.kept if resumed_run else RunSnapshots()
+    recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
     snapshots = Snapshots(toolbox, request.folder, base=facts.base_commit, secrets=request.secrets())
     snapshotter = Snapshotter(snapshots, journal, request.root)
-    snapshotter.before_setup(kept, is_start=resumed_run is not None and _is_start(toolbox.tree(), facts))
+    snapshotter.before_setup(recorded, is_start=resumed_run is not None and _is_start(toolbox.tree(), facts))
     deadline = Deadline(clock=clock, at=facts.limits.deadline)
     commands = TimelyCommands(commands=toolbox, deadline=deadline)
     set_up(commands, request.inputs.setup, journal)
@@ -147,7 +147,7 @@ def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journ
         _warn_of_uncommitted("After setup", toolbox.tree(), journal)
     # What the guards remember is the tree before any tool has run, never what a tool made of it.
     guards = toolbox.guards(validators_of(prepared.agent))
-    snapshotter.after_setup(kept)
+    snapshotter.after_setup(recorded)
     ports = Ports(
         model=prepared.model,
         tools=SnapshottingTools(
@@ -320,8 +320,8 @@ def _report_unfinished(
 def _make_room(prepared: Prepared) -> str:
     """The run folder, made with its parents; an earlier run that does not go on is moved out of its way, and told."""
     notice, folder = "", prepared.request.folder
-    if isinstance(prepared.found, NewRun) and prepared.found.aside is not None:
-        notice = f"{prepared.found.notice} It is kept in {move_aside(folder, prepared.found.aside)}."
+    if isinstance(prepared.previous, NewRun) and prepared.previous.aside is not None:
+        notice = f"{prepared.previous.notice} It is kept in {move_aside(folder, prepared.previous.aside)}."
     make_folder(folder)
     return notice
 

@@ -88,8 +88,8 @@ def collect_work(
                 problem = _unkeepable(file, prepared) if bundle else ""
                 if bundle and not problem:
                     file.seek(0)
-                    with path.open("wb") as kept:
-                        shutil.copyfileobj(file, kept)
+                    with path.open("wb") as copy:
+                        shutil.copyfileobj(file, copy)
         except BoundaryError as error:
             # How the flow ended stands; whether that matters is for the boundary to say.
             problem = str(error)

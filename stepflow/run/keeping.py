@@ -64,19 +64,19 @@ class Snapshotter:
     def _warn(self, message: str) -> None:
         self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}"))
 
-    def before_setup(self, kept: RunSnapshots, *, is_start: bool) -> None:
+    def before_setup(self, snapshots: RunSnapshots, *, is_start: bool) -> None:
         """The tree as the run began: kept, or put back for a run that goes on. A checkout that `is_start` stays as it
         is: the guards and the set-up must not take a folder's word for what nobody has touched.
         """
-        if not kept.start:
+        if not snapshots.start:
             self.keep(mark=True)
         elif not is_start:
-            self._restore(kept.start)
+            self._restore(snapshots.start)
 
-    def after_setup(self, kept: RunSnapshots) -> None:
+    def after_setup(self, snapshots: RunSnapshots) -> None:
         """The tree as the flow meets it."""
-        if kept.is_set_up:
-            self._restore(kept.latest)
+        if snapshots.is_set_up:
+            self._restore(snapshots.latest)
         else:
             self.keep(mark=True)
 

@@ -64,12 +64,12 @@ class Prepared:
     notes: tuple[str, ...] = ()
     verdict: CustomVerdict | None = None
     spent: Spent | None = None
-    found: ResumedRun | NewRun = field(default_factory=NewRun)
+    previous: ResumedRun | NewRun = field(default_factory=NewRun)
 
     @property
     def resumed_run(self) -> ResumedRun | None:
         """The earlier run that goes on; None for a new one."""
-        return self.found if isinstance(self.found, ResumedRun) else None
+        return self.previous if isinstance(self.previous, ResumedRun) else None
 
 
 def prepare_run(request: RunRequest, *, now: float) -> Prepared:
@@ -88,8 +88,8 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     args, problems = _arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
     check_boundary(request)
     check_budget(agent, inputs)
-    found = find_previous_run(request, agent, args, issue)
-    resumed_run = found if isinstance(found, ResumedRun) else None
+    previous = find_previous_run(request, agent, args, issue)
+    resumed_run = previous if isinstance(previous, ResumedRun) else None
     with ExitStack() as opened:
         model = _model(request, scenario, resumed_run, opened)
         subject = (
@@ -111,7 +111,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             verdict=_verdict(agent, args, resumed_run),
             spent=subject.spent,
             resources=opened.pop_all(),
-            found=found,
+            previous=previous,
         )
 
 

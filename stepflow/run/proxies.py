@@ -70,13 +70,16 @@ def read_proxy_config(environment: Mapping[str, str], certificates: str, *, lent
     folders = tuple(folder.resolve() for folder in lent)
     named = {name: environment[name] for name in BUNDLES if environment.get(name, "").strip()}
     read = {name: _bundle(name, path, folders) for name, path in named.items()}
-    blocks = {"ca-certificates": _given(certificates), **{name: found for name, (found, _) in read.items()}}
+    blocks = {
+        "ca-certificates": _given(certificates),
+        **{name: certificates for name, (certificates, _) in read.items()},
+    }
     return ProxyConfig(
         proxy=_proxy(variable, environment[variable]) if variable else "",
         variable=variable,
         no_proxy=next((environment[name] for name in _NO_PROXY if environment.get(name)), ""),
-        certificates="\n".join(dict.fromkeys(block for found in blocks.values() for block in found)),
-        trusted=tuple(name for name, found in blocks.items() if found),
+        certificates="\n".join(dict.fromkeys(block for certificates in blocks.values() for block in certificates)),
+        trusted=tuple(name for name, certificates in blocks.items() if certificates),
         notes=tuple(dict.fromkeys(note for _, note in read.values() if note)),
     )
 

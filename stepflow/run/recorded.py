@@ -142,31 +142,31 @@ class RunSnapshots:
 def snapshots_of_run(events: Iterable[Event]) -> RunSnapshots:
     """What the run's snapshots are. The first is taken at the start, the second after the set-up. Without one of them a
     run cannot go on: what a tool made of the tree is no start that guards may remember."""
-    kept, before_call = RunSnapshots(), None
+    snapshots, before_call = RunSnapshots(), None
     for event in events:
         match event:
-            case IterationStarted() if not kept.start:
+            case IterationStarted() if not snapshots.start:
                 return RunSnapshots(is_whole=False)
             case SnapshotTaken():
-                start, is_set_up = kept.start or event.name, bool(kept.start)
-                kept = RunSnapshots(start=start, latest=event.name, is_set_up=is_set_up)
+                start, is_set_up = snapshots.start or event.name, bool(snapshots.start)
+                snapshots = RunSnapshots(start=start, latest=event.name, is_set_up=is_set_up)
             case SnapshotFailed():
-                kept = replace(kept, is_whole=False)
+                snapshots = replace(snapshots, is_whole=False)
             case RunResumed() if event.snapshot:
-                kept, before_call = replace(kept, latest=event.snapshot, is_whole=True), None
+                snapshots, before_call = replace(snapshots, latest=event.snapshot, is_whole=True), None
             case ToolStarted():
-                before_call = kept
+                before_call = snapshots
             case ToolCalled():
                 before_call = None
             case _:
                 pass
-    return before_call or kept
+    return before_call or snapshots
 
 
 def known_heads(events: Sequence[Event]) -> set[str]:
     """The commits on which the run's checkout stood when it was looked at."""
-    taken = {event.head for event in events if isinstance(event, SnapshotTaken)}
-    return (taken | {event.head_commit for event in events if isinstance(event, WorkCollected)}) - {""}
+    heads = {event.head for event in events if isinstance(event, SnapshotTaken)}
+    return (heads | {event.head_commit for event in events if isinstance(event, WorkCollected)}) - {""}
 
 
 def was_at_work(events: Sequence[Event]) -> bool:

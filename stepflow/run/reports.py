@@ -347,7 +347,7 @@ class _Step:
 
 
 def _changed_steps(stretches: Stretches, history: SnapshotHistory) -> list[_Step]:
-    found: list[_Step] = []
+    steps: list[_Step] = []
     for stretch in stretches.all:
         notes = (FAILED,) if stretch.failed else ()
         if stretch.iteration and stretch.names and not history.name:
@@ -359,8 +359,8 @@ def _changed_steps(stretches: Stretches, history: SnapshotHistory) -> list[_Step
         paths = {path: (was, history.entry(path)) for path, was in sorted(before.items())}
         paths = {path: both for path, both in paths.items() if both[0] != both[1]}
         if stretch.iteration and (paths or notes):
-            found.append(_Step(iteration=stretch.iteration, paths=paths, notes=notes))
-    return found
+            steps.append(_Step(iteration=stretch.iteration, paths=paths, notes=notes))
+    return steps
 
 
 def _shown(steps: list[_Step], history: SnapshotHistory, redact: Callable[[str], str]) -> Diffs:

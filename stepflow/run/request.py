@@ -311,5 +311,5 @@ def restore_folder(root: Path, runner_temp: Path | None, environment: Mapping[st
 def login_files_in(root: Path, login: Mapping[str, str]) -> tuple[Path, ...]:
     """Of the files that log in, those in the checkout, relative to it."""
     checkout = root.resolve()
-    found = (Path(checkout, name).resolve() for name in login_files(login))
-    return tuple(dict.fromkeys(path.relative_to(checkout) for path in found if path.is_relative_to(checkout)))
+    files = (Path(checkout, name).resolve() for name in login_files(login))
+    return tuple(dict.fromkeys(path.relative_to(checkout) for path in files if path.is_relative_to(checkout)))

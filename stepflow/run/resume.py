@@ -88,7 +88,7 @@ class ResumedRun:
         return tuple(event for event in self.played if not isinstance(event, StrategyChosen))
 
     @cached_property
-    def kept(self) -> RunSnapshots:
+    def snapshots(self) -> RunSnapshots:
         """The run's snapshots."""
         return snapshots_of_run(self.events)
 
@@ -107,7 +107,7 @@ class ResumedRun:
             iteration=self.iteration,
             step_id=begun.step_id if begun else "",
             attempts=dict(self.state.attempts),
-            snapshot=self.kept.latest,
+            snapshot=self.snapshots.latest,
         )
 
     def receipts(self, iterations: int) -> tuple[Receipt, ...]:
@@ -227,12 +227,12 @@ def _mismatch(
     return _lost_snapshot(snapshots_of_run(previous_run.events), SnapshotStore(request.folder / FOLDER))
 
 
-def _lost_snapshot(kept: RunSnapshots, store: SnapshotStore) -> str:
+def _lost_snapshot(snapshots: RunSnapshots, store: SnapshotStore) -> str:
     """Why the working tree cannot be put back; empty when it can, as far as can be told before."""
-    if not kept.is_whole:
+    if not snapshots.is_whole:
         return "the last snapshot of its working tree failed"
     try:
-        for name in {kept.start, kept.latest} - {""}:
+        for name in {snapshots.start, snapshots.latest} - {""}:
             store.resolve(name)
     except InputError as error:
         return error.message.rstrip(".")

@@ -98,9 +98,9 @@ def open_workers(
         yield Workers(tools=tools, commands=commands)
         return
     with ExitStack() as opened:
-        away = opened.enter_context(credentials_away(root))
+        stripped = opened.enter_context(credentials_away(root))
         box = opened.enter_context(
-            Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT), restore=away)
+            Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT), restore=stripped)
         )
         opened.enter_context(box.interruptible(cancellation.waiting))
         yield Workers(
@@ -109,7 +109,7 @@ def open_workers(
             toolbox=box,
             guards=UnguardedCommands() if commands else box.guards(validators_of(agent)),
             base_commit=box.tree().commit,
-            isolation={**box.isolation, "credentials": away.state},
+            isolation={**box.isolation, "credentials": stripped.state},
             warnings=box.warnings,
         )
 

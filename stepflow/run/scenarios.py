@@ -112,8 +112,8 @@ def _line(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:
 def _child(node: yaml.Node | None, part: int | str) -> yaml.Node | None:
     match node:
         case yaml.SequenceNode() if isinstance(part, int) and part < len(node.value):
-            found: yaml.Node = node.value[part]
-            return found
+            child: yaml.Node = node.value[part]
+            return child
         case yaml.MappingNode():
             return next((value for key, value in node.value if key.value == str(part)), None)
         case _:
@@ -133,10 +133,10 @@ def update_expect(text: str, came: Expect, *, name: str = "scenario") -> str:
     Raises `InputError` where the text is written so that no value can be put in by its place.
     """
     before = parse_scenario(text, name=name)
-    asked = [key for key in Expect.model_fields if before.expect and key in before.expect.model_fields_set] or USUAL
+    compared = [key for key in Expect.model_fields if before.expect and key in before.expect.model_fields_set] or USUAL
     wanted = came.model_copy(update={"files": _files(before.expect, came)})
-    values = cast("JsonObject", wanted.model_dump(mode="json", include=set(asked)))
-    edited = _put(text, _changed(before.expect, {key: values[key] for key in asked}), _line_end(text))
+    values = cast("JsonObject", wanted.model_dump(mode="json", include=set(compared)))
+    edited = _put(text, _changed(before.expect, {key: values[key] for key in compared}), _line_end(text))
     after = before.model_copy(update={EXPECT: Expect.model_validate_json(json.dumps(values))})
     if _reads_as(edited, name) != after.model_dump(exclude_unset=True):
         raise InputError(
@@ -284,23 +284,23 @@ def expect_of_recording(report: RunReport, ran: Iterable[ValidatorRan], inputs: 
 
 def validators_of(ran: Iterable[ValidatorRan]) -> dict[str, tuple[ValidatorWord, ...]]:
     """Each validator's results in order."""
-    found: dict[str, tuple[ValidatorWord, ...]] = {}
+    words: dict[str, tuple[ValidatorWord, ...]] = {}
     for each in ran:
-        found[each.name] = (*found.get(each.name, ()), _word(each))
-    return found
+        words[each.name] = (*words.get(each.name, ()), _word(each))
+    return words
 
 
 def differences(expect: Expect | None, came: Expect) -> tuple[Difference, ...]:
     """Every key of `expect` that is not as it came. Without `expect` the run only has to complete."""
     given = expect or Expect(outcome=Outcome.COMPLETED)
-    found = (
+    different = (
         *_outcome(given.outcome, came.outcome),
         *_sequence("steps", given.steps, came.steps),
         *_validators(given.validators, came.validators or {}),
         *_sequence("effects", given.effects, came.effects),
         *(each for path in given.files or {} for each in _file(path, given, came)),
     )
-    return tuple(found)
+    return tuple(different)
 
 
 def read_files(root: Path, paths: Iterable[str]) -> dict[str, str | None]:
@@ -374,13 +374,13 @@ def _words(words: Sequence[str] | None) -> str:
 
 
 def _file(path: str, given: Expect, came: Expect) -> Iterator[Difference]:
-    expected, found = (given.files or {})[path], (came.files or {}).get(path)
-    if expected == found:
+    expected, came_text = (given.files or {})[path], (came.files or {}).get(path)
+    if expected == came_text:
         return
-    if expected is None or found is None:
-        rows: tuple[Row, ...] = (Row(place="", expected=_there(expected), came=_there(found)),)
+    if expected is None or came_text is None:
+        rows: tuple[Row, ...] = (Row(place="", expected=_there(expected), came=_there(came_text)),)
     else:
-        rows = tuple(_near([*_aligned(_lines(expected), _lines(found))]))
+        rows = tuple(_near([*_aligned(_lines(expected), _lines(came_text))]))
     yield Difference(what=f"file {path}", rows=rows)
 
 

@@ -158,25 +158,25 @@ def _read_anonymously(request: RunRequest, number: int) -> Issue:
         raise InputError(f"The text of issue #{number} is not known.", hint=THREE_WAYS)
     try:
         with closing(github_reader(request, None)) as reader:
-            found = reader.issue(number)
+            issue = reader.issue(number)
     except (BoundaryError, InputError) as exc:
         raise InputError(
             f"The text of issue #{number} is not known, and without a token it cannot be read: {exc.message}",
             hint=THREE_WAYS,
         ) from exc
-    return _is_an_issue(found, number)
+    return _is_an_issue(issue, number)
 
 
-def _is_an_issue(found: Issue | None, number: int) -> Issue:
-    if found is None:
+def _is_an_issue(issue: Issue | None, number: int) -> Issue:
+    if issue is None:
         raise InputError(f"#{number} is a pull request; agents run on issues.", hint="Correct the input issue.")
-    return found
+    return issue
 
 
 def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
     """The newest comments of people with write access, oldest first, each under a line that nobody can forge."""
-    mark, room = secrets.token_hex(4), LONGEST_DISCUSSION
-    kept: list[SanitizedText] = []
+    mark, budget = secrets.token_hex(4), LONGEST_DISCUSSION
+    comments: list[SanitizedText] = []
     roles: dict[str, bool] = {}
     for remark in reader.remarks(number, most=MOST_REMARKS):
         if remark.author not in roles and len(roles) < MOST_AUTHORS:
@@ -184,16 +184,16 @@ def _discussion(reader: GitHubReader, number: int) -> SanitizedText:
         if not roles.get(remark.author):
             continue
         quoted = _quoted(remark, mark)
-        if len(quoted.text) > room:
+        if len(quoted.text) > budget:
             rest = "[the rest of this comment, and older ones, are left out]"
-            kept.append(SanitizedText(text=f"{quoted.text[:room]}\n{rest}", removed=quoted.removed))
+            comments.append(SanitizedText(text=f"{quoted.text[:budget]}\n{rest}", removed=quoted.removed))
             break
-        kept.append(quoted)
-        room -= len(quoted.text)
+        comments.append(quoted)
+        budget -= len(quoted.text)
     heading = f"Comments by people with write access, oldest first; each begins with a line that holds {mark}."
-    kept.reverse()
-    text = "\n\n".join((heading, *(quoted.text for quoted in kept))) if kept else ""
-    return SanitizedText(text=text, removed=tuple(piece for quoted in kept for piece in quoted.removed))
+    comments.reverse()
+    text = "\n\n".join((heading, *(quoted.text for quoted in comments))) if comments else ""
+    return SanitizedText(text=text, removed=tuple(piece for quoted in comments for piece in quoted.removed))
 
 
 def _quoted(remark: Remark, mark: str) -> SanitizedText:
@@ -219,12 +219,12 @@ def issue_text(issue: Issue | None, discussion: SanitizedText = NO_DISCUSSION, *
     )
 
 
-def removal_event(taken: SanitizedText) -> TextRemoved | None:
+def removal_event(text: SanitizedText) -> TextRemoved | None:
     """The journal's line about what was taken out, None when nothing was."""
-    if not taken.removed:
+    if not text.removed:
         return None
     pieces = [
         RemovedPiece(kind=piece.kind, where=piece.where, text=piece.text[:LONGEST_PIECE])
-        for piece in taken.removed[:MOST_PIECES]
+        for piece in text.removed[:MOST_PIECES]
     ]
-    return TextRemoved(count=len(taken.removed), pieces=pieces)
+    return TextRemoved(count=len(text.removed), pieces=pieces)

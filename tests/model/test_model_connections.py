@@ -29,7 +29,7 @@ def test_quick_turns_share_a_connection(serve):
 
 
 def test_after_a_long_tool_call_there_is_a_new_connection(serve, monkeypatch):
-    monkeypatch.setattr("stepflow.model.http_client.KEPT", 0.05)
+    monkeypatch.setattr("stepflow.model.http_client.IDLE_SECONDS", 0.05)
     model, api = serve(says("one"), says("two"))
     model.ask(ask())
     time.sleep(0.1)

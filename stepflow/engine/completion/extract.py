@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.json import JsonObject, JsonValue, compact
-from stepflow.engine.completion.findings import (
+from stepflow.engine.completion.tool_output import (
     find_failed_tests,
     find_lint_errors,
     find_paths,
@@ -146,8 +146,8 @@ def merge_status(output: Output) -> JsonValue:
 
 def status_files(output: Output, wanted: Callable[[str, str], bool]) -> JsonValue:
     """The files of `git status --porcelain` whose signs of index and tree are wanted."""
-    found = (STATUS.fullmatch(line.rstrip("\r")) for line in output.stdout.split("\n"))
-    signed = (line for line in found if line and line["index"] + line["tree"] != "  ")
+    lines = (STATUS.fullmatch(line.rstrip("\r")) for line in output.stdout.split("\n"))
+    signed = (line for line in lines if line and line["index"] + line["tree"] != "  ")
     return _unique(_new_path(line["path"]) for line in signed if wanted(line["index"], line["tree"]))
 
 
@@ -183,8 +183,8 @@ EXTRACTORS: Mapping[str, Extractor] = {
 
 def _records(find: Callable[[tuple[str, ...]], Iterable[JsonObject]], output: Output) -> list[JsonValue]:
     """The records that `find` reads in the lines, each once, with files as people write them here."""
-    found = find(output.lines)
-    return _unique({**each, "file": output.relative(str(each["file"]))} if "file" in each else each for each in found)
+    records = find(output.lines)
+    return _unique({**each, "file": output.relative(str(each["file"]))} if "file" in each else each for each in records)
 
 
 def _lines_of(text: str) -> tuple[str, ...]:
@@ -197,10 +197,10 @@ def _first_line(text: str) -> str | None:
 
 def _unique(values: Iterable[JsonValue]) -> list[JsonValue]:
     """The values in the order found, each once."""
-    found: dict[str, JsonValue] = {}
+    unique: dict[str, JsonValue] = {}
     for value in values:
-        found.setdefault(compact(value), value)
-    return list(found.values())
+        unique.setdefault(compact(value), value)
+    return list(unique.values())
 
 
 def _diff(text: str) -> str:

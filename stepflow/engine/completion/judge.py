@@ -51,16 +51,16 @@ def judge_completion(
     for condition in entry.conditions:
         validator, result = condition.validator, run_validator(condition, commands)
         passed = has_passed(validator.success, result)
-        findings = guards.look_again(validator, passed=passed)
-        checked = check_guards(validator, result, findings)
+        diagnostics = guards.look_again(validator, passed=passed)
+        checked = check_guards(validator, result, diagnostics)
         run = Run(
             entry=entry, validator=validator, attempt=failures + 1, result=checked.result, green=passed, checked=checked
         )
         action = None if passed and not checked.faults else _action(run)
         record(_event(run, iteration, action))
-        closing = replace(closing, created=findings.created, problem=closing.problem or findings.problem)
-        if findings.moved and (passed or action is FailureAction.SKIP):
-            return Unproven(reason=_moved(validator, findings.moved))
+        closing = replace(closing, created=diagnostics.created, problem=closing.problem or diagnostics.problem)
+        if diagnostics.moved and (passed or action is FailureAction.SKIP):
+            return Unproven(reason=_moved(validator, diagnostics.moved))
         match action:
             case None:
                 continue
@@ -111,12 +111,12 @@ def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
         case OutputContains(text=text):
             return text in result.stdout
         case OutputMatches(pattern=pattern):
-            return bool(_found(pattern, result.stdout))
+            return bool(_search(pattern, result.stdout))
         case _:
             assert_never(rule)
 
 
-def _found(pattern: str, output: str) -> bool | None:
+def _search(pattern: str, output: str) -> bool | None:
     """Whether the output matches; None where that cannot be decided in time."""
     try:
         return Search()(pattern, output)
@@ -188,7 +188,7 @@ def _why_red(validator: Validator, result: CommandResult) -> str:
         case OutputContains(text=text):
             return f'its output lacks "{text[:100]}"'
         case OutputMatches(pattern=pattern):
-            slow = f", or none that is found within {SECONDS:g} s" if _found(pattern, result.stdout) is None else ""
+            slow = f", or none that is found within {SECONDS:g} s" if _search(pattern, result.stdout) is None else ""
             return f'its output has no match for "{pattern[:100]}"{slow}'
         case OutputEmpty() | ExitCode():
             return f"exit code {result.exit_code}"
@@ -264,23 +264,23 @@ class Checked:
     warnings: tuple[str, ...] = ()
 
 
-def check_guards(validator: Validator, result: CommandResult, findings: GuardDiagnostics) -> Checked:
+def check_guards(validator: Validator, result: CommandResult, diagnostics: GuardDiagnostics) -> Checked:
     """Hidden files fail a validator, and so does a git that cannot tell; changed files do with `guard: block`."""
-    faults, warnings, words = [], list(findings.notes), []
-    if findings.changed:
-        warnings.append(f"files this validator depends on were changed: {named(findings.changed)}")
+    faults, warnings, words = [], list(diagnostics.notes), []
+    if diagnostics.changed:
+        warnings.append(f"files this validator depends on were changed: {named(diagnostics.changed)}")
         if validator.guard_blocks:
-            faults.append(f"files it depends on were changed: {named(findings.changed)}")
-            listed = "\n".join(findings.changed)
+            faults.append(f"files it depends on were changed: {named(diagnostics.changed)}")
+            listed = "\n".join(diagnostics.changed)
             words.append(f"{PUT_BACK}:\n{listed}")
-    if findings.problem:
-        warnings.append(findings.problem)
-        faults.append(findings.problem)
-        words.append(f"{findings.problem}.")
-    if findings.hidden:
-        warnings.append(f"files were hidden from git: {named(findings.hidden)}")
+    if diagnostics.problem:
+        warnings.append(diagnostics.problem)
+        faults.append(diagnostics.problem)
+        words.append(f"{diagnostics.problem}.")
+    if diagnostics.hidden:
+        warnings.append(f"files were hidden from git: {named(diagnostics.hidden)}")
         faults.append("files are hidden from git")
         words.append(f"{HIDDEN}:")
-        result = replace(result, stdout="".join(f"{line}\n" for line in findings.hidden), stderr="")
+        result = replace(result, stdout="".join(f"{line}\n" for line in diagnostics.hidden), stderr="")
     said = [result.error, *words] if result.error else words
     return Checked(result=replace(result, error="\n".join(said)), faults=tuple(faults), warnings=tuple(warnings))

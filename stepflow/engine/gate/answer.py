@@ -32,8 +32,8 @@ def find_object(text: str) -> JsonObject | None:
     """The first JSON object among: the whole text, the first fenced block, the first balanced `{…}` that parses."""
     fence = FENCE.search(text)
     for candidate in (text.strip(), fence[2] if fence else ""):
-        if (found := _parse_object(candidate)) is not None:
-            return found
+        if (parsed := _parse_object(candidate)) is not None:
+            return parsed
     return next(_balanced_objects(text), None)
 
 
@@ -90,7 +90,7 @@ def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[Forma
     """Every way in which the answer does not fit the schemas. `format` is not asserted (registry.md §8.2)."""
     search = Search()
     try:
-        found = {
+        errors = {
             FormatError(path=_path(error.absolute_path), message=_message(error))
             for schema in schemas
             if schema is not None
@@ -98,7 +98,7 @@ def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[Forma
         }
     except PatternTooSlow as exc:
         return (FormatError(path=_path(()), message=f"it cannot be compared with its schema: {exc}"),)
-    return tuple(sorted(found, key=lambda error: (error.path, error.message)))
+    return tuple(sorted(errors, key=lambda error: (error.path, error.message)))
 
 
 def has_shape(answer: JsonObject, schema: JsonObject) -> bool:
@@ -124,8 +124,8 @@ def _errors(answer: JsonObject, schema: JsonObject, search: Search) -> Iterator[
     written = change_schemas(schema, lambda part: _written_out(part, names, search))
     plain = validator_for(schema, default=Draft202012Validator)
     extended: Callable[..., type[Validator]] = extend
-    found: Iterator[ValidationError] = extended(plain, {"pattern": pattern})(written).iter_errors(answer)
-    return found
+    errors: Iterator[ValidationError] = extended(plain, {"pattern": pattern})(written).iter_errors(answer)
+    return errors
 
 
 def _written_out(schema: JsonObject, names: Iterable[str], search: Search) -> JsonObject:

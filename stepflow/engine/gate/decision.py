@@ -52,13 +52,13 @@ def _allowed_intent(gate: Gate, value: JsonValue) -> Intent | None:
 
 def _decide(gate: Gate, answer: JsonObject, intent: Intent, *, violation: str | None) -> Decided:
     target = value_at(answer, gate.target_field) if gate.target_field and intent is Intent.JUMP else None
-    found = {path: value_at(answer, path) for path in gate.handoff_fields}
-    given = {path: value for path, value in found.items() if value is not None}
+    values = {path: value_at(answer, path) for path in gate.handoff_fields}
+    given = {path: value for path, value in values.items() if value is not None}
     return Decided(
         intent=intent,
         target=target if isinstance(target, str) and target else None,
         handoff={**{path.rpartition(".")[2]: value for path, value in given.items()}, **given},
-        missing=tuple(path for path in found if path not in given),
+        missing=tuple(path for path in values if path not in given),
         reason=_reason(answer, gate, intent, violation),
         violation=violation,
     )
@@ -142,9 +142,9 @@ def read_handoff(check: StepCheck, answer: JsonObject) -> tuple[JsonObject, tupl
     """What the answer hands on, and the declared keys that it does not hold."""
     own = answer.get("handoff")
     holder = own if isinstance(own, dict) else {}
-    found = {key: answer.get(key) if holder.get(key) is None else holder[key] for key in check.handoff_keys}
-    given: JsonObject = {key: value for key, value in found.items() if value is not None}
-    return given, tuple(key for key in found if key not in given)
+    values = {key: answer.get(key) if holder.get(key) is None else holder[key] for key in check.handoff_keys}
+    given: JsonObject = {key: value for key, value in values.items() if value is not None}
+    return given, tuple(key for key in values if key not in given)
 
 
 def decide_outcome(check: StepCheck, judged: Judged, answer: JsonObject, *, runs: int, retries: int) -> Decision:

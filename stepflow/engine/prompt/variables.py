@@ -121,13 +121,13 @@ def _verdict_variables(agent: AgentDefinition, state: RunState) -> JsonObject:
 
 
 def _input_variables(inputs: Iterable[StepInput], state: RunState) -> JsonObject:
-    found: JsonObject = {}
+    values: JsonObject = {}
     for entry in inputs:
         stored = state.handoff.get(entry.step_id, {}).get(entry.key)
         value = entry.default if stored is None else stored
-        found[handoff_variable(entry.step_id, entry.key)] = value
-        found[entry.name] = value
-    return found
+        values[handoff_variable(entry.step_id, entry.key)] = value
+        values[entry.name] = value
+    return values
 
 
 def _handoff_variables(agent: AgentDefinition, state: RunState) -> JsonObject:

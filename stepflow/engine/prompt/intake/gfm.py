@@ -82,14 +82,14 @@ def parse_blocks(text: str) -> Parsed:
     """Every line of the text in exactly one block."""
     env: EnvType = {}
     tokens = _PARSER.parse(text, env)
-    found = [*_of_tokens(tokens), *_definitions(env)]
-    found.sort(key=lambda block: block.start)
+    blocks = [*_of_tokens(tokens), *_definitions(env)]
+    blocks.sort(key=lambda block: block.start)
     links = {
         label: _address(str(entry["href"]))
         for label, entry in env.get("references", {}).items()
         if not label.startswith("^")
     }
-    return Parsed(blocks=tuple(_without_gaps(found, text.count("\n") + 1)), links=links)
+    return Parsed(blocks=tuple(_without_gaps(blocks, text.count("\n") + 1)), links=links)
 
 
 def _of_tokens(tokens: Sequence[Token]) -> Iterator[Block]:
@@ -131,10 +131,10 @@ def _definitions(env: EnvType) -> Iterator[Block]:
         yield Block(kind=kind, start=start, end=end, content=label, mark=str(entry["title"]))
 
 
-def _without_gaps(found: Sequence[Block], lines: int) -> Iterator[Block]:
+def _without_gaps(blocks: Sequence[Block], lines: int) -> Iterator[Block]:
     """The blocks, and the lines between them as blocks of their own. Of blocks that overlap the first counts."""
     at = 0
-    for block in (*found, Block(kind=BlockKind.OTHER, start=lines, end=lines + 1)):
+    for block in (*blocks, Block(kind=BlockKind.OTHER, start=lines, end=lines + 1)):
         if block.end <= at or block.start < at:
             continue
         if block.start > at:
@@ -191,8 +191,8 @@ class InlineScan(Scan):
         self._inert = 0
         self._ticks: dict[int, list[int]] = {}
         self._none_from: dict[str, int] = {}
-        for found in _TICKS.finditer(self.text):
-            self._ticks.setdefault(len(found[0]), []).append(found.start())
+        for match in _TICKS.finditer(self.text):
+            self._ticks.setdefault(len(match[0]), []).append(match.start())
         at = 0
         while sign := _SIGN.search(self.text, at):
             at = self._read(sign[0], sign.start())
@@ -253,8 +253,8 @@ class InlineScan(Scan):
         # What was not found once is not looked for again: a thousand beginnings must not take a thousand searches.
         if not begins or at >= self._none_from.get(ends, len(self.text)):
             return at
-        if (found := self.text.find(ends, at + len(begins))) >= 0:
-            return found + len(ends)
+        if (end := self.text.find(ends, at + len(begins))) >= 0:
+            return end + len(ends)
         self._none_from[ends] = at
         return at
 

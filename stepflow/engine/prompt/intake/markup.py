@@ -106,11 +106,11 @@ def seen_characters(text: str, removals: Removals) -> str:
 def _unseen_runs(text: str) -> list[tuple[int, int]]:
     """Where runs of invisible characters and of what a terminal obeys begin and end."""
     unseen = "".join(c for c in set(text) if c not in "\n\t" and is_invisible(c))
-    found = [match.span() for match in re.finditer(f"[{re.escape(unseen)}]+", text)] if unseen else []
+    spans = [match.span() for match in re.finditer(f"[{re.escape(unseen)}]+", text)] if unseen else []
     if "\x1b" in unseen or "\x9b" in unseen:
-        found = sorted([*found, *(match.span() for match in ANSI.finditer(text))])
+        spans = sorted([*spans, *(match.span() for match in ANSI.finditer(text))])
     runs: list[tuple[int, int]] = []
-    for start, end in found:
+    for start, end in spans:
         if runs and start <= runs[-1][1]:
             runs[-1] = (runs[-1][0], max(end, runs[-1][1]))
         else:
@@ -127,8 +127,8 @@ def edit_lines(lines: Sequence[str], content: str, edits: Sequence[Edit]) -> str
     if not edits:
         return "\n".join(lines)
     frames = [_frame(line, part) for line, part in zip(lines, content.split("\n"), strict=False)]
-    kept = [text for text, sources in _rebuilt(content, edits, frames) if _stays(text, lines, sources)]
-    return "\n".join(kept) if kept else None
+    lines_left = [text for text, sources in _rebuilt(content, edits, frames) if _stays(text, lines, sources)]
+    return "\n".join(lines_left) if lines_left else None
 
 
 def _frame(line: str, part: str) -> tuple[str, str]:
@@ -188,7 +188,7 @@ _ADDRESS = re.compile(r"[^\s\"'<>]{1,2000}")
 _MEASURE = re.compile(r"\d{1,4}(?:px|%)?")
 _SIDE = re.compile(r"left|right|center|top|middle|bottom", re.IGNORECASE)
 _OPEN = re.compile(r"(?:open)?", re.IGNORECASE)
-KEPT = {
+ALLOWED_ATTRIBUTES = {
     **dict.fromkeys(("href", "src"), _ADDRESS),
     **dict.fromkeys(("width", "height", "colspan", "rowspan", "start", "border"), _MEASURE),
     **dict.fromkeys(("align", "valign"), _SIDE),
@@ -221,23 +221,23 @@ class SeenTag:
     whole: bool = False
 
 
-def see_tag(found: re.Match[str]) -> SeenTag:
+def see_tag(match: re.Match[str]) -> SeenTag:
     """What people see of a tag that `TAG` matched; one that has nothing hidden stays as it is written."""
-    name, closes = found["name"].lower(), bool(found["slash"])
+    name, closes = match["name"].lower(), bool(match["slash"])
     if name not in SHOWN:
         return SeenTag(name=name, closes=closes, text="", whole=True)
-    attributes = list(_ONE_ATTRIBUTE.finditer(found["rest"]))
-    kept = [] if closes else [each for each in attributes if _is_kept(each)]
-    gone = tuple(each[0] for each in attributes if each not in kept)
+    attributes = list(_ONE_ATTRIBUTE.finditer(match["rest"]))
+    attributes_left = [] if closes else [each for each in attributes if _is_allowed(each)]
+    gone = tuple(each[0] for each in attributes if each not in attributes_left)
     if not gone:
-        return SeenTag(name=name, closes=closes, text=found[0])
-    end = " />" if found["rest"].rstrip().endswith("/") else ">"
-    words = (f"<{found['slash']}{found['name']}", *(each[0] for each in kept))
+        return SeenTag(name=name, closes=closes, text=match[0])
+    end = " />" if match["rest"].rstrip().endswith("/") else ">"
+    words = (f"<{match['slash']}{match['name']}", *(each[0] for each in attributes_left))
     return SeenTag(name=name, closes=closes, text=" ".join(words) + end, gone=gone)
 
 
-def _is_kept(attribute: re.Match[str]) -> bool:
-    pattern = KEPT.get(attribute["name"].lower())
+def _is_allowed(attribute: re.Match[str]) -> bool:
+    pattern = ALLOWED_ATTRIBUTES.get(attribute["name"].lower())
     value = (attribute["value"] or "").strip("\"'")
     return pattern is not None and pattern.fullmatch(value) is not None
 
@@ -308,18 +308,18 @@ class Scan:
 
     def entity(self, at: int, *, in_html: bool = False) -> int:
         """Spell the entity that may begin here; where to go on. In raw HTML nothing else can say a `<` that is text."""
-        found = ENTITY.match(self.text, at)
-        if not found:
+        match = ENTITY.match(self.text, at)
+        if not match:
             return at + 1
-        spelled = spell_entity(found["name"])
-        if spelled != found[0] and not (in_html and spelled == PLAIN_ANGLE):
-            self.replace(at, found.end(), spelled)
-        return found.end()
+        spelled = spell_entity(match["name"])
+        if spelled != match[0] and not (in_html and spelled == PLAIN_ANGLE):
+            self.replace(at, match.end(), spelled)
+        return match.end()
 
-    def tag(self, found: re.Match[str]) -> int:
+    def tag(self, match: re.Match[str]) -> int:
         """Keep what is seen of a tag; where to go on."""
-        seen, before = see_tag(found), self.hiding
-        start, end = found.start(), found.end()
+        seen, before = see_tag(match), self.hiding
+        start, end = match.start(), match.end()
         self.hiding = before.after(seen)
         if self.hiding.hides and not before.hides:
             self._begin(start)
@@ -387,8 +387,8 @@ class RawScan(Scan):
             return self._comment(at, end + 1) if end >= 0 else self.hide_rest(at)
         if filtered := FILTERED_TAG.match(self.text, at):
             return filtered.end()
-        if found := TAG.match(self.text, at):
-            return self.tag(found)
+        if match := TAG.match(self.text, at):
+            return self.tag(match)
         return self.hide_rest(at) if _LETTER.match(self.text, at) else at + 1
 
     def _comment(self, start: int, end: int) -> int:

@@ -44,11 +44,11 @@ class SanitizedText:
 def sanitize(text: str, where: str, *, limit: int = LONGEST_TEXT) -> SanitizedText:
     """The visible part of a Markdown text, `limit` characters at most; what is cut is said. `where` names the text."""
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
-    kept, note = _within(plain, limit)
-    removals = Removals(where=where, growth=limit - len(kept) - len(note))
-    seen = _visible(kept, removals)
+    shortened, note = _within(plain, limit)
+    removals = Removals(where=where, growth=limit - len(shortened) - len(note))
+    seen = _visible(shortened, removals)
     if note:
-        removals.note(RemovalKind.CUT, plain[len(kept) : len(kept) + CUT_SHOWN])
+        removals.note(RemovalKind.CUT, plain[len(shortened) : len(shortened) + CUT_SHOWN])
     return SanitizedText(text=seen.strip("\n") + note, removed=tuple(removals.pieces))
 
 
@@ -188,8 +188,8 @@ class _Page:
         if not self._hiding.hides and not _SIGNS.search(source):
             return source
         parts = [self._single(self._lines[line]) for line in range(block.start, block.end)]
-        kept = [part for part in parts if part is not None]
-        return "\n".join(kept) if kept else None
+        parts_left = [part for part in parts if part is not None]
+        return "\n".join(parts_left) if parts_left else None
 
     def _single(self, line: str) -> str | None:
         return edit_lines([line], line, self._scan(BlockKind.PROSE, line))
@@ -222,7 +222,7 @@ def unused_footnotes(lines: Sequence[str], blocks: Sequence[Block]) -> frozenset
     inside = {line for body in bodies.values() for line in body}
     used = {name for block in blocks for name in _references(block, lines, inside)}
     begins = ((_BEGIN.match(lines[at]), body) for at, body in bodies.items())
-    return frozenset(line for found, body in begins if found and found["name"] not in used for line in body)
+    return frozenset(line for match, body in begins if match and match["name"] not in used for line in body)
 
 
 def _bodies(lines: Sequence[str], kinds: Sequence[BlockKind]) -> Iterator[tuple[int, range]]:

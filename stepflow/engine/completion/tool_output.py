@@ -85,10 +85,10 @@ UNFORMATTED_ARROW = re.compile(r"--> (?P<file>.+?)(?::\d+:\d+)?")
 
 def find_failed_tests(lines: Sequence[str]) -> Iterator[JsonObject]:
     """`{name, file?, error}` for each failed test."""
-    found = [(at, match) for at, line in enumerate(lines) if (match := _first_match(FAILED_TESTS, line.strip()))]
-    ends = [*(at for at, _ in found), len(lines)][1:]
+    failures = [(at, match) for at, line in enumerate(lines) if (match := _first_match(FAILED_TESTS, line.strip()))]
+    ends = [*(at for at, _ in failures), len(lines)][1:]
     by_deno = _deno_tests(lines)
-    for (at, match), end in zip(found, ends, strict=True):
+    for (at, match), end in zip(failures, ends, strict=True):
         given = match.groupdict()
         name, body = given["name"] or given["file"], _test_body(lines[at + 1 : end])
         frame = PYTHON_FRAME.search(body)
@@ -126,8 +126,8 @@ def find_lint_errors(lines: Sequence[str]) -> Iterator[JsonObject]:
         if arrow and head:
             yield _lint_record(arrow, head)
         for form in LINT_LINES:
-            if found := form.fullmatch(text):
-                yield _lint_record(found, found)
+            if match := form.fullmatch(text):
+                yield _lint_record(match, match)
         if file and line != text:
             yield from _eslint_row(file, text)
         head = _first_match(LINT_HEADS, text)
@@ -137,7 +137,7 @@ def find_lint_errors(lines: Sequence[str]) -> Iterator[JsonObject]:
 
 def find_paths(lines: Sequence[str]) -> Iterator[str]:
     """The files that stand before a line number."""
-    return (found["file"] for line in lines for found in PLACED.finditer(line))
+    return (match["file"] for line in lines for match in PLACED.finditer(line))
 
 
 def find_unformatted(lines: Sequence[str]) -> Iterator[str]:
@@ -146,8 +146,8 @@ def find_unformatted(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         text = line.strip()
         arrow = UNFORMATTED_ARROW.fullmatch(text) if after_head else None
-        if found := arrow or _first_match(UNFORMATTED, text):
-            yield found["file"]
+        if match := arrow or _first_match(UNFORMATTED, text):
+            yield match["file"]
         after_head = text.startswith(UNFORMATTED_HEAD)
 
 
@@ -162,25 +162,25 @@ def _record(file: str, line: str, column: str | None, **more: str | None) -> Jso
 
 def _test_body(following: Sequence[str]) -> str:
     """What stands under a result, up to the end of its section."""
-    kept: list[str] = []
+    shown: list[str] = []
     for line in following:
-        if TEST_END.fullmatch(line.strip()) or len(kept) == MOST_TEST_LINES:
+        if TEST_END.fullmatch(line.strip()) or len(shown) == MOST_TEST_LINES:
             break
         if line.strip() and not RULER.fullmatch(line.strip()):
-            kept.append(line.rstrip())
-    return dedent("\n".join(kept))
+            shown.append(line.rstrip())
+    return dedent("\n".join(shown))
 
 
 def _deno_tests(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
     """File and error of each failed test that Deno reports. A step's own line has the last part of its name only."""
-    found: dict[str, tuple[str, str]] = {}
+    locations: dict[str, tuple[str, str]] = {}
     for line, following in pairwise(lines):
         place = DENO_TEST.fullmatch(line.strip())
         if place and following.startswith("error: "):
             where = (place["file"], following.removeprefix("error: "))
-            found[place["name"]] = where
-            found.setdefault(place["name"].rpartition(" ... ")[2], where)
-    return found
+            locations[place["name"]] = where
+            locations.setdefault(place["name"].rpartition(" ... ")[2], where)
+    return locations
 
 
 def _type_message(located: re.Match[str], following: Sequence[str]) -> tuple[str | None, str]:
