@@ -22,7 +22,7 @@ from stepflow.sandbox.identity import (
     own_code_below,
     private_place,
 )
-from stepflow.sandbox.isolation import Found, judge_layers
+from stepflow.sandbox.isolation import SandboxFacts, judge_layers
 from stepflow.sandbox.options import ToolboxOptions
 from stepflow.sandbox.restore import CheckoutRestore
 from stepflow.sandbox.sandbox_config import reach, sandbox_config
@@ -50,17 +50,19 @@ _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 class Toolbox:
     """A running toolbox. Made by `start`, ended by `close` or by leaving the `with` block."""
 
-    def __init__(self, *, connection: Connection, layers: tuple[Layer, ...], found: Found, checkout: Path) -> None:
+    def __init__(
+        self, *, connection: Connection, layers: tuple[Layer, ...], sandbox: SandboxFacts, checkout: Path
+    ) -> None:
         self._connection = connection
         self._layers = layers
-        self._options = found.options
-        self._found = found
+        self._options = sandbox.options
+        self._sandbox = sandbox
         self.checkout = checkout
         self._ending = contextlib.ExitStack()
         #: Told of what will be made outside the tools' reach, and must not outlast the run.
         self.expect: Callable[[Path], None] = lambda _path: None
         #: The checkout's snapshots, taken and put back.
-        self.snapshots = SnapshotPort(connection, found.options.grace)
+        self.snapshots = SnapshotPort(connection, sandbox.options.grace)
 
     @classmethod
     def start(
@@ -105,7 +107,7 @@ class Toolbox:
             if "problem" in facts:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
             path = programs.state(choice.identity)
-            found = Found(
+            sandbox = SandboxFacts(
                 facts=facts,
                 choice=choice,
                 options=chosen,
@@ -114,7 +116,7 @@ class Toolbox:
                 own_code=own_code_below(place),
             )
             serving.append(connection)
-            box = cls(connection=connection, layers=judge_layers(found), found=found, checkout=place)
+            box = cls(connection=connection, layers=judge_layers(sandbox), sandbox=sandbox, checkout=place)
             box.expect = restore.expect
             box._ending = ending.pop_all()
         return box
@@ -231,12 +233,12 @@ class Toolbox:
     @property
     def uid(self) -> int:
         """The tools' user."""
-        return int(str(self._found.facts["uid"]))
+        return int(str(self._sandbox.facts["uid"]))
 
     @property
     def gid(self) -> int:
         """The tools' group."""
-        return int(str(self._found.facts["gid"]))
+        return int(str(self._sandbox.facts["gid"]))
 
     @property
     def layers(self) -> tuple[Layer, ...]:

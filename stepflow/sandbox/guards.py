@@ -29,13 +29,13 @@ class CheckoutGuards:
         given = tuple(validators)
         self._files = {guards: self._first_digests(guards) for guards in {one.guards for one in given} if guards}
         #: Why nothing can be compared, such as a folder that is no repository: nothing can be pushed from it either.
-        self._unwatched = str(self._asked("begin").get("problem", "")) if given else "there are no validators"
+        self._unwatched = str(self._look("begin").get("problem", "")) if given else "there are no validators"
 
     def closing(self) -> Closing:
         """HEAD and what differs from it now."""
         if self._unwatched:
             return Closing()
-        answer = self._asked("closing")
+        answer = self._look("closing")
         if "problem" in answer:
             return Closing(problem=_printable(str(answer["problem"])))
         return Closing(
@@ -53,7 +53,7 @@ class CheckoutGuards:
             return GuardDiagnostics(
                 changed=changed, notes=(f"git could not be asked a second time: {self._unwatched}",)
             )
-        answer = self._asked("look_again")
+        answer = self._look("look_again")
         if "problem" in answer:
             problem = f"git could not be asked a second time: {_printable(str(answer['problem']))}"
             return GuardDiagnostics(changed=changed, problem=problem)
@@ -68,7 +68,7 @@ class CheckoutGuards:
             else (),
         )
 
-    def _asked(self, what: str) -> dict[str, object]:
+    def _look(self, what: str) -> dict[str, object]:
         return self._ask({"op": "guard", "ask": what}, _LOOK_SECONDS)
 
     def _first_digests(self, guards: tuple[str, ...]) -> Files:

@@ -101,8 +101,8 @@ def _identity(checkout: os.stat_result, options: ToolboxOptions) -> Identity:
     )
 
 
-def _unused(taken: Set[int], id_map: str = "/proc/self/uid_map") -> int:
-    free = [number for number in _mapped(id_map) if number not in taken]
+def _unused(used: Set[int], id_map: str = "/proc/self/uid_map") -> int:
+    free = [number for number in _mapped(id_map) if number not in used]
     if not free:
         raise IsolationError(
             f"No user or group id between {_IDS.start} and {_IDS.stop - 1} is free on this machine.",

@@ -137,20 +137,20 @@ def remove_tree(folder: int, name: str) -> None:
     if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=folder)
         return
-    way = [name]
+    opened = [name]
     here = _enter(folder, name)
     try:
-        while way:
+        while opened:
             if (inner := _empty(here)) is None:
                 above = os.open("..", FOLDER_FLAGS, dir_fd=here)
                 os.close(here)
                 here = above
-                os.rmdir(way.pop(), dir_fd=here)
+                os.rmdir(opened.pop(), dir_fd=here)
             else:
                 below = _enter(here, inner)
                 os.close(here)
                 here = below
-                way.append(inner)
+                opened.append(inner)
     finally:
         os.close(here)
 
@@ -186,7 +186,7 @@ class Aside:
     def __init__(self, place: int) -> None:
         self._place = place
         self._into: int | None = None
-        self._taken = 0
+        self._moved = 0
 
     def take(self, folder: int, name: str) -> None:
         """Move what stands at the name away; on another file system it is removed at once."""
@@ -194,7 +194,7 @@ class Aside:
             own = f"{ASIDE}{secrets.token_hex(8)}"
             os.mkdir(own, stat.S_IRWXU, dir_fd=self._place)
             self._into = os.open(own, FOLDER_FLAGS, dir_fd=self._place)
-        self._taken += 1
+        self._moved += 1
         try:
             self._move(folder, name, self._into)
         except OSError as exc:
@@ -220,8 +220,8 @@ class Aside:
 
     def _move(self, folder: int, name: str, into: int) -> None:
         try:
-            os.rename(name, str(self._taken), src_dir_fd=folder, dst_dir_fd=into)
+            os.rename(name, str(self._moved), src_dir_fd=folder, dst_dir_fd=into)
         except PermissionError:
             # A folder that is closed to its owner cannot get another one above it.
             os.chmod(name, stat.S_IRWXU, dir_fd=folder)
-            os.rename(name, str(self._taken), src_dir_fd=folder, dst_dir_fd=into)
+            os.rename(name, str(self._moved), src_dir_fd=folder, dst_dir_fd=into)

@@ -21,7 +21,7 @@ from stepflow.errors import InputError, IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import SYSTEM_PATH, build_environment
 from stepflow.sandbox.identity import Choice, interpreter_programs
-from stepflow.sandbox.isolation import Found, judge_layers
+from stepflow.sandbox.isolation import SandboxFacts, judge_layers
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
 
 ENVIRONMENT = {
@@ -159,9 +159,9 @@ class TestStates:
         facts |= fact
         choice = Choice(identity=None, reason="kept")
         with pytest.raises(IsolationError, match=r"darwin|no_new_privs"):
-            judge_layers(Found(facts=facts, choice=choice, options=ToolboxOptions(), path="fixed"))
+            judge_layers(SandboxFacts(facts=facts, choice=choice, options=ToolboxOptions(), path="fixed"))
         relaxed = ToolboxOptions(isolation=Isolation.BEST_EFFORT)
-        layers = judge_layers(Found(facts=facts, choice=choice, options=relaxed, path="fixed"))
+        layers = judge_layers(SandboxFacts(facts=facts, choice=choice, options=relaxed, path="fixed"))
         assert len([layer for layer in layers if layer.missing]) == 1
 
     def test_a_layer_that_does_not_exist_cannot_be_left_out(self):

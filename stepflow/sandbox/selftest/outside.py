@@ -67,12 +67,12 @@ def try_everything(planting: Planting, outside: Outside, network: Network) -> No
 
 def _folders(outside: Outside, checkout: Path) -> Iterator[tuple[Place, Path]]:
     """Each folder once, under the name that says most; the checkout itself belongs to the tools."""
-    found: dict[Path, Place] = {}
+    folders: dict[Path, Place] = {}
     for place, path in _named_folders(outside):
         folder = path.resolve()
         if folder.is_dir() and not folder.is_relative_to(checkout):
-            found.setdefault(folder, place)
-    yield from ((place, folder) for folder, place in found.items())
+            folders.setdefault(folder, place)
+    yield from ((place, folder) for folder, place in folders.items())
 
 
 def _named_folders(outside: Outside) -> Iterator[tuple[Place, Path]]:

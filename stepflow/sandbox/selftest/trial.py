@@ -74,10 +74,10 @@ class Reach:
 
     def ways(self, place: Place) -> str:
         """All of them in a few words, empty when there were none."""
-        found = self._what.get(place, {})
-        described = [f"{shown} ({', '.join(kinds)})" for shown, kinds in found.items()]
+        reached = self._what.get(place, {})
+        described = [f"{shown} ({', '.join(kinds)})" for shown, kinds in reached.items()]
         more = f" and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
-        return f"by {' and '.join(self._by[place])}: {', '.join(described[:_SHOWN])}{more}" if found else ""
+        return f"by {' and '.join(self._by[place])}: {', '.join(described[:_SHOWN])}{more}" if reached else ""
 
 
 def _judge(place: Place, tried: set[Place], reach: Reach) -> Canary:
