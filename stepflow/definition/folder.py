@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from stepflow.definition.diagnostics import CODES, LIKE_PATHS, closest_match, did_you_mean, listed, visible
+from stepflow.definition.diagnostics import LIKE_PATHS, closest_match, did_you_mean, listed, rules, visible
 from stepflow.definition.json_text import JsonFault, last_key, parse_json
 from stepflow.definition.safe_files import FileRefused, Why, first_link, read_below
 from stepflow.domain.problem import Problem
@@ -158,7 +158,7 @@ def _real_folder(path: Path) -> Path | None:
 
 
 def _problem(code: str, file: str, message: str, fix: str) -> Problem:
-    severity = CODES[code].severity
+    severity = rules()[code].severity
     message, file = visible(message), visible(file)
     return Problem(severity=severity, code=code, file=file, path="", line=None, message=message, fix=visible(fix))
 

@@ -15,7 +15,7 @@ import pytest
 
 from stepflow.cli import main
 from stepflow.cli.output import colored, theme_for
-from stepflow.definition.diagnostics import CODES
+from stepflow.definition.diagnostics import rules
 from stepflow.report.document import problems_schema
 from tests.checkout import git
 
@@ -155,7 +155,7 @@ def test_explain_gives_reason_and_example(capsys) -> None:
 def test_explain_alone_lists_every_code(capsys) -> None:
     assert main(["explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[: len(CODES)]] == list(CODES)
+    assert [line.split()[0] for line in lines[: len(rules())]] == list(rules())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stepflow.definition.agent import _OPTIONAL, _REQUIRED
-from stepflow.definition.diagnostics import CODES, rules
+from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.old_names import _CONDITIONS, _MOVES, _TOP, OLD_VERDICT_TYPES
 from stepflow.definition.parameters import check_arguments
@@ -188,8 +188,8 @@ def _rules() -> Iterator[str]:
     examples = _examples()
     for digit, title in GROUPS.items():
         rows = (
-            (f"<a id='{code.lower()}'></a>{code}", row.severity.value, row.rule, _example(examples.get(code)))
-            for code, row in CODES.items()
+            (f"<a id='{code.lower()}'></a>{code}", row.severity.value, row.broken, _example(examples.get(code)))
+            for code, row in rules().items()
             if code[2] == digit
         )
         yield f"### {title}\n\n" + _table(("code", "severity", "rule broken", "for example"), rows)

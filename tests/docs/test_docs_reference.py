@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from stepflow.definition.diagnostics import CODES
+from stepflow.definition.diagnostics import rules
 from stepflow.definition.published import field_notes
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
@@ -28,7 +28,7 @@ def test_every_key_and_every_code_is_on_the_page(text: str) -> None:
         for key, note in notes.items():
             assert re.search(rf"^\| (\*\*)?`{re.escape(key)}`", text, re.M), key
             assert note.text.replace("|", "\\|") in text
-    assert re.findall(r"</a>(SF\d{3}) \|", text) == list(CODES)
+    assert re.findall(r"</a>(SF\d{3}) \|", text) == list(rules())
 
 
 def test_every_code_that_the_corpus_shows_has_an_example_on_the_page(text: str) -> None:
@@ -41,4 +41,4 @@ def test_every_code_that_the_corpus_shows_has_an_example_on_the_page(text: str) 
 def test_every_verdict_type_extractor_and_group_has_its_words() -> None:
     assert set(VERDICTS) == set(VerdictType)
     assert {EXTRACTORS[name] for name in EXTRACTED} == set(EXTRACTORS.values())
-    assert {code[2] for code in CODES} == set(GROUPS)
+    assert {code[2] for code in rules()} == set(GROUPS)
