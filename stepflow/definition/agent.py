@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from stepflow.definition.diagnostics import did_you_mean, listed, shown
-from stepflow.definition.file_models import AGENT_CODES, AgentFile, Runner, VerdictConfig
-from stepflow.definition.folder import FaultKind, FileFault, read_object
+from stepflow.definition.diagnostics import Diagnostics, FileProblems, did_you_mean, listed, shown
+from stepflow.definition.file_models import (
+    AGENT_CODES,
+    AgentFile,
+    CompositePart,
+    Runner,
+    VerdictConfig,
+    VerdictSettings,
+)
+from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, read_object
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.shapes import ShapeCodes, read_shape
-from stepflow.domain.definition import AgentVerdict, SourceText
+from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import VerdictType
-
-if TYPE_CHECKING:
-    from stepflow.definition.diagnostics import Diagnostics, FileProblems
-    from stepflow.definition.file_models import CompositePart, VerdictSettings
-    from stepflow.definition.folder import AgentFolder
-    from stepflow.domain.definition import Parameter
-
 
 _ALWAYS = frozenset(
     {

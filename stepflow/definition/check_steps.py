@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from stepflow.definition.diagnostics import did_you_mean, listed
+from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.file_models import CheckEntry, CheckRegistry, CheckStepEntry, PromptEntry, TransitionEntry
 from stepflow.definition.folder import beside, unsafe_reason
 from stepflow.definition.gate_steps import check_key, check_part, name_handoffs
-from stepflow.definition.graph import check_reached, reached_from
+from stepflow.definition.graph import Entries, check_reached, reached_from
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import (
     DEFAULT_EDITION,
     Address,
+    Prompt,
     PromptFiles,
 )
-from stepflow.definition.prompts import check_supply, used_in
+from stepflow.definition.prompts import Supply, check_supply, used_in
 from stepflow.domain.definition import OutcomeRule, StepPrompt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, StepKind
 from stepflow.engine.prompt.variables import handoff_variable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import CheckEntry, CheckRegistry, CheckStepEntry, PromptEntry, TransitionEntry
-    from stepflow.definition.graph import Entries
-    from stepflow.definition.prompt_files import Prompt
-    from stepflow.definition.prompts import Supply
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from importlib.resources.abc import Traversable
+from typing import assert_never
 
-from stepflow.definition.agent import check_version, run_variables
+from stepflow.definition.agent import Agent, check_version, run_variables
 from stepflow.definition.check_steps import (
+    CheckNode,
     CheckPromptResolver,
     built_schema,
     check_check_graph,
     check_check_steps,
     name_handoff,
 )
-from stepflow.definition.file_models import CHECK_CODES, REGISTRY_CODES, CheckRegistry, GateRegistry
-from stepflow.definition.folder import unsafe_reason
-from stepflow.definition.gate_steps import check_gates, check_steps
+from stepflow.definition.diagnostics import FileProblems
+from stepflow.definition.file_models import (
+    CHECK_CODES,
+    REGISTRY_CODES,
+    CheckRegistry,
+    CommandEntry,
+    GateRegistry,
+    Registry,
+)
+from stepflow.definition.folder import AgentFolder, unsafe_reason
+from stepflow.definition.gate_steps import Node, check_gates, check_steps
 from stepflow.definition.graph import (
+    Entries,
     Named,
     check_edges,
     check_entries,
@@ -25,31 +37,15 @@ from stepflow.definition.graph import (
 )
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import report_old_names, to_new_names
-from stepflow.definition.prompt_files import open_prompts
-from stepflow.definition.prompts import PromptResolver, check_variables, supply_of
+from stepflow.definition.prompt_files import PromptFiles, open_prompts
+from stepflow.definition.prompts import PromptResolver, Supply, check_variables, supply_of
 from stepflow.definition.schemas import SchemaFiles, SchemaResolver
 from stepflow.definition.shapes import read_shape
 from stepflow.definition.validators import ValidationBuilder, entry_of
-from stepflow.domain.definition import Step, StepCheck, StepCommand
+from stepflow.domain.definition import SourceText, Step, StepCheck, StepCommand, StepPrompt, ValidationEntry
+from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Dialect, StepKind, VerdictType
 from stepflow.engine.prompt.variables import handoff_variable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from importlib.resources.abc import Traversable
-
-    from stepflow.definition.agent import Agent
-    from stepflow.definition.check_steps import CheckNode
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import CommandEntry, Registry
-    from stepflow.definition.folder import AgentFolder
-    from stepflow.definition.gate_steps import Node
-    from stepflow.definition.graph import Entries
-    from stepflow.definition.prompt_files import PromptFiles
-    from stepflow.definition.prompts import Supply
-    from stepflow.domain.definition import SourceText, StepPrompt, ValidationEntry
-    from stepflow.domain.json import JsonObject
-
 
 DEFAULT_SCHEMAS_BASE = "schemas"
 DEFAULT_FORMAT_RETRIES = 2

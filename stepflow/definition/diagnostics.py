@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
-from stepflow.definition.json_text import Span, find_places, nearest_line
-from stepflow.domain.json import compact
+from stepflow.definition.json_text import Places, Span, find_places, keys_of, nearest_line
+from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Severity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from stepflow.definition.json_text import Places
-    from stepflow.domain.json import JsonValue
-
 
 _RULE = re.compile(r"^## (SF[0-9]{3})\n\n(Error|Warning|Note): (.+)\n", re.MULTILINE)
 _EXAMPLE = re.compile(
@@ -216,6 +209,10 @@ class FileProblems:
         )
         self.diagnostics.collected[problem] = word
 
+    def report(self, code: str, path: str, message: str, fix: str, *, severity: Severity | None = None) -> None:
+        """Add a problem whose message begins with the step, the validator, … that `path` leads into."""
+        self.add(code, path, f"{owner(path)}{message}", fix, severity=severity)
+
     def at(self, pointer: str) -> bool:
         """True when an error was reported at this pointer or below it."""
         pointer = self.origin(pointer)
@@ -227,6 +224,22 @@ class FileProblems:
             one.severity is Severity.ERROR and one.file == self.file and re.fullmatch(pattern, one.path, re.DOTALL)
             for one in self.diagnostics.collected
         )
+
+
+def owner(pointer: str) -> str:
+    """Whose key a pointer names, as words for a message: `step "x"`, `validator "x"`, or nothing."""
+    parts = keys_of(pointer)
+    word = _OWNERS.get(parts[0]) if len(parts) > 1 else None
+    return f'{word} "{parts[1]}": ' if word else ""
+
+
+_OWNERS = {
+    "steps": "step",
+    "validators": "validator",
+    "validationSteps": "validation step",
+    "failurePatterns": "failure pattern",
+    "parameters": "parameter",
+}
 
 
 def shown(value: JsonValue) -> str:

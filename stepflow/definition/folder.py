@@ -5,22 +5,24 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
-from stepflow.definition.diagnostics import LIKE_PATHS, closest_match, did_you_mean, listed, rules, visible
-from stepflow.definition.json_text import JsonFault, last_key, parse_json
+from stepflow.definition.diagnostics import (
+    LIKE_PATHS,
+    FileProblems,
+    closest_match,
+    did_you_mean,
+    listed,
+    rules,
+    visible,
+)
+from stepflow.definition.json_text import Document, JsonFault, last_key, parse_json
 from stepflow.definition.safe_files import FileRefused, Why, first_link, read_below
+from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.json_text import Document
-    from stepflow.domain.json import JsonObject
 
 AGENTS = ".agent"
 _NAME = re.compile(r"[a-z][a-z0-9-]*")

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from stepflow.definition.diagnostics import did_you_mean, listed
-from stepflow.definition.file_models import GateEntry
+from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.file_models import GateEntry, GateRegistry, StepEntry
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.schemas import node_at
 from stepflow.domain.definition import Gate
+from stepflow.domain.json import JsonObject
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, StepKind
 from stepflow.engine.prompt.variables import handoff_variable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import GateRegistry, StepEntry
-    from stepflow.domain.json import JsonObject
-
 
 _KIND_OF_C2 = {
     "initial": StepKind.WORK,

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from stepflow.definition.diagnostics import did_you_mean, listed
-from stepflow.definition.gate_steps import check_intent, fitting_intents
+from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.file_models import RuleEntry
+from stepflow.definition.gate_steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES
-from stepflow.domain.definition import Branch, Target
+from stepflow.domain.definition import Branch, Gate, Target, Transition
 from stepflow.domain.words import Intent, StepKind, VerdictType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import RuleEntry
-    from stepflow.definition.gate_steps import Node, Nodes
-    from stepflow.domain.definition import Gate, Transition
-
 
 Edges = dict[str, dict[Intent, "Transition"]]
 

@@ -8,10 +8,8 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stepflow.domain.json import JsonValue
+from stepflow.domain.json import JsonValue
 
 #: A file nested deeper than this is refused: nothing an author writes comes near, and every walk may recurse then.
 MAX_DEPTH = 100

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from importlib.resources.abc import Traversable
+from pathlib import Path
 
-from stepflow.definition.agent import read_agent
-from stepflow.definition.compile import LoadOptions, compile_registry
-from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, did_you_mean, listed
+from stepflow.definition.agent import Agent, read_agent
+from stepflow.definition.compile import Graph, LoadOptions, compile_registry
+from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed
+from stepflow.definition.file_models import GitHub, PullRequest
 from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, locate, read_object, unsafe_reason
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import read_prompt, shipped_prompt
-from stepflow.domain.definition import AgentDefinition, GitHubSettings, PullRequestSettings, SourceText
+from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.figures import count
+from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.tools import KNOWN_TOOL_NAMES
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, PermissionMode
 from stepflow.errors import DefinitionError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from importlib.resources.abc import Traversable
-    from pathlib import Path
-
-    from stepflow.definition.agent import Agent
-    from stepflow.definition.compile import Graph
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import GitHub, PullRequest
-    from stepflow.domain.definition import AgentVerdict
-    from stepflow.domain.json import JsonObject
-
 
 _GATE_KEYS = ("structuredGate", "c2")
 _CHECK_KEYS = ("check", "prompt", "iterations")

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.shapes import note_unknown
-
-if TYPE_CHECKING:
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.domain.json import JsonObject, JsonValue
-
+from stepflow.domain.json import JsonObject, JsonValue
 
 Place = tuple[str, ...]
 

@@ -5,23 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from stepflow.definition.diagnostics import Diagnostics, did_you_mean, listed, shown
+from stepflow.definition.diagnostics import Diagnostics, FileProblems, did_you_mean, listed, shown
+from stepflow.definition.file_models import ParameterEntry
 from stepflow.definition.json_text import JsonFault, Pointer, parse_json
-from stepflow.domain.definition import Parameter
-from stepflow.domain.problem import Severity
+from stepflow.domain.definition import AgentDefinition, Parameter
+from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.words import VerdictType
 from stepflow.engine.patterns import PatternFault, PatternTooSlow, Search, check_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import ParameterEntry
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.json import JsonObject, JsonValue
-    from stepflow.domain.problem import Problem
 
 
 def check_parameters(

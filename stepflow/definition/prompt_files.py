@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from importlib.resources.abc import Traversable
 
-from stepflow.definition.file_models import GateRegistry
-from stepflow.definition.folder import FaultKind, FileFault, unsafe_reason
+from stepflow.definition.diagnostics import FileProblems
+from stepflow.definition.file_models import GateRegistry, Registry
+from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, unsafe_reason
 from stepflow.definition.gate_steps import check_part
 from stepflow.definition.json_text import Pointer
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.render import SECTION_FORM
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import Registry
-    from stepflow.definition.folder import AgentFolder
-
 
 #: prompts.md §1: what may stand in a path template.
 TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from stepflow.definition.agent import run_variables
-from stepflow.definition.diagnostics import did_you_mean, listed
+from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.file_models import InputEntry
 from stepflow.definition.folder import beside
-from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, Prompt, sections_in, variables_in
-from stepflow.domain.definition import SourceText, StepInput, StepPrompt
+from stepflow.definition.gate_steps import Node, Nodes
+from stepflow.definition.prompt_files import DEFAULT_EDITION, Address, Prompt, PromptFiles, sections_in, variables_in
+from stepflow.domain.definition import Gate, Parameter, SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
 from stepflow.engine.prompt.render import TEMPLATE_KEYS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import InputEntry
-    from stepflow.definition.gate_steps import Node, Nodes
-    from stepflow.definition.prompt_files import PromptFiles
-    from stepflow.domain.definition import Gate, Parameter
 
 
 @dataclass(frozen=True, kw_only=True)

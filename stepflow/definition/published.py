@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from stepflow.definition.file_models import AgentFile, CheckRegistry, GateRegistry
+from stepflow.definition.shapes import FileModel
 from stepflow.definition.yaml_text import read_yaml
-
-if TYPE_CHECKING:
-    from stepflow.definition.shapes import FileModel
-    from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject, JsonValue
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from stepflow.definition.diagnostics import LIKE_PATHS, did_you_mean, listed, shown
-from stepflow.definition.folder import FaultKind, FileFault, register_document, report_fault, unsafe_reason
+from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed, owner, shown
+from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, register_document, report_fault, unsafe_reason
 from stepflow.definition.json_text import JsonFault, Pointer, keys_of, parse_json
-from stepflow.definition.shapes import note_unknown, owner
+from stepflow.definition.shapes import note_unknown
+from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.engine.closed_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
-
-if TYPE_CHECKING:
-    from stepflow.definition.diagnostics import Diagnostics, FileProblems
-    from stepflow.definition.folder import AgentFolder
-    from stepflow.domain.json import JsonObject, JsonValue
 
 
 @dataclass(eq=False)

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 
-from stepflow.definition.diagnostics import did_you_mean, shown
-from stepflow.definition.json_text import Pointer, keys_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pydantic_core import ErrorDetails
-
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.definition.diagnostics import FileProblems, did_you_mean, owner, shown
+from stepflow.definition.json_text import Pointer
+from stepflow.domain.json import JsonObject, JsonValue
 
 
 class Needed:
@@ -108,22 +103,6 @@ def read_shape(
         else:
             _review(shape, at, problems, codes, dropped)
             return shape
-
-
-def owner(pointer: str) -> str:
-    """Whose key a pointer names, as words for a message: `step "x"`, `validator "x"`, or nothing."""
-    parts = keys_of(pointer)
-    word = _OWNERS.get(parts[0]) if len(parts) > 1 else None
-    return f'{word} "{parts[1]}": ' if word else ""
-
-
-_OWNERS = {
-    "steps": "step",
-    "validators": "validator",
-    "validationSteps": "validation step",
-    "failurePatterns": "failure pattern",
-    "parameters": "parameter",
-}
 
 
 def code_at(pointer: str, table: tuple[tuple[str, str], ...], default: str) -> str:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from stepflow.definition.diagnostics import did_you_mean, listed
+from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.file_models import (
+    Registry,
+    ValidationStepEntry,
+    ValidatorEntry,
+)
 from stepflow.definition.folder import beside
 from stepflow.definition.gate_steps import check_c3_style, check_key, check_part
 from stepflow.definition.json_text import Pointer
-from stepflow.definition.prompt_files import Address
+from stepflow.definition.prompt_files import Address, PromptFiles
+from stepflow.definition.schemas import SchemaResolver
 from stepflow.domain.definition import (
     Condition,
     ExitCode,
@@ -18,29 +24,16 @@ from stepflow.domain.definition import (
     OutputContains,
     OutputEmpty,
     OutputMatches,
+    SourceText,
+    SuccessRule,
     ValidationEntry,
     Validator,
 )
-from stepflow.domain.json import compact
+from stepflow.domain.json import JsonObject, compact
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
 from stepflow.engine.patterns import PatternFault, check_pattern
 from stepflow.engine.prompt.template import parse_retry_template
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.definition.diagnostics import FileProblems
-    from stepflow.definition.file_models import (
-        Registry,
-        ValidationStepEntry,
-        ValidatorEntry,
-    )
-    from stepflow.definition.prompt_files import PromptFiles
-    from stepflow.definition.schemas import SchemaResolver
-    from stepflow.domain.definition import SourceText, SuccessRule
-    from stepflow.domain.json import JsonObject
-
 
 #: `git status` without paths and without options that leave something out, and nothing after it that filters.
 _ASKS_FOR_ALL = re.compile(

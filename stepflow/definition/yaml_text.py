@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 MOST_CHARACTERS = 4 * 1024 * 1024
 #: With every alias written out. A recorded run of a hundred turns has a few thousand nodes.
