@@ -22,41 +22,7 @@ from stepflow.definition.shapes import ShapeCodes, read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import VerdictType
-
-_ALWAYS = frozenset(
-    {
-        "iteration",
-        "completed_iterations",
-        "max_iterations",
-        "iterations",
-        "remaining",
-        "agent_name",
-        "agent_description",
-        "step_id",
-        "step_name",
-        "allowed_intents",
-        "verdict_criteria",
-        "completion_criteria",
-        "repeat_reason",
-        "previous_summary",
-        "repeat_count",
-        "repository",
-    }
-)
-
-_BY_VERDICT = {
-    VerdictType.COUNT_CHECK: frozenset({"max_checks", "check_count"}),
-    VerdictType.DETECT_KEYWORD: frozenset({"completion_keyword", "verdict_keyword"}),
-    VerdictType.DETECT_STRUCTURED: frozenset({"signal_type", "required_fields"}),
-}
-
-
-def run_variables(verdict: VerdictType | None) -> frozenset[str]:
-    """The run variables of a verdict type; those of every type when it is not known."""
-    if verdict is None:
-        return _ALWAYS.union(*_BY_VERDICT.values())
-    return _ALWAYS | _BY_VERDICT.get(verdict, frozenset())
-
+from stepflow.engine.prompt.variables import run_variable_names
 
 DEFAULT_MAX_ITERATIONS = 10
 
@@ -218,7 +184,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
     verdict = None  # without a runner nothing says which verdict was meant
     if file.runner is not None or layout.flat:
         verdict = check_verdict(runner.verdict, problems, folder=folder, allow_custom=allow_custom)
-    reserved = run_variables(verdict.type if verdict else None)
+    reserved = run_variable_names(verdict.type if verdict else None)
     parameters = check_parameters(file.parameters, problems, reserved=reserved)
     _check_names(file, folder, problems)
     _check_tools(runner.boundaries.allowed_tools or (), problems)

@@ -1,36 +1,30 @@
-"""The transitions of a gate registry, and what a run can reach through them (registry.md §4, §5.4 and §9.1)."""
+"""The transitions of a registry, and what a run can reach through them (registry.md §4, §5.4 and §9.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
-from stepflow.definition.file_models import RuleEntry
+from stepflow.definition.file_models import CheckStepEntry, Registry, RuleEntry, StepEntry
 from stepflow.definition.gate_steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES
 from stepflow.domain.definition import Branch, Gate, Target, Transition
-from stepflow.domain.words import Intent, StepKind, VerdictType
-
-Edges = dict[str, dict[Intent, "Transition"]]
+from stepflow.domain.words import Dialect, Intent, StepKind, VerdictType
 
 
-def check_edges(nodes: Nodes, gates: Mapping[str, Gate], problems: FileProblems) -> Edges:
-    """Every transition of every flow step; `repeat` is filled in, `next` without a rule is left to the router."""
-    edges: Edges = {}
+def add_edges(nodes: Nodes, problems: FileProblems) -> None:
+    """Read every transition of every flow step; `repeat` is filled in, `next` without a rule is left to the router."""
     for node in nodes.flow.values():
-        gate = gates.get(node.id)
-        rules = _Rules(node=node, gate=gate, nodes=nodes, problems=problems).read()
-        if gate is not None and node.entry.transitions is not None:
-            _check_missing(node, gate, nodes, problems)
-        if gate is not None and Intent.HANDOFF in gate.allowed and node.initial:
-            message = f'step "{node.id}": a first step hands off before any work cycle'
-            at = node.at / "structuredGate"
-            problems.add("SF348", at, message, 'Leave "handoff" to a continuation step.')
-        rules.setdefault(Intent.REPEAT, Target(step_id=None))
-        edges[node.id] = rules
-    return edges
+        node.edges = _Rules(node=node, gate=node.gate, nodes=nodes, problems=problems).read()
+        if node.gate is not None and node.entry.transitions is not None:
+            _check_missing(node, node.gate, nodes, problems)
+        if node.gate is not None and Intent.HANDOFF in node.gate.allowed and node.initial:
+            message, fix = "a first step hands off before any work cycle", 'Leave "handoff" to a continuation step.'
+            problems.report("SF348", node.at / "structuredGate", message, fix)
+        node.edges.setdefault(Intent.REPEAT, Target(step_id=None))
+        node.following = _following(node, nodes)
 
 
 def default_next(step_id: str, nodes: Nodes) -> str | None:
@@ -54,7 +48,7 @@ def targets_of(rule: Transition) -> Iterator[str]:
 class _Rules:
     """Reads the rules of one step."""
 
-    node: Node
+    node: Node[StepEntry]
     gate: Gate | None
     nodes: Nodes
     problems: FileProblems
@@ -67,24 +61,21 @@ class _Rules:
             if intent is None:
                 continue
             rule = self.rule(intent, entry, at)
-            _check_targets(self.node, entry, at, self.nodes, self.problems)
+            self.check_targets(entry, at)
             if not self.useless(intent, at) and rule is not None:
                 self.warn(intent, rule, at)
                 rules[intent] = Target(step_id=None) if intent is Intent.CLOSING else rule
         return rules
 
-    def add(self, code: str, at: Pointer, message: str, fix: str) -> None:
-        self.problems.add(code, at, f'step "{self.node.id}": {message}', fix)
-
     def useless(self, intent: Intent, at: Pointer) -> bool:
         if intent is Intent.ABORT:
             message = 'the rule for "abort" has no effect, "abort" always ends the run'
-            self.add("SF111", at, message, "Remove the rule, or leave it.")
+            self.problems.report("SF111", at, message, "Remove the rule, or leave it.")
             return True
         if self.gate is None or not self.gate.allowed or intent in (*self.gate.allowed, Intent.REPEAT):
             return False
         message = f'there is a rule for "{intent}", which is not among "allowedIntents"'
-        self.add("SF342", at, message, f'Remove the rule, or allow "{intent}".')
+        self.problems.report("SF342", at, message, f'Remove the rule, or allow "{intent}".')
         return True
 
     def rule(self, intent: Intent, entry: RuleEntry, at: Pointer) -> Transition | None:
@@ -93,12 +84,11 @@ class _Rules:
         if "target" not in entry.model_fields_set:
             if not self.problems.at(at / "target"):
                 message = f'the rule for "{intent}" has neither "target" nor "condition" and "targets"'
-                self.add("SF107", at, message, 'Write {"target": "<step id>"}.')
+                self.problems.report("SF107", at, message, 'Write {"target": "<step id>"}.')
             return None
         if entry.target is None and intent not in (Intent.CLOSING, Intent.REPEAT, Intent.ABORT):
             message = f'the target of "{intent}" is null, but only "closing" ends the flow'
-            fix = f'Name the step that "{intent}" goes to.'
-            self.add("SF344", at / "target", message, fix)
+            self.problems.report("SF344", at / "target", message, f'Name the step that "{intent}" goes to.')
             return None
         return Target(step_id=entry.target)
 
@@ -106,59 +96,62 @@ class _Rules:
         if "target" in entry.model_fields_set or intent is Intent.CLOSING:
             fault = "cannot depend on a condition" if intent is Intent.CLOSING else 'has both "target" and a condition'
             fix = 'Write either "target", or "condition" and "targets".'
-            self.add("SF106", at, f'the rule for "{intent}" {fault}', fix)
+            self.problems.report("SF106", at, f'the rule for "{intent}" {fault}', fix)
             return None
         if not entry.condition or not entry.targets:
             missing = "targets" if entry.condition else "condition"
             if not self.problems.at(at / missing):
+                message = f'the rule for "{intent}" needs "{missing}", which is missing or empty'
                 fix = 'Write "condition" (a handoff field) and "targets" (value to step id).'
-                self.add("SF107", at, f'the rule for "{intent}" needs "{missing}", which is missing or empty', fix)
+                self.problems.report("SF107", at, message, fix)
             return None
-        self.check_condition(intent, entry.condition, at)
+        fields = self.gate.handoff_fields if self.gate else ()
+        known = {*fields, *(path.rpartition(".")[2] for path in fields)}
+        if entry.condition not in known:
+            message = f'the condition "{entry.condition}" of "{intent}" is no handoff field of this step'
+            message += did_you_mean(entry.condition, known)
+            self.problems.report("SF354", at / "condition", message, 'Add it to "handoffFields".')
         default = entry.targets.get("default")
         if default is None:
             message = f'the rule for "{intent}" has no "default" target: any other value ends the run'
-            self.add("SF354", at / "targets", message, 'Add a "default" target.')
+            self.problems.report("SF354", at / "targets", message, 'Add a "default" target.')
         targets = {value: step_id for value, step_id in entry.targets.items() if value != "default"}
         return Branch(condition=entry.condition, targets=targets, default=default)
-
-    def check_condition(self, intent: Intent, condition: str, at: Pointer) -> None:
-        fields = self.gate.handoff_fields if self.gate else ()
-        known = {*fields, *(path.rpartition(".")[2] for path in fields)}
-        if condition not in known:
-            message = f'the condition "{condition}" of "{intent}" is no handoff field of this step'
-            message += did_you_mean(condition, known)
-            self.add("SF354", at / "condition", message, 'Add it to "handoffFields".')
 
     def warn(self, intent: Intent, rule: Transition, at: Pointer) -> None:
         targets = [self.nodes.flow[step_id] for step_id in targets_of(rule) if step_id in self.nodes.flow]
         closures = [one.id for one in targets if one.kind is StepKind.CLOSURE]
         others = [one.id for one in targets if one.kind is not StepKind.CLOSURE]
+        report = self.problems.report
         if intent is Intent.CLOSING and isinstance(rule, Target) and rule.step_id is not None:
             message = f'the target "{rule.step_id}" of "closing" is ignored, "closing" ends the flow'
-            self.add("SF353", at / "target", message, 'Write "target": null.')
+            report("SF353", at / "target", message, 'Write "target": null.')
         if intent is Intent.HANDOFF and others:
             message = f'"handoff" leads to {listed(others)}, which is no closure step'
-            self.add("SF347", at, message, 'Hand off to a closure step, or use "next".')
+            report("SF347", at, message, 'Hand off to a closure step, or use "next".')
         if intent is Intent.NEXT and self.node.id in others:
-            self.add("SF349", at, '"next" leads to the step itself', 'Use "repeat" to run a step again.')
+            report("SF349", at, '"next" leads to the step itself', 'Use "repeat" to run a step again.')
         if intent in (Intent.NEXT, Intent.JUMP) and closures:
             message = f'"{intent}" leads straight to the closure step {listed(closures)}'
-            self.add("SF351", at, message, 'Use "handoff" to go to a closure step.')
+            report("SF351", at, message, 'Use "handoff" to go to a closure step.')
+
+    def check_targets(self, entry: RuleEntry, at: Pointer) -> None:
+        named = {at / "target": entry.target, at / "fallback": entry.fallback}
+        named |= {at / "targets" / value: step_id for value, step_id in (entry.targets or {}).items()}
+        for place, step_id in named.items():
+            if step_id is not None and (fault := _no_flow_step(step_id, self.nodes.flow, self.nodes.sections)):
+                fix = f"Name a flow step; there are {listed(self.nodes.flow)}."
+                self.problems.report("SF343", place, f'the target "{step_id}" {fault}', fix)
 
 
-def _check_targets(node: Node, entry: RuleEntry, at: Pointer, nodes: Nodes, problems: FileProblems) -> None:
-    named = {at / "target": entry.target, at / "fallback": entry.fallback}
-    named |= {at / "targets" / value: step_id for value, step_id in (entry.targets or {}).items()}
-    for place, step_id in named.items():
-        if step_id is None or step_id in nodes.flow:
-            continue
-        what = "is a section" if step_id in nodes.sections else f"does not exist{did_you_mean(step_id, nodes.flow)}"
-        message = f'step "{node.id}": the target "{step_id}" {what}'
-        problems.add("SF343", place, message, f"Name a flow step; there are {listed(nodes.flow)}.")
+def _no_flow_step(step_id: str, flow: Collection[str], sections: Collection[str]) -> str | None:
+    """Why an id does not name a flow step; None when it does."""
+    if step_id in flow:
+        return None
+    return "is a section" if step_id in sections else f"does not exist{did_you_mean(step_id, flow)}"
 
 
-def _check_missing(node: Node, gate: Gate, nodes: Nodes, problems: FileProblems) -> None:
+def _check_missing(node: Node[StepEntry], gate: Gate, nodes: Nodes, problems: FileProblems) -> None:
     rules = node.entry.transitions or {}
     at = node.at / "transitions"
     for intent in gate.allowed:
@@ -168,12 +161,24 @@ def _check_missing(node: Node, gate: Gate, nodes: Nodes, problems: FileProblems)
             continue  # that it may not be allowed at all was reported
         target = default_next(node.id, nodes) if intent is Intent.NEXT else None
         if target is not None:
-            message = f'step "{node.id}": "next" has no rule and goes to "{target}" by default'
-            problems.add("SF345", at, message, f'Write "next": {{"target": "{target}"}}.')
+            message = f'"next" has no rule and goes to "{target}" by default'
+            problems.report("SF345", at, message, f'Write "next": {{"target": "{target}"}}.')
         elif intent is not Intent.JUMP:  # a jump without a rule is SF330, or chosen by the answer
-            message = f'step "{node.id}": the intent "{intent}" is allowed, but no rule says where it goes'
             fix = f'Add "{intent}": {{"target": "<step id>"}} to "transitions"; there are {listed(nodes.flow)}.'
-            problems.add("SF341", at, message, fix)
+            problems.report("SF341", at, f'the intent "{intent}" is allowed, but no rule says where it goes', fix)
+
+
+def _following(node: Node[StepEntry], nodes: Nodes) -> set[str]:
+    gate = node.gate
+    if gate is not None and Intent.JUMP in gate.allowed and gate.target_field:
+        return set(nodes.flow)
+    after = {target for rule in node.edges.values() for target in targets_of(rule)}
+    default = default_next(node.id, nodes)
+    if default is not None and Intent.NEXT not in node.edges and (gate is None or Intent.NEXT in gate.allowed):
+        after.add(default)
+    if gate is None or Intent.REPEAT in gate.allowed:
+        after.add(node.id)
+    return after & nodes.flow.keys()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,22 +192,16 @@ class Entries:
     by_pointer: Mapping[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Named:
-    """The ids of a registry's flow steps and of its sections."""
-
-    flow: tuple[str, ...]
-    sections: tuple[str, ...] = ()
-
-
 def check_entries(
-    entry_step: str | None, mapping: Mapping[str, str], ids: Named, verdict: VerdictType | None, problems: FileProblems
+    registry: Registry,
+    flow: Collection[str],
+    sections: Collection[str],
+    verdict: VerdictType | None,
+    problems: FileProblems,
 ) -> Entries:
     """The entry steps. Without a known verdict nothing is said about which of them is used."""
-    named: dict[Pointer, str] = {}
-    chosen = entry_step
-    if entry_step is not None:
-        named[Pointer("/entryStep")] = entry_step
+    chosen, mapping = registry.entry_step, registry.entry_step_mapping
+    named = {} if chosen is None else {Pointer("/entryStep"): chosen}
     for word, step_id in mapping.items():
         at = Pointer("/entryStepMapping") / word
         named[at] = step_id
@@ -212,31 +211,71 @@ def check_entries(
             problems.add("SF310", at, message, f"Use {listed(VerdictType)}.")
         elif kind == verdict:
             chosen = step_id
-    _check_chosen(mapping, chosen, verdict, ids, problems)
+    if chosen is None and not problems.at("/entryStep") and not problems.at("/entryStepMapping"):
+        fix = 'Add the verdict type to "entryStepMapping", or write "entryStep".'
+        if verdict is not None:
+            message = f'there is no entry step for the verdict type "{verdict}"'
+            problems.add("SF303", "/entryStepMapping" if mapping else "", message, fix)
+        elif not mapping:
+            problems.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix)
     for at, step_id in named.items():
-        _check_named(at, step_id, ids, problems)
-    return Entries(step=chosen, by_pointer={at: step_id for at, step_id in named.items() if step_id in ids.flow})
+        if fault := _no_flow_step(step_id, flow, sections):
+            message = f'the entry step "{step_id}" {fault}'
+            problems.add("SF304", at, message, f"Name a flow step; there are {listed(flow)}.")
+    return Entries(step=chosen, by_pointer={at: step_id for at, step_id in named.items() if step_id in flow})
 
 
 def check_graph(
-    nodes: Nodes, gates: Mapping[str, Gate], edges: Edges, entries: Entries, problems: FileProblems
+    nodes: Mapping[str, Node[StepEntry]] | Mapping[str, Node[CheckStepEntry]],
+    entries: Entries,
+    dialect: Dialect,
+    problems: FileProblems,
 ) -> None:
-    """What no run can reach (SF346), and from where no run can end (SF350)."""
-    following = {step_id: _following(step_id, nodes, gates, edges) for step_id in nodes.flow}
-    check_reached(following, entries, problems)
-    closing = [node.id for node in nodes.flow.values() if node.kind is StepKind.CLOSURE]
-    ending = reached_from(closing, _reversed(following))
-    _check_ends(nodes, entries, following, ending, problems)
-
-
-def check_reached(following: Mapping[str, set[str]], entries: Entries, problems: FileProblems) -> None:
-    """Each step that no entry leads to (SF346). `following` has the steps that may come right after each step."""
+    """What no run can reach (SF346), and from where no run can end (SF350, SF707)."""
+    following = {step_id: node.following for step_id, node in nodes.items()}
     starts = list(entries.by_pointer.values())
-    reached = reached_from(starts, following)
+    reached = _reached_from(starts, following)
     for step_id in following:
         if starts and step_id not in reached:
             message = f'step "{step_id}" cannot be reached from any entry step'
             problems.add("SF346", Pointer("/steps") / step_id, message, "Lead a transition to it, or remove it.")
+    before: dict[str, set[str]] = {step_id: set() for step_id in following}
+    for step_id, targets in following.items():
+        for target in targets:
+            before[target].add(step_id)
+    ending = _reached_from([node.id for node in nodes.values() if node.kind is StepKind.CLOSURE], before)
+    code, end, fix = "SF350", "closure step", "Lead a transition to a closure step."
+    if dialect is Dialect.CHECK:
+        code, end, fix = "SF707", 'step with "complete"', 'Let an outcome "complete" the run.'
+    lost = {at: step_id for at, step_id in entries.by_pointer.items() if step_id not in ending}
+    for at, step_id in lost.items():
+        problems.add(code, at, f'no {end} can be reached from the entry step "{step_id}"', fix)
+    if dialect is Dialect.GATE:
+        _check_cycles(following, ending | _reached_from(lost.values(), following), problems)
+
+
+def _check_cycles(following: Mapping[str, set[str]], known: set[str], problems: FileProblems) -> None:
+    """Report each cycle that no step leads out of; `known` are steps that end, or are reported already."""
+    for step_id in following:
+        after = set() if step_id in known else _reached_from(following[step_id], following)
+        if step_id not in after:
+            continue
+        cycle = [one for one in following if one in after and step_id in _reached_from(following[one], following)]
+        known.update(cycle)
+        message = f"no closure step can be reached from the cycle {listed(cycle)}"
+        problems.add("SF350", Pointer("/steps") / step_id, message, "Lead a transition to a closure step.")
+
+
+def _reached_from(starts: Iterable[str], following: Mapping[str, set[str]]) -> set[str]:
+    """Every step that can be reached from these, themselves included."""
+    reached: set[str] = set()
+    waiting = list(starts)
+    while waiting:
+        step_id = waiting.pop()
+        if step_id not in reached:
+            reached.add(step_id)
+            waiting.extend(following[step_id])
+    return reached
 
 
 def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | None, problems: FileProblems) -> None:
@@ -251,81 +290,3 @@ def check_verdict_fits(nodes: Nodes, entry: str | None, verdict: VerdictType | N
     if verdict is VerdictType.POLL_STATE and node is not None and node.kind is not StepKind.CLOSURE:
         message = f'without gates, "poll:state" must begin with a closure step, but "{node.id}" is none'
         problems.add("SF206", node.at, message, fix)
-
-
-def _check_chosen(
-    mapping: Mapping[str, str], chosen: str | None, verdict: VerdictType | None, ids: Named, problems: FileProblems
-) -> None:
-    if chosen is not None or problems.at("/entryStep") or problems.at("/entryStepMapping"):
-        return
-    fix = 'Add the verdict type to "entryStepMapping", or write "entryStep".'
-    if verdict is not None:
-        message = f'there is no entry step for the verdict type "{verdict}"'
-        at = "/entryStepMapping" if mapping else ""
-        problems.add("SF303", at, message, fix)
-    elif not mapping:
-        problems.add("SF303", "", 'there is neither "entryStep" nor "entryStepMapping"', fix)
-
-
-def _check_named(at: Pointer, step_id: str, ids: Named, problems: FileProblems) -> None:
-    if step_id in ids.flow:
-        return
-    what = "is a section" if step_id in ids.sections else f"does not exist{did_you_mean(step_id, ids.flow)}"
-    message = f'the entry step "{step_id}" {what}'
-    problems.add("SF304", at, message, f"Name a flow step; there are {listed(ids.flow)}.")
-
-
-def _following(step_id: str, nodes: Nodes, gates: Mapping[str, Gate], edges: Edges) -> set[str]:
-    """The steps that may come right after a step."""
-    gate = gates.get(step_id)
-    if gate is not None and Intent.JUMP in gate.allowed and gate.target_field:
-        return set(nodes.flow)
-    rules = edges.get(step_id, {})
-    after = {target for rule in rules.values() for target in targets_of(rule)}
-    default = default_next(step_id, nodes)
-    if default is not None and Intent.NEXT not in rules and (gate is None or Intent.NEXT in gate.allowed):
-        after.add(default)
-    if gate is None or Intent.REPEAT in gate.allowed:
-        after.add(step_id)
-    return after & nodes.flow.keys()
-
-
-def reached_from(starts: Iterable[str], following: Mapping[str, set[str]]) -> set[str]:
-    """Every step that can be reached from these, themselves included."""
-    reached: set[str] = set()
-    waiting = list(starts)
-    while waiting:
-        step_id = waiting.pop()
-        if step_id not in reached:
-            reached.add(step_id)
-            waiting.extend(following[step_id])
-    return reached
-
-
-def _reversed(following: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    before: dict[str, set[str]] = {step_id: set() for step_id in following}
-    for step_id, targets in following.items():
-        for target in targets:
-            before[target].add(step_id)
-    return before
-
-
-def _check_ends(
-    nodes: Nodes, entries: Entries, following: Mapping[str, set[str]], ending: set[str], problems: FileProblems
-) -> None:
-    fix = "Lead a transition to a closure step."
-    lost = {at: step_id for at, step_id in entries.by_pointer.items() if step_id not in ending}
-    for at, step_id in lost.items():
-        problems.add("SF350", at, f'no closure step can be reached from the entry step "{step_id}"', fix)
-    reported = reached_from(lost.values(), following)
-    for step_id, node in nodes.flow.items():
-        if step_id in ending or step_id in reported:
-            continue
-        after = reached_from(following[step_id], following)
-        if step_id not in after:
-            continue
-        circle = [
-            other for other in nodes.flow if other in after and step_id in reached_from(following[other], following)
-        ]
-        reported.update(circle)
-        problems.add("SF350", node.at, f"no closure step can be reached from the cycle {listed(circle)}", fix)

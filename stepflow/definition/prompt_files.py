@@ -129,9 +129,7 @@ class PromptFiles:
     problems: FileProblems
     _read: dict[str, Prompt | None] = field(default_factory=dict)
 
-    def find(
-        self, step_id: str, kind: StepKind | None, address: Address, adaptation: str | None, at: Pointer
-    ) -> Prompt | None:
+    def find(self, kind: StepKind | None, address: Address, adaptation: str | None, at: Pointer) -> Prompt | None:
         """The prompt of a step, adapted where such a file is there. `at` is the pointer of the address."""
         plain = self.path(address, None)
         fitting = adaptation or (self.adaptation if kind is StepKind.CLOSURE else None)
@@ -139,8 +137,8 @@ class PromptFiles:
         prompt = adapted or self.read(plain)
         if prompt is not None and adapted is None and adaptation:
             own = self.path(address, adaptation)
-            message = f'step "{step_id}": the adaptation file "{own}" is missing, "{plain}" is used'
-            self.problems.add("SF502", at, message, 'Write the file, or remove "adaptation".')
+            message = f'the adaptation file "{own}" is missing, "{plain}" is used'
+            self.problems.report("SF502", at, message, 'Write the file, or remove "adaptation".')
         return prompt
 
     def path(self, address: Address, adaptation: str | None) -> str:
@@ -159,10 +157,6 @@ class PromptFiles:
         if path not in self._read:
             self._read[path] = self._read_now(path)
         return self._read[path]
-
-    def shipped(self, key: str) -> Prompt:
-        """A template of the package."""
-        return shipped_prompt(self.templates, key)
 
     def _read_now(self, path: str) -> Prompt | None:
         own = self.problems.diagnostics.of(path)

@@ -169,9 +169,11 @@ _MAPPED_ID = {
 _ANY_EDITION = "failed"
 
 
-def entry_of(step_id: str, entries: Mapping[str, ValidationEntry], verdict: VerdictType) -> ValidationEntry | None:
+def entry_of(
+    step_id: str, entries: Mapping[str, ValidationEntry], verdict: VerdictType | None
+) -> ValidationEntry | None:
     """The validation entry of a closure step: of its own id, else the verdict's."""
-    return entries.get(step_id) or entries.get(_MAPPED_ID[verdict])
+    return entries.get(step_id) or entries.get(_MAPPED_ID[verdict or VerdictType.COUNT_ITERATION])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.words import ClosureAction, Intent, VerdictType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from stepflow.domain.definition import AgentDefinition, Gate, GitHubSettings, Step, StepInput
     from stepflow.domain.run import RunFacts
@@ -45,8 +45,9 @@ def step_variables(
     """
     inputs = step.prompt.inputs if step.prompt else ()
     verdict = describe_verdict(agent, limit, handler_says=criteria)
+    now = _Now(agent=agent, step=step, facts=facts, state=state, limit=limit, verdict=verdict)
     layers = (
-        ("run variable", _run_variables(agent, step, facts, state, limit=limit, verdict=verdict)),
+        ("run variable", _run_variables(now)),
         ("run argument", facts.args),
         ("extra variable", facts.variables),
         ("input", _input_variables(inputs, state)),
@@ -81,43 +82,65 @@ def value_text(value: JsonValue) -> str | None:
     return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + CUT_MARK
 
 
-def _run_variables(
-    agent: AgentDefinition, step: Step, facts: RunFacts, state: RunState, *, limit: int, verdict: str
-) -> JsonObject:
-    return {
-        "iteration": state.iteration,
-        "completed_iterations": state.iteration - 1,
-        "max_iterations": limit,
-        "iterations": limit,
-        "remaining": limit - state.iteration,
-        "agent_name": agent.name,
-        "agent_description": agent.description,
-        "step_id": step.id,
-        "step_name": step.name,
-        "allowed_intents": ", ".join(offered_intents(step.gate)) if step.gate else "",
-        "verdict_criteria": verdict,
-        "completion_criteria": verdict,
-        "repeat_reason": state.repeat_reason,
-        "previous_summary": state.repeat_reason,
-        "repeat_count": state.repeats,
-        "repository": facts.repository,
-        **_verdict_variables(agent, state),
-    }
+@dataclass(frozen=True, kw_only=True)
+class _Now:
+    """What the run variables are read from."""
+
+    agent: AgentDefinition
+    step: Step
+    facts: RunFacts
+    state: RunState
+    limit: int
+    verdict: str
+
+    def config(self, key: str) -> JsonValue:
+        return self.agent.verdict.config.get(key)
 
 
-def _verdict_variables(agent: AgentDefinition, state: RunState) -> JsonObject:
-    config = agent.verdict.config
-    match agent.verdict.type:
-        case VerdictType.COUNT_CHECK:
-            return {"max_checks": config.get("maxChecks"), "check_count": state.iteration}
-        case VerdictType.DETECT_KEYWORD:
-            word = config.get("verdictKeyword")
-            return {"completion_keyword": word, "verdict_keyword": word}
-        case VerdictType.DETECT_STRUCTURED:
-            fields = config.get("requiredFields") or []
-            return {"signal_type": config.get("signalType"), "required_fields": compact(fields)}
-        case _:
-            return {}
+#: Every run variable with how it is read; the loader checks prompts against the names.
+_RUN_VARIABLES: dict[str, Callable[[_Now], JsonValue]] = {
+    "iteration": lambda now: now.state.iteration,
+    "completed_iterations": lambda now: now.state.iteration - 1,
+    "max_iterations": lambda now: now.limit,
+    "iterations": lambda now: now.limit,
+    "remaining": lambda now: now.limit - now.state.iteration,
+    "agent_name": lambda now: now.agent.name,
+    "agent_description": lambda now: now.agent.description,
+    "step_id": lambda now: now.step.id,
+    "step_name": lambda now: now.step.name,
+    "allowed_intents": lambda now: ", ".join(offered_intents(now.step.gate)) if now.step.gate else "",
+    "verdict_criteria": lambda now: now.verdict,
+    "completion_criteria": lambda now: now.verdict,
+    "repeat_reason": lambda now: now.state.repeat_reason,
+    "previous_summary": lambda now: now.state.repeat_reason,
+    "repeat_count": lambda now: now.state.repeats,
+    "repository": lambda now: now.facts.repository,
+}
+_VERDICT_VARIABLES: dict[VerdictType, dict[str, Callable[[_Now], JsonValue]]] = {
+    VerdictType.COUNT_CHECK: {
+        "max_checks": lambda now: now.config("maxChecks"),
+        "check_count": lambda now: now.state.iteration,
+    },
+    VerdictType.DETECT_KEYWORD: {
+        "completion_keyword": lambda now: now.config("verdictKeyword"),
+        "verdict_keyword": lambda now: now.config("verdictKeyword"),
+    },
+    VerdictType.DETECT_STRUCTURED: {
+        "signal_type": lambda now: now.config("signalType"),
+        "required_fields": lambda now: compact(now.config("requiredFields") or []),
+    },
+}
+
+
+def run_variable_names(verdict: VerdictType | None) -> frozenset[str]:
+    """The names of the run variables of a verdict type; those of every type when it is not known."""
+    more = _VERDICT_VARIABLES.values() if verdict is None else [_VERDICT_VARIABLES.get(verdict, {})]
+    return frozenset(_RUN_VARIABLES).union(*more)
+
+
+def _run_variables(now: _Now) -> JsonObject:
+    readers = {**_RUN_VARIABLES, **_VERDICT_VARIABLES.get(now.agent.verdict.type, {})}
+    return {name: read(now) for name, read in readers.items()}
 
 
 def _input_variables(inputs: Iterable[StepInput], state: RunState) -> JsonObject:
