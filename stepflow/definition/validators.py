@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import (
@@ -14,7 +14,7 @@ from stepflow.definition.file_models import (
 )
 from stepflow.definition.folder import beside
 from stepflow.definition.gate_steps import check_c3_style, check_key, check_part
-from stepflow.definition.json_text import Pointer
+from stepflow.definition.json_text import Pointer, last_key
 from stepflow.definition.prompt_files import Address, PromptFiles
 from stepflow.definition.schemas import SchemaResolver
 from stepflow.domain.definition import (
@@ -64,10 +64,8 @@ class ValidatorBuilder:
         validators: dict[str, Validator] = {}
         for name, entry in self.registry.validators.items():
             at = Pointer("/validators") / name
-            success = self._success(name, entry.success_when, at / "successWhen")
-            self._check_pattern(name, entry, at)
-            self._check_extractors(name, entry, at)
-            self._check_guards(name, entry, at)
+            success = self._success(entry.success_when, at / "successWhen")
+            self._check_names(entry, at)
             pattern = patterns.get(entry.failure_pattern or "")
             if success is not None and pattern is not None and entry.command:
                 validators[name] = Validator(
@@ -99,42 +97,35 @@ class ValidatorBuilder:
                 )
         return patterns
 
-    def _success(self, name: str, rule: str | None, at: Pointer) -> SuccessRule | None:
+    def _success(self, rule: str | None, at: Pointer) -> SuccessRule | None:
         if not rule or not rule.strip():
             return None
         try:
             success = _read_rule(rule)
         except PatternFault as exc:
-            message = f'validator "{name}": "successWhen" is "{rule}", whose pattern is no regular expression ({exc})'
-            self.problems.add("SF602", at, message, 'Write a valid regular expression after "matches:".')
+            message = f'"successWhen" is "{rule}", whose pattern is no regular expression ({exc})'
+            self.problems.report("SF602", at, message, 'Write a valid regular expression after "matches:".')
             return None
         if success is None:
-            message = f'validator "{name}": "successWhen" is "{rule}", which is not understood'
             fix = 'Write "empty", "exitCode:N", "contains:TEXT" or "matches:REGEX".'
-            self.problems.add("SF602", at, message, fix)
+            self.problems.report("SF602", at, f'"successWhen" is "{rule}", which is not understood', fix)
         return success
 
-    def _check_pattern(self, name: str, entry: ValidatorEntry, at: Pointer) -> None:
-        pattern = entry.failure_pattern
-        known = self.registry.failure_patterns
+    def _check_names(self, entry: ValidatorEntry, at: Pointer) -> None:
+        pattern, known = entry.failure_pattern, self.registry.failure_patterns
         if pattern and pattern not in known:
-            message = f'validator "{name}": there is no failure pattern "{pattern}"{did_you_mean(pattern, known)}'
-            place = at / "failurePattern"
-            self.problems.add("SF604", place, message, f"The patterns are {listed(known)}.")
-
-    def _check_extractors(self, name: str, entry: ValidatorEntry, at: Pointer) -> None:
+            message = f'there is no failure pattern "{pattern}"{did_you_mean(pattern, known)}'
+            self.problems.report("SF604", at / "failurePattern", message, f"The patterns are {listed(known)}.")
         for parameter, extractor in entry.extract_params.items():
             if extractor not in EXTRACTORS:
-                message = f'validator "{name}": there is no extractor "{extractor}" for "{parameter}"'
-                message += did_you_mean(extractor, EXTRACTORS)
-                place = at / "extractParams" / parameter
-                self.problems.add("SF605", place, message, f"The extractors are {listed(sorted(EXTRACTORS))}.")
-
-    def _check_guards(self, name: str, entry: ValidatorEntry, at: Pointer) -> None:
+                message = f'there is no extractor "{extractor}" for "{parameter}"{did_you_mean(extractor, EXTRACTORS)}'
+                fix = f"The extractors are {listed(sorted(EXTRACTORS))}."
+                self.problems.report("SF605", at / "extractParams" / parameter, message, fix)
         for index, guard in enumerate(entry.guards):
             if not guard.strip("/") or ".." in guard.split("/"):
-                message = f'validator "{name}": the guard "{guard}" is no path pattern inside the repository'
-                self.problems.add("SF109", at / "guards" / index, message, "Write a pattern such as `tsconfig.json`.")
+                message = f'the guard "{guard}" is no path pattern inside the repository'
+                fix = "Write a pattern such as `tsconfig.json`."
+                self.problems.report("SF109", at / "guards" / index, message, fix)
 
 
 def _read_rule(rule: str) -> SuccessRule | None:
@@ -195,7 +186,7 @@ class ValidationBuilder:
             at = Pointer("/validationSteps") / key
             check_key(key, entry.step_id, at, self.problems)
             self._check_owner(key, at)
-            conditions = self._conditions(key, entry, at, validators)
+            conditions = self._conditions(entry, at, validators)
             entries[key] = self._entry(key, entry, at, conditions)
         return entries
 
@@ -208,7 +199,7 @@ class ValidationBuilder:
             self.problems.add("SF606", at, message, fix)
 
     def _conditions(
-        self, key: str, entry: ValidationStepEntry, at: Pointer, validators: Mapping[str, Validator]
+        self, entry: ValidationStepEntry, at: Pointer, validators: Mapping[str, Validator]
     ) -> tuple[Condition, ...]:
         conditions: list[Condition] = []
         known = self.registry.validators
@@ -216,8 +207,8 @@ class ValidationBuilder:
             name = one.validator or ""
             if name and name not in known:
                 place = at / "validationConditions" / index / "validator"
-                message = f'validation step "{key}": there is no validator "{name}"{did_you_mean(name, known)}'
-                self.problems.add("SF603", place, message, f"The validators are {listed(known)}.")
+                message = f'there is no validator "{name}"{did_you_mean(name, known)}'
+                self.problems.report("SF603", place, message, f"The validators are {listed(known)}.")
             elif name in validators:
                 params = {key: value if isinstance(value, str) else compact(value) for key, value in one.params.items()}
                 conditions.append(Condition(validator=validators[name], params=params))
@@ -226,63 +217,47 @@ class ValidationBuilder:
     def _entry(
         self, key: str, entry: ValidationStepEntry, at: Pointer, conditions: tuple[Condition, ...]
     ) -> ValidationEntry:
-        parts = {"c2": entry.c2, "c3": entry.c3}
-        safe = [check_part(at, name, part, self.problems) for name, part in parts.items()]
+        safe = [check_part(at, name, part, self.problems) for name, part in (("c2", entry.c2), ("c3", entry.c3))]
         check_c3_style(at, entry.c3, self.problems)
-        patterns = {one.validator.pattern.name: one.validator.pattern for one in conditions}
-        c2, c3 = entry.c2, entry.c3
-        located = all(safe) and c2 and c3 and self.prompts is not None
+        schema: JsonObject | None = None
+        if self.schemas is not None and entry.output_schema_ref is not None:
+            schema = self.schemas.by_ref(entry.output_schema_ref, at / "outputSchemaRef")
+        elif self.schemas is not None and entry.output_schema is not None:
+            schema = self.schemas.inline(entry.output_schema, at / "outputSchema")
+        retry_prompts: dict[str, SourceText] = {}
+        any_retry_prompt: SourceText | None = None
+        if all(safe) and entry.c2 and entry.c3 and self.prompts is not None:
+            address = Address(c2=entry.c2, c3=entry.c3, edition=_ANY_EDITION)
+            for pattern in {one.validator.pattern.name: one.validator.pattern for one in conditions}.values():
+                prompt = self._retry_prompt(self.prompts, replace(address, edition=pattern.edition), pattern, at)
+                if prompt is not None:
+                    retry_prompts[pattern.name] = prompt
+            any_retry_prompt = self._retry_prompt(self.prompts, address, None, at)
         return ValidationEntry(
             id=key,
             conditions=conditions,
             action=entry.on_failure.action,
             max_attempts=entry.on_failure.max_attempts,
-            schema=self._schema(entry, at),
-            retry_prompts=self._retry_prompts(key, at, c2 or "", c3 or "", patterns) if located else {},
-            any_retry_prompt=self._any_retry_prompt(key, at, c2 or "", c3 or "") if located else None,
+            schema=schema,
+            retry_prompts=retry_prompts,
+            any_retry_prompt=any_retry_prompt,
         )
 
-    def _schema(self, entry: ValidationStepEntry, at: Pointer) -> JsonObject | None:
-        if self.schemas is None:
-            return None
-        if entry.output_schema_ref is not None:
-            return self.schemas.by_ref(entry.output_schema_ref, at / "outputSchemaRef")
-        if entry.output_schema is not None:
-            return self.schemas.inline(entry.output_schema, at / "outputSchema")
+    def _retry_prompt(
+        self, files: PromptFiles, address: Address, pattern: FailurePattern | None, at: Pointer
+    ) -> SourceText | None:
+        """The retry prompt of a failure pattern, or of any failure, whose file may be missing."""
+        path = files.path(address, pattern.adaptation if pattern else None)
+        prompt = files.read(path)
+        fault = parse_retry_template(prompt.source.text) if prompt is not None else None
+        if prompt is not None and fault is None:
+            return prompt.source
+        state = f"cannot be parsed ({fault})" if prompt is not None else "is missing or empty"
+        message = f'the retry prompt "{path}" {state}'
+        if pattern is not None:
+            near = beside(files.folder, path) if prompt is None else ""
+            message = f'validation step "{last_key(at)}", failure pattern "{pattern.name}": {message}{near}'
+            self.problems.add("SF513", at, message, f'Write "{path}", or leave it to the general text.')
+        elif prompt is not None:
+            self.problems.report("SF513", at, message, "Correct it, or leave it to the general text.")
         return None
-
-    def _retry_prompts(
-        self, key: str, at: Pointer, c2: str, c3: str, patterns: Mapping[str, FailurePattern]
-    ) -> dict[str, SourceText]:
-        prompts: dict[str, SourceText] = {}
-        for name, pattern in patterns.items():
-            path = self._path(Address(c2=c2, c3=c3, edition=pattern.edition), pattern.adaptation)
-            source, fault = self._usable(path)
-            if source is None:
-                near = beside(self.prompts.folder, path) if self.prompts and fault == _MISSING else ""
-                message = f'validation step "{key}", failure pattern "{name}": the retry prompt "{path}" {fault}{near}'
-                self.problems.add("SF513", at, message, f'Write "{path}", or leave it to the general text.')
-            else:
-                prompts[name] = source
-        return prompts
-
-    def _any_retry_prompt(self, key: str, at: Pointer, c2: str, c3: str) -> SourceText | None:
-        path = self._path(Address(c2=c2, c3=c3, edition=_ANY_EDITION), None)
-        source, fault = self._usable(path)
-        if source is None and fault != _MISSING:
-            message = f'validation step "{key}": the retry prompt "{path}" {fault}'
-            self.problems.add("SF513", at, message, "Correct it, or leave it to the general text.")
-        return source
-
-    def _path(self, address: Address, adaptation: str | None) -> str:
-        return self.prompts.path(address, adaptation) if self.prompts else ""
-
-    def _usable(self, path: str) -> tuple[SourceText | None, str]:
-        prompt = self.prompts.read(path) if self.prompts else None
-        if prompt is None:
-            return None, _MISSING
-        fault = parse_retry_template(prompt.source.text)
-        return (prompt.source, "") if fault is None else (None, f"cannot be parsed ({fault})")
-
-
-_MISSING = "is missing or empty"
