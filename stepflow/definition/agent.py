@@ -14,10 +14,11 @@ from stepflow.definition.file_models import (
     VerdictConfig,
     VerdictSettings,
 )
-from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, read_object
+from stepflow.definition.folder import AgentFolder, read_object
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
+from stepflow.definition.safe_files import FileRefused
 from stepflow.definition.shapes import ShapeCodes, read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
@@ -141,9 +142,11 @@ def _handler(config: VerdictConfig, problems: FileProblems, *, folder: AgentFold
         return None
     try:
         return SourceText(text=folder.read(path), file=path)
-    except FileFault as fault:
-        code = "SF109" if fault.kind is FaultKind.UNSAFE else "SF204"
-        problems.add(code, at, f'"handlerPath": the file "{path}" {fault.message}', "Name a file of the agent folder.")
+    except FileRefused as refused:
+        code = "SF109" if refused.unsafe else "SF204"
+        problems.add(
+            code, at, f'"handlerPath": the file "{path}" {refused.message}', "Name a file of the agent folder."
+        )
         return None
 
 

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
 from stepflow.definition.diagnostics import (
@@ -169,24 +168,6 @@ MAX_FILE_BYTES = 2 * 1024 * 1024
 MAX_LISTED = 500
 
 
-class FaultKind(StrEnum):
-    """Why a file gives no text."""
-
-    UNSAFE = "unsafe"
-    MISSING = "missing"
-    UNREADABLE = "unreadable"
-    CONTENT = "content"
-
-
-class FileFault(Exception):
-    """A file that cannot be used; the message completes `the file "x" …`."""
-
-    def __init__(self, kind: FaultKind, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-
-
 def unsafe_reason(path: str) -> str | None:
     """Why a path out of an agent file is refused by its form alone; None when it is fine."""
     if not path:
@@ -208,16 +189,16 @@ class AgentFolder:
         self.name = path.name
         self.prefix = path.relative_to(root).as_posix()
         self._root = root
-        self._read: dict[str, str | FileFault] = {}
+        self._read: dict[str, str | FileRefused] = {}
         self._bytes: dict[str, bytes] = {}
 
     def read(self, path: str) -> str:
-        """The text of a file, without a byte-order mark. Raises `FileFault`."""
+        """The text of a file, without a byte-order mark. Raises `FileRefused`."""
         key = PurePosixPath(path).as_posix() if unsafe_reason(path) is None else path
         if key not in self._read:
             self._read[key] = self._read_now(key)
         text = self._read[key]
-        if isinstance(text, FileFault):
+        if isinstance(text, FileRefused):
             raise text
         return text
 
@@ -265,46 +246,40 @@ class AgentFolder:
             total.update(content)
         return total.hexdigest()
 
-    def _read_now(self, path: str) -> str | FileFault:
+    def _read_now(self, path: str) -> str | FileRefused:
+        if reason := unsafe_reason(path):
+            return FileRefused(Why.OUTSIDE, reason)
         try:
-            content = self._content(path)
+            content = read_below(self._root, PurePosixPath(self.prefix, path), limit=MAX_FILE_BYTES)
             text = content.decode("utf-8-sig")
-        except FileFault as fault:
-            return fault
+        except FileRefused as refused:
+            return refused
         except UnicodeDecodeError as exc:
-            return FileFault(FaultKind.CONTENT, f"is not UTF-8 (byte {exc.start})")
+            return FileRefused(Why.NOT_TEXT, f"is not UTF-8 (byte {exc.start})")
         self._bytes[path] = content
         return text
-
-    def _content(self, path: str) -> bytes:
-        if reason := unsafe_reason(path):
-            raise FileFault(FaultKind.UNSAFE, reason)
-        try:
-            return read_below(self._root, PurePosixPath(self.prefix, path), limit=MAX_FILE_BYTES)
-        except FileRefused as refused:
-            raise FileFault(_KINDS.get(refused.why, FaultKind.UNREADABLE), refused.message) from refused
-
-
-_KINDS = {
-    Why.MISSING: FaultKind.MISSING,
-    Why.LINK: FaultKind.UNSAFE,
-    Why.OUTSIDE: FaultKind.UNSAFE,
-    Why.LARGE: FaultKind.CONTENT,
-}
 
 
 #: A text that begins as YAML does and JSON never.
 _YAML = re.compile(r"\s*(---|#|[A-Za-z_][\w-]*:(\s|$))")
 
 
+def file_code(refused: FileRefused) -> str:
+    """The code of one of the agent's own files that is not read."""
+    if refused.unsafe:
+        return "SF109"
+    return "SF104" if refused.why in (Why.LARGE, Why.NOT_TEXT) else "SF102"
+
+
 def read_object(folder: AgentFolder, problems: FileProblems, *, what: str) -> JsonObject | None:
     """The object in the JSON file that `problems` is about. `what` names the file's role in messages."""
     try:
         text = folder.read(problems.file)
-    except FileFault as fault:
-        code = {FaultKind.UNSAFE: "SF109", FaultKind.CONTENT: "SF104"}.get(fault.kind, "SF102")
-        near = beside(folder, problems.file) if fault.kind is FaultKind.MISSING else ""
-        problems.add(code, "", f'the {what} "{problems.file}" {fault.message}{near}', _FIXES[fault.kind])
+    except FileRefused as refused:
+        near = beside(folder, problems.file) if refused.why is Why.MISSING else ""
+        fix = "Name a file inside the agent folder." if refused.unsafe else _FIXES[refused.why]
+        message = f'the {what} "{problems.file}" {refused.message}{near}'
+        problems.add(file_code(refused), "", message, fix)
         return None
     try:
         document = parse_json(text)
@@ -366,8 +341,9 @@ def register_document(text: str, document: Document, problems: FileProblems) -> 
 
 
 _FIXES = {
-    FaultKind.UNSAFE: "Name a file inside the agent folder.",
-    FaultKind.MISSING: "Create the file, or correct its name.",
-    FaultKind.UNREADABLE: "Make it a regular file that can be read.",
-    FaultKind.CONTENT: "Save it as UTF-8 and make it smaller than 2 MiB.",
+    Why.MISSING: "Create the file, or correct its name.",
+    Why.IRREGULAR: "Make it a regular file that can be read.",
+    Why.UNREADABLE: "Make it a regular file that can be read.",
+    Why.LARGE: "Save it as UTF-8 and make it smaller than 2 MiB.",
+    Why.NOT_TEXT: "Save it as UTF-8 and make it smaller than 2 MiB.",
 }

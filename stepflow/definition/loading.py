@@ -12,9 +12,10 @@ from stepflow.definition.agent import Agent, read_agent
 from stepflow.definition.compile import Graph, LoadOptions, compile_registry
 from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import GitHub, PullRequest
-from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, locate, read_object, unsafe_reason
+from stepflow.definition.folder import AgentFolder, file_code, locate, read_object, unsafe_reason
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import read_prompt, shipped_prompt
+from stepflow.definition.safe_files import FileRefused, Why
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
@@ -145,12 +146,10 @@ def _system_prompt(agent: Agent, folder: AgentFolder, options: LoadOptions) -> S
     fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
     try:
         text = read_prompt(folder.read(path))
-    except FileFault as fault:
-        code = {FaultKind.UNSAFE: "SF109", FaultKind.CONTENT: "SF104"}.get(fault.kind, "SF102")
-        missing = fault.kind is FaultKind.MISSING
-        texts = [one for one in folder.files() if one.endswith(".md")] if missing else []
-        message = f'the system prompt: "{path}" {fault.message}{did_you_mean(path, texts, LIKE_PATHS)}'
-        agent.problems.add(code, _SYSTEM_PATH, message, fix)
+    except FileRefused as refused:
+        texts = [one for one in folder.files() if one.endswith(".md")] if refused.why is Why.MISSING else []
+        message = f'the system prompt: "{path}" {refused.message}{did_you_mean(path, texts, LIKE_PATHS)}'
+        agent.problems.add(file_code(refused), _SYSTEM_PATH, message, fix)
         return None
     if not text.text:
         agent.problems.add("SF102", _SYSTEM_PATH, f'the system prompt: the file "{path}" is empty', fix)

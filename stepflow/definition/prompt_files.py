@@ -8,9 +8,10 @@ from importlib.resources.abc import Traversable
 
 from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import GateRegistry, Registry
-from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, unsafe_reason
+from stepflow.definition.folder import AgentFolder, unsafe_reason
 from stepflow.definition.gate_steps import check_part
 from stepflow.definition.json_text import Pointer
+from stepflow.definition.safe_files import FileRefused, Why
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.render import SECTION_FORM
@@ -69,23 +70,18 @@ def read_prompt(text: str) -> PromptText:
     end = next((index for index, line in enumerate(lines[1:], 1) if line == "---"), 0) if lines[0] == "---" else 0
     body = "\n".join(lines[end + 1 :]) if end else text
     blank = body[: len(body) - len(body.lstrip())].count("\n")
-    fault, line = _yaml_fault("\n".join(lines[1:end])) if end else (None, 0)
     first = (end + 1 if end else 0) + blank + 1
-    return PromptText(text=body.strip(), first_line=first, yaml_fault=fault, yaml_line=line + 2)
-
-
-def _yaml_fault(front: str) -> tuple[str | None, int]:
-    """What is wrong with a YAML text, and on which of its lines, from 0.
-
-    Only its form is read, nothing is built from it: its content has no effect.
-    """
-    from stepflow.definition.yaml_text import YamlFault, check_yaml  # noqa: PLC0415 - costs time where no front matter is
+    if not end:
+        return PromptText(text=body.strip(), first_line=first)
+    from stepflow.definition.yaml_text import YamlFault, read_yaml  # noqa: PLC0415 - few prompts have front matter
 
     try:
-        check_yaml(front)
+        read_yaml("\n".join(lines[1:end]), build=False)  # its content has no effect
     except YamlFault as fault:
-        return fault.problem, (fault.line or 1) - 1
-    return None, 0
+        return PromptText(
+            text=body.strip(), first_line=first, yaml_fault=fault.problem, yaml_line=(fault.line or 1) + 1
+        )
+    return PromptText(text=body.strip(), first_line=first)
 
 
 DEFAULT_BASE = "prompts"
@@ -162,11 +158,11 @@ class PromptFiles:
         own = self.problems.diagnostics.of(path)
         try:
             raw = self.folder.read(path)
-        except FileFault as fault:
-            if fault.kind is FaultKind.MISSING:
+        except FileRefused as refused:
+            if refused.why is Why.MISSING:
                 return None
-            code = "SF109" if fault.kind is FaultKind.UNSAFE else "SF104"
-            own.add(code, "", f'the prompt file "{path}" {fault.message}', "Put a UTF-8 text file there.")
+            code = "SF109" if refused.unsafe else "SF104"
+            own.add(code, "", f'the prompt file "{path}" {refused.message}', "Put a UTF-8 text file there.")
             return Prompt(source=SourceText(text="", file=path), usable=False)
         text = read_prompt(raw)
         if text.yaml_fault:

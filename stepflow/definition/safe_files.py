@@ -27,6 +27,7 @@ class Why(Enum):
     LINK = auto()
     IRREGULAR = auto()
     LARGE = auto()
+    NOT_TEXT = auto()
     UNREADABLE = auto()
 
 
@@ -37,6 +38,11 @@ class FileRefused(Exception):
         super().__init__(message)
         self.why = why
         self.message = message
+
+    @property
+    def unsafe(self) -> bool:
+        """True when reading the file would lead out of its folder."""
+        return self.why in (Why.LINK, Why.OUTSIDE)
 
 
 def read_below(folder: Path, path: str | PurePath, *, limit: int) -> bytes:

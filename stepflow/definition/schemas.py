@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed, owner, shown
-from stepflow.definition.folder import AgentFolder, FaultKind, FileFault, register_document, report_fault, unsafe_reason
+from stepflow.definition.folder import AgentFolder, register_document, report_fault, unsafe_reason
 from stepflow.definition.json_text import JsonFault, Pointer, keys_of, parse_json
+from stepflow.definition.safe_files import FileRefused, Why
 from stepflow.definition.shapes import note_unknown
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.engine.closed_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
@@ -94,21 +95,21 @@ class SchemaFiles:
         try:
             text = self.folder.read(path)
             document = parse_json(text)
-        except FileFault as fault:
-            raise self._unreadable(path, fault) from fault
+        except FileRefused as refused:
+            raise self._unreadable(path, refused) from refused
         except JsonFault as fault:
             message = f'the schema file "{path}" {fault.message}'
             raise SchemaFault("SF401", message, "Write valid JSON.", file=path, fault=(text, fault)) from fault
         register_document(text, document, self.diagnostics.of(path))
         return document.value
 
-    def _unreadable(self, path: str, fault: FileFault) -> SchemaFault:
-        code = "SF109" if fault.kind is FaultKind.UNSAFE else "SF401"
+    def _unreadable(self, path: str, refused: FileRefused) -> SchemaFault:
+        code = "SF109" if refused.unsafe else "SF401"
         names = self.folder.json_files(self.base)
         fix = f'Name a JSON file inside the schemas folder; "{self.base}" has {listed(names)}.'
         own = path.removeprefix("" if self.base == "." else f"{self.base}/")
-        hint = did_you_mean(own, names, LIKE_PATHS) if fault.kind is FaultKind.MISSING else ""
-        return SchemaFault(code, f'the schema file "{path}" {fault.message}{hint}', fix)
+        hint = did_you_mean(own, names, LIKE_PATHS) if refused.why is Why.MISSING else ""
+        return SchemaFault(code, f'the schema file "{path}" {refused.message}{hint}', fix)
 
     def _by_pointer(self, ref: str) -> SchemaPlace:
         if not ref.startswith("#/"):

@@ -28,24 +28,13 @@ class YamlFault(ValueError):
         self.line = line
 
 
-def read_yaml(text: str) -> tuple[yaml.Node | None, Any]:
-    """The nodes of a text, for their lines, and the data. Raises `YamlFault`."""
+def read_yaml(text: str, *, build: bool = True) -> tuple[yaml.Node | None, Any]:
+    """The nodes of a text, for their lines, and the data unless only its form is to be checked. Raises `YamlFault`."""
     loader = _open(text)
     try:
         node = loader.get_single_node()
-        return node, None if node is None else loader.construct_document(node)
+        return node, loader.construct_document(node) if build and node is not None else None
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as exc:
-        raise _fault(exc) from exc
-    finally:
-        loader.dispose()
-
-
-def check_yaml(text: str) -> None:
-    """Look at the form alone; nothing is built from the text. Raises `YamlFault`."""
-    loader = _open(text)
-    try:
-        loader.get_single_node()
-    except (yaml.YAMLError, RecursionError, ValueError) as exc:
         raise _fault(exc) from exc
     finally:
         loader.dispose()
