@@ -88,7 +88,11 @@ def to_runner_layout(document: JsonObject, problems: FileProblems) -> RunnerLayo
         problems.add("SF205", "/behavior", message, 'Move what is in "behavior" into "runner" and remove it.')
         del layout.document["behavior"]
     for place in _DEAD:
-        _drop_dead(layout, place, problems)
+        if holder := _holder(layout.document, place):
+            del holder[place[-1]]
+            name = ".".join(place)
+            layout.old_names.append(name)
+            problems.add("SF111", _pointer(place), f'"{name}" has no effect here', "Remove the key, or leave it.")
     for old, new in _MOVES:
         _move(layout, old, new)
     _drop_rest(layout, problems)
@@ -105,17 +109,11 @@ def report_old_names(old_names: list[str], problems: FileProblems) -> None:
         problems.add("SF110", "", message, "Use the names of today; until then the old ones keep working.")
 
 
-def _drop_dead(layout: RunnerLayout, place: Place, problems: FileProblems) -> None:
-    if _remove(layout.document, place) is not None:
-        layout.old_names.append(".".join(place))
-        pointer = _pointer(place)
-        problems.add("SF111", pointer, f'"{".".join(place)}" has no effect here', "Remove the key, or leave it.")
-
-
 def _move(layout: RunnerLayout, old: Place, new: Place) -> None:
-    removed = _remove(layout.document, old)
-    if removed is None:
+    holder = _holder(layout.document, old)
+    if not holder:
         return
+    value = holder.pop(old[-1])
     layout.old_names.append(".".join(old))
     node = layout.document
     for key in new[:-1]:
@@ -124,34 +122,29 @@ def _move(layout: RunnerLayout, old: Place, new: Place) -> None:
             return  # the new place has a wrong type, which is reported there
         node = inner
     if new[-1] not in node:
-        node[new[-1]] = removed.value
+        node[new[-1]] = value
         layout.origins[_pointer(new)] = _pointer(old)
 
 
-@dataclass(frozen=True)
-class _Removed:
-    value: JsonValue
-
-
-def _remove(document: JsonObject, place: Place) -> _Removed | None:
+def _holder(document: JsonObject, place: Place) -> JsonObject:
+    """The object that has the last key of a place; an empty one when there is none."""
     node: JsonValue = document
     for key in place[:-1]:
         node = node.get(key) if isinstance(node, dict) else None
-    return _Removed(node.pop(place[-1])) if isinstance(node, dict) and place[-1] in node else None
+    return node if isinstance(node, dict) and place[-1] in node else {}
 
 
 def _drop_rest(layout: RunnerLayout, problems: FileProblems) -> None:
     """What is left of the old containers are keys that nobody knows, or containers of a wrong type."""
     for place in (("behavior",), ("prompts",), ("runner", "completion")):
-        removed = _remove(layout.document, place)
-        if removed is None:
-            continue
-        if not isinstance(removed.value, dict):
+        holder = _holder(layout.document, place)
+        rest = holder.pop(place[-1]) if holder else {}
+        if not isinstance(rest, dict):
             message = f'"{".".join(place)}" must be an object'
             problems.add("SF106", _pointer(place), message, "Write it as an object.")
             continue
         known = [old[-1] for old, _ in _MOVES if old[:-1] == place]
-        for key in removed.value:
+        for key in rest:
             note_unknown(_pointer(place) / key, key, known, problems)
 
 
@@ -160,19 +153,13 @@ def _rename_verdict_types(layout: RunnerLayout) -> None:
     verdict = runner.get("verdict") if isinstance(runner, dict) else None
     if not isinstance(verdict, dict):
         return
-    _rename_type(verdict, layout)
     config = verdict.get("config")
     conditions = config.get("conditions") if isinstance(config, dict) else None
-    for condition in conditions if isinstance(conditions, list) else ():
-        if isinstance(condition, dict):
-            _rename_type(condition, layout)
-
-
-def _rename_type(verdict: JsonObject, layout: RunnerLayout) -> None:
-    old = verdict.get("type")
-    if isinstance(old, str) and old in OLD_VERDICT_TYPES:
-        verdict["type"] = OLD_VERDICT_TYPES[old]
-        layout.old_names.append(f'verdict type "{old}"')
+    for holder in (verdict, *(conditions if isinstance(conditions, list) else ())):
+        old = holder.get("type") if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and isinstance(old, str) and old in OLD_VERDICT_TYPES:
+            holder["type"] = OLD_VERDICT_TYPES[old]
+            layout.old_names.append(f'verdict type "{old}"')
 
 
 def _pointer(place: Place) -> Pointer:

@@ -24,8 +24,21 @@ def check_parameters(
     flags: dict[str, str] = {}
     for name, entry in entries.items():
         at = Pointer("/parameters") / name
-        _check_style(name, entry, at, problems, reserved)
-        _check_flag(name, entry, at, problems, flags)
+        if not (entry.description or "").strip() and not problems.at(at / "description"):
+            message, fix = f'parameter "{name}" has no description', 'Say in "description" what the parameter is for.'
+            problems.add("SF208", at, message, fix)
+        if entry.required and "default" in entry.model_fields_set:
+            state = f"is required and has the default {shown(entry.default)}, so it is never missing"
+            fix = 'Remove "required" or "default".'
+            problems.add("SF208", at / "default", f'parameter "{name}" {state}', fix)
+        if name in reserved:
+            message = f'parameter "{name}" has the name of a run variable, which hides it in prompts'
+            problems.add("SF208", at, message, "Give the parameter another name.")
+        if entry.cli in flags:
+            message = f'the flag "{entry.cli}" is already that of "{flags[entry.cli]}"'
+            problems.report("SF207", at / "cli", message, "Give each parameter a flag of its own.")
+        elif entry.cli is not None:
+            flags[entry.cli] = name
         _check_rules(name, entry, at, problems)
     return tuple(_parameter(name, entry) for name, entry in entries.items() if entry.type and entry.cli)
 
@@ -83,46 +96,23 @@ def _in(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed)
 
 
-def _check_style(
-    name: str, entry: ParameterEntry, at: Pointer, problems: FileProblems, reserved: frozenset[str]
-) -> None:
-    if not (entry.description or "").strip() and not problems.at(at / "description"):
-        message = f'parameter "{name}" has no description'
-        problems.add("SF208", at, message, 'Say in "description" what the parameter is for.')
-    if entry.required and "default" in entry.model_fields_set:
-        message = f'parameter "{name}" is required and has the default {shown(entry.default)}, so it is never missing'
-        problems.add("SF208", at / "default", message, 'Remove "required" or "default".')
-    if name in reserved:
-        message = f'parameter "{name}" has the name of a run variable, which hides it in prompts'
-        problems.add("SF208", at, message, "Give the parameter another name.")
-
-
-def _check_flag(name: str, entry: ParameterEntry, at: Pointer, problems: FileProblems, flags: dict[str, str]) -> None:
-    if entry.cli is None:
-        return
-    if entry.cli in flags:
-        message = f'parameter "{name}": the flag "{entry.cli}" is already that of "{flags[entry.cli]}"'
-        problems.add("SF207", at / "cli", message, "Give each parameter a flag of its own.")
-    flags.setdefault(entry.cli, name)
-
-
 def _check_rules(name: str, entry: ParameterEntry, at: Pointer, problems: FileProblems) -> None:
     pattern = entry.validation.pattern if entry.validation else None
     try:
         if pattern is not None:
             check_pattern(pattern)
     except PatternFault as exc:
-        message = f'parameter "{name}": the pattern {shown(pattern)} is no regular expression ({exc})'
-        problems.add("SF207", at / "validation" / "pattern", message, "Write a valid regular expression.")
+        message = f"the pattern {shown(pattern)} is no regular expression ({exc})"
+        problems.report("SF207", at / "validation" / "pattern", message, "Write a valid regular expression.")
         return
     if "default" not in entry.model_fields_set or not entry.type:
         return
     if not type_fits(entry.default, entry.type):
-        message = f'parameter "{name}": the default {shown(entry.default)} is no {entry.type}'
-        problems.add("SF207", at / "default", message, f"Give it a default of the type {entry.type}.")
+        message = f"the default {shown(entry.default)} is no {entry.type}"
+        problems.report("SF207", at / "default", message, f"Give it a default of the type {entry.type}.")
     elif fault := misfit(_parameter(name, entry), entry.default):
-        message = f'parameter "{name}": the default is {shown(entry.default)}, but "validation" wants it {fault}'
-        problems.add("SF207", at / "default", message, 'Change "default" or "validation".')
+        message = f'the default is {shown(entry.default)}, but "validation" wants it {fault}'
+        problems.report("SF207", at / "default", message, 'Change "default" or "validation".')
 
 
 def _parameter(name: str, entry: ParameterEntry) -> Parameter:
@@ -157,16 +147,12 @@ def check_arguments(
             message = f'the argument "{name}" is not declared and is dropped{did_you_mean(name, declared)}'
             problems.add("SF108", "/parameters", message, f"Declare it; declared are {listed(declared)}.")
     for parameter in agent.parameters:
-        _assign(parameter, _value_of(parameter, given, issue), arguments, problems)
+        value = given.get(parameter.name)
+        if parameter.name == "issue" and value is None and issue is not None:
+            value = str(issue) if parameter.type == "string" else issue
+        _assign(parameter, value, arguments, problems)
     _assign_issue(agent, given, issue, arguments, problems)
     return arguments, diagnostics.problems(prefix=agent.folder)
-
-
-def _value_of(parameter: Parameter, given: Mapping[str, JsonValue | str], issue: int | None) -> JsonValue:
-    value = given.get(parameter.name)
-    if parameter.name != "issue" or value is not None or issue is None:
-        return value
-    return str(issue) if parameter.type == "string" else issue
 
 
 def _assign(parameter: Parameter, value: JsonValue, arguments: JsonObject, problems: FileProblems) -> None:
