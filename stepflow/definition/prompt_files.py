@@ -12,6 +12,7 @@ from stepflow.definition.folder import AgentFolder, unsafe_reason
 from stepflow.definition.gate_steps import check_part
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.safe_files import FileRefused, Why
+from stepflow.definition.yaml_text import YamlFault, read_yaml
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.render import SECTION_FORM
@@ -73,8 +74,6 @@ def read_prompt(text: str) -> PromptText:
     first = (end + 1 if end else 0) + blank + 1
     if not end:
         return PromptText(text=body.strip(), first_line=first)
-    from stepflow.definition.yaml_text import YamlFault, read_yaml  # noqa: PLC0415 - few prompts have front matter
-
     try:
         read_yaml("\n".join(lines[1:end]), build=False)  # its content has no effect
     except YamlFault as fault:

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import cast
 
 from stepflow.definition.file_models import AgentFile, CheckRegistry, GateRegistry
-from stepflow.definition.shapes import FileModel
-from stepflow.definition.yaml_text import read_yaml
+from stepflow.definition.shapes import FieldNote, FileModel, field_notes
 from stepflow.domain.json import JsonObject, JsonValue
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FieldNote:
-    """`source` is a mark such as S4; `otherwise` is what stands for a key that is left out, empty if its model says."""
-
-    source: str
-    text: str
-    otherwise: str = ""
 
 
 def agent_schema() -> JsonObject:
@@ -57,19 +44,6 @@ def check_schema() -> JsonObject:
 
 def _inner(schema: JsonObject) -> JsonObject:
     return {key: value for key, value in schema.items() if key != "$schema"}
-
-
-@cache
-def field_notes() -> dict[str, dict[str, FieldNote]]:
-    """Model → key → note."""
-    text = (files("stepflow.definition") / "fields.yaml").read_text(encoding="utf-8")
-    noted = cast("dict[str, dict[str, list[str]]]", read_yaml(text)[1])
-    return {model: {key: _note(row) for key, row in keys.items()} for model, keys in noted.items()}
-
-
-def _note(row: list[str]) -> FieldNote:
-    source, text, *rest = row
-    return FieldNote(source=source, text=text, otherwise=rest[0] if rest else "")
 
 
 def _published(model: type[FileModel], title: str) -> JsonObject:

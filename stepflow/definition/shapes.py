@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, owner, shown
 from stepflow.definition.json_text import Pointer
+from stepflow.definition.yaml_text import read_yaml
 from stepflow.domain.json import JsonObject, JsonValue
 
 
@@ -72,6 +75,23 @@ class FileModel(BaseModel):
     for_editors: ClassVar[frozenset[str]] = frozenset()
     #: True when every key that is no field is such a key.
     rest_has_no_effect: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class FieldNote:
+    """`source` is a mark such as S4; `otherwise` is what stands for a key that is left out, empty if its model says."""
+
+    source: str
+    text: str
+    otherwise: str = ""
+    example: str = ""
+
+
+@cache
+def field_notes() -> Mapping[str, Mapping[str, FieldNote]]:
+    """Model → key → note, out of `fields.yaml`."""
+    models = read_yaml((files("stepflow.definition") / "fields.yaml").read_text(encoding="utf-8"))[1]
+    return {model: {key: FieldNote(*row) for key, row in keys.items()} for model, keys in models.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,29 +232,6 @@ def _report_missing(pointer: str, shape: FileModel, name: str, problems: FilePro
     # The pointer must lead somewhere: a key that is not there is reported at the object that lacks it.
     place = pointer.rpartition("/")[0] if value is None else pointer
     message = f'{owner(pointer)}the required key "{key}" {state}'
-    example = _EXAMPLES.get(key)
-    problems.add(code, place, message, f"Write {example}, for example." if example else f'Give "{key}" a value.')
-
-
-#: How a value looks that nobody but the author can know.
-_EXAMPLES: dict[str, str] = {
-    "description": '"description": "Says in a sentence what it is for."',
-    "displayName": '"displayName": "Issue Fixer"',
-    "runner": '"runner": {"verdict": {"type": "poll:state"}}',
-    "command": '"command": "make test"',
-    "successWhen": '"successWhen": "exitCode:0"',
-    "failurePattern": '"failurePattern": "test-failed", and "test-failed" in "failurePatterns"',
-    "allowedIntents": '"allowedIntents": ["next", "repeat"]',
-    "intentField": '"intentField": "next_action.action"',
-    "intentSchemaRef": '"intentSchemaRef": "#/properties/next_action/properties/action"',
-    "validationConditions": '"validationConditions": [{"validator": "tests"}]',
-    "validator": '"validator": "tests", a key of "validators"',
-    "from": '"from": "initial.issue.plan"',
-    "type": '"type": "string"',
-    "cli": '"cli": "--depth"',
-    "key": '"key": "plan"',
-    "check": '"check": {"onPass": {"next": "<step id>"}}',
-    "prompt": '"prompt": {"c1": "steps", "c2": "phase", "c3": "analyze"}',
-    "c2": '"c2": "initial", the folder of the prompt',
-    "c3": '"c3": "issue", the folder of the prompt in that of "c2"',
-}
+    note = field_notes()[type(shape).__name__][key]
+    fix = f"Write {note.example}, for example." if note.example else f'Give "{key}" a value.'
+    problems.add(code, place, message, fix)

@@ -17,7 +17,8 @@ from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.definition.old_names import _CONDITIONS, _MOVES, _TOP, OLD_VERDICT_TYPES
 from stepflow.definition.parameters import check_arguments
-from stepflow.definition.published import agent_schema, check_schema, field_notes, gate_schema
+from stepflow.definition.published import agent_schema, check_schema, gate_schema
+from stepflow.definition.shapes import field_notes
 from stepflow.domain.problem import Example, LintRule, Problem
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from stepflow.definition.diagnostics import rules
-from stepflow.definition.published import field_notes
+from stepflow.definition.shapes import field_notes
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
 from tests.docs.reference import PAGE, page
