@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
-from stepflow.definition.json_text import Places, Span, find_places, keys_of, nearest_line
+from stepflow.definition.json_text import Places, Span, find_places, keys_of
 from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Severity
 
@@ -59,84 +59,38 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """The text of a file; `places` is None for one that is no JSON."""
+def place(problem: Problem, word: str, text: str | None, places: Places | None) -> Problem:
+    """The problem with the line and the columns of what is meant, as far as they can be told.
 
-    text: str
-    places: Places | None
-
-    @classmethod
-    def of(cls, text: str, *, is_json: bool) -> Source:
-        """The text, read for its places."""
-        return cls(text=text, places=find_places(text) if is_json else None)
-
-    def line_start(self, line: int) -> int:
-        """The offset at which a line begins."""
-        start = 0
-        for _ in range(line - 1):
-            start = self.text.find("\n", start) + 1
-        return start
-
-    def line_and_column(self, offset: int) -> tuple[int, int]:
-        """Both from 1."""
-        return self.text.count("\n", 0, offset) + 1, offset - (self.text.rfind("\n", 0, offset) + 1) + 1
-
-
-def place(problem: Problem, word: str, prefix: str, source: Source | None) -> Problem:
-    """The problem where it stands. `word` is what is meant on the line of a file that is no JSON."""
-    line, span = _locate(problem, word, source)
-    if source is not None and span is not None:
-        end = source.line_and_column(span[1])[1]
-        problem = replace(problem, column=source.line_and_column(span[0])[1], end_column=end)
-    return replace(
-        problem,
-        line=line,
-        file=visible(f"{prefix}/{problem.file}"),
-        path=visible(problem.path),
-        message=visible(problem.message),
-        fix=visible(problem.fix),
-    )
+    `word` is what is meant on the line of a file that is no JSON, and has no `places`.
+    """
+    line, span = problem.line, None
+    if text is None:
+        return problem
+    if places is None or word or problem.column is not None:
+        lines = text.split("\n")
+        start = sum(len(one) + 1 for one in lines[: line - 1]) if line else 0
+        if line and problem.column is not None:
+            span = (start + problem.column - 1, start + problem.column)
+        elif line and word and (at := "".join(lines[line - 1 : line]).find(word)) >= 0:
+            span = (start + at, start + at + len(word))
+    else:
+        value = places.nearest(problem.path)
+        line = line or value.line  # that of a key that is written twice was given
+        span = _marked(value, text, about_key=problem.code in _ABOUT_KEYS)
+        span = span if text.count("\n", 0, span[0]) + 1 == line else None
+    if span is None:
+        return replace(problem, line=line)
+    column, end_column = (offset - text.rfind("\n", 0, offset) for offset in span)
+    return replace(problem, line=line, column=column, end_column=end_column)
 
 
-def _locate(problem: Problem, word: str, source: Source | None) -> tuple[int | None, tuple[int, int] | None]:
-    """The line, and the offsets of what is meant on it."""
-    if source is None:
-        return problem.line, None
-    if problem.line is not None and problem.column is not None:
-        start = source.line_start(problem.line) + problem.column - 1
-        return problem.line, (start, start + 1)
-    if source.places is None or word:
-        return problem.line, _word_span(source, problem.line, word)
-    line = nearest_line(source.places.lines, problem.path)
-    if problem.line is not None:
-        line = problem.line  # of a key that is written twice
-    value = source.places.spans.get(_nearest(source.places, problem.path))
-    span = _marked(value, source, about_key=problem.code in _ABOUT_KEYS) if value else None
-    return line, span if span and source.line_and_column(span[0])[0] == line else None
-
-
-def _nearest(places: Places, pointer: str) -> str:
-    while pointer and pointer not in places.spans:
-        pointer = pointer.rpartition("/")[0]
-    return pointer
-
-
-def _marked(value: Span, source: Source, *, about_key: bool) -> tuple[int, int]:
+def _marked(value: Span, text: str, *, about_key: bool) -> tuple[int, int]:
     """The value when it is a plain one on the line of its key, else the key, else the first character."""
-    plain = source.text[value.start] not in "{["
-    if value.key is not None and (about_key or not plain or "\n" in source.text[value.key[1] : value.start]):
+    plain = text[value.start] not in "{["
+    if value.key is not None and (about_key or not plain or "\n" in text[value.key[1] : value.start]):
         return value.key
     return (value.start, value.end if plain else value.start + 1)
-
-
-def _word_span(source: Source, line: int | None, word: str) -> tuple[int, int] | None:
-    if line is None or not word:
-        return None
-    start = source.line_start(line)
-    end = source.text.find("\n", start)
-    at = source.text.find(word, start, len(source.text) if end < 0 else end)
-    return (at, at + len(word)) if at >= 0 else None
 
 
 @dataclass
@@ -163,14 +117,27 @@ class Diagnostics:
 
     def inspection(self, *, prefix: str, texts: Mapping[str, str]) -> Inspection:
         """The problems with the texts that they are in; `texts` are the files that were read, JSON or not."""
-        named = {one.file for one in self.collected}
         known = {**texts, **self.json_texts}
-        sources = {file: Source.of(known[file], is_json=file in self.json_texts) for file in named & {*known}}
-        placed = [place(one, word, prefix, sources.get(one.file)) for one, word in self.collected.items()]
+        named = {one.file for one in self.collected} & known.keys()
+        places = {file: find_places(self.json_texts[file]) for file in named & self.json_texts.keys()}
+        placed = [
+            _visible(place(one, word, known.get(one.file), places.get(one.file)), prefix)
+            for one, word in self.collected.items()
+        ]
         return Inspection(
             problems=tuple(sorted(placed, key=lambda one: (one.file, one.line or 0, one.code, one.path, one.message))),
-            texts={visible(f"{prefix}/{file}"): known[file] for file in named & {*known}},
+            texts={visible(f"{prefix}/{file}"): known[file] for file in named},
         )
+
+
+def _visible(problem: Problem, prefix: str) -> Problem:
+    return replace(
+        problem,
+        file=visible(f"{prefix}/{problem.file}"),
+        path=visible(problem.path),
+        message=visible(problem.message),
+        fix=visible(problem.fix),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

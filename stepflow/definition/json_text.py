@@ -36,8 +36,12 @@ class JsonFault(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Offsets of a value, and of its key with the quotes if it has one; each with the first character after it."""
+    """Offsets of a value, and of its key with the quotes if it has one; each with the first character after it.
 
+    `line` is the 1-based line on which it begins.
+    """
+
+    line: int
     start: int
     end: int
     key: tuple[int, int] | None = None
@@ -45,14 +49,19 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """`lines` maps a JSON Pointer to its 1-based line, `spots` to its offsets.
+    """`spans` maps a JSON Pointer to what stands there; of a repeated key that is the last one, which is read.
 
-    `repeated` holds pointer and line of each key met again; of such a key the last one is the one that is placed.
+    `repeated` holds pointer and line of each key met again.
     """
 
-    lines: dict[str, int]
     spans: dict[str, Span]
     repeated: tuple[tuple[str, int], ...]
+
+    def nearest(self, pointer: str) -> Span:
+        """What stands at a pointer, or the innermost thing around it that exists."""
+        while pointer not in self.spans:
+            pointer = pointer.rpartition("/")[0]
+        return self.spans[pointer]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +102,7 @@ def find_places(text: str) -> Places:
     """Where everything stands in a text that `parse_json` has accepted."""
     scan = _Scan(text)
     scan.value(Pointer(), scan.skip(0))
-    return Places(lines=scan.lines, spans=scan.spans, repeated=tuple(scan.repeated))
+    return Places(spans=scan.spans, repeated=tuple(scan.repeated))
 
 
 def keys_of(pointer: str) -> list[str]:
@@ -104,13 +113,6 @@ def keys_of(pointer: str) -> list[str]:
 def last_key(pointer: str) -> str:
     """The key or index that a JSON Pointer ends in; nothing for the whole document."""
     return "".join(keys_of(pointer)[-1:])
-
-
-def nearest_line(lines: dict[str, int], pointer: str) -> int:
-    """The line of a pointer, or of the did_you_mean thing around it that exists."""
-    while pointer and pointer not in lines:
-        pointer = pointer.rpartition("/")[0]
-    return lines.get(pointer, 1)
 
 
 _TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
@@ -158,7 +160,6 @@ class _Scan:
     """One pass over the text; every method takes and gives an offset."""
 
     text: str
-    lines: dict[str, int] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
     repeated: list[tuple[str, int]] = field(default_factory=list)
 
@@ -173,9 +174,8 @@ class _Scan:
         return match.end() if match else at
 
     def value(self, pointer: Pointer, at: int, key: tuple[int, int] | None = None) -> int:
-        self.lines.setdefault(pointer, self.line(at))
         end = self.content(pointer, at)
-        self.spans[pointer] = Span(start=at, end=end, key=key)
+        self.spans[pointer] = Span(line=self.line(key[0] if key else at), start=at, end=end, key=key)
         return end
 
     def content(self, pointer: Pointer, at: int) -> int:
@@ -195,16 +195,11 @@ class _Scan:
         seen: set[str] = set()
         while self.text[at] != "}":
             key, end = scanstring(self.text, at + 1)
-            self.member(pointer / key, at, repeated=key in seen)
+            if key in seen:
+                self.repeated.append((pointer / key, self.line(at)))
             seen.add(key)
             at = self.separator(self.value(pointer / key, self.skip(self.skip(end) + 1), (at, end)))
         return at + 1
-
-    def member(self, pointer: Pointer, at: int, *, repeated: bool) -> None:
-        if repeated:
-            self.repeated.append((pointer, self.line(at)))
-        # The last one of two equal keys is the one that is read, so it is the one that is pointed at.
-        self.lines[pointer] = self.line(at)
 
     def items(self, pointer: Pointer, at: int) -> int:
         at = self.skip(at + 1)
