@@ -268,15 +268,26 @@ class SchemaFailed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Substitution:
+    """Where the value of a variable stands in a prompt, in characters from its beginning."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PromptRendered:
     """The conversation's opening: system prompt and the text blocks of the first message. `source` says which file
-    or template the prompt came from; `retry` marks a retry prompt; `tools` are the effective tools."""
+    or template the prompt came from; `retry` marks a retry prompt; `tools` are the effective tools. `substitutions`
+    are in the first block, as it was before secrets were masked."""
 
     system: str
     blocks: list[str]
     source: str
     retry: bool
     tools: list[str]
+    substitutions: list[Substitution] = field(default_factory=list)
     event: Literal["prompt_rendered"] = "prompt_rendered"
 
 

@@ -133,7 +133,7 @@ def _open(context: FlowContext, step: Step, schema: JsonObject | None, model: st
         schema=schema,
         strategy=strategy,
     )
-    _record_opening(context, request, blocks, prompt.source)
+    _record_opening(context, request, blocks, prompt)
     return request
 
 
@@ -150,11 +150,21 @@ def _prompt(context: FlowContext, step: Step, variables: Variables) -> RenderedP
     return prompt
 
 
-def _record_opening(context: FlowContext, request: ModelRequest, blocks: tuple[str, ...], source: str) -> None:
+def _record_opening(
+    context: FlowContext, request: ModelRequest, blocks: tuple[str, ...], prompt: RenderedPrompt
+) -> None:
     names = [tool.name for tool in request.tools]
     context.note("debug", f'[Tools] step "{request.step_id}": {", ".join(names) or "none"}')
-    retry = context.state.retry_prompt is not None
-    context.record(PromptRendered(system=request.system, blocks=list(blocks), source=source, retry=retry, tools=names))
+    context.record(
+        PromptRendered(
+            system=request.system,
+            blocks=list(blocks),
+            source=prompt.source,
+            retry=context.state.retry_prompt is not None,
+            tools=names,
+            substitutions=list(prompt.substitutions),
+        )
+    )
 
 
 def _record_answer(context: FlowContext, step: Step, reading: Reading) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.checkout import named
@@ -36,6 +37,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.secrets import MASK
 from stepflow.report.lines import (
     FAILED,
     KINDS,
@@ -49,7 +51,7 @@ from stepflow.report.lines import (
     mark_of,
     part,
 )
-from stepflow.report.plain import first_line, first_lines, last_lines, one_line, seconds_text
+from stepflow.report.plain import first_line, first_lines, last_lines, one_line, seconds_text, visible
 from stepflow.report.wording import (
     FACT_SHOWN,
     Fact,
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Event
 
 WORDS_SHOWN = 8
+#: Of a longer prompt a page leaves out the middle, and marks nothing.
+PROMPT_MARKED = 20_000
 #: The input of a tool that says most about the call, by the tool set's own names.
 MAIN_INPUTS = ("command", "file_path", "pattern", "path")
 USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
@@ -269,15 +273,25 @@ def _sandbox(isolation: Mapping[str, str]) -> Iterator[LogLine]:
 def _prompt_rendered(event: PromptRendered) -> EventMessage:
     kind = "retry prompt" if event.retry else "prompt"
     first, *context = event.blocks or ("",)
+    # What is masked has another length than what it stands for.
+    puts = () if MASK in first or len(first) > PROMPT_MARKED else event.substitutions
+    names = ", ".join(dict.fromkeys(put.name for put in event.substitutions))
+    marks = tuple((_utf16_units(first[: put.start]), _utf16_units(first[: put.end]), put.name) for put in puts)
     return EventMessage(
         title=f"{kind}: {one_line(event.source)}; tools: {one_line(', '.join(event.tools)) or 'none'}",
         tone=Tone.PROMPT,
+        more_facts=(f"put in: {names}",) if names else (),
         parts=(
             *part("System prompt", event.system, is_open=False),
-            *part("Prompt", first),
+            *(replace(each, puts=marks) for each in part("Prompt", first)),
             *(each for text in context for each in part("Context", text)),
         ),
     )
+
+
+def _utf16_units(text: str) -> int:
+    """How long a browser counts the text as it is shown."""
+    return len(visible(text).encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _model_turned(event: ModelTurned) -> EventMessage:

@@ -11,8 +11,7 @@ import pytest
 from accessible import violations
 from conftest import Open, Opened
 
-from stepflow.domain.definition import SourceText, StepPrompt
-from stepflow.domain.event import Noted, TextRemoved, ToolCalled
+from stepflow.domain.event import Noted, PromptRendered, Substitution, TextRemoved, ToolCalled
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from tests.report.hostile import PIECES
@@ -288,17 +287,17 @@ def test_the_policy_stops_a_script_that_came_in_all_the_same(open_page: Open, pa
 
 
 def test_what_was_put_into_a_prompt_is_marked(open_page: Open) -> None:
-    step = AGENT.steps["initial.issue"]
-    source = SourceText(text="{uv-mood}\n", file="steps/initial/issue/f_default.md")
-    prompt = StepPrompt(source=source)
-    agent = replace(AGENT, steps={**AGENT.steps, step.id: replace(step, prompt=prompt)})
-    page = open_page(page_of(ENTRIES, agent), "#i1").page
-    # The prompt of the plausible run is `…`, without a line break: it does not fit, so nothing is marked.
-    assert page.locator(".put").count() == 0
-    fits = replace(prompt, source=replace(source, text="{uv-mood}"))
-    agent = replace(AGENT, steps={**AGENT.steps, step.id: replace(step, prompt=fits)})
-    page = open_page(page_of(ENTRIES, agent), "#i1").page
-    assert (page.inner_text(".put"), page.get_attribute(".put", "title")) == ("…", "mood")
+    assert open_page(page_of(ENTRIES, AGENT), "#i1").page.locator(".put").count() == 0
+    mood = [Substitution(name="mood", start=0, end=1)]
+    entries = [
+        replace(entry, event=replace(entry.event, substitutions=mood))
+        if isinstance(entry.event, PromptRendered)
+        else entry
+        for entry in ENTRIES
+    ]
+    page = open_page(page_of(entries, AGENT), "#i1").page
+    put = page.locator(".put").first
+    assert (put.inner_text(), put.get_attribute("title")) == ("…", "mood")
 
 
 def test_a_browser_without_scripts_shows_the_summary_and_the_steps(open_page: Open, page_text) -> None:

@@ -143,3 +143,12 @@ def test_another_dialect_can_bring_its_own_forms():
 
     forms = re.compile(r"\{(?P<single>[a-z]+)\}|(?P<double>\b$)|(?P<input>\b$)")
     assert substitute("{a} {b}", {"a": "1"}.get, forms) == "1 {b}"
+
+
+def test_a_prompt_says_where_each_value_stands():
+    step = make_step("{section:head}{{uv-a}}, {uv-b}{uv-empty} and {input_text}.")
+    variables = Variables(texts={"a": "{uv-b}", "b": "two", "empty": ""})
+    done = render(step, variables, sections={"head": SourceText(text="Do {uv-a}: ", file="s.md")})
+    assert isinstance(done, RenderedPrompt)
+    placed = [(put.name, done.text[put.start : put.end]) for put in done.substitutions]
+    assert placed == [("a", "{uv-b}"), ("a", "{uv-b}"), ("b", "two")]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from stepflow.domain.event import Substitution
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition, SourceText, Step, StepPrompt
@@ -57,15 +59,30 @@ INPUT_TEXT = "{input_text}"
 ValueOf = Callable[[str], str | None]
 
 
-def substitute(text: str, value_of: ValueOf, forms: re.Pattern[str] = GATE_FORMS) -> str:
+def substitute(
+    text: str,
+    value_of: ValueOf,
+    forms: re.Pattern[str] = GATE_FORMS,
+    substitutions: list[Substitution] | None = None,
+) -> str:
     """Each placeholder replaced by its value; a placeholder whose value is None stays as it is.
 
-    One pass: what is put in is never looked at again. `forms` are the placeholder forms of the dialect.
+    One pass: what is put in is never looked at again. `forms` are the placeholder forms of the dialect. Where each
+    value stands in the result is added to `substitutions`.
     """
+    shift = 0
 
     def replacement(match: re.Match[str]) -> str:
-        value = value_of(_name(match))
-        return match[0] if value is None else value
+        nonlocal shift
+        name = _name(match)
+        value = value_of(name)
+        if value is None:
+            return match[0]
+        start = match.start() + shift
+        shift += len(value) - len(match[0])
+        if value and substitutions is not None:
+            substitutions.append(Substitution(name=name, start=start, end=start + len(value)))
+        return value
 
     return forms.sub(replacement, text)
 
@@ -99,6 +116,7 @@ class RenderedPrompt:
 
     text: str
     source: str
+    substitutions: tuple[Substitution, ...] = field(default=(), compare=False)
     used_fallback: str | None = None
     cause: str = ""
 
@@ -120,14 +138,17 @@ def render_prompt(
     text = insert_sections(step.prompt.source.text, sections)
     faults = () if step.prompt.source.template else _faults(step.prompt, text, variables, input_text)
     if not faults:
-        source = replace(step.prompt.source, text=text)
-        return RenderedPrompt(text=_fill(source, step.prompt, variables, input_text), source=source.file)
+        return _fill(replace(step.prompt.source, text=text), step.prompt, variables, input_text)
     return _fall_back(step, step.prompt, variables, faults)
 
 
-def fill_template(template: str, variables: Variables) -> str:
+def fill_template(template: str, variables: Variables, substitutions: list[Substitution] | None = None) -> str:
     """A shipped template with its variables put in; what is missing or empty reads `(not given)`."""
-    return substitute(template, lambda name: None if name == INPUT_TEXT else variables.texts.get(name) or NOT_GIVEN)
+    return substitute(
+        template,
+        lambda name: None if name == INPUT_TEXT else variables.texts.get(name) or NOT_GIVEN,
+        substitutions=substitutions,
+    )
 
 
 def _faults(prompt: StepPrompt, text: str, variables: Variables, input_text: str | None) -> tuple[str, ...]:
@@ -143,12 +164,15 @@ def _faults(prompt: StepPrompt, text: str, variables: Variables, input_text: str
     return tuple(dict.fromkeys([*declared, *used, *inputs, *stdin]))
 
 
-def _fill(source: SourceText, prompt: StepPrompt, variables: Variables, input_text: str | None) -> str:
+def _fill(source: SourceText, prompt: StepPrompt, variables: Variables, input_text: str | None) -> RenderedPrompt:
+    substitutions: list[Substitution] = []
     if source.template:
-        return fill_template(source.text, variables)
-    stdin = input_text if prompt.uses_stdin else None
-    forms = CHECK_FORMS if prompt.bare_names else GATE_FORMS
-    return substitute(source.text, lambda name: stdin if name == INPUT_TEXT else variables.texts.get(name), forms)
+        text = fill_template(source.text, variables, substitutions)
+    else:
+        stdin = input_text if prompt.uses_stdin else None
+        values = {**variables.texts, INPUT_TEXT: stdin}
+        text = substitute(source.text, values.get, CHECK_FORMS if prompt.bare_names else GATE_FORMS, substitutions)
+    return RenderedPrompt(text=text, source=source.file, substitutions=tuple(substitutions))
 
 
 def _fall_back(
@@ -156,9 +180,14 @@ def _fall_back(
 ) -> RenderedPrompt | PromptFailure:
     cause = "; ".join(faults)
     if prompt.fallback:
-        text = fill_template(prompt.fallback.text, variables)
-        key = prompt.fallback.template or prompt.fallback_key
-        return RenderedPrompt(text=text, source=prompt.fallback.file, used_fallback=key, cause=cause)
+        substitutions: list[Substitution] = []
+        return RenderedPrompt(
+            text=fill_template(prompt.fallback.text, variables, substitutions),
+            source=prompt.fallback.file,
+            substitutions=tuple(substitutions),
+            used_fallback=prompt.fallback.template or prompt.fallback_key,
+            cause=cause,
+        )
     if prompt.fallback_key:
         return PromptFailure(message=f'No fallback prompt found for key: "{prompt.fallback_key}" (step: {step.id})')
     return PromptFailure(

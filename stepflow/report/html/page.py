@@ -141,7 +141,7 @@ def report_html(
     if count is None:
         entries = tuple(entries)
         count = len(entries)
-    timeline = Timeline(report.history, agent, count=count)
+    timeline = Timeline(report.history, count=count)
     timeline.add_all(entries)
     changed = diffs()
     style = read_text("html/report.css") + read_text("svg/graph.css")

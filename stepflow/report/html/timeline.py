@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
@@ -11,7 +11,6 @@ from stepflow.domain.event import (
     FlowEnded,
     IterationStarted,
     ModelTurned,
-    PromptRendered,
     RunResumed,
     RunStarted,
     ToolCalled,
@@ -20,7 +19,6 @@ from stepflow.domain.event import (
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.report.event_message import describe_event
-from stepflow.report.html.put_in import put_in, templates_of
 from stepflow.report.lines import EventMessage, Part, part
 from stepflow.report.markdown import ADDRESS
 from stepflow.report.plain import one_line, visible
@@ -28,7 +26,6 @@ from stepflow.report.plain import one_line, visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.event import Entry
     from stepflow.domain.report import HistoryEntry
     from stepflow.report.diff import FileDiff, StepDiff
@@ -124,12 +121,11 @@ class Group:
 class Timeline:
     """Gathers what a page shows of `count` entries. `validators` are the last runs with their events' numbers."""
 
-    def __init__(self, history: Sequence[HistoryEntry], agent: AgentDefinition | None, *, count: int) -> None:
+    def __init__(self, history: Sequence[HistoryEntry], *, count: int) -> None:
         self.began: float | None = None
         self.validators: deque[tuple[int, ValidatorRan]] = deque(maxlen=VALIDATORS_SHOWN)
         self.groups: list[Group] = []
         self._texts = Texts()
-        self._templates = templates_of(agent)
         self._lines = iter(history)
         self._ids: dict[str, int] = {}
         self._hides = range(EVENTS_SHOWN // 2, count - EVENTS_SHOWN // 2)
@@ -186,8 +182,6 @@ class Timeline:
 
     def _event_card(self, entry: Entry, message: EventMessage) -> JsonValue:
         event = entry.event
-        if isinstance(event, PromptRendered):
-            message = self._with_puts(event, message)
         seconds = round(max(0.0, entry.time - (self.began or 0.0)), 1)
         card = self._card(f"e{entry.seq}", seconds, message)
         match event:
@@ -201,13 +195,6 @@ class Timeline:
             case _:
                 pass
         return card
-
-    def _with_puts(self, event: PromptRendered, message: EventMessage) -> EventMessage:
-        """The prompt with what was put into its template."""
-        puts = put_in(event.source, visible(event.blocks[0]) if event.blocks else "", self._templates)
-        names = ", ".join(dict.fromkeys(name for _, _, name in puts))
-        parts = (replace(each, puts=puts) if each.label == "Prompt" else each for each in message.parts)
-        return replace(message, more_facts=(f"put in: {names}",), parts=tuple(parts)) if puts else message
 
     def _card(self, id: str, seconds: float | None, message: EventMessage) -> list[JsonValue]:
         facts: list[JsonValue] = [one_line(fact, 200) for fact in (*message.facts, *message.more_facts)]
