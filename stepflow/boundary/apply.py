@@ -1,28 +1,137 @@
-"""Applies a plan to GitHub, effect by effect, and records a receipt after each."""
+"""Applies a plan to GitHub, effect by effect, and records a receipt after each.
+
+Each write looks first, so that doing it again changes nothing.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, assert_never
 
-from stepflow.boundary.effects import EffectWriter
+from stepflow.boundary.comment import (
+    OwnComment,
+    branch_lines,
+    compare_url,
+    edited_lines,
+    find_own_comment,
+    make_marker,
+    marked,
+    pull_request_lines,
+    spent_on_issue,
+    whole_cost,
+)
+from stepflow.boundary.github_types import Refused, WriteFailed
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import check_actor
-from stepflow.boundary.writer import Refused
-from stepflow.domain.effect import Effect, EffectKind, EffectStatus, Receipt
+from stepflow.domain.effect import (
+    AddLabels,
+    CloseIssue,
+    CreateRelease,
+    Effect,
+    EffectKind,
+    EffectStatus,
+    OpenPullRequest,
+    PostComment,
+    PushBranch,
+    Receipt,
+    RemoveLabels,
+)
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest, Pushed, Release
     from stepflow.boundary.plan import Plan
-    from stepflow.boundary.writer import Pusher, Writer
     from stepflow.domain.figures import Spent
 
+FORBIDDEN, NOT_FOUND, UNPROCESSABLE = 403, 404, 422
 #: What is left out after a forbidden pull request: nothing may look finished.
 _NEEDS_PULL_REQUEST = (EffectKind.CREATE_RELEASE, EffectKind.CLOSE_ISSUE)
-_SETTLED = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
+_WRITTEN = (EffectStatus.APPLIED, EffectStatus.SKIPPED)
+_FORBIDDEN_REASON = (
+    "GitHub did not allow this token to open a pull request; the commits are on their branch. Turn on 'Allow GitHub "
+    "Actions to create and approve pull requests' (Settings → Actions → General) and give the job "
+    "`pull-requests: write`."
+)
+
+
+class Writer(Protocol):
+    """One repository on GitHub. Every method may raise `WriteFailed`; none writes twice."""
+
+    def viewer(self) -> Account:
+        """Whose token this is."""
+        ...
+
+    def permission(self, login: str) -> str:
+        """What this account may do: a word of `Permission`, `none` for a stranger."""
+        ...
+
+    def default_branch(self) -> str:
+        """The repository's default branch."""
+        ...
+
+    def issue(self, number: int) -> IssueNow:
+        """The issue now."""
+        ...
+
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """All comments of an issue, oldest first."""
+        ...
+
+    def create_comment(self, number: int, body: str) -> Comment:
+        """A new comment."""
+        ...
+
+    def update_comment(self, comment_id: int, body: str) -> Comment:
+        """Replace a comment's text."""
+        ...
+
+    def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
+        """Put labels on an issue."""
+        ...
+
+    def remove_label(self, number: int, label: str) -> None:
+        """Take one label off an issue."""
+        ...
+
+    def close_issue(self, number: int) -> None:
+        """Close an issue as completed."""
+        ...
+
+    def open_pull_requests(self, branch: str) -> tuple[PullRequest, ...]:
+        """The open pull requests from a branch of this repository."""
+        ...
+
+    def create_pull_request(self, *, branch: str, base: str, title: str, body: str, draft: bool) -> PullRequest:
+        """A new pull request."""
+        ...
+
+    def update_pull_request(self, number: int, *, title: str, body: str) -> None:
+        """Replace title and body."""
+        ...
+
+    def releases(self) -> tuple[Release, ...]:
+        """The newest hundred releases, drafts too."""
+        ...
+
+    def create_release(self, *, tag: str, target: str, name: str, body: str, draft: bool) -> Release:
+        """A new release; its tag is made at `target` if it does not exist."""
+        ...
+
+
+class Pusher(Protocol):
+    """Brings the run's commits to GitHub."""
+
+    def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
+        """Push to `branch`, or to `<branch>-2` and so on if that is somebody else's.
+
+        `replaces` is the commit that we pushed before: only a branch that still stands there, or whose tip is known as
+        ours by itself, is ever overwritten.
+        Raises `Refused` when the commits may not leave, `BoundaryError` when git or the server fail.
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +148,7 @@ class ApplyResult:
 
     def receipt(self, kind: EffectKind) -> Receipt | None:
         """The receipt of an effect that was written."""
-        written = (receipt for receipt in self.receipts if receipt.kind is kind and receipt.status in _SETTLED)
+        written = (receipt for receipt in self.receipts if receipt.kind is kind and receipt.status in _WRITTEN)
         return next(written, None)
 
     @property
@@ -63,88 +172,300 @@ def apply_effects(
     `record` may raise: the effect of that receipt is through, and none has begun after it. Without `retry_policy`
     nothing is tried twice.
     """
-    application = _Application(plan, writer, pusher, done, retry_policy or RetryPolicy())
+    effects = EffectWriter(plan, writer, pusher, retry_policy or RetryPolicy(), done)
     if plan.refusal:
-        return application.result(Outcome.REFUSED, plan.refusal)
+        return effects.result(Outcome.REFUSED, plan.refusal)
     if not plan.effects and not plan.reads_back:
-        return application.result(Outcome.COMPLETED)
+        return effects.result(Outcome.COMPLETED)
     doing = "Nothing was written, because it could not be asked who may write"
     try:
         if refusal := check_actor(writer, plan.settings):
-            return application.result(Outcome.REFUSED, refusal)
-        application.look_before()
+            return effects.result(Outcome.REFUSED, refusal)
+        # An issue that somebody closed before we wrote is no failure of ours.
+        was_closed = plan.reads_back and plan.expects == "open" and effects.is_closed()
         for effect in plan.effects:
-            if (outcome := application.apply(effect, record)) is not Outcome.COMPLETED:
-                return application.result(outcome, application.reason)
+            if not effects.is_due(effect):
+                continue
+            failed = None
+            try:
+                receipt = effects.write(effect)
+            except BoundaryError as exc:
+                failed = exc
+                receipt = Receipt(kind=effect.kind, status=EffectStatus.FAILED, detail=str(exc))
+            effects.receipts[effect.kind] = receipt
+            record(receipt)
+            if failed:
+                refused = isinstance(failed, Refused)
+                outcome = Outcome.REFUSED if refused else Outcome.BOUNDARY_FAILED
+                return effects.result(outcome, str(failed) if refused else f"`{effect.kind}` failed: {failed}")
         doing = "All effects were written, but the issue could not be read back"
-        return application.read_back()
+        return effects.read_back(None if was_closed else plan.expects)
     except BoundaryError as exc:
-        return application.result(Outcome.BOUNDARY_FAILED, f"{doing}: {exc}")
+        return effects.result(Outcome.BOUNDARY_FAILED, f"{doing}: {exc}")
 
 
-class _Application:
-    """One plan being written."""
+class EffectWriter:
+    """Writes the effects of one plan. `receipts` are those of the effects so far: later effects name earlier ones."""
 
     def __init__(
-        self, plan: Plan, writer: Writer, pusher: Pusher | None, done: Sequence[Receipt], retry_policy: RetryPolicy
+        self,
+        plan: Plan,
+        writer: Writer,
+        pusher: Pusher | None,
+        retry_policy: RetryPolicy,
+        done: Sequence[Receipt] = (),
     ) -> None:
-        self._plan, self._writer = plan, writer
-        self._receipts = {receipt.kind: receipt for receipt in done if receipt.status in _SETTLED}
+        self._plan, self._writer, self._pusher, self._retry_policy = plan, writer, pusher, retry_policy
+        self.receipts = {receipt.kind: receipt for receipt in done if receipt.status in _WRITTEN}
         if any(receipt.status is EffectStatus.FORBIDDEN for receipt in done):
-            self._receipts.pop(EffectKind.POST_COMMENT, None)
-        self._effects = EffectWriter(plan, writer, pusher, retry_policy, self._receipts)
-        self._was_closed = False
-        self.reason = ""
+            self.receipts.pop(EffectKind.POST_COMMENT, None)
+        #: What all runs on the issue have cost, known once our comment was looked for.
+        self.spent: Spent | None = None
 
-    def look_before(self) -> None:
-        """An issue that somebody closed before we wrote is no failure of ours."""
-        if self._plan.reads_back and self._plan.expects == "open":
-            self._was_closed = self._writer.issue(self._effects.issue).state == "closed"
+    @property
+    def issue(self) -> int:
+        """The number of the run's issue."""
+        if self._plan.issue is None:
+            raise BoundaryError("The plan writes to an issue, but the run has none.")
+        return self._plan.issue.number
 
-    def apply(self, effect: Effect, record: Callable[[Receipt], None]) -> Outcome:
-        """Write one effect, unless it was written; `reason` says why not."""
-        if effect.kind in self._receipts or (self._forbidden and effect.kind in _NEEDS_PULL_REQUEST):
-            return Outcome.COMPLETED
-        outcome = Outcome.COMPLETED
-        try:
-            receipt = self._effects.write(effect)
-        except BoundaryError as exc:
-            receipt = Receipt(kind=effect.kind, status=EffectStatus.FAILED, detail=str(exc))
-            refused = isinstance(exc, Refused)
-            outcome = Outcome.REFUSED if refused else Outcome.BOUNDARY_FAILED
-            self.reason = str(exc) if refused else f"`{effect.kind}` failed: {exc}"
-        self._receipts[effect.kind] = receipt
-        record(receipt)
-        return outcome
+    def is_due(self, effect: Effect) -> bool:
+        """False for an effect that was written, or that needs the pull request that GitHub forbade."""
+        return effect.kind not in self.receipts and not (self._forbidden and effect.kind in _NEEDS_PULL_REQUEST)
 
-    def read_back(self) -> ApplyResult:
-        """The end of a plan that was written: is the issue as planned?"""
+    def is_closed(self) -> bool:
+        """Whether the issue is closed now."""
+        return self._writer.issue(self.issue).state == "closed"
+
+    def read_back(self, expected: str | None) -> ApplyResult:
+        """The end of a plan that was written: is the issue in the `expected` state?"""
         if self._forbidden:
             return self.result(Outcome.BOUNDARY_FAILED, _FORBIDDEN_REASON)
         if not self._plan.reads_back:
             return self.result(Outcome.COMPLETED)
-        state = self._writer.issue(self._effects.issue).state
-        expected = None if self._was_closed else self._plan.expects
+        state = self._writer.issue(self.issue).state
         if expected and state != expected:
-            reason = f"Issue #{self._effects.issue} should be {expected} now, but GitHub says it is {state}."
+            reason = f"Issue #{self.issue} should be {expected} now, but GitHub says it is {state}."
             return self.result(Outcome.BOUNDARY_FAILED, reason, state)
         return self.result(Outcome.COMPLETED, issue_state=state)
 
     def result(self, outcome: Outcome, reason: str = "", issue_state: str | None = None) -> ApplyResult:
         """The result, with a receipt for every planned effect."""
-        planned = {effect.kind: Receipt(kind=effect.kind, status=EffectStatus.PLANNED) for effect in self._plan.effects}
-        receipts = tuple(self._receipts.get(kind, receipt) for kind, receipt in planned.items())
-        spent = self._effects.spent
-        return ApplyResult(outcome=outcome, reason=reason, receipts=receipts, issue_state=issue_state, spent=spent)
+        receipts = tuple(
+            self.receipts.get(effect.kind, Receipt(kind=effect.kind, status=EffectStatus.PLANNED))
+            for effect in self._plan.effects
+        )
+        return ApplyResult(outcome=outcome, reason=reason, receipts=receipts, issue_state=issue_state, spent=self.spent)
+
+    def write(self, effect: Effect) -> Receipt:  # noqa: PLR0911 - one return per effect is the table
+        """Write one effect. Raises `BoundaryError`, and `Refused` when the commits may not leave."""
+        match effect:
+            case PushBranch():
+                return self._push_branch(effect)
+            case OpenPullRequest():
+                return self._open_pull_request(effect)
+            case PostComment():
+                return self._post_comment(effect)
+            case AddLabels():
+                return self._add_labels(effect)
+            case RemoveLabels():
+                return self._remove_labels(effect)
+            case CreateRelease():
+                return self._create_release(effect)
+            case CloseIssue():
+                return self._close_issue(effect)
+            case _:
+                assert_never(effect)
+
+    def own_comment(self) -> OwnComment | None:
+        """Our earlier comment on the issue."""
+        if self._plan.issue is None:
+            return None
+        plan, comments, viewer = self._plan, self._writer.comments(self.issue), self._writer.viewer()
+        before = spent_on_issue(comments, viewer, issue=self.issue, run=plan.run_id)
+        own = find_own_comment(comments, viewer, agent=plan.agent, issue=self.issue)
+        self.spent = before + whole_cost(own, run=plan.run_id, cost=plan.cost)
+        return own
+
+    def push(self, pusher: Pusher, branch: str, own: OwnComment | None) -> Pushed:
+        """Push the run's commits; pushing looks at the branch first and leaves one alone that has the commit."""
+        author, replaces = self._writer.viewer(), own.pushed_commit if own else None
+        return self._retry_policy.repeat(lambda: pusher.push(branch, author=author, replaces=replaces))
+
+    def write_comment(self, text: str, own: OwnComment | None, *, commit: str) -> Comment:
+        """Post the run's one comment, or update our own; never a second one. `commit` is the tip that was pushed."""
+        plan, issue = self._plan, self.issue
+        marker = make_marker(own, run=plan.run_id, agent=plan.agent, issue=issue, commit=commit, cost=plan.cost)
+        body = marked(text, marker)
+
+        def posted() -> Comment | None:
+            """What this run has posted, where the answer was lost."""
+            comments = self._writer.comments(issue)
+            newest = find_own_comment(comments, self._writer.viewer(), agent=marker.agent, issue=issue)
+            if newest is None or newest.marker.run != marker.run:
+                return None
+            return next(comment for comment in comments if comment.id == newest.id)
+
+        if own is None:
+            return self._retry_policy.write(lambda: self._writer.create_comment(issue, body), find=posted)
+        # The same text a second time changes nothing.
+        return self._retry_policy.repeat(lambda: self._writer.update_comment(own.id, body))
+
+    def _push_branch(self, effect: PushBranch) -> Receipt:
+        """The receipt's detail is the name of the branch that the commits are on."""
+        if self._pusher is None:
+            raise BoundaryError("The plan pushes a branch, but no commits were handed over.")
+        pushed = self.push(self._pusher, effect.branch, self.own_comment())
+        return Receipt(
+            kind=effect.kind,
+            status=EffectStatus.APPLIED,
+            detail=pushed.branch,
+            url=f"{self._plan.settings.repository_url}/tree/{pushed.branch}",
+            commit=pushed.commit,
+        )
+
+    def _post_comment(self, effect: PostComment) -> Receipt:
+        own, pushed = self.own_comment(), self.receipts.get(EffectKind.PUSH_BRANCH)
+        text = "\n\n".join((effect.body, *self._lines_below()))
+        comment = self.write_comment(text, own, commit=pushed.commit if pushed else "")
+        detail = "updated" if own else "posted"
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=detail, url=comment.url, number=comment.id)
+
+    def _lines_below(self) -> tuple[str, ...]:
+        """What the engine itself says below the text of the comment."""
+        lines: tuple[str, ...] = ()
+        planned = next((effect for effect in self._plan.effects if isinstance(effect, PushBranch)), None)
+        if planned and (pushed := self.receipts.get(EffectKind.PUSH_BRANCH)):
+            lines += branch_lines(planned.branch, pushed.detail)
+        if opened := self.receipts.get(EffectKind.OPEN_PULL_REQUEST):
+            lines += pull_request_lines(opened, self._writer.viewer())
+        if self._plan.issue and self._plan.settings.issue_text_from_event:
+            lines += edited_lines(self._plan.issue, self._writer.issue(self.issue))
+        return lines
+
+    def _open_pull_request(self, effect: OpenPullRequest) -> Receipt:
+        """Open the pull request, or update ours that is open; somebody else's is left alone."""
+        branch, base = self.receipts[EffectKind.PUSH_BRANCH].detail, self._base
+
+        def existing() -> PullRequest | None:
+            return next((pull for pull in self._writer.open_pull_requests(branch) if pull.base == base), None)
+
+        def existing_own() -> PullRequest | None:
+            pull = existing()
+            return pull if pull and pull.author_id == self._writer.viewer().id else None
+
+        if pull := existing():
+            return self._update_pull_request(effect, pull)
+        try:
+            created = self._retry_policy.write(
+                lambda: self._create_pull_request(effect, branch, base), find=existing_own
+            )
+        except WriteFailed as exc:
+            if exc.status == UNPROCESSABLE and (pull := existing()):
+                # Somebody opened it after we looked.
+                return self._update_pull_request(effect, pull)
+            if exc.status != FORBIDDEN:
+                raise
+            url = compare_url(self._plan.settings.repository_url, base, branch)
+            return Receipt(kind=effect.kind, status=EffectStatus.FORBIDDEN, detail=exc.message, url=url)
+        return _pull_request_receipt(EffectStatus.APPLIED, f"opened #{created.number}", created)
+
+    def _create_pull_request(self, effect: OpenPullRequest, branch: str, base: str) -> PullRequest:
+        """Once more without draft where the plan of the account has no drafts."""
+
+        def create(draft: bool) -> PullRequest:
+            return self._writer.create_pull_request(
+                branch=branch, base=base, title=effect.title, body=effect.body, draft=draft
+            )
+
+        try:
+            return create(effect.draft)
+        except WriteFailed as exc:
+            if not (effect.draft and exc.status == UNPROCESSABLE and "draft" in exc.message.lower()):
+                raise
+        return create(draft=False)
+
+    def _update_pull_request(self, effect: OpenPullRequest, pull: PullRequest) -> Receipt:
+        if pull.author_id != self._writer.viewer().id:
+            return _pull_request_receipt(EffectStatus.SKIPPED, f"#{pull.number} is open already, by others", pull)
+        self._retry_policy.repeat(
+            lambda: self._writer.update_pull_request(pull.number, title=effect.title, body=effect.body)
+        )
+        return _pull_request_receipt(EffectStatus.APPLIED, f"updated #{pull.number}", pull)
+
+    def _add_labels(self, effect: AddLabels) -> Receipt:
+        """Put on the labels that are missing."""
+
+        def missing() -> tuple[str, ...]:
+            present = self._labels()
+            return tuple(label for label in effect.labels if label.casefold() not in present)
+
+        if not (wanted := missing()):
+            detail = f"already there: {', '.join(effect.labels)}"
+            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail)
+        self._retry_policy.ensure(lambda: self._writer.add_labels(self.issue, wanted), done=lambda: not missing())
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=", ".join(wanted))
+
+    def _remove_labels(self, effect: RemoveLabels) -> Receipt:
+        """Take off the labels that are there."""
+        present = self._labels()
+        removed = tuple(label for label in effect.labels if label.casefold() in present)
+        for label in removed:
+            self._remove_label(label)
+        if not removed:
+            detail = f"not there: {', '.join(effect.labels)}"
+            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail)
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=", ".join(removed))
+
+    def _remove_label(self, label: str) -> None:
+        def gone() -> bool:
+            return label.casefold() not in self._labels()
+
+        try:
+            self._retry_policy.ensure(lambda: self._writer.remove_label(self.issue, label), done=gone)
+        except WriteFailed as exc:
+            # 404 also means that the token may not see it.
+            if exc.status != NOT_FOUND or not gone():
+                raise
+
+    def _labels(self) -> frozenset[str]:
+        return frozenset(label.casefold() for label in self._writer.issue(self.issue).labels)
+
+    def _create_release(self, effect: CreateRelease) -> Receipt:
+        """Create the release, unless its tag has one."""
+        target = self._base
+
+        def existing() -> Release | None:
+            return next((release for release in self._writer.releases() if release.tag == effect.tag), None)
+
+        def create() -> Release:
+            return self._writer.create_release(
+                tag=effect.tag, target=target, name=effect.name, body=effect.body, draft=effect.draft
+            )
+
+        if release := existing():
+            detail = f"{effect.tag} already has a release"
+            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=detail, url=release.url)
+        created = self._retry_policy.write(create, find=existing)
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=effect.tag, url=created.url)
+
+    def _close_issue(self, effect: CloseIssue) -> Receipt:
+        """Close the issue, unless it is."""
+        if self.is_closed():
+            return Receipt(kind=effect.kind, status=EffectStatus.SKIPPED, detail=f"#{self.issue} was already closed")
+        self._retry_policy.ensure(lambda: self._writer.close_issue(self.issue), done=self.is_closed)
+        return Receipt(kind=effect.kind, status=EffectStatus.APPLIED, detail=f"#{self.issue}")
 
     @property
     def _forbidden(self) -> bool:
-        receipt = self._receipts.get(EffectKind.OPEN_PULL_REQUEST)
+        receipt = self.receipts.get(EffectKind.OPEN_PULL_REQUEST)
         return receipt is not None and receipt.status is EffectStatus.FORBIDDEN
 
+    @property
+    def _base(self) -> str:
+        return self._plan.base or self._writer.default_branch()
 
-_FORBIDDEN_REASON = (
-    "GitHub did not allow this token to open a pull request; the commits are on their branch. Turn on 'Allow GitHub "
-    "Actions to create and approve pull requests' (Settings → Actions → General) and give the job "
-    "`pull-requests: write`."
-)
+
+def _pull_request_receipt(status: EffectStatus, detail: str, pull: PullRequest) -> Receipt:
+    kind = EffectKind.OPEN_PULL_REQUEST
+    return Receipt(kind=kind, status=status, detail=detail, url=pull.url, number=pull.number)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import IO
 
-from stepflow.boundary.writer import Refused
+from stepflow.boundary.github_types import Refused
 
 MOST_HEADER_LINES = 1_000
 LONGEST_HEADER_LINE = 4_096

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from stepflow.boundary.bundle import read_bundle
 from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, clean_message, judge_changes
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
+from stepflow.boundary.github_types import Pushed, Refused
 from stepflow.boundary.output_filter import OutputFilter
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
-from stepflow.boundary.writer import Pushed, Refused
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.secrets import Redactor
@@ -25,7 +25,7 @@ from stepflow.errors import BoundaryError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from stepflow.boundary.writer import Account
+    from stepflow.boundary.github_types import Account
 
 
 MOST_COMMITS = 300

@@ -11,7 +11,7 @@ from stepflow.domain.effect import EffectStatus
 from stepflow.domain.figures import Spent
 
 if TYPE_CHECKING:
-    from stepflow.boundary.writer import Account, Comment, IssueNow
+    from stepflow.boundary.github_types import Account, Comment, IssueNow
     from stepflow.domain.effect import Receipt
     from stepflow.domain.run import Issue
 

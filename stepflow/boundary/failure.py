@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.comment import marker_word, without_marker
-from stepflow.boundary.effects import EffectWriter
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
 from stepflow.boundary.plan import Plan, branch_name
 from stepflow.boundary.retry_policy import RetryPolicy
@@ -17,9 +17,10 @@ from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
 
 if TYPE_CHECKING:
+    from stepflow.boundary.apply import Pusher, Writer
     from stepflow.boundary.comment import OwnComment
+    from stepflow.boundary.github_types import Pushed
     from stepflow.boundary.settings import BoundarySettings
-    from stepflow.boundary.writer import Pushed, Pusher, Writer
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.run import RunFacts
 
@@ -85,7 +86,7 @@ def report_failure(
         issue=facts.issue,
         cost=cost or Spent(),
     )
-    effects = EffectWriter(plan, writer, pusher, retry_policy or RetryPolicy(), {})
+    effects = EffectWriter(plan, writer, pusher, retry_policy or RetryPolicy())
     pushed, work_note, url = None, "", ""
     try:
         if refusal := check_actor(writer, settings):

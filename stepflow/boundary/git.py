@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from stepflow.boundary.connection import git_connection_settings
-from stepflow.boundary.writer import GitHubFailed
+from stepflow.boundary.github_types import GitHubFailed
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import BoundaryError

@@ -18,8 +18,8 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from stepflow.boundary.comment import read_marker, spent_on_issue
 from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, write_failed
+from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest, Release
 from stepflow.boundary.retry_policy import RetryPolicy
-from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Release
 from stepflow.domain.connection import DIRECT, Connection
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor

@@ -19,7 +19,7 @@ from github.Consts import DEFAULT_USER_AGENT
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
 
 from stepflow.boundary.connection import configure_session
-from stepflow.boundary.writer import TOO_MANY, WriteFailed
+from stepflow.boundary.github_types import TOO_MANY, WriteFailed
 from stepflow.domain.connection import DIRECT, Connection, certificate_problem, stays_closed
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from stepflow.boundary.writer import GitHubFailed
+from stepflow.boundary.github_types import GitHubFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

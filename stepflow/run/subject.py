@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stepflow.boundary.github_types import Refused
 from stepflow.boundary.settings import check_actor
-from stepflow.boundary.writer import Refused
 from stepflow.domain.event import TextRemoved
 from stepflow.domain.run import Issue
 from stepflow.domain.visible_text import RemovedPiece

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepflow.boundary.writer import Account, Comment, IssueNow, PullRequest, Pushed, Refused, Release, WriteFailed
+from stepflow.boundary.github_types import (
+    Account,
+    Comment,
+    IssueNow,
+    PullRequest,
+    Pushed,
+    Refused,
+    Release,
+    WriteFailed,
+)
 
 BOT = Account(id=41898282, login="github-actions[bot]")
 

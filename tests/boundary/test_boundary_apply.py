@@ -6,8 +6,8 @@ import pytest
 
 from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.comment import Marker, marked, read_marker
+from stepflow.boundary.github_types import Comment, PullRequest, WriteFailed
 from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
-from stepflow.boundary.writer import Comment, PullRequest, WriteFailed
 from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import CloseBy, Outcome, Permission, VerdictType

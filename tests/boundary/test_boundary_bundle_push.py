@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
-from stepflow.boundary.writer import Account, Pushed, Refused
+from stepflow.boundary.github_types import Account, Pushed, Refused
 from stepflow.errors import BoundaryError
 from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN

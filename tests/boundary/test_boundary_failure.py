@@ -5,8 +5,8 @@ import pytest
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.comment import read_marker
 from stepflow.boundary.failure import FailureReport, report_failure
+from stepflow.boundary.github_types import WriteFailed
 from stepflow.boundary.plan import CommitsInfo, plan_effects
-from stepflow.boundary.writer import WriteFailed
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import OnFailure, Outcome

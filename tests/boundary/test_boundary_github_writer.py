@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.writer import Account, WriteFailed
+from stepflow.boundary.github_types import Account, WriteFailed
 from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer
 

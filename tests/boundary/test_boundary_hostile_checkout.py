@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.boundary.bundle_push import BundlePush
-from stepflow.boundary.writer import Account, Pushed, Refused
+from stepflow.boundary.github_types import Account, Pushed, Refused
 from stepflow.domain.checkout import CommandRequest
 from stepflow.errors import BoundaryError
 from stepflow.sandbox.box import Toolbox

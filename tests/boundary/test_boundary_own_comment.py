@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stepflow.boundary.apply import ApplyResult, apply_effects
+from stepflow.boundary.apply import ApplyResult, Pusher, apply_effects
+from stepflow.boundary.github_types import Account, Comment, PullRequest, WriteFailed
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
-from stepflow.boundary.writer import Account, Comment, PullRequest, Pusher, WriteFailed
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.figures import Spent
 from stepflow.domain.words import Outcome

@@ -8,9 +8,9 @@ import pytest
 
 from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.github_api import GitHubWriter
+from stepflow.boundary.github_types import WriteFailed
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
-from stepflow.boundary.writer import WriteFailed
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import CloseBy, Outcome
