@@ -11,13 +11,13 @@ import itertools
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 import github
 from pydantic import BaseModel, Field, TypeAdapter
 
 from stepflow.boundary.comment import read_marker, spent_on_issue
-from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, write_failed
+from stepflow.boundary.github_client import VENDOR_ERRORS, GitHubClient, link_to, split_url, write_failed
 from stepflow.boundary.github_types import Account, Comment, IssueNow, PullRequest, Release
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.domain.connection import DIRECT, Connection
@@ -270,7 +270,7 @@ class GitHubReader(_GitHub):
             issues=tuple(issue.as_read() for issue in listed if not issue.pull_request),
             listed=len(listed),
             # A number or a cursor, whichever GitHub uses.
-            next=dict(parse_qsl(urlsplit(following).query)) if following else None,
+            next=dict(parse_qsl(split_url(following).query)) if following else None,
         )
 
     @_reading

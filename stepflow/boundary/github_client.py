@@ -6,9 +6,10 @@ that is answered with 202.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import github
 import pydantic
@@ -34,8 +35,6 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 ACCEPTED, NO_CONTENT, ERRORS = 202, 204, 400
 FORBIDDEN, GONE, UNPROCESSABLE, SERVER_ERRORS = 403, 410, 422, 500
 LONGEST_DETAIL = 300
-#: What PyGithub raises when a server leads elsewhere or answers with another shape than GitHub's.
-PYGITHUB_STUMBLES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _REPOSITORY = re.compile(r"/(?:repositories/\d+|repos/[^/]+/[^/]+)")
 
 _AGAIN = "Start the run again when GitHub works (see githubstatus.com): what was written is not written twice."
@@ -81,6 +80,10 @@ class NotGitHub(requests.RequestException):
 VENDOR_ERRORS = (github.GithubException, requests.RequestException, Redirected, pydantic.ValidationError)
 
 
+class _ErrorAnswer(pydantic.BaseModel):
+    message: str | None = None
+
+
 class GitHubClient(Requester):
     """The requests of one repository. Where the repository itself was renamed, its new address is used from then on."""
 
@@ -105,10 +108,9 @@ class GitHubClient(Requester):
             pool_size=None,
             lazy=True,
         )
-        parts = urlsplit(base_url)
-        self._server, self._prefix = (parts.scheme, parts.netloc), parts.path
-        plain = _PlainHttp if parts.scheme == "http" else _PlainHttps
-        self._connection = plain(parts.hostname or "", parts.port, timeout=seconds)
+        self._base = urlsplit(base_url)
+        connection_class = _PlainHttp if self._base.scheme == "http" else _PlainHttps
+        self._connection = connection_class(self._base.hostname or "", self._base.port, timeout=seconds)
         configure_session(self._connection.session, connection)
         self._old, self._new = f"/repos/{repository}", f"/repos/{repository}"
 
@@ -117,12 +119,24 @@ class GitHubClient(Requester):
     ) -> tuple[dict[str, Any], Any]:
         """One request: the headers and the JSON of its answer. `url` is below the repository's when it is relative."""
         whole = url if "://" in url else self._old + url
+        if "://" in url and not self._is_own(split_url(url)):
+            raise NotGitHub("the answer leads to another server")
         try:
-            return self.requestJsonAndCheck(verb, whole, parameters, input=body)
-        except requests.RequestException:
-            raise
-        except PYGITHUB_STUMBLES as exc:
-            raise NotGitHub(type(exc).__name__) from None
+            status, headers, text = self._send(verb, whole, parameters, body)
+        except Redirected as redirected:
+            if not self._renamed(redirected):
+                raise
+            # Once more at the new address.
+            status, headers, text = self._send(verb, whole, parameters, body)
+        try:
+            data = json.loads(text) if text else None
+        except (ValueError, RecursionError):
+            if status < ERRORS or text.startswith(("{", "[")):
+                raise NotGitHub("the answer is no JSON") from None
+            data = {"data": text}
+        if status >= ERRORS:
+            raise self._failure(status, headers, data)
+        return headers, data
 
     def graphql(self, query: str) -> Any:  # noqa: ANN401 - JSON
         """The data of a GraphQL query's answer."""
@@ -131,7 +145,7 @@ class GitHubClient(Requester):
         if not isinstance(data, dict):
             raise NotGitHub("the answer is not GraphQL")
         if "errors" in data:
-            raise self.createException(400, headers, data)
+            raise self._failure(400, headers, data)
         return data.get("data")
 
     def pages(self, url: str, *, newest_first: bool = False, **parameters: str) -> Iterator[list[Any]]:
@@ -150,35 +164,33 @@ class GitHubClient(Requester):
         """Whether an answer said that the repository has another name, or another owner, now."""
         return self._new != self._old
 
-    def requestJson(  # noqa: PLR0917 - PyGithub's own method
-        self,
-        verb: str,
-        url: str,
-        parameters: dict[str, Any] | None = None,
-        headers: dict[str, Any] | None = None,
-        input: object = None,
-        cnx: HTTPRequestsConnectionClass | HTTPSRequestsConnectionClass | None = None,
-        follow_302_redirect: bool = False,
-    ) -> tuple[int, dict[str, Any], str]:
-        """One request; once more at the new address when that is how it turns out that the repository was renamed."""
-        if cnx is not None:
-            raise RuntimeError("GitHub's answer leads to another server")
-        try:
-            return super().requestJson(verb, self._address(url), parameters, headers, input, self._connection)
-        except Redirected as redirected:
-            if not self._renamed(redirected):
-                raise
-        return super().requestJson(verb, self._address(url), parameters, headers, input, self._connection)
-
     def close(self) -> None:
         """Close the connections."""
         self._connection.close()
         super().close()
 
+    def _is_own(self, parts: SplitResult) -> bool:
+        """Whether an address that the server gave is one of its own API's."""
+        return (
+            parts.scheme in (self._base.scheme, "https")
+            and (parts.hostname, parts.port) == (self._base.hostname, self._base.port)
+            and parts.path.startswith((self._base.path, "/api/"))
+        )
+
+    def _send(
+        self, verb: str, url: str, parameters: dict[str, Any] | None = None, body: object = None
+    ) -> tuple[int, dict[str, Any], str]:
+        return self.requestJson(verb, self._address(url), parameters, input=body, cnx=self._connection)
+
+    def _failure(self, status: int, headers: dict[str, Any], data: Any) -> github.GithubException:  # noqa: ANN401 - JSON
+        """PyGithub's exception for an answer of GitHub's, which is known by its form."""
+        _ErrorAnswer.model_validate(data or {})
+        return self.createException(status, headers, data)
+
     def _address(self, url: str) -> str:
         """The same at the repository's present address, which a renaming may have changed."""
-        parts = urlsplit(url)
-        prefix = self._prefix if parts.netloc else ""
+        parts = split_url(url)
+        prefix = self._base.path if parts.netloc else ""
         path = parts.path.removeprefix(prefix)
         if path != self._old and not path.startswith(f"{self._old}/"):
             return url
@@ -189,12 +201,11 @@ class GitHubClient(Requester):
         if self._new != self._old:
             return False
         try:
-            super().requestJson("GET", self._old, cnx=self._connection)
+            self._send("GET", self._old)
         except Redirected as moved:
-            parts = urlsplit(moved.location)
-            here = not parts.netloc or (parts.scheme, parts.netloc) == self._server
-            path = parts.path.removeprefix(self._prefix)
-            if here and _REPOSITORY.fullmatch(path):
+            parts = split_url(moved.location)
+            path = parts.path.removeprefix(self._base.path)
+            if (not parts.netloc or self._is_own(parts)) and _REPOSITORY.fullmatch(path):
                 self._new = path
         return self._new != self._old
 
@@ -214,11 +225,21 @@ def _plain(response: RequestsResponse) -> RequestsResponse:
         raise Redirected(response.status, response.headers.get("location", ""))
     if response.status == ACCEPTED:
         raise NotReady("the answer is not ready yet")
-    json = "json" in response.headers.get("content-type", "")
-    if response.status < ERRORS and response.status != NO_CONTENT and not json:
+    is_json = "json" in response.headers.get("content-type", "")
+    if response.status < ERRORS and response.status != NO_CONTENT and not is_json:
         # A proxy's page with 200 would pass for a write that was done.
         raise NotGitHub("the answer is no JSON")
     return response
+
+
+def split_url(url: str) -> SplitResult:
+    """The parts of an address that a server gave."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - reading it is what checks it
+    except ValueError:
+        raise NotGitHub("an address in the answer is none") from None
+    return parts
 
 
 def link_to(headers: Mapping[str, str], relation: str) -> str | None:

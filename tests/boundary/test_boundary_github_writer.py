@@ -150,3 +150,9 @@ def test_an_answer_that_is_not_githubs_is_a_failure(writer: GitHubWriter, github
     github.fail("POST", "/graphql", 200, "not GraphQL")
     with pytest.raises(WriteFailed, match="no usable answer"):
         writer.viewer()
+
+
+def test_a_mistake_of_our_own_is_no_failure_of_github(writer: GitHubWriter, github: GitHubServer) -> None:
+    with pytest.raises(TypeError):
+        writer.create_comment(7, b"not JSON")  # type: ignore[arg-type]
+    assert not github.requests
