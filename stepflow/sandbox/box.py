@@ -12,7 +12,7 @@ from stepflow.domain.checkout import BundleInfo, CommandResult, TreeState
 from stepflow.domain.conversation import ToolResult
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.errors import BoundaryError, IsolationError
-from stepflow.sandbox.connection import Connection
+from stepflow.sandbox.channel import ChildChannel
 from stepflow.sandbox.environment import build_environment
 from stepflow.sandbox.guards import CheckoutGuards
 from stepflow.sandbox.identity import (
@@ -50,10 +50,8 @@ _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 class Toolbox:
     """A running toolbox. Made by `start`, ended by `close` or by leaving the `with` block."""
 
-    def __init__(
-        self, *, connection: Connection, layers: tuple[Layer, ...], sandbox: SandboxFacts, checkout: Path
-    ) -> None:
-        self._connection = connection
+    def __init__(self, *, channel: ChildChannel, layers: tuple[Layer, ...], found: Found, checkout: Path) -> None:
+        self._channel = channel
         self._layers = layers
         self._options = sandbox.options
         self._sandbox = sandbox
@@ -62,7 +60,7 @@ class Toolbox:
         #: Told of what will be made outside the tools' reach, and must not outlast the run.
         self.expect: Callable[[Path], None] = lambda _path: None
         #: The checkout's snapshots, taken and put back.
-        self.snapshots = SnapshotPort(connection, sandbox.options.grace)
+        self.snapshots = SnapshotPort(channel, found.options.grace)
 
     @classmethod
     def start(
@@ -76,11 +74,11 @@ class Toolbox:
         place = _existing(checkout)
         choice = choose_identity(place, chosen)
         restore = restore or CheckoutRestore(place)
-        serving: list[Connection] = []
+        serving: list[ChildChannel] = []
 
         def all_dead() -> bool:
             """A program that never served has run nothing of the tools."""
-            return all(connection.ended_all for connection in serving)
+            return all(channel.ended_all for channel in serving)
 
         with contextlib.ExitStack() as ending:
             private = private_place(chosen)
@@ -95,15 +93,15 @@ class Toolbox:
             open_places = reach(checkout=place, private=private, path=environment["PATH"], uid=uid)
             if choice.identity:
                 restore.hand_over_to(choice.identity)
-            connection = Connection(
+            channel = ChildChannel(
                 checkout=place,
                 environment=environment,
                 group=choice.identity.gid if choice.identity and "gid" not in chosen.disabled_layers else None,
             )
-            restore.expect_end_of(connection.pid)
-            ending.callback(connection.close)
+            restore.expect_end_of(channel.pid)
+            ending.callback(channel.close)
             first = sandbox_config(place, choice.identity, chosen, open_places)
-            facts = connection.ask(first, timeout=_START_TIMEOUT)
+            facts = channel.ask(first, timeout=_START_TIMEOUT)
             if "problem" in facts:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
             path = programs.state(choice.identity)
@@ -115,8 +113,8 @@ class Toolbox:
                 git_outside=open_places.git,
                 own_code=own_code_below(place),
             )
-            serving.append(connection)
-            box = cls(connection=connection, layers=judge_layers(sandbox), sandbox=sandbox, checkout=place)
+            serving.append(channel)
+            box = cls(channel=channel, layers=judge_layers(found), found=found, checkout=place)
             box.expect = restore.expect
             box._ending = ending.pop_all()
         return box
@@ -124,11 +122,11 @@ class Toolbox:
     @contextlib.contextmanager
     def interruptible(self, waiting: Callable[[], contextlib.AbstractContextManager[object]]) -> Iterator[None]:
         """Inside the block every answer of the program is waited for in such a context."""
-        self._connection.waiting = waiting
+        self._channel.waiting = waiting
         try:
             yield
         finally:
-            self._connection.waiting = contextlib.nullcontext
+            self._channel.waiting = contextlib.nullcontext
 
     def run_tool(self, use: ToolUse) -> ToolResult:
         """Run one tool call (port `Tools`). Raises `IsolationError` when the toolbox itself is broken."""
@@ -137,7 +135,7 @@ class Toolbox:
             text = f"there is no tool {use.name!r}; the tools are {_KNOWN}"
             return ToolResult(tool_use_id=use.id, text=text, is_error=True)
         longest = self._options.bash_max_timeout if use.name == "bash" else self._options.file_timeout
-        answer = self._connection.ask(
+        answer = self._channel.ask(
             {"op": "tool", "name": use.name, "input": use.input}, timeout=longest + self._options.grace
         )
         return ToolResult(
@@ -158,7 +156,7 @@ class Toolbox:
             "checks": request.checks,
         }
         restoring = _RESTORE_TIMEOUT if request.checks else 0.0
-        answer = self._connection.ask(message, timeout=request.timeout + restoring + self._options.grace)
+        answer = self._channel.ask(message, timeout=request.timeout + restoring + self._options.grace)
         if "problem" in answer:
             return CommandResult(exit_code=-1, started=False, error=str(answer["problem"]))
         return CommandResult(
@@ -174,7 +172,7 @@ class Toolbox:
 
     def end_step(self) -> None:
         """End the step's shell and every process that its tools have left running (port `Tools`)."""
-        answer = self._connection.ask({"op": "end_step"}, timeout=self._options.grace)
+        answer = self._channel.ask({"op": "end_step"}, timeout=self._options.grace)
         if answer["alive"]:
             raise IsolationError(
                 f"Processes of the tools are still alive although they were killed: {answer['alive']}.",
@@ -187,13 +185,13 @@ class Toolbox:
         Call it after `setup` and before the first tool call: what it sees is what is trusted.
         """
         return CheckoutGuards(
-            lambda request, seconds: self._connection.ask(request, timeout=seconds + self._options.grace),
+            lambda request, seconds: self._channel.ask(request, timeout=seconds + self._options.grace),
             validators,
         )
 
     def tree(self) -> TreeState:
         """HEAD and what is not committed, by the rules of the first time it was asked; what runs keeps running."""
-        answer = self._connection.ask({"op": "tree"}, timeout=_GIT_TIMEOUT + self._options.grace)
+        answer = self._channel.ask({"op": "tree"}, timeout=_GIT_TIMEOUT + self._options.grace)
         if answer["problem"]:
             return TreeState(commit="", tree="", problem=str(answer["problem"]))
         return TreeState(
@@ -258,7 +256,7 @@ class Toolbox:
     @property
     def ended_all(self) -> bool:
         """Once closed: whether it is certain that nothing of the tools is alive."""
-        return self._connection.ended_all
+        return self._channel.ended_all
 
     def close(self) -> None:
         """Kill everything, give the checkout back, remove the private folder. May be called again, at any moment."""
@@ -273,7 +271,7 @@ class Toolbox:
         self.close()
 
     def _asked_git(self, request: JsonObject, sink: Callable[[bytes], object]) -> dict[str, object]:
-        answer = self._connection.ask(request, timeout=_GIT_TIMEOUT + self._options.grace, sink=sink)
+        answer = self._channel.ask(request, timeout=_GIT_TIMEOUT + self._options.grace, sink=sink)
         if answer.get("problem") and "commit" not in answer:
             raise BoundaryError(
                 f"The commits cannot be read from the checkout: {answer['problem']}.",

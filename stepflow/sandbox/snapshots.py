@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from stepflow.domain.json import JsonObject
-    from stepflow.sandbox.connection import Connection
+    from stepflow.sandbox.channel import ChildChannel
 
     class BlobSink(Protocol):
         """Takes blobs as they come."""
@@ -54,10 +54,10 @@ class Came:
 
 
 class SnapshotPort:
-    """Takes and restores snapshots over a connection. Remembers what the toolbox was told that is stored."""
+    """Takes and restores snapshots over a channel. Remembers what the toolbox was told that is stored."""
 
-    def __init__(self, connection: Connection, grace: float) -> None:
-        self._connection, self._grace = connection, grace
+    def __init__(self, channel: ChildChannel, grace: float) -> None:
+        self._channel, self._grace = channel, grace
         self._token = self._pending = -1
 
     def take(self, sink: BlobSink, *, base: str, room: int, exclude: Sequence[bytes], builds: bool = False) -> Came:
@@ -78,7 +78,7 @@ class SnapshotPort:
         came = _Coming(sink)
         records = Records(came, total + MANIFEST_LIMIT + RECORD_HEADER.size)
         try:
-            answer = self._connection.ask(request, timeout=_SECONDS + self._grace, sink=records.feed)
+            answer = self._channel.ask(request, timeout=_SECONDS + self._grace, sink=records.feed)
             if "problem" in answer:
                 return Came(problem=str(answer["problem"]))
             records.check_end()
@@ -96,7 +96,7 @@ class SnapshotPort:
     @property
     def alive(self) -> bool:
         """False when the toolbox cannot be asked any more."""
-        return self._connection.usable
+        return self._channel.usable
 
     def keep(self) -> None:
         """What came last is stored."""
@@ -114,7 +114,7 @@ class SnapshotPort:
             "bytes": size + RECORD_HEADER.size + len(manifest),
             "timeout": _RESTORE_SECONDS,
         }
-        answer = self._connection.ask(request, timeout=_RESTORE_SECONDS + self._grace, payload=_stream(manifest, blobs))
+        answer = self._channel.ask(request, timeout=_RESTORE_SECONDS + self._grace, payload=_stream(manifest, blobs))
         if "problem" in answer:
             raise StepflowError(
                 f"The snapshot of the working tree could not be put back: {answer['problem']}.",

@@ -11,7 +11,7 @@ import pytest
 
 from stepflow.errors import BoundaryError, IsolationError
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.connection import Connection
+from stepflow.sandbox.channel import ChildChannel
 from stepflow.sandbox.identity import Choice
 from stepflow.sandbox.isolation import SandboxFacts
 from stepflow.sandbox.options import ToolboxOptions
@@ -49,8 +49,8 @@ NESTS_WITHOUT_END = """
 
 
 @contextmanager
-def program(folder: Path, body: str) -> Iterator[Connection]:
-    """A connection with this program on the other side."""
+def program(folder: Path, body: str) -> Iterator[ChildChannel]:
+    """A channel with this program on the other side."""
     file = folder / "unruly.py"
     head = """
     import os, struct
@@ -61,33 +61,33 @@ def program(folder: Path, body: str) -> Iterator[Connection]:
     os.read(0, 65536)
     """
     file.write_text(dedent(head) + dedent(body))
-    connection = Connection(checkout=folder, environment={}, program=file)
+    channel = ChildChannel(checkout=folder, environment={}, program=file)
     try:
-        yield connection
+        yield channel
     finally:
-        connection.close()
+        channel.close()
 
 
 @pytest.mark.parametrize("body", [NEVER_DONE, DRIPS, DRIPS_INSIDE_A_FRAME], ids=["floods", "drips", "drips in a frame"])
 def test_a_program_that_sends_without_end_is_left_when_its_time_is_over(tmp_path: Path, body: str) -> None:
     begun = time.monotonic()
-    with program(tmp_path, body) as connection:
+    with program(tmp_path, body) as channel:
         with pytest.raises(IsolationError, match=r"no whole answer to `bundle` in time"):
-            connection.ask({"op": "bundle"}, timeout=0.5, sink=lambda _: time.sleep(0.002))
+            channel.ask({"op": "bundle"}, timeout=0.5, sink=lambda _: time.sleep(0.002))
         assert time.monotonic() - begun < 5
-        assert not connection.usable
+        assert not channel.usable
 
 
 def test_a_bundle_over_the_limit_is_cut_off_by_the_parent_too(tmp_path: Path) -> None:
     came: list[bytes] = []
-    with program(tmp_path, SENDS_TWO_MIB) as connection:
-        sandbox = SandboxFacts(facts={}, choice=Choice(identity=None), options=ToolboxOptions(), path="")
-        toolbox = Toolbox(connection=connection, layers=(), sandbox=sandbox, checkout=tmp_path)
+    with program(tmp_path, SENDS_TWO_MIB) as channel:
+        found = Found(facts={}, choice=Choice(identity=None), options=ToolboxOptions(), path="")
+        toolbox = Toolbox(channel=channel, layers=(), found=found, checkout=tmp_path)
         with pytest.raises(BoundaryError, match="a bundle of more than 1048576 bytes"):
             toolbox.stream_bundle("0" * 40, came.append, max_bytes=1024 * 1024)
     assert sum(map(len, came)) == 1024 * 1024
 
 
 def test_an_answer_that_nests_without_end_is_no_answer(tmp_path: Path) -> None:
-    with program(tmp_path, NESTS_WITHOUT_END) as connection, pytest.raises(IsolationError, match="JSON"):
-        connection.ask({"op": "tree"}, timeout=20)
+    with program(tmp_path, NESTS_WITHOUT_END) as channel, pytest.raises(IsolationError, match="JSON"):
+        channel.ask({"op": "tree"}, timeout=20)

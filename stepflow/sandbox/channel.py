@@ -1,4 +1,4 @@
-"""The parent's end of the pipe: starts the program, asks, waits no longer than it must, and ends it."""
+"""The parent's end of the pipe to the sandbox's program: starts it, sends requests, and ends it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FAREWELL = 1.2
 _LAST_WORDS = 2000
 
 
-class Connection:
+class ChildChannel:
     """A running toolbox program. `group` is one that nothing but the tools has, None where there is none."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Connection:
     ) -> dict[str, object]:
         """Send a request with raw bytes after it, and wait for its answer; raw bytes before that go to the sink.
 
-        An exception that arrives meanwhile, a cancellation above all, leaves a connection that can only be closed.
+        An exception that arrives meanwhile, a cancellation above all, leaves a channel that can only be closed.
         """
         if self._broken:
             raise IsolationError(self._broken, hint="Start the run again.")
