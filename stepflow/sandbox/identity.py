@@ -90,7 +90,7 @@ def closed_interpreter(uid: int) -> Path | None:
 
 def _identity(checkout: os.stat_result, options: ToolboxOptions) -> Identity:
     owner = checkout.st_uid
-    users = {user.pw_uid for user in pwd.getpwall()} | {process.uid for process in process_table()}
+    users = {user.pw_uid for user in pwd.getpwall()} | {uid for process in process_table()[0] for uid in process.uids}
     uid = owner or _unused(users)
     groups = {group.gr_gid for group in grp.getgrall()} | {user.pw_gid for user in pwd.getpwall()}
     return Identity(

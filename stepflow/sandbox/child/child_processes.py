@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
-import select
 import selectors
 import signal
 import subprocess
@@ -16,30 +16,31 @@ from typing import TYPE_CHECKING, Protocol
 from .enter_sandbox import Limits, OomScore, die_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _PROC = "/proc"
 _PAUSE = 0.005
 _CATCHES = 500
-#: Fifty numbers and a name of at most 64 bytes.
-_LINE = 4096
+#: Names of processes hold no line breaks here, so only the kernel begins a line.
+_STATUS = re.compile(
+    rb"^State:\t(\w).*?^PPid:\t(\d+)\n.*?^Uid:\t([\d\t]+)\nGid:\t(\d+).*?^Threads:\t(\d+)\n", re.DOTALL | re.MULTILINE
+)
 _PIECE = 65536
-#: The answer to "how long at most until the conditions are looked at again" where no signal arrives.
+#: Seconds after which the conditions are looked at again where no signal arrives.
 _BEAT = 1.0
 _REAPED_AT_ONCE = 1000
-#: Seconds in which what was killed is usually gone.
-_MOMENT = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One line of the process table."""
+    """One process of the process table, by its status; `uids` are its real, effective, saved and file system user."""
 
     pid: int
     parent: int
     state: str
     threads: int
-    uid: int
+    uids: tuple[int, ...]
+    gid: int
 
     @property
     def dead(self) -> bool:
@@ -50,75 +51,86 @@ class Process:
 def kill_descendants(root: int, *, reap: Callable[[], bool], timeout: float = 5.0) -> tuple[int, ...]:
     """Kill everything below `root` and wait until nothing is left; gives what is still alive after `timeout` seconds.
 
+    `root` must be a subreaper for daemons to be among them. `reap` reaps what has ended and says whether `root` has no
+    child any more, as far as it can know.
+    """
+
+    def look() -> tuple[set[int], bool]:
+        living = _living_below(root)
+        return living, not living and (reap() or _catch_children(root, reap))
+
+    living, gone = _kill_all(look, timeout)
+    return () if gone else tuple(sorted(living or {root}))
+
+
+def kill_group(gid: int, *, timeout: float = 2.0) -> bool:
+    """Kill every process of a group that only they have, wherever it hangs in the tree; says whether none is left.
+
+    For tools whose supervisor is gone: a process may hide its user from /proc, but not its group from its status.
+    """
+
+    def look() -> tuple[set[int], bool]:
+        # One that ended while we looked may have started the next.
+        processes, complete = process_table()
+        return {process.pid for process in processes if process.gid == gid and not process.dead}, complete
+
+    return _kill_all(look, timeout)[1]
+
+
+def _kill_all(look: Callable[[], tuple[set[int], bool]], timeout: float) -> tuple[set[int], bool]:
+    """Kill what `look` finds until it finds nothing and is sure of it; gives what it found last, and whether it is so.
+
     All are stopped first: a stopped process cannot fork, so a fork bomb runs out of processes that could go on.
-    `reap` takes note of what has ended and tells whether `root` has no child any more, as far as it can know.
     """
     deadline = time.monotonic() + timeout
     stopped: set[int] = set()
     while True:
-        living = {process.pid for process in descendants(root) if not process.dead}
-        if not living and (reap() or _catch_children(root, reap)):
-            return ()
-        if time.monotonic() > deadline:
-            return tuple(sorted(living or {root}))
-        if fresh := living - stopped:
-            _signal(fresh, signal.SIGSTOP)
-            stopped |= fresh
-            continue
-        _signal(living, signal.SIGKILL)
-        reap()
-        time.sleep(_PAUSE)
+        living, sure = look()
+        gone = not living and sure
+        if gone or time.monotonic() > deadline:
+            return living, gone
+        new = living - stopped
+        _signal(new or living, signal.SIGSTOP if new else signal.SIGKILL)
+        stopped |= new
+        if not new:
+            time.sleep(_PAUSE)
 
 
-def kill_group(gid: int, *, timeout: float = 2.0) -> bool:
-    """Kill every process of a group that only they have, wherever it hangs in the tree; tells whether none is left.
-
-    For tools whose supervisor is gone: a process may hide its user from /proc, but not its group from its status.
-    """
-    deadline = time.monotonic() + timeout
-    stopped: set[int] = set()
-    while time.monotonic() < deadline:
-        living, sure = _members(gid)
-        if not living and sure:
-            return True
-        fresh = living - stopped
-        _signal(fresh or living, signal.SIGSTOP if fresh else signal.SIGKILL)
-        stopped |= fresh
-        time.sleep(_PAUSE)
-    return False
-
-
-def descendants(root: int) -> tuple[Process, ...]:
-    """Every process below `root`, which must be a subreaper for daemons to be among them."""
+def _living_below(root: int) -> set[int]:
     children: dict[int, list[Process]] = {}
-    for process in process_table():
+    for process in process_table()[0]:
         children.setdefault(process.parent, []).append(process)
-    found: list[Process] = []
+    living: set[int] = set()
     waiting = [root]
     while waiting:
         below = children.get(waiting.pop(), [])
-        found += below
+        living |= {process.pid for process in below if not process.dead}
         waiting += [process.pid for process in below]
-    return tuple(found)
+    return living
 
 
-def process_table(uid: int | None = None) -> Iterator[Process]:
-    """All processes that can be seen, or those of one user; none where there is no /proc."""
+def process_table() -> tuple[list[Process], bool]:
+    """All processes that can be seen, and whether none ended meanwhile; none where there is no /proc."""
+    processes: list[Process] = []
     try:
-        names = os.listdir(_PROC)
+        names = [name for name in os.listdir(_PROC) if name.isdigit()]
     except OSError:
-        return
+        return processes, False
     for name in names:
-        if name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                owner = os.stat(f"{_PROC}/{name}").st_uid
-                if uid is None or owner == uid:
-                    yield _read(name, owner)
-
-
-def tasks_of(uid: int) -> int:
-    """How many threads the user runs: what RLIMIT_NPROC counts, as far as it can be seen from here."""
-    return sum(process.threads for process in process_table(uid))
+        with contextlib.suppress(OSError), open(f"{_PROC}/{name}/status", "rb", buffering=0) as file:
+            if status := _STATUS.search(file.read()):
+                state, parent, uids, gid, threads = status.groups()
+                processes.append(
+                    Process(
+                        pid=int(name),
+                        parent=int(parent),
+                        state=state.decode(),
+                        threads=int(threads),
+                        uids=tuple(map(int, uids.split())),
+                        gid=int(gid),
+                    )
+                )
+    return processes, len(processes) == len(names)
 
 
 def _catch_children(root: int, reap: Callable[[], bool]) -> bool:
@@ -132,42 +144,6 @@ def _catch_children(root: int, reap: Callable[[], bool]) -> bool:
         if reap():
             return True
     return False
-
-
-def _members(gid: int) -> tuple[set[int], bool]:
-    """The living processes of a group, and whether no other may have been missed: one that ended while we looked may
-    have started the next.
-    """
-    found: set[int] = set()
-    sure = True
-    for name in filter(str.isdigit, os.listdir(_PROC)):
-        try:
-            with open(f"{_PROC}/{name}/status", encoding="utf-8", errors="replace") as file:
-                status = dict(line.partition(":")[::2] for line in file)
-        except OSError:
-            sure = False
-            continue
-        dead = status["State"].split()[0] in "ZX" and int(status["Threads"]) <= 1
-        if int(status["Gid"].split()[0]) == gid and not dead:
-            found.add(int(name))
-    return found, sure
-
-
-def _read(name: str, uid: int) -> Process:
-    # By descriptor: there may be hundreds, and a file object asks the kernel nine times for each.
-    fd = os.open(f"{_PROC}/{name}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        # The command's name stands in parentheses and may itself hold some, so the fields begin after the last one.
-        fields = os.read(fd, _LINE).rpartition(b")")[2].split()
-    finally:
-        os.close(fd)
-    return Process(
-        pid=int(name),
-        parent=int(fields[1]),
-        state=fields[0].decode(),
-        threads=int(fields[17]),
-        uid=uid,
-    )
 
 
 def _signal(pids: set[int], number: signal.Signals) -> None:
@@ -213,7 +189,7 @@ class ChildProcesses:
         os.set_blocking(self._wake, False)
         os.set_blocking(wake_end, False)
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _take_note)
+        signal.signal(signal.SIGCHLD, _wake_selector)
 
     def start(
         self,
@@ -270,19 +246,17 @@ class ChildProcesses:
 
     def kill(self, worker: int) -> None:
         """End a worker, if it still lives; its id is nobody else's until it is reaped."""
-        if worker in self._workers:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(worker, signal.SIGKILL)
+        _signal({worker} & self._workers, signal.SIGKILL)
 
     def limit_child(self, allowed_processes: int) -> None:
-        """Put the limits on the calling process, which is a fresh child, and tie its life to the supervisor's."""
+        """Put the limits on the calling process, which is a new child, and tie its life to the supervisor's."""
         if "life" not in self._disabled_layers:
             die_with_parent(signal.SIGKILL)
         if "limits" not in self._disabled_layers:
             _limit_self(self._limits, allowed_processes)
 
     def reap(self) -> bool:
-        """Take note of everything that has ended, orphans too.
+        """Reap everything that has ended, orphans too.
 
         True when no child is left: below a subreaper there is no descendant then either, whatever /proc shows.
         """
@@ -307,31 +281,15 @@ class ChildProcesses:
 
     def end(self) -> tuple[int, ...]:
         """Kill every descendant (without the layer `life` only process groups); gives the ids of what would not die."""
-        for pid in self._children:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-        for pid in self._workers:
-            self.kill(pid)
+        # Each child leads the process group of its own number.
+        _signal({*(-pid for pid in self._children), *self._workers}, signal.SIGKILL)
         if "life" in self._disabled_layers:
             self._workers.clear()
             return ()
         if self._scoped:
             # All at once, so that none can have started another one meanwhile. Landlock bounds it to our descendants.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(-1, signal.SIGKILL)
-            if self._all_gone():
-                return ()
+            _signal({-1}, signal.SIGKILL)
         return kill_descendants(os.getpid(), reap=self.reap)
-
-    def _all_gone(self) -> bool:
-        """Whether no child is left a moment after all were killed; it spares looking at the whole process table."""
-        deadline = time.monotonic() + _MOMENT
-        while not self.reap():
-            if (left := deadline - time.monotonic()) <= 0:
-                return False
-            select.select([self._wake], [], [], left)
-            _drain(self._wake)
-        return True
 
     def pump(self, sinks: Mapping[int, Sink], *, until: Callable[[], bool] | None = None, deadline: float) -> bool:
         """Read the descriptors into their sinks until `until()` holds, or without one until all are at their end.
@@ -370,7 +328,10 @@ class ChildProcesses:
         return 0
 
     def _allowed_processes(self) -> int:
-        return tasks_of(os.geteuid()) + self._limits.processes
+        """RLIMIT_NPROC counts the threads that the user runs already, as far as they can be seen from here."""
+        user = os.geteuid()
+        running = sum(process.threads for process in process_table()[0] if process.uids[0] == user)
+        return running + self._limits.processes
 
 
 def _limit_self(limits: Limits, allowed_processes: int) -> None:
@@ -393,5 +354,5 @@ def _drain(fd: int) -> None:
             pass
 
 
-def _take_note(_number: int, _frame: object) -> None:
+def _wake_selector(_number: int, _frame: object) -> None:
     """Having a handler makes the signal wake the selector."""
