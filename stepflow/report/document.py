@@ -250,6 +250,6 @@ def rehearsal_json(rehearsal: Rehearsal) -> JsonObject:
 
 def _scenario(rehearsed: Rehearsed) -> JsonObject:
     fields: JsonObject = json.loads(json.dumps(asdict(rehearsed)))
-    del fields["story"]
+    del fields["log"]
     fields |= {"scenario": fields.pop("name"), "passed": rehearsed.passed, "seconds": round(rehearsed.seconds, 3)}
     return fields

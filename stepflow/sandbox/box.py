@@ -50,7 +50,9 @@ _KNOWN = ", ".join(spec.name for spec in TOOL_SPECS)
 class Toolbox:
     """A running toolbox. Made by `start`, ended by `close` or by leaving the `with` block."""
 
-    def __init__(self, *, channel: ChildChannel, layers: tuple[Layer, ...], found: Found, checkout: Path) -> None:
+    def __init__(
+        self, *, channel: ChildChannel, layers: tuple[Layer, ...], sandbox: SandboxFacts, checkout: Path
+    ) -> None:
         self._channel = channel
         self._layers = layers
         self._options = sandbox.options
@@ -60,7 +62,7 @@ class Toolbox:
         #: Told of what will be made outside the tools' reach, and must not outlast the run.
         self.expect: Callable[[Path], None] = lambda _path: None
         #: The checkout's snapshots, taken and put back.
-        self.snapshots = SnapshotPort(channel, found.options.grace)
+        self.snapshots = SnapshotPort(channel, sandbox.options.grace)
 
     @classmethod
     def start(
@@ -114,7 +116,7 @@ class Toolbox:
                 own_code=own_code_below(place),
             )
             serving.append(channel)
-            box = cls(channel=channel, layers=judge_layers(found), found=found, checkout=place)
+            box = cls(channel=channel, layers=judge_layers(sandbox), sandbox=sandbox, checkout=place)
             box.expect = restore.expect
             box._ending = ending.pop_all()
         return box

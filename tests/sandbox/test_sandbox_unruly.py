@@ -81,8 +81,8 @@ def test_a_program_that_sends_without_end_is_left_when_its_time_is_over(tmp_path
 def test_a_bundle_over_the_limit_is_cut_off_by_the_parent_too(tmp_path: Path) -> None:
     came: list[bytes] = []
     with program(tmp_path, SENDS_TWO_MIB) as channel:
-        found = Found(facts={}, choice=Choice(identity=None), options=ToolboxOptions(), path="")
-        toolbox = Toolbox(channel=channel, layers=(), found=found, checkout=tmp_path)
+        sandbox = SandboxFacts(facts={}, choice=Choice(identity=None), options=ToolboxOptions(), path="")
+        toolbox = Toolbox(channel=channel, layers=(), sandbox=sandbox, checkout=tmp_path)
         with pytest.raises(BoundaryError, match="a bundle of more than 1048576 bytes"):
             toolbox.stream_bundle("0" * 40, came.append, max_bytes=1024 * 1024)
     assert sum(map(len, came)) == 1024 * 1024
