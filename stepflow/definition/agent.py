@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, did_you_mean, listed, shown
 from stepflow.definition.file_models import (
-    AGENT_CODES,
     AgentFile,
     CompositePart,
     Runner,
@@ -19,7 +18,7 @@ from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.safe_files import FileRefused
-from stepflow.definition.shapes import ShapeCodes, read_shape
+from stepflow.definition.shapes import read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import VerdictType
@@ -181,8 +180,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
     problems = diagnostics.of(AGENT_FILE, layout.origin)
     report_old_names(layout.old_names, diagnostics.of(AGENT_FILE))
     excused = frozenset({"/version", "/displayName", "/description", "/runner"}) if layout.flat else frozenset()
-    codes = ShapeCodes(missing=AGENT_CODES.missing, wrong=AGENT_CODES.wrong, excused=excused)
-    file = read_shape(AgentFile, layout.document, Pointer(), problems, codes)
+    file = read_shape(AgentFile, layout.document, problems, excused=excused)
     runner = file.runner or Runner()
     verdict = None  # without a runner nothing says which verdict was meant
     if file.runner is not None or layout.flat:

@@ -10,8 +10,6 @@ from stepflow.definition.agent import Agent, check_version
 from stepflow.definition.check_steps import add_aliases, read_check_steps
 from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import (
-    CHECK_CODES,
-    REGISTRY_CODES,
     CheckRegistry,
     CheckStepEntry,
     CommandEntry,
@@ -22,7 +20,6 @@ from stepflow.definition.file_models import (
 from stepflow.definition.folder import AgentFolder, unsafe_reason
 from stepflow.definition.gate_steps import Node, read_gate_steps
 from stepflow.definition.graph import add_edges, check_entries, check_graph, check_verdict_fits
-from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
@@ -140,8 +137,8 @@ def compile_registry(
 
 def _read_registry(document: JsonObject, dialect: Dialect, problems: FileProblems) -> GateRegistry | CheckRegistry:
     if dialect is Dialect.GATE:
-        return read_shape(GateRegistry, document, Pointer(), problems, REGISTRY_CODES)
-    return read_shape(CheckRegistry, document, Pointer(), problems, CHECK_CODES)
+        return read_shape(GateRegistry, document, problems)
+    return read_shape(CheckRegistry, document, problems)
 
 
 def _step(

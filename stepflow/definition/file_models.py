@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict, WithJsonSchema
 
-from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, FileModel, NeededText, ShapeCodes
+from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FileModel, NeededText
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import CloseBy, ClosureAction, FailureAction, PermissionMode, StepKind
 
-AgentName = Annotated[str | None, NEEDED, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+AgentName = Annotated[str | None, NEEDED, Code(wrong="SF101"), Field(pattern=r"^[a-z][a-z0-9-]*$")]
 Mode = Annotated[PermissionMode, Strict(False)]
 AtLeastZero = Annotated[int, Field(ge=0)]
 
@@ -27,8 +27,8 @@ class ParameterRules(FileModel):
 class ParameterEntry(FileModel):
     """`parameters.<name>` (registry.md §2.3)."""
 
-    type: Annotated[Literal["string", "number", "boolean", "array"] | None, NEEDED] = None
-    cli: Annotated[str | None, NEEDED, Field(pattern=r"^--[a-z][a-z0-9-]*$")] = None
+    type: Annotated[Literal["string", "number", "boolean", "array"] | None, NEEDED, Code("SF207", "SF207")] = None
+    cli: Annotated[str | None, NEEDED, Code("SF207", "SF207"), Field(pattern=r"^--[a-z][a-z0-9-]*$")] = None
     description: str | None = None
     required: bool = False
     default: Annotated[JsonValue, NULL_ALLOWED] = None  # null is of no type, which has an error of its own
@@ -63,7 +63,7 @@ class FlowSettings(FileModel):
 class CompositePart(FileModel):
     """One of `conditions` of `meta:composite`."""
 
-    type: NeededText = None
+    type: Annotated[NeededText, Code("SF204")] = None
     config: VerdictConfig | None = None
 
 
@@ -83,8 +83,8 @@ class VerdictConfig(FileModel):
 class VerdictSettings(FileModel):
     """`runner.verdict`."""
 
-    type: str | None = None
-    config: VerdictConfig = VerdictConfig()
+    type: Annotated[str | None, Code(wrong="SF203")] = None
+    config: Annotated[VerdictConfig, Code(wrong="SF204", inside=True)] = VerdictConfig()
 
 
 class Boundaries(FileModel):
@@ -175,18 +175,6 @@ class AgentFile(FileModel):
     runner: Annotated[Runner | None, NEEDED] = None
 
 
-#: Faults of these places have codes of their own.
-AGENT_CODES = ShapeCodes(
-    missing=((r"/parameters/[^/]+/(type|cli)", "SF207"), (r"/runner/verdict/config/.*", "SF204")),
-    wrong=(
-        (r"/name", "SF101"),
-        (r"/parameters/[^/]+/(type|cli)", "SF207"),
-        (r"/runner/verdict/type", "SF203"),
-        (r"/runner/verdict/config(/.*)?", "SF204"),
-    ),
-)
-
-
 #: Text `#/…` or `{file, schema}`; read by `schema_refs`, which names each fault.
 SchemaRef = Annotated[
     JsonValue,
@@ -209,9 +197,9 @@ class GateEntry(FileModel):
     """`structuredGate` (registry.md §5.3)."""
 
     no_effect = frozenset({"targetMode"})
-    allowed_intents: Annotated[list[str] | None, NEEDED] = None
-    intent_field: NeededText = None
-    intent_schema_ref: NeededText = None
+    allowed_intents: Annotated[list[str] | None, NEEDED, Code("SF323")] = None
+    intent_field: Annotated[NeededText, Code("SF324", "SF324")] = None
+    intent_schema_ref: Annotated[NeededText, Code("SF325", "SF325")] = None
     target_field: str | None = None
     handoff_fields: list[str] = Field(default_factory=list)
     fail_fast: bool = True
@@ -238,7 +226,7 @@ class InputEntry(FileModel):
 class CommandEntry(FileModel):
     """`runner` of a closure step (registry.md §5.5); `timeout` in milliseconds."""
 
-    command: NeededText = None
+    command: Annotated[NeededText, Code("SF311")] = None
     args: list[str] = Field(default_factory=list)
     timeout: Annotated[float, Field(gt=0)] = 30000
 
@@ -264,7 +252,7 @@ class StepEntry(FileModel):
     model: str | None = None
     permission_mode: Mode | None = None
     format_retries: AtLeastZero | None = None
-    runner: CommandEntry | None = None
+    runner: Annotated[CommandEntry | None, Code(wrong="SF311", inside=True)] = None
 
 
 class PatternEntry(FileModel):
@@ -279,10 +267,10 @@ class PatternEntry(FileModel):
 class ValidatorEntry(FileModel):
     """One value of `validators` (registry.md §5.6); `timeout` in seconds."""
 
-    type: Annotated[Literal["command"] | None, NEEDED] = None
-    command: NeededText = None
-    success_when: NeededText = None
-    failure_pattern: NeededText = None
+    type: Annotated[Literal["command"] | None, NEEDED, Code("SF601", "SF601")] = None
+    command: Annotated[NeededText, Code("SF601")] = None
+    success_when: Annotated[NeededText, Code("SF601", "SF602")] = None
+    failure_pattern: Annotated[NeededText, Code("SF601")] = None
     extract_params: dict[str, str] = Field(default_factory=dict)
     recoverable_by_default: bool = True
     timeout: Annotated[float, Field(gt=0)] = 600
@@ -313,7 +301,7 @@ class ValidationStepEntry(FileModel):
     c2: NeededText = None
     c3: NeededText = None
     validation_conditions: Annotated[list[ConditionEntry] | None, NEEDED] = None
-    on_failure: OnFailure = OnFailure()
+    on_failure: Annotated[OnFailure, Code(wrong="SF607", inside=True)] = OnFailure()
     output_schema_ref: SchemaRef = None
     output_schema: JsonObject | None = None
 
@@ -345,26 +333,6 @@ class GateRegistry(Registry):
     steps: Annotated[dict[str, StepEntry], NEEDED] = Field(default_factory=dict)
 
 
-#: Faults of these places have codes of their own.
-REGISTRY_CODES = ShapeCodes(
-    missing=(
-        (r"/validators/[^/]+/[^/]+", "SF601"),
-        (r"/steps/[^/]+/structuredGate/allowedIntents", "SF323"),
-        (r"/steps/[^/]+/structuredGate/intentField", "SF324"),
-        (r"/steps/[^/]+/structuredGate/intentSchemaRef", "SF325"),
-        (r"/steps/[^/]+/runner/command", "SF311"),
-    ),
-    wrong=(
-        (r"/validators/[^/]+/type", "SF601"),
-        (r"/validators/[^/]+/successWhen", "SF602"),
-        (r"/validationSteps/[^/]+/onFailure(/.*)?", "SF607"),
-        (r"/steps/[^/]+/structuredGate/intentField", "SF324"),
-        (r"/steps/[^/]+/structuredGate/intentSchemaRef", "SF325"),
-        (r"/steps/[^/]+/runner(/.*)?", "SF311"),
-    ),
-)
-
-
 AtLeastOne = Annotated[int, Field(ge=1)]
 
 
@@ -386,14 +354,14 @@ class TransitionEntry(FileModel):
     next: Annotated[str | None, NULL_ALLOWED] = None
     fallback: Annotated[str | None, NULL_ALLOWED] = None
     retry: bool = False
-    max_retries: AtLeastZero = 0
+    max_retries: Annotated[AtLeastZero, Code(wrong="SF705")] = 0
     complete: bool = False
 
 
 class CheckEntry(FileModel):
     """`check` of a step."""
 
-    prompt: PromptEntry | None = None
+    prompt: Annotated[PromptEntry | None, Code(wrong="SF701", inside=True)] = None
     response_format: dict[str, JsonValue] | None = None
     on_pass: TransitionEntry | None = None
     on_fail: TransitionEntry | None = None
@@ -409,7 +377,7 @@ class IterationsEntry(FileModel):
 class HandoffEntry(FileModel):
     """One of `handoff`."""
 
-    key: Annotated[str | None, NEEDED, Field(pattern=r"^[A-Za-z0-9_-]+$")] = None
+    key: Annotated[str | None, NEEDED, Code("SF708", "SF708"), Field(pattern=r"^[A-Za-z0-9_-]+$")] = None
     description: str | None = None
 
 
@@ -419,9 +387,9 @@ class CheckStepEntry(FileModel):
     no_effect = frozenset({"variables", "customVariables", "description"})
     id: str | None = None
     name: str | None = None
-    prompt: Annotated[PromptEntry | None, NEEDED] = None
-    iterations: IterationsEntry = IterationsEntry()
-    check: Annotated[CheckEntry | None, NEEDED] = None
+    prompt: Annotated[PromptEntry | None, NEEDED, Code("SF701", "SF701", inside=True)] = None
+    iterations: Annotated[IterationsEntry, Code(wrong="SF705", inside=True)] = IterationsEntry()
+    check: Annotated[CheckEntry | None, NEEDED, Code("SF702", "SF702")] = None
     handoff: list[HandoffEntry] = Field(default_factory=list)
     model: str | None = None
     permission_mode: Mode | None = None
@@ -435,22 +403,3 @@ class CheckRegistry(Registry):
     no_effect: ClassVar[frozenset[str]] = frozenset({"editions"})
     base_path: str | None = None
     steps: Annotated[dict[str, CheckStepEntry], NEEDED] = Field(default_factory=dict)
-
-
-#: Faults of these places have codes of their own.
-CHECK_CODES = ShapeCodes(
-    missing=(
-        *REGISTRY_CODES.missing,
-        (r"/steps/[^/]+/prompt", "SF701"),
-        (r"/steps/[^/]+/check", "SF702"),
-        (r"/steps/[^/]+/handoff/.*", "SF708"),
-    ),
-    wrong=(
-        *REGISTRY_CODES.wrong,
-        (r"/steps/[^/]+/(check/)?prompt(/.*)?", "SF701"),
-        (r"/steps/[^/]+/iterations(/.*)?", "SF705"),
-        (r"/steps/[^/]+/check/on(Pass|Fail)/maxRetries", "SF705"),
-        (r"/steps/[^/]+/check", "SF702"),
-        (r"/steps/[^/]+/handoff/[0-9]+/key", "SF708"),
-    ),
-)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, owner, shown
@@ -22,6 +23,18 @@ from stepflow.domain.json import JsonObject, JsonValue
 
 class Needed:
     """Marks a key that must be there and not empty. It may still be None in the instance: the problem is reported."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Marks a key whose faults have codes of their own: when it is missing, and when its value is wrong.
+
+    With `inside`, the latter is also the code of whatever is wrong inside the value.
+    """
+
+    missing: str = "SF107"
+    wrong: str | None = None
+    inside: bool = False
 
 
 class NullAllowed:
@@ -36,7 +49,7 @@ NeededText = Annotated[str | None, NEEDED]
 def _describe(schema: JsonObject, model: type[BaseModel]) -> None:
     """Make the published JSON Schema say what `read_shape` checks: needed keys, and no null but where it is allowed."""
     properties = schema.get("properties")
-    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    fields = fields_of(model)
     for key, inner in properties.items() if isinstance(properties, dict) else ():
         if NULL_ALLOWED not in fields[key].metadata:
             schema["properties"][key] = _without_null(inner)  # type: ignore[index,call-overload]
@@ -94,48 +107,71 @@ def field_notes() -> Mapping[str, Mapping[str, FieldNote]]:
     return {model: {key: FieldNote(*row) for key, row in keys.items()} for model, keys in models.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShapeCodes:
-    """Which code a fault has by its place: (pattern of the pointer, code); SF107 and SF106 for all others."""
-
-    missing: tuple[tuple[str, str], ...] = ()
-    wrong: tuple[tuple[str, str], ...] = ()
-    #: Pointers of needed keys that this file may leave out.
-    excused: frozenset[str] = field(default_factory=frozenset)
-
+#: The code of a wrong value.
+WRONG = "SF106"
 
 Shape = TypeVar("Shape", bound=FileModel)
 
 
 def read_shape(
-    model: type[Shape], document: JsonObject, at: Pointer, problems: FileProblems, codes: ShapeCodes
+    model: type[Shape], document: JsonObject, problems: FileProblems, *, excused: frozenset[str] = frozenset()
 ) -> Shape:
-    """Read `document`, which stands at the pointer `at`, as `model`. What has a wrong type is reported and left out."""
+    """Read `document` as `model`. What has a wrong type is reported and left out.
+
+    `excused` are pointers of needed keys that this file may leave out.
+    """
     document = copy.deepcopy(document)
-    dropped: set[str] = set()
+    silent = set(excused)
     while True:
         try:
             shape = model.model_validate(document)
         except ValidationError as exc:
             # Items of a list are taken out from its end, so that the places of the others stay true.
             for error in sorted(exc.errors(include_url=False), key=_place_order, reverse=True):
-                dropped.add(_drop(document, error, at, problems, codes))
+                silent.add(_drop(document, error, _wrong_code(model, error["loc"]), problems))
         else:
-            _review(shape, at, problems, codes, dropped)
+            _review(shape, Pointer(), problems, silent)
             return shape
 
 
-def code_at(pointer: str, table: tuple[tuple[str, str], ...], default: str) -> str:
-    """The code of the first pattern that fits the whole pointer."""
-    return next((code for pattern, code in table if re.fullmatch(pattern, pointer)), default)
+def _wrong_code(model: type[FileModel], place: tuple[str | int, ...]) -> str:
+    """The code of a wrong value at a place inside a model."""
+    code = outer = WRONG
+    inner: type[FileModel] | None = model
+    in_container = False
+    for key in place:
+        info = None if in_container or inner is None else fields_of(inner).get(str(key))
+        mark = _code_of(info) if info else Code()
+        code = mark.wrong or outer
+        outer = code if mark.inside else outer
+        inner, in_container = _model_in(info.annotation) if info else (inner, False)
+    return code
+
+
+def _model_in(annotation: object) -> tuple[type[FileModel] | None, bool]:
+    """The model that a value consists of, and whether it stands in a list or in an object by names."""
+    if isinstance(annotation, type) and issubclass(annotation, FileModel):
+        return annotation, False
+    inner = [_model_in(one) for one in get_args(annotation)]
+    held = get_origin(annotation) in (dict, list)
+    return next(((one, held or deeper) for one, deeper in inner if one), (None, held))
+
+
+def _code_of(info: FieldInfo) -> Code:
+    return next((mark for mark in info.metadata if isinstance(mark, Code)), Code())
+
+
+def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by their keys in the file."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def _place_order(error: ErrorDetails) -> list[tuple[int, str]]:
     return [(key, "") if isinstance(key, int) else (-1, key) for key in error["loc"]]
 
 
-def _drop(document: JsonObject, error: ErrorDetails, at: Pointer, problems: FileProblems, codes: ShapeCodes) -> str:
-    pointer = at
+def _drop(document: JsonObject, error: ErrorDetails, code: str, problems: FileProblems) -> str:
+    pointer = Pointer()
     node: JsonValue = document
     *parents, last = error["loc"]
     for key in parents:
@@ -148,13 +184,13 @@ def _drop(document: JsonObject, error: ErrorDetails, at: Pointer, problems: File
         del node[int(last)]
     context = error.get("ctx", {})
     demand = _DEMANDS.get(error["type"], "be another value ({msg})").format(**context, msg=error["msg"])
-    message = f'{owner(pointer)}"{last}" is {shown(error["input"])}, but it must {demand}'
+    message = f'"{last}" is {shown(error["input"])}, but it must {demand}'
     fix = f'Give "{last}" a value of that kind.'
     if "expected" in context:
         fix = "Use one of these words."
         if isinstance(error["input"], str):
             message += did_you_mean(error["input"], re.findall(r"'([^']*)'", context["expected"]))
-    problems.add(code_at(pointer, codes.wrong, "SF106"), pointer, message, fix)
+    problems.report(code, pointer, message, fix)
     return pointer
 
 
@@ -176,21 +212,26 @@ _DEMANDS = {
 }
 
 
-def _review(shape: FileModel, at: Pointer, problems: FileProblems, codes: ShapeCodes, dropped: set[str]) -> None:
+def _review(shape: FileModel, at: Pointer, problems: FileProblems, silent: set[str], outer: str = WRONG) -> None:
+    """Report what pydantic does not see: keys that are not known, needed keys that are empty, and null.
+
+    `outer` is the code of a wrong value here, unless its key has another.
+    """
     _note_extra_keys(shape, at, problems)
     for name, info in type(shape).model_fields.items():
-        pointer = at / (info.alias or name)
-        value = getattr(shape, name)
-        if pointer in dropped:
-            continue
-        if NEEDED in info.metadata and _empty(value) and pointer not in codes.excused:
-            _report_missing(pointer, shape, name, problems, codes)
+        key, value, mark = info.alias or name, getattr(shape, name), _code_of(info)
+        pointer = at / key
+        if NEEDED in info.metadata and _empty(value) and pointer not in silent:
+            note = field_notes()[type(shape).__name__][key]
+            fix = f"Write {note.example}, for example." if note.example else f'Give "{key}" a value.'
+            message = f'{owner(pointer)}the required key "{key}" is {"missing" if value is None else "empty"}'
+            # The pointer must lead somewhere: a key that is not there is reported at the object that lacks it.
+            problems.add(mark.missing, at if value is None else pointer, message, fix)
         elif value is None and name in shape.model_fields_set and NULL_ALLOWED not in info.metadata:
-            key = info.alias or name
-            message = f'{owner(pointer)}"{key}" is null, which says nothing here'
-            problems.add(code_at(pointer, codes.wrong, "SF106"), pointer, message, f'Leave "{key}" out.')
+            message = f'"{key}" is null, which says nothing here'
+            problems.report(mark.wrong or outer, pointer, message, f'Leave "{key}" out.')
         for inner, place in _shapes_in(value, pointer):
-            _review(inner, place, problems, codes, dropped)
+            _review(inner, place, problems, silent, mark.wrong if mark.inside and mark.wrong else outer)
 
 
 def _shapes_in(value: object, pointer: Pointer) -> Iterator[tuple[FileModel, Pointer]]:
@@ -205,7 +246,7 @@ def _shapes_in(value: object, pointer: Pointer) -> Iterator[tuple[FileModel, Poi
 
 
 def _note_extra_keys(shape: FileModel, at: Pointer, problems: FileProblems) -> None:
-    known = [info.alias or name for name, info in type(shape).model_fields.items()]
+    known = list(fields_of(type(shape)))
     for key in (key for key in shape.model_extra or {} if key not in shape.for_editors):
         pointer = at / key
         if shape.rest_has_no_effect or key in shape.no_effect:
@@ -223,15 +264,3 @@ def note_unknown(pointer: str, key: str, known: list[str], problems: FileProblem
 
 def _empty(value: object) -> bool:
     return value is None or value in ("", [], {}) or (isinstance(value, str) and not value.strip())
-
-
-def _report_missing(pointer: str, shape: FileModel, name: str, problems: FileProblems, codes: ShapeCodes) -> None:
-    value, key = getattr(shape, name), type(shape).model_fields[name].alias or name
-    code = code_at(pointer, codes.missing, "SF107")
-    state = "is missing" if value is None else "is empty"
-    # The pointer must lead somewhere: a key that is not there is reported at the object that lacks it.
-    place = pointer.rpartition("/")[0] if value is None else pointer
-    message = f'{owner(pointer)}the required key "{key}" {state}'
-    note = field_notes()[type(shape).__name__][key]
-    fix = f"Write {note.example}, for example." if note.example else f'Give "{key}" a value.'
-    problems.add(code, place, message, fix)
