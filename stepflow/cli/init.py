@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.agent_template import TEMPLATES, name_checks, template_files, workflow_text
 from stepflow.cli.find_checks import find_checks
-from stepflow.definition.published import agent_schema, registry_schema
+from stepflow.definition.file_models import agent_schema, registry_schema
 from stepflow.errors import InputError
 from stepflow.model.scenario import scenario_schema
 
