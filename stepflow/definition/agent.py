@@ -187,8 +187,16 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
         verdict = check_verdict(runner.verdict, problems, folder=folder, allow_custom=allow_custom)
     reserved = run_variable_names(verdict.type if verdict else None)
     parameters = check_parameters(file.parameters, problems, reserved=reserved)
-    _check_names(file, folder, problems)
-    _check_tools(runner.boundaries.allowed_tools or (), problems)
+    check_version(file.version, problems)
+    if file.name and file.name != folder.name:
+        message = f'"name" is "{file.name}", but the folder is "{folder.name}"'
+        fix = f'Rename the folder to "{file.name}", or write "{folder.name}" here and as "agentId" of the registry.'
+        problems.add("SF202", "/name", message, fix)
+    for index, tool in enumerate(runner.boundaries.allowed_tools or ()):
+        if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
+            message = f'the tool "{tool}" is not known and is ignored{did_you_mean(tool, TOOL_SPECS_BY_NAME)}'
+            at = Pointer("/runner/boundaries/allowedTools") / index
+            problems.add("SF210", at, message, f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}.")
     return Agent(known=True, problems=problems, file=file, verdict=verdict, parameters=parameters)
 
 
@@ -197,20 +205,3 @@ def check_version(version: str | None, problems: FileProblems) -> None:
     if version and version.strip() and not re.fullmatch(r"\d+\.\d+\.\d+", version):
         message = f'"version" is "{version}", which is not of the form 1.2.3'
         problems.add("SF308", "/version", message, "Write three numbers with dots between them.")
-
-
-def _check_names(file: AgentFile, folder: AgentFolder, problems: FileProblems) -> None:
-    check_version(file.version, problems)
-    if file.name and file.name != folder.name:
-        message = f'"name" is "{file.name}", but the folder is "{folder.name}"'
-        fix = f'Rename the folder to "{file.name}", or write "{folder.name}" here and as "agentId" of the registry.'
-        problems.add("SF202", "/name", message, fix)
-
-
-def _check_tools(tools: list[str] | tuple[str, ...], problems: FileProblems) -> None:
-    for index, tool in enumerate(tools):
-        if tool != "*" and tool not in TOOL_SPECS_BY_NAME:
-            message = f'the tool "{tool}" is not known and is ignored{did_you_mean(tool, TOOL_SPECS_BY_NAME)}'
-            fix = f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}."
-            at = Pointer("/runner/boundaries/allowedTools") / index
-            problems.add("SF210", at, message, fix)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from stepflow.definition.diagnostics import (
@@ -54,20 +54,34 @@ def find_folders(root: Path) -> tuple[str, ...]:
         return ()
 
 
-def locate(path: str | Path, *, root: Path | None, bare_registry: bool) -> Located | Problem:
-    """The folder of an agent. With a `root`, it must lie inside the real root."""
+class NoAgent(Exception):
+    """There is no agent that may be read; `problem` says why."""
+
+    def __init__(self, code: str, file: str, message: str, fix: str) -> None:
+        super().__init__(message)
+        severity = rules()[code].severity
+        message, file = visible(message), visible(file)
+        self.problem = Problem(
+            severity=severity, code=code, file=file, path="", line=None, message=message, fix=visible(fix)
+        )
+
+
+def locate(path: str | Path, *, root: Path | None, bare_registry: bool) -> Located:
+    """The folder of an agent. With a `root`, it must lie inside the real root. Raises `NoAgent`."""
     text = str(path).encode(errors="replace").decode()
     if "\0" in text:
-        return _problem("SF101", f"{AGENTS}/?", "the agent name contains a NUL", "Write a plain name.")
+        raise NoAgent("SF101", f"{AGENTS}/?", "the agent name contains a NUL", "Write a plain name.")
     if isinstance(path, str) and not re.search(r"[/\\]", text) and text not in (".", ".."):
         base = (root or Path.cwd()).absolute()
-        return _named(text, base) if not (bare_registry and text.endswith(".json")) else _in_file(base / text, base)
+        if bare_registry and text.endswith(".json"):
+            return replace(_checked(base, base), registry=text)
+        return _named(text, base)
     if root is not None and ".." in Path(path).parts:
         message = f'the agent "{text}" would lie outside ".agent"'
-        return _problem("SF101", text, message, "Write a plain name, or a path inside the repository.")
+        raise NoAgent("SF101", text, message, "Write a plain name, or a path inside the repository.")
     folder = Path(path) if Path(path).is_absolute() else (root or Path.cwd()).absolute() / path
     if bare_registry and folder.suffix == ".json":
-        return _in_file(folder, root)
+        return replace(_checked(folder.parent, root), registry=folder.name)
     return _checked(folder, root)
 
 
@@ -78,43 +92,35 @@ _FIRST = (
 )
 
 
-def _named(name: str, root: Path) -> Located | Problem:
+def _named(name: str, root: Path) -> Located:
     known = find_agents(root)
     fix = f"Use one of the agents that exist: {listed(known)}." if known else _FIRST
     if not _NAME.fullmatch(name):
         message = f'the agent name "{name}" is not allowed: small letters, digits and hyphens, a letter first'
         there = _real_folder(root / AGENTS / name) is not None
-        return _problem("SF101", f"{AGENTS}/{name}", message, _renaming(name) if there else fix)
+        raise NoAgent("SF101", f"{AGENTS}/{name}", message, _renaming(name) if there else fix)
     folder = root / AGENTS / name
-    if linked := _link_below(root, folder):
-        return linked
+    _refuse_link(root, folder)
     if _real_folder(folder) is None:
         others = f"{did_you_mean(name, known)}; the agents are {listed(known)}" if known else ", nor any other"
         message = f'there is no agent "{name}"{others}'
-        return _problem("SF101", f"{AGENTS}/{name}", message, fix)
+        raise NoAgent("SF101", f"{AGENTS}/{name}", message, fix)
     return _inside(Located(folder=folder, root=root))
 
 
-def _in_file(file: Path, root: Path | None) -> Located | Problem:
-    located = _checked(file.parent, root)
-    if isinstance(located, Problem):
-        return located
-    return Located(folder=located.folder, root=located.root, registry=file.name)
-
-
-def _checked(folder: Path, root: Path | None) -> Located | Problem:
-    if linked := root and _link_below(root.absolute(), folder):
-        return linked
+def _checked(folder: Path, root: Path | None) -> Located:
+    if root is not None:
+        _refuse_link(root.absolute(), folder)
     # The last part is kept as it is: where a symbolic link leads is asked for in `_inside`.
     above = _real_folder(folder if folder.name in ("", "..") else folder.parent)
     plain = above if above is None or folder.name in ("", "..") else above / folder.name
     if plain is None or _real_folder(plain) is None:
         message = f'there is no agent folder "{folder.name}"'
         fix = "Name a folder that holds an agent.json, or an agent by its name."
-        return _problem("SF101", folder.name, message, fix)
+        raise NoAgent("SF101", folder.name, message, fix)
     if not _NAME.fullmatch(plain.name):
         message = f'the folder name "{plain.name}" is no agent name: small letters, digits and hyphens, a letter first'
-        return _problem("SF101", plain.name, message, _renaming(plain.name))
+        raise NoAgent("SF101", plain.name, message, _renaming(plain.name))
     if root is None:
         root = plain.parent.parent if plain.parent.name == AGENTS else plain.parent
     return _inside(Located(folder=plain, root=root.resolve()))
@@ -127,26 +133,24 @@ def _renaming(name: str) -> str:
     return f'Rename the folder to "{plain}", and write that as "name" of agent.json and "agentId" of the registry.'
 
 
-def _link_below(root: Path, folder: Path) -> Problem | None:
+def _refuse_link(root: Path, folder: Path) -> None:
     """A folder that a symbolic link leads to has a second name, which no protected path covers."""
-    if not folder.is_relative_to(root):
-        return None
-    shown = first_link(root, folder.relative_to(root))
-    if not shown:
-        return None
-    message = f'"{shown}" is a symbolic link; an agent is read from its own folder only'
-    return _problem("SF109", shown, message, "Put the folder itself in the place of the link, and commit that.")
+    shown = first_link(root, folder.relative_to(root)) if folder.is_relative_to(root) else ""
+    if shown:
+        message = f'"{shown}" is a symbolic link; an agent is read from its own folder only'
+        raise NoAgent("SF109", shown, message, "Put the folder itself in the place of the link, and commit that.")
 
 
-def _inside(located: Located) -> Located | Problem:
+def _inside(located: Located) -> Located:
     """A symbolic link must not lead an agent out of its repository (security.md case 10)."""
     name = located.folder.name
     below = located.folder.is_relative_to(located.root)
     if not below or not located.folder.resolve().is_relative_to(located.root.resolve()):
         shown = located.folder.relative_to(located.root).as_posix() if below else name
         message = f'the agent folder "{name}" lies outside the repository'
-        return _problem("SF109", shown, message, "Put the agent's files into the repository itself.")
-    return _link_below(located.root, located.folder) or located
+        raise NoAgent("SF109", shown, message, "Put the agent's files into the repository itself.")
+    _refuse_link(located.root, located.folder)
+    return located
 
 
 def _real_folder(path: Path) -> Path | None:
@@ -156,12 +160,6 @@ def _real_folder(path: Path) -> Path | None:
         return real if real.is_dir() else None
     except (OSError, RuntimeError):  # RuntimeError: a loop of symbolic links, before Python 3.13
         return None
-
-
-def _problem(code: str, file: str, message: str, fix: str) -> Problem:
-    severity = rules()[code].severity
-    message, file = visible(message), visible(file)
-    return Problem(severity=severity, code=code, file=file, path="", line=None, message=message, fix=visible(fix))
 
 
 MAX_FILE_BYTES = 2 * 1024 * 1024

@@ -12,7 +12,7 @@ from stepflow.definition.agent import Agent, read_agent
 from stepflow.definition.compile import Graph, LoadOptions, compile_registry
 from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import GitHub, PullRequest
-from stepflow.definition.folder import AgentFolder, file_code, locate, read_object, unsafe_reason
+from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import read_prompt, shipped_prompt
 from stepflow.definition.safe_files import FileRefused, Why
@@ -125,9 +125,10 @@ def _summary(problems: tuple[Problem, ...]) -> str:
 def _load(
     path: str | Path, root: Path | None, options: LoadOptions, *, bare_registry: bool
 ) -> tuple[AgentDefinition | None, Inspection]:
-    located = locate(path, root=root, bare_registry=bare_registry)
-    if isinstance(located, Problem):
-        return None, Inspection(problems=(located,))
+    try:
+        located = locate(path, root=root, bare_registry=bare_registry)
+    except NoAgent as exc:
+        return None, Inspection(problems=(exc.problem,))
     folder = AgentFolder(located.folder, root=located.root)
     diagnostics = Diagnostics()
     agent = read_agent(folder, diagnostics, allow_custom=options.allow_custom_verdict, may_lack=bare_registry)
