@@ -28,23 +28,17 @@ DEFAULT_MAX_ITERATIONS = 10
 
 _AT = Pointer("/runner/verdict")
 
-#: Type → keys its config must have.
-_REQUIRED: dict[VerdictType, tuple[str, ...]] = {
-    VerdictType.COUNT_ITERATION: ("maxIterations",),
-    VerdictType.COUNT_CHECK: ("maxChecks",),
-    VerdictType.DETECT_KEYWORD: ("verdictKeyword",),
-    VerdictType.DETECT_STRUCTURED: ("signalType",),
-    VerdictType.META_COMPOSITE: ("operator", "conditions"),
-    VerdictType.META_CUSTOM: ("handlerPath",),
-}
-_EXAMPLES = {
-    "maxIterations": '"maxIterations": 10',
-    "maxChecks": '"maxChecks": 3',
-    "verdictKeyword": '"verdictKeyword": "ALL DONE"',
-    "signalType": '"signalType": "done"',
-    "operator": '"operator": "or"',
-    "conditions": '"conditions": [{"type": "count:check", "config": {"maxChecks": 3}}]',
-    "handlerPath": '"handlerPath": "verdict.py"',
+#: Type → keys its config must have, each with an example.
+_REQUIRED: dict[VerdictType, dict[str, str]] = {
+    VerdictType.COUNT_ITERATION: {"maxIterations": '"maxIterations": 10'},
+    VerdictType.COUNT_CHECK: {"maxChecks": '"maxChecks": 3'},
+    VerdictType.DETECT_KEYWORD: {"verdictKeyword": '"verdictKeyword": "ALL DONE"'},
+    VerdictType.DETECT_STRUCTURED: {"signalType": '"signalType": "done"'},
+    VerdictType.META_COMPOSITE: {
+        "operator": '"operator": "or"',
+        "conditions": '"conditions": [{"type": "count:check", "config": {"maxChecks": 3}}]',
+    },
+    VerdictType.META_CUSTOM: {"handlerPath": '"handlerPath": "verdict.py"'},
 }
 _OPTIONAL = {VerdictType.DETECT_STRUCTURED: ("requiredFields",)}
 
@@ -92,12 +86,12 @@ def _check_config(
     kind: VerdictType, config: VerdictConfig, at: Pointer, problems: FileProblems, *, demanded: bool
 ) -> None:
     values = config.model_dump(by_alias=True)
-    for key in _REQUIRED.get(kind, ()) if demanded else ():
+    for key, example in _REQUIRED.get(kind, {}).items() if demanded else ():
         value = values.get(key)
         if not (value.strip() if isinstance(value, str) else value) and not problems.at(at / key):
             state = "missing" if value is None else "empty"
             message = f'verdict type "{kind}": the config needs "{key}", which is {state}'
-            problems.add("SF204", at, message, f"Write {_EXAMPLES[key]} in the verdict's config, for example.")
+            problems.add("SF204", at, message, f"Write {example} in the verdict's config, for example.")
     own = {"maxIterations", *_REQUIRED.get(kind, ()), *_OPTIONAL.get(kind, ())}
     for name, info in type(config).model_fields.items():
         key = info.alias or name

@@ -12,7 +12,6 @@ from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import (
     CheckRegistry,
     CheckStepEntry,
-    CommandEntry,
     GateRegistry,
     Registry,
     StepEntry,
@@ -147,7 +146,10 @@ def _step(
     agent: Agent,
     validation: Mapping[str, ValidationEntry],
 ) -> Step:
-    entry = node.entry
+    entry, command = node.entry, None
+    if isinstance(entry, StepEntry) and entry.runner is not None:
+        runner = entry.runner
+        command = StepCommand(command=runner.command or "", args=tuple(runner.args), timeout=runner.timeout / 1000)
     retries = (entry.format_retries, agent.runner.flow.format_retries, DEFAULT_FORMAT_RETRIES)
     return Step(
         id=node.id,
@@ -165,7 +167,7 @@ def _step(
         validation=entry_of(node.id, validation, agent.verdict.type if agent.verdict else None)
         if node.kind is StepKind.CLOSURE
         else None,
-        command=_command(entry.runner) if isinstance(entry, StepEntry) else None,
+        command=command,
         aliases=node.aliases,
     )
 
@@ -218,9 +220,3 @@ def _schema_resolver(
         agent_id=registry.agent_id or agent.file.name or folder.name,
     )
     return SchemaResolver(files=files, registry=problems)
-
-
-def _command(entry: CommandEntry | None) -> StepCommand | None:
-    if entry is None:
-        return None
-    return StepCommand(command=entry.command or "", args=tuple(entry.args), timeout=entry.timeout / 1000)

@@ -11,7 +11,7 @@ from pathlib import Path
 from stepflow.definition.agent import Agent, read_agent
 from stepflow.definition.compile import Graph, LoadOptions, compile_registry
 from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed
-from stepflow.definition.file_models import GitHub, PullRequest
+from stepflow.definition.file_models import GitHub
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
 from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import read_prompt, shipped_prompt
@@ -79,7 +79,9 @@ def load_agent(
     options = _options(allow_spec_violations, allow_custom_verdict, templates)
     definition, inspection = _load(path, root, options, bare_registry=False)
     if definition is None:
-        raise DefinitionError(_summary(inspection.problems), problems=inspection.problems)
+        errors = sum(problem.severity is Severity.ERROR for problem in inspection.problems)
+        message = f"The agent definition has {count(errors, 'error')}."
+        raise DefinitionError(message, problems=inspection.problems)
     return definition
 
 
@@ -115,11 +117,6 @@ def _options(violations: bool, custom: bool, templates: Traversable | None) -> L
         allow_custom_verdict=custom,
         templates=templates or files("stepflow.engine.prompt") / "templates",
     )
-
-
-def _summary(problems: tuple[Problem, ...]) -> str:
-    errors = sum(problem.severity is Severity.ERROR for problem in problems)
-    return f"The agent definition has {count(errors, 'error')}."
 
 
 def _load(
@@ -220,7 +217,8 @@ def _templates(graph: Graph, system_prompt: SourceText) -> dict[str, str]:
 
 
 def _github(file: GitHub) -> GitHubSettings:
-    plain = GitHubSettings()
+    plain, pull_request = GitHubSettings(), file.pull_request
+    prefix = plain.pull_request.branch_prefix if pull_request.branch_prefix is None else pull_request.branch_prefix
     return GitHubSettings(
         enabled=file.enabled,
         closure_action=file.default_closure_action,
@@ -228,15 +226,14 @@ def _github(file: GitHub) -> GitHubSettings:
         labels_remove=tuple(file.labels.completion.remove),
         allowed_effects=plain.allowed_effects if file.allowed_effects is None else tuple(file.allowed_effects),
         allowed_labels=None if file.allowed_labels is None else tuple(file.allowed_labels),
-        pull_request=_pull_request(file.pull_request),
+        pull_request=PullRequestSettings(
+            enabled=pull_request.enabled,
+            draft=pull_request.draft,
+            base=pull_request.base,
+            branch_prefix=prefix,
+            title=pull_request.title,
+        ),
         comment=file.comment.enabled,
         protected_paths=plain.protected_paths if file.protected_paths is None else tuple(file.protected_paths),
         close_by=file.close_by,
-    )
-
-
-def _pull_request(file: PullRequest) -> PullRequestSettings:
-    prefix = PullRequestSettings().branch_prefix if file.branch_prefix is None else file.branch_prefix
-    return PullRequestSettings(
-        enabled=file.enabled, draft=file.draft, base=file.base, branch_prefix=prefix, title=file.title
     )

@@ -14,6 +14,7 @@ from stepflow.definition.safe_files import FileRefused, Why
 from stepflow.definition.shapes import note_unknown
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.engine.closed_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
+from stepflow.engine.patterns import PatternFault, check_pattern
 
 
 @dataclass(eq=False)
@@ -55,8 +56,11 @@ class SchemaFiles:
     def find(self, ref: JsonValue) -> SchemaPlace:
         """The place that an `outputSchemaRef` names. Raises `SchemaFault`."""
         match ref:
+            case str() if ref.startswith("#/"):
+                path = self._default_path()
+                return self._by_name(path, self.load(path), ref)
             case str():
-                return self._by_pointer(ref)
+                raise _malformed(f'the text "{ref}" does not begin with "#/"', '"#/definitions/<id>"')
             case {"file": str(file), "schema": str(name)} if file.strip():
                 path = self._safe_path(file)
                 return self._by_name(path, self.load(path), name)
@@ -96,26 +100,17 @@ class SchemaFiles:
             text = self.folder.read(path)
             document = parse_json(text)
         except FileRefused as refused:
-            raise self._unreadable(path, refused) from refused
+            names = self.folder.json_files(self.base)
+            fix = f'Name a JSON file inside the schemas folder; "{self.base}" has {listed(names)}.'
+            own = path.removeprefix("" if self.base == "." else f"{self.base}/")
+            hint = did_you_mean(own, names, LIKE_PATHS) if refused.why is Why.MISSING else ""
+            message = f'the schema file "{path}" {refused.message}{hint}'
+            raise SchemaFault("SF109" if refused.unsafe else "SF401", message, fix) from refused
         except JsonFault as fault:
             message = f'the schema file "{path}" {fault.message}'
             raise SchemaFault("SF401", message, "Write valid JSON.", file=path, fault=(text, fault)) from fault
         register_document(text, document, self.diagnostics.of(path))
         return document.value
-
-    def _unreadable(self, path: str, refused: FileRefused) -> SchemaFault:
-        code = "SF109" if refused.unsafe else "SF401"
-        names = self.folder.json_files(self.base)
-        fix = f'Name a JSON file inside the schemas folder; "{self.base}" has {listed(names)}.'
-        own = path.removeprefix("" if self.base == "." else f"{self.base}/")
-        hint = did_you_mean(own, names, LIKE_PATHS) if refused.why is Why.MISSING else ""
-        return SchemaFault(code, f'the schema file "{path}" {refused.message}{hint}', fix)
-
-    def _by_pointer(self, ref: str) -> SchemaPlace:
-        if not ref.startswith("#/"):
-            raise _malformed(f'the text "{ref}" does not begin with "#/"', '"#/definitions/<id>"')
-        path = self._default_path()
-        return self._by_name(path, self.load(path), ref)
 
     def _default_path(self) -> str:
         if self.default is not None:
@@ -434,8 +429,6 @@ def _check_valid(schema: JsonValue, place: SchemaPlace, draft: str) -> None:
     # Importing jsonschema takes a tenth of a second, which `--help` and friends must not pay.
     from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker, SchemaError  # noqa: PLC0415
 
-    from stepflow.engine.patterns import PatternFault  # noqa: PLC0415
-
     validator = Draft7Validator if draft == DRAFT_07 else Draft202012Validator
     formats = FormatChecker(validator.FORMAT_CHECKER.checkers)
     formats.checks("regex", raises=PatternFault)(_is_pattern)
@@ -448,8 +441,6 @@ def _check_valid(schema: JsonValue, place: SchemaPlace, draft: str) -> None:
 
 
 def _is_pattern(value: object) -> bool:
-    from stepflow.engine.patterns import check_pattern  # noqa: PLC0415
-
     if isinstance(value, str):
         check_pattern(value)
     return True
