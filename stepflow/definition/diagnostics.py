@@ -77,8 +77,7 @@ def place(problem: Problem, word: str, text: str | None, places: Places | None) 
     else:
         value = places.nearest(problem.path)
         line = line or value.line  # that of a key that is written twice was given
-        span = _marked(value, text, about_key=problem.code in _ABOUT_KEYS)
-        span = span if text.count("\n", 0, span[0]) + 1 == line else None
+        span = _marked(value, text, about_key=problem.code in _ABOUT_KEYS) if value.line == line else None
     if span is None:
         return replace(problem, line=line)
     column, end_column = (offset - text.rfind("\n", 0, offset) for offset in span)
@@ -99,6 +98,8 @@ class Diagnostics:
 
     #: Each problem with the words on its line that it is about, where the file is no JSON.
     collected: dict[Problem, str] = field(default_factory=dict)
+    #: File and pointer of each error.
+    errors: set[tuple[str, str]] = field(default_factory=set)
     #: The JSON files that were parsed, for finding places.
     json_texts: dict[str, str] = field(default_factory=dict)
 
@@ -109,7 +110,7 @@ class Diagnostics:
     @property
     def failed(self) -> bool:
         """True when an error was found: the definition must not run."""
-        return any(problem.severity is Severity.ERROR for problem in self.collected)
+        return bool(self.errors)
 
     def problems(self, *, prefix: str) -> tuple[Problem, ...]:
         """All of them, sorted by file, line and code; `prefix` is the agent folder in the repository."""
@@ -175,6 +176,8 @@ class FileProblems:
             fix=fix,
         )
         self.diagnostics.collected[problem] = word
+        if problem.severity is Severity.ERROR:
+            self.diagnostics.errors.add((problem.file, problem.path))
 
     def report(self, code: str, path: str, message: str, fix: str, *, severity: Severity | None = None) -> None:
         """Add a problem whose message begins with the step, the validator, … that `path` leads into."""
@@ -188,8 +191,7 @@ class FileProblems:
     def failed_at(self, pattern: str) -> bool:
         """True when an error was reported at a pointer of this form."""
         return any(
-            one.severity is Severity.ERROR and one.file == self.file and re.fullmatch(pattern, one.path, re.DOTALL)
-            for one in self.diagnostics.collected
+            file == self.file and re.fullmatch(pattern, path, re.DOTALL) for file, path in self.diagnostics.errors
         )
 
 
