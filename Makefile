@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
+# The tests start some hundred programs: none of them compiles the packages again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test whole browser image e2e e2e-security bench lint docs lock
 
 help: ## list the targets
@@ -29,8 +31,8 @@ demo: $(VENV)/.run ## run the main job on the scripted model: no key, no network
 	@$(BIN)/stepflow demo --keep build/demo
 
 test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the engine rooms
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=
-	$(BIN)/python -m coverage report
+	$(BIN)/python -m pytest -n 2 --ignore tests/engine --ignore tests/domain
+	$(BIN)/python -m pytest -n 2 --cov tests/engine tests/domain
 
 whole: $(VENV)/.dev ## every slow test that needs no Docker: properties on 2000 examples, whole runs, hostile tools, times
 	STEPFLOW_PROPERTIES=2000 $(BIN)/python -m pytest -n 2 -m properties
