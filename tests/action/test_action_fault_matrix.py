@@ -1,6 +1,7 @@
 """Each fault of the model's service at each moment of a run: outcome, exit code, what is kept, and how often it asks.
 
-The table is printed at the end of the tests, one line per cell.
+The table is printed at the end of the tests, one line per cell. Each fault is met at one moment at least;
+STEPFLOW_FULL_MATRIX=1 tries all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 
 from stepflow.model.anthropic_model import AnthropicModel
 from tests.checkout import Invocation, git
+from tests.covering import covering
 from tests.servers.messages_api import Answer, Drop, Failure, Reply, says
 from tests.world import BRANCH, World, answer, bash, solve, understood
 
@@ -130,8 +132,15 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("name", FAULTS)
+#: What is done about a context that is too long depends on the moment, and so does what a failure leaves behind.
+ALWAYS = {
+    (name, moment)
+    for name in ("context overflow (400)", "context overflow (stop)", "500, for ever", "key revoked (401)")
+    for moment in MOMENTS
+}
+
+
+@pytest.mark.parametrize(("name", "moment"), covering(tuple(FAULTS), tuple(MOMENTS), always=ALWAYS))
 def test_a_fault_of_the_service(
     world: World, name: str, moment: str, show: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

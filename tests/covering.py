@@ -1,0 +1,26 @@
+"""Which cells of a product of cases are tried: some that cover every row and every column, or all of them.
+
+`STEPFLOW_FULL_MATRIX=1 make whole` tries all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+
+FULL = bool(os.environ.get("STEPFLOW_FULL_MATRIX"))
+
+Cell = tuple[str, str]
+
+
+def covering(
+    rows: Sequence[str], columns: Sequence[str], *, in_each_row: int = 1, always: Collection[Cell] = ()
+) -> list[Cell]:
+    """So many columns for each row, shifted from row to row so that every column is met, and the cells `always`."""
+    step = max(len(columns) // in_each_row, 1)
+    chosen = {
+        (row, columns[(number + turn * step) % len(columns)])
+        for number, row in enumerate(rows)
+        for turn in range(in_each_row)
+    }
+    return [(row, column) for row in rows for column in columns if FULL or (row, column) in chosen | set(always)]
