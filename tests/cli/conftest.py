@@ -23,13 +23,20 @@ turns:
 """
 
 
-@pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The repository, as the current folder; its scenario stands beside it."""
-    folder = shutil.copytree(SOURCE, tmp_path / "checkout")
-    git("init", "--quiet", cwd=folder)
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository as it is copied for each test."""
+    folder = shutil.copytree(SOURCE, tmp_path_factory.mktemp("repository") / "checkout")
+    git("init", "--quiet", "--template=", cwd=folder)
     git("add", "--all", cwd=folder)
     git("commit", "--quiet", "--message", "Begin", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def checkout(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The repository, as the current folder; its scenario stands beside it."""
+    folder = shutil.copytree(repository, tmp_path / "checkout")
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
     monkeypatch.chdir(folder)
     for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "GITHUB_REPOSITORY", "GITHUB_ACTOR"):
