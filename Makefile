@@ -32,7 +32,7 @@ demo: $(VENV)/.run ## run the main job on the scripted model: no key, no network
 
 test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the engine rooms
 	$(BIN)/python -m pytest -n 2 --ignore tests/engine --ignore tests/domain
-	$(BIN)/python -m pytest -n 2 --cov tests/engine tests/domain
+	$(BIN)/python -m pytest -n 2 tests/engine tests/domain --cov
 
 whole: $(VENV)/.dev ## every slow test that needs no Docker: properties on 2000 examples, whole runs, hostile tools, times
 	STEPFLOW_PROPERTIES=2000 $(BIN)/python -m pytest -n 2 -m properties
