@@ -6,6 +6,7 @@ May touch: the folder, loopback ports.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import json
 import os
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -206,9 +208,19 @@ def solve() -> list[Reply]:
 
 
 def _checkout(folder: Path, served: Path) -> Path:
-    shutil.copytree(SOURCE, folder)
+    """A copy of one repository, pushed: what a push would write is copied too."""
+    shutil.copytree(_repository(), folder)
+    shutil.copytree(folder / ".git" / "objects", served / "objects", dirs_exist_ok=True)
+    shutil.copy2(folder / ".git" / "refs" / "heads" / "main", served / "refs" / "heads" / "main")
+    return folder
+
+
+@cache
+def _repository() -> Path:
+    place = Path(tempfile.mkdtemp(prefix="stepflow-test-repository-"))
+    atexit.register(shutil.rmtree, place)
+    folder = shutil.copytree(SOURCE, place / "checkout")
     git("init", "--quiet", cwd=folder)
     git("add", "--all", cwd=folder)
     git("commit", "--quiet", "--message", "Begin", cwd=folder)
-    git("push", "--quiet", str(served), "main", cwd=folder)
     return folder
