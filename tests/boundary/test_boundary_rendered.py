@@ -119,7 +119,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@tried(300)
+@tried(100)
 @given(st.lists(WORDS, max_size=20).map("".join))
 def test_nothing_acts_on_the_page_whatever_the_text(text: str) -> None:
     assert faults(filter_text(text, OUTLET), HOSTS) == {}

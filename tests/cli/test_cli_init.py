@@ -299,7 +299,7 @@ values = st.recursive(
 )
 
 
-@tried(50)
+@tried(20)
 @given(values)
 def test_json_that_is_laid_out_is_the_same_json(value: object) -> None:
     text = layout_json(value)  # type: ignore[arg-type]

@@ -96,7 +96,7 @@ def check(agent: Path, file: str, text: str, templates: Path, **options: bool) -
     assert problems == sorted(problems, key=lambda one: (one.file, one.line or 0, one.code))
 
 
-@tried(60)
+@tried(30)
 @given(
     file=st.sampled_from(FILES),
     values=st.lists(JSON, min_size=1, max_size=3),

@@ -47,7 +47,7 @@ ANSWERS = st.dictionaries(st.sampled_from(KEYS), JSON, max_size=5) | st.builds(
 )
 
 
-@tried(150)
+@tried(60)
 @given(gate=GATES, answer=ANSWERS)
 def test_any_structured_output_gives_a_decision_of_an_allowed_intent(gate: Gate, answer: JsonObject) -> None:
     before = json.dumps(answer)
@@ -67,7 +67,7 @@ def test_any_structured_output_gives_a_decision_of_an_allowed_intent(gate: Gate,
     assert json.dumps(answer) == before
 
 
-@tried(150)
+@tried(60)
 @given(
     text=st.text(max_size=40)
     | st.builds(

@@ -23,7 +23,7 @@ VALUES = st.lists(st.sampled_from(PIECES), max_size=5).map("".join)
 LITERALS = st.text(alphabet="ab c-:_\n.", max_size=6)
 
 
-@tried(100)
+@tried(50)
 @given(
     parts=st.lists(st.tuples(LITERALS, st.sampled_from(NAMES), st.sampled_from(["{uv-%s}", "{{uv-%s}}"])), max_size=6),
     values=st.fixed_dictionaries(dict.fromkeys(NAMES, VALUES)),
@@ -45,7 +45,7 @@ def test_a_prompt_is_its_own_text_with_each_value_in_its_place(
     assert done.text == f"<{expected}|{given_input or '-'}>"
 
 
-@tried(100)
+@tried(50)
 @given(
     parts=st.lists(
         st.tuples(LITERALS, st.sampled_from(["x", "y"]), st.sampled_from(["{{%s}}", "{{{%s}}}"])), max_size=6
