@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,12 @@ from stepflow.definition.loading import load_agent
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault
 from stepflow.domain.definition import AgentDefinition, OutcomeRule, SourceText, StepPrompt
-from stepflow.domain.event import CheckJudged, IterationStarted, Routed, RunStarted, StepAnswered, UserMessage
-from stepflow.domain.run import Limits
-from stepflow.domain.state import fold
+from stepflow.domain.event import CheckJudged, IterationStarted, Routed, StepAnswered, UserMessage
 from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.engine.loop import run_flow
 from stepflow.errors import DefinitionError
-from tests.build import make_agent, make_check_step, make_entry, make_facts, make_validator
-from tests.fakes import Reply, TableCommands, fake_ports, says
+from tests.build import make_agent, make_check_step, make_entry, make_validator
+from tests.engine import played
+from tests.fakes import Reply, TableCommands, says
 
 ROOT = Path(__file__).parent.parent / "definitions/valid/check-flow"
 
@@ -32,21 +31,7 @@ def code_improver() -> AgentDefinition:
     return load_agent(ROOT / ".agent/demo", root=ROOT)
 
 
-def play(agent: AgentDefinition, replies: list[Reply], *, most: int = 100, **parts: object):
-    ports = fake_ports(replies, **parts)
-    started = RunStarted(
-        run_id="run-1",
-        agent=agent.name,
-        dialect="check",
-        definition_digest=agent.digest,
-        verdict_type=agent.verdict.type,
-        entry_step=agent.entry_step,
-        max_iterations=most,
-    )
-    ports.journal.append(started)
-    result = run_flow(agent, make_facts(limits=Limits(iterations=most)), ports, fold([started]))
-    assert fold(ports.journal.events).outcome is result.outcome
-    return result, ports
+play = partial(played.play, most=100)
 
 
 def step(result: str, message: str = "") -> list[Reply]:

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, OutcomeRule
-from stepflow.domain.event import CheckJudged, Event, IterationStarted, Routed, RunStarted, StepAnswered
+from stepflow.domain.event import CheckJudged, Event, IterationStarted, Routed, StepAnswered
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind, VerdictType
 from stepflow.engine.loop import run_flow
 from tests.build import make_agent, make_check_step, make_facts, make_step
+from tests.engine.played import started
 from tests.fakes import ListJournal, fake_ports, says
 
 STEPS = ("s_0001", "s_0002", "s_0003")
@@ -82,19 +83,11 @@ def test_a_flow_without_gates_ends_only_when_its_verdict_says_so(
 def play(agent: AgentDefinition, replies: list[ModelTurn]):
     """Run it; the state is the fold of its events, step by step, and the limit holds."""
     ports = fake_ports([*replies, *[ModelFault(reason="nothing is left to say")] * 2])
-    started = RunStarted(
-        run_id="run-1",
-        agent=agent.name,
-        dialect="check",
-        definition_digest=agent.digest,
-        verdict_type=agent.verdict.type,
-        entry_step=agent.entry_step,
-        max_iterations=LIMIT,
-    )
+    first = started(agent, LIMIT)
     journal = ports.journal
     assert isinstance(journal, ListJournal)
-    journal.append(started)
-    result = run_flow(agent, make_facts(limits=Limits(iterations=LIMIT)), ports, fold([started]))
+    journal.append(first)
+    result = run_flow(agent, make_facts(limits=Limits(iterations=LIMIT)), ports, fold([first]))
     state = fold(journal.events)
     assert (state.outcome, state.iteration) == (result.outcome, result.iterations)
     assert state.iteration == len(journal.of(IterationStarted)) <= LIMIT

@@ -11,7 +11,7 @@ from stepflow.domain.definition import StepCommand
 from stepflow.domain.event import StepAnswered
 from stepflow.domain.words import Outcome
 from tests.build import issue_agent, make_facts
-from tests.engine.test_flow_loop import play
+from tests.engine.played import play
 from tests.fakes import TableCommands, answers
 
 WORK = [answers("next"), answers("handoff")]

@@ -32,7 +32,8 @@ from stepflow.engine.compaction import compact_messages
 from stepflow.engine.loop import run_flow
 from stepflow.journal.replay import Replay, safe_point
 from tests.build import issue_agent, make_agent, make_check_step, make_facts, make_step
-from tests.engine.test_flow_loop import CLEAN, DIRTY, HAPPY, checked_agent, play, steps_of
+from tests.engine.played import play
+from tests.engine.test_flow_loop import CLEAN, DIRTY, HAPPY, checked_agent, steps_of
 from tests.fakes import ListJournal, RecordingTools, TableCommands, answers, calls, fake_ports, says
 
 OPENING = Message(role="user", content=(text_block("Do the work. " * 20),))

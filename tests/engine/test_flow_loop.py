@@ -16,7 +16,6 @@ from stepflow.domain.event import (
     ModelWaited,
     PromptRendered,
     Routed,
-    RunStarted,
     StepAnswered,
     ToolCalled,
     UserMessage,
@@ -25,39 +24,20 @@ from stepflow.domain.event import (
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
-from stepflow.engine.loop import run_flow
 from tests.build import issue_agent, make_agent, make_entry, make_facts, make_step, make_validator
+from tests.engine.played import play
 from tests.fakes import (
     LoadedSchemas,
     StillClock,
     TableCommands,
     answers,
     calls,
-    fake_ports,
     says,
 )
 
 DIRTY = CommandResult(exit_code=0, stdout=" M a.py\n?? b.py\n")
 CLEAN = CommandResult(exit_code=0)
 RED = CommandResult(exit_code=1, stdout="a.py:3: error: bad")
-
-
-def play(agent, replies, *, facts=None, **parts):
-    """Run an agent on played replies; the result, the ports, and the state that the events fold to."""
-    ports = fake_ports(replies, **parts)
-    started = RunStarted(
-        run_id="run-1",
-        agent=agent.name,
-        dialect="gate",
-        definition_digest=agent.digest,
-        verdict_type=agent.verdict.type,
-        entry_step=agent.entry_step,
-        max_iterations=10,
-    )
-    ports.journal.append(started)
-    result = run_flow(agent, facts or make_facts(), ports, fold([started]))
-    assert fold(ports.journal.events).outcome is result.outcome
-    return result, ports
 
 
 def steps_of(ports) -> list[str]:

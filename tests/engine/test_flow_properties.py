@@ -22,7 +22,6 @@ from stepflow.domain.event import (
     ModelWaited,
     Routed,
     RunResumed,
-    RunStarted,
     StepAnswered,
     ToolCalled,
     ValidatorRan,
@@ -34,6 +33,7 @@ from stepflow.engine.loop import run_flow
 from stepflow.journal.replay import PLAYED, Replay, safe_point
 from stepflow.ports import Ports, SchemaFailure
 from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
+from tests.engine.played import started
 from tests.fakes import ListJournal, RecordingTools, StillClock, TableGuards, answers
 from tests.tried import MARKS, tried
 
@@ -246,17 +246,9 @@ def run(
     entry = replace(closure.validation, action=rule[0], max_attempts=rule[1])
     agent = replace(AGENT, steps={**AGENT.steps, closure.id: replace(closure, validation=entry)})
     if state is None:
-        started = RunStarted(
-            run_id="run-1",
-            agent=agent.name,
-            dialect="gate",
-            definition_digest=agent.digest,
-            verdict_type=agent.verdict.type,
-            entry_step=agent.entry_step,
-            max_iterations=limits.iterations,
-        )
-        world.journal.append(started)
-        state = fold([started])
+        first = started(agent, limits.iterations)
+        world.journal.append(first)
+        state = fold([first])
     ports = world.ports()
     return run_flow(agent, make_facts(limits=limits), Replay(recorded, ports.journal).over(ports), state)
 

@@ -14,7 +14,8 @@ from stepflow.domain.words import Outcome, Strategy, StructuredOutput
 from stepflow.engine.loop import run_flow
 from stepflow.journal.replay import Replay, safe_point
 from tests.build import issue_agent, make_facts
-from tests.engine.test_flow_loop import HAPPY, play, steps_of
+from tests.engine.played import play
+from tests.engine.test_flow_loop import HAPPY, steps_of
 from tests.fakes import ListJournal, answers, calls, fake_ports, says
 
 PROSE = says("I had a look and all is well.")

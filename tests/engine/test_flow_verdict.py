@@ -6,13 +6,11 @@ from dataclasses import replace
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText, Step, StepCommand, StepPrompt
-from stepflow.domain.event import IterationStarted, Routed, RunStarted, UserMessage, ValidatorRan
-from stepflow.domain.run import Limits
-from stepflow.domain.state import fold
+from stepflow.domain.event import IterationStarted, Routed, UserMessage, ValidatorRan
 from stepflow.domain.words import Outcome, StepKind, VerdictType
-from stepflow.engine.loop import run_flow
-from tests.build import make_agent, make_entry, make_facts, make_step, make_validator
-from tests.fakes import Reply, TableCommands, fake_ports, says
+from tests.build import make_agent, make_entry, make_step, make_validator
+from tests.engine.played import play
+from tests.fakes import TableCommands, says
 
 OPEN = {"type": "object", "required": ["summary"]}
 
@@ -27,23 +25,6 @@ def free_step(step_id: str, kind: StepKind | None = None, *, next_step: str | No
 def judged_agent(kind: VerdictType, *steps: Step, **config: object) -> AgentDefinition:
     """An agent of these steps that its verdict runs."""
     return make_agent(*steps, verdict=AgentVerdict(type=kind, max_iterations=10, config=dict(config)))
-
-
-def play(agent: AgentDefinition, replies: list[Reply], *, most: int = 10, **parts: object):
-    ports = fake_ports(replies, **parts)
-    started = RunStarted(
-        run_id="run-1",
-        agent=agent.name,
-        dialect="gate",
-        definition_digest=agent.digest,
-        verdict_type=agent.verdict.type,
-        entry_step=agent.entry_step,
-        max_iterations=most,
-    )
-    ports.journal.append(started)
-    result = run_flow(agent, make_facts(limits=Limits(iterations=most)), ports, fold([started]))
-    assert fold(ports.journal.events).outcome is result.outcome
-    return result, ports
 
 
 def steps_of(ports) -> list[str]:
