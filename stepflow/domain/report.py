@@ -1,28 +1,31 @@
-"""What is left for people and programs: the report of a run, of a rehearsal, of a preflight and of many issues."""
+"""What is left for people and programs: the report of a run, of a rehearsal, of a preflight and of many issues.
+
+Types are imported at run time because `report.json` and its schema are made from these classes with pydantic.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import ClassVar, Literal
 
 from stepflow.domain.conversation import Usage
+from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.problem import Problem
 from stepflow.domain.visible_text import RemovedText
-from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictType
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.domain.effect import Receipt
-    from stepflow.domain.problem import Problem
+#: Fields of a run's report and its history that have another name in JSON (cli.md "Report").
+NAMES_IN_JSON = {"final_step_id": "final_step", "step_id": "step"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The outcome of a check-dialect step: `result` is `ok` or `ng`."""
+    """The outcome of a check-dialect step."""
 
-    result: str
+    result: Literal["ok", "ng"]
     message: str
 
 
@@ -72,6 +75,12 @@ class RunReport:
     `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered;
     `kept_branch` and `kept_commit` are where the work of a failed run was kept."""
 
+    #: Read by pydantic; the classes of the fields follow it.
+    __pydantic_config__: ClassVar = {
+        "extra": "forbid",
+        "alias_generator": lambda name: NAMES_IN_JSON.get(name, name),
+    }
+
     run_id: str
     outcome: Outcome
     code: str | None
@@ -79,9 +88,9 @@ class RunReport:
     success: bool
     iterations: int
     agent: str
-    dialect: str
+    dialect: Dialect | Literal[""]
     definition_digest: str
-    verdict_type: str
+    verdict_type: VerdictType | Literal[""]
     entry_step_id: str
     final_step_id: str
     history: tuple[HistoryEntry, ...] = ()

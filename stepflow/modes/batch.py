@@ -17,14 +17,15 @@ from stepflow.domain.json import compact
 from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
-from stepflow.report.document import ReportDocument
-from stepflow.run.parts import check_addresses
+from stepflow.report.document import read_report
+from stepflow.run.connections import check_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from stepflow.boundary.github_api import GitHubReader
     from stepflow.domain.json import JsonObject
+    from stepflow.domain.report import RunReport
     from stepflow.domain.run import Issue
     from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
@@ -169,7 +170,7 @@ def _read(file: Path) -> IssueResult:
     try:
         if file.stat().st_size > LARGEST_REPORT:
             return _unreadable(file, "it is too large")
-        report = ReportDocument.model_validate(json.loads(file.read_bytes()))
+        report = read_report(json.loads(file.read_bytes()))
     except (OSError, ValueError, RecursionError) as exc:
         fault = f"{exc.error_count()} fields differ" if isinstance(exc, ValidationError) else type(exc).__name__
         return _unreadable(file, fault)
@@ -179,7 +180,7 @@ def _read(file: Path) -> IssueResult:
         reason=report.reason,
         agent=report.agent,
         iterations=report.iterations,
-        tokens=sum(report.usage.model_dump().values()),
+        tokens=report.usage.total,
         cost_usd=report.cost_usd,
         seconds=report.seconds,
         pull_request_url=_pull_request(report),
@@ -192,7 +193,7 @@ def _unreadable(file: Path, why: str) -> IssueResult:
     return IssueResult(issue=number, outcome=None, reason=f"{file.parent.name}/{file.name} cannot be read: {why}")
 
 
-def _pull_request(report: ReportDocument) -> str:
+def _pull_request(report: RunReport) -> str:
     opened = (
         effect.url
         for effect in report.effects

@@ -44,7 +44,7 @@ from stepflow.domain.problem import Severity
 from stepflow.domain.report import CheckResult, HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.visible_text import RemovedText
-from stepflow.domain.words import CODE_OF_OUTCOME, Intent, Outcome
+from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, VerdictType
 from stepflow.report.wording import describe_issue_cost
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def collect_report(
         history=read.history(),
         structured_output=answer,
         verdict=_verdict_text(answer),
-        handoff=state.handoff,
+        handoff={step: {**values} for step, values in state.handoff.items()},
         validators=tuple(_validator_run(event) for event in rare if isinstance(event, ValidatorRan)),
         validated=_validated(rare),
         effects=_receipts(rare),
@@ -288,9 +288,9 @@ def _begun(started: RunStarted | None, agent: AgentDefinition | None, known: Rep
         success=False,
         iterations=0,
         agent=started.agent if started else agent.name if agent else known.agent,
-        dialect=started.dialect if started else agent.dialect if agent else "",
+        dialect=Dialect(started.dialect) if started else agent.dialect if agent else "",
         definition_digest=started.definition_digest if started else agent.digest if agent else "",
-        verdict_type=started.verdict_type if started else agent.verdict.type if agent else "",
+        verdict_type=VerdictType(started.verdict_type) if started else agent.verdict.type if agent else "",
         entry_step_id=started.entry_step if started else agent.entry_step if agent else "",
         final_step_id="",
         problems=known.problems or (agent.problems if agent else ()),

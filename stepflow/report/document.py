@@ -5,182 +5,69 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Literal
+from functools import cache
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Severity
-from stepflow.domain.visible_text import RemovalKind
-from stepflow.domain.words import Dialect, Intent, Outcome, StepKind, VerdictType
+from stepflow.domain.report import RunReport
+from stepflow.domain.words import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stepflow.domain.problem import Inspection, LintRule
-    from stepflow.domain.report import HistoryEntry, Rehearsal, Rehearsed, RunReport
+    from stepflow.domain.report import Rehearsal, Rehearsed
 
-#: Attributes of `RunReport` and `HistoryEntry` that have another name in JSON (cli.md "Report").
-RENAMED = {"final_step_id": "final_step", "step_id": "step"}
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True, defer_build=True)
-
-
-class UsageDocument(_Part):
-    """Tokens; `input_tokens` excludes the two cache figures."""
-
-    input_tokens: int
-    output_tokens: int
-    cache_write_tokens: int
-    cache_read_tokens: int
+SCHEMA = "https://json-schema.org/draft/2020-12/schema"
+#: Fields of the report's lists, by type, that are not published.
+UNPUBLISHED = {
+    "effects": ("Receipt", frozenset({"number", "commit"})),
+    "problems": ("Problem", frozenset({"column", "end_column"})),
+}
 
 
-class CheckDocument(_Part):
-    """Outcome of a check-dialect step."""
-
-    result: Literal["ok", "ng"]
-    message: str
-
-
-class HistoryDocument(_Part):
-    """One iteration. `transition` is `none` when it produced none; `cost_usd` is null when a price is unknown."""
-
-    iteration: int
-    step: str
-    kind: StepKind | None
-    intent: Intent | None
-    transition: str
-    target: str | None
-    reason: str
-    check_result: CheckDocument | None
-    format_retries: int
-    tool_calls: int
-    model: str
-    usage: UsageDocument
-    cost_usd: float | None
-    seconds: float
-
-
-class ValidatorDocument(_Part):
-    """One run of a validator; `action` says what a failure led to, `warnings` what was changed under it."""
-
-    iteration: int
-    name: str
-    passed: bool
-    exit_code: int
-    pattern: str
-    attempt: int
-    action: str | None
-    seconds: float
-    output_tail: str
-    warnings: tuple[str, ...]
-
-
-class EffectDocument(_Part):
-    """One write to GitHub, planned or done."""
-
-    kind: EffectKind
-    status: EffectStatus
-    detail: str
-    url: str
-
-
-class RemovedPieceDocument(_Part):
-    """A piece of text that people do not see; `where` names the text, invisible characters are spelled out."""
-
-    kind: RemovalKind
-    where: str
-    text: str
-
-
-class RemovedTextDocument(_Part):
-    """What was kept from the model: how many pieces, and the first of them, each cut."""
-
-    count: int
-    pieces: tuple[RemovedPieceDocument, ...]
-
-
-class ProblemDocument(_Part):
-    """One finding of the loader."""
-
-    severity: Severity
-    code: str
-    file: str
-    path: str
-    line: int | None
-    message: str
-    fix: str
-
-
-class ReportDocument(_Part):
-    """Everything about one run. `validated` is true only when every validator was green at the last closing."""
-
-    schema_: Literal[1]
-    run_id: str
-    outcome: Outcome
-    code: str | None
-    reason: str
-    success: bool
-    iterations: int
-    agent: str
-    dialect: Dialect | Literal[""]
-    definition_digest: str
-    verdict_type: VerdictType | Literal[""]
-    entry_step_id: str
-    final_step: str
-    history: tuple[HistoryDocument, ...]
-    structured_output: JsonObject | None
-    verdict: str | None
-    handoff: dict[str, dict[str, JsonValue]]
-    validators: tuple[ValidatorDocument, ...]
-    validated: bool
-    effects: tuple[EffectDocument, ...]
-    usage: UsageDocument
-    cost_usd: float | None
-    seconds: float
-    problems: tuple[ProblemDocument, ...]
-    spec_violations: int
-    issue: int | None
-    base_commit: str
-    isolation: dict[str, str]
-    canaries: dict[str, str]
-    removed_text: RemovedTextDocument
-    failure_report: str | None
-    kept_branch: str
-    kept_commit: str
-    issue_cost: str
-    run_folder: str
-    host_run_folder: str
-    provider: str
-
-    model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), title="stepflow report")
+@cache
+def _report_adapter() -> TypeAdapter[RunReport]:
+    return TypeAdapter(RunReport)
 
 
 def report_json(report: RunReport) -> JsonObject:
     """The JSON form of a report."""
-    fields = {"schema": 1, **_renamed(report), "history": tuple(map(_renamed, report.history))}
-    dumped: JsonObject = ReportDocument.model_validate(fields).model_dump(mode="json", by_alias=True)
-    return dumped
+    unpublished = {name: {"__all__": set(fields)} for name, (_, fields) in UNPUBLISHED.items()}
+    return {
+        "schema": 1,
+        **_report_adapter().dump_python(report, mode="json", by_alias=True, exclude=unpublished),
+    }
+
+
+def read_report(document: JsonObject) -> RunReport:
+    """The report in a `report.json`. Raises `ValueError` for a document that is none."""
+    if missing := report_schema()["properties"].keys() - document.keys():  # type: ignore[union-attr]
+        raise ValueError(f"no {', '.join(sorted(missing))}")
+    return _report_adapter().validate_python({name: each for name, each in document.items() if name != "schema"})
 
 
 def report_schema() -> JsonObject:
-    """JSON Schema of the report."""
-    return _published_schema(ReportDocument)
+    """JSON Schema of the report. A report has all fields, also those that the classes have a default for."""
+    schema = _report_adapter().json_schema(mode="serialization", by_alias=True)
+    for type_name, unpublished in UNPUBLISHED.values():
+        part = schema["$defs"][type_name]
+        part["description"] = part["description"].partition("\n")[0]
+        for name in unpublished:
+            del part["properties"][name]
+    schema["properties"] = {"schema": {"const": 1, "type": "integer"}, **schema["properties"]}
+    for part in (schema, *schema["$defs"].values()):
+        if properties := part.get("properties"):
+            part["required"] = [*properties]
+            for each in properties.values():
+                each.pop("default", None)
+    return {"$schema": SCHEMA, **schema, "title": "stepflow report"}
 
 
-def _renamed(part: RunReport | HistoryEntry) -> dict[str, object]:
-    return {RENAMED.get(name, name): value for name, value in vars(part).items()}
-
-
-def _published_schema(model: type[BaseModel]) -> JsonObject:
-    schema: JsonObject = model.model_json_schema(mode="serialization", by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-class FoundProblem(_Part):
+class FoundProblem(BaseModel):
     """One problem. `file` is relative to the folder that was checked, `path` a JSON Pointer into it; `line` and the
     columns count from 1, and are null where there is no place. `why` says why its rule matters."""
 
@@ -196,8 +83,10 @@ class FoundProblem(_Part):
     why: str
     fix: str
 
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-class ProblemsDocument(_Part):
+
+class ProblemsDocument(BaseModel):
     """Every problem of every agent that was checked."""
 
     schema_: int = 1
@@ -208,7 +97,12 @@ class ProblemsDocument(_Part):
     problems: tuple[FoundProblem, ...]
 
     model_config = ConfigDict(
-        alias_generator=lambda name: name.rstrip("_"), populate_by_name=True, title="stepflow problems"
+        frozen=True,
+        extra="forbid",
+        defer_build=True,
+        alias_generator=lambda name: name.rstrip("_"),
+        populate_by_name=True,
+        title="stepflow problems",
     )
 
 
@@ -234,7 +128,7 @@ def problems_json(inspections: Mapping[str, Inspection], rules: Mapping[str, Lin
 
 def problems_schema() -> JsonObject:
     """JSON Schema of the problems."""
-    return _published_schema(ProblemsDocument)
+    return {"$schema": SCHEMA, **ProblemsDocument.model_json_schema(mode="serialization", by_alias=True)}
 
 
 def rehearsal_json(rehearsal: Rehearsal) -> JsonObject:
