@@ -12,11 +12,11 @@ from stepflow.action.outputs import Job, outputs_of
 from stepflow.action.runner import read_runner, secret_variables, secrets_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import DefinitionError, RunCancelled, StepflowError
-from stepflow.report.advice import BUG
 from stepflow.report.annotations import outcome_annotation, problem_annotations
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import folded_traceback
-from stepflow.run.clock import Cancellation
+from stepflow.report.wording import BUG
+from stepflow.run.cancel import Cancellation
 from stepflow.run.ending import outcome_of
 from stepflow.run.proxies import proxy_passwords, proxy_secrets_in
 from stepflow.sandbox.own_process import close_process, wipe_variables

@@ -65,7 +65,7 @@ def _describe_bug() -> str:
     import traceback  # noqa: PLC0415 - these cost time that only a bug may take
 
     from stepflow.domain.words import Outcome  # noqa: PLC0415
-    from stepflow.report.advice import advice  # noqa: PLC0415
+    from stepflow.report.wording import advice  # noqa: PLC0415
 
     return f"{_safe_text(traceback.format_exc())}stepflow: internal error. {advice(Outcome.INTERNAL_ERROR)}"
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import Outcome
-from stepflow.report.advice import next_step
 from stepflow.report.plain import cut, harmless
+from stepflow.report.wording import next_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

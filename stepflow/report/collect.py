@@ -39,7 +39,6 @@ from stepflow.domain.event import (
     ValidatorRan,
     WorkCollected,
 )
-from stepflow.domain.json import JsonObject
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import CheckResult, HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.state import RunState, advance
@@ -66,18 +65,9 @@ AFTER_AN_END = (
 )
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 #: What nearly every iteration has; only the state and the line of the iteration ask for it.
-OFTEN = frozenset(
-    {
-        PromptRendered,
-        ModelTurned,
-        ToolStarted,
-        ToolCalled,
-        UserMessage,
-        CheckJudged,
-        StepAnswered,
-        Routed,
-        SnapshotTaken,
-    }
+OFTEN = (
+    *(PromptRendered, ModelTurned, ToolStarted, ToolCalled, UserMessage),
+    *(CheckJudged, StepAnswered, Routed, SnapshotTaken),
 )
 
 
@@ -100,7 +90,10 @@ class Reading:
 
     def take(self, entry: Entry) -> None:
         """Follow one entry."""
-        event, seconds = entry.event, _seconds_between(self._before, entry)
+        event, before, seconds = entry.event, self._before, 0.0
+        # Where the run stood still, as before a resume, no time counts.
+        if before and not isinstance(before.event, RunFinished) and not isinstance(event, RunStarted | RunResumed):
+            seconds = max(0.0, entry.time - before.time)
         self._before = entry
         self.seconds += seconds
         self.state = advance(self.state, event)
@@ -129,24 +122,18 @@ class Reading:
         return (_history_entry(self._begun, self._iteration, self._spent),) if self._begun else ()
 
 
-def _seconds_between(before: Entry | None, entry: Entry) -> float:
-    """The seconds since the entry before; 0 where the run stood still, as before a resume."""
-    stood_still = (
-        not before or isinstance(before.event, RunFinished) or isinstance(entry.event, RunStarted | RunResumed)
-    )
-    return 0.0 if stood_still or not before else max(0.0, entry.time - before.time)
-
-
 def _history_entry(begun: IterationStarted, events: Sequence[Event], seconds: float) -> HistoryEntry:
     paid = [event for event in events if isinstance(event, ModelTurned | AnswerLost)]
     costs = [event.cost_usd for event in paid]
     models = [event.model for event in paid if isinstance(event, ModelTurned) and event.model]
     answered, routed, checked = last_of(events, StepAnswered), last_of(events, Routed), last_of(events, CheckJudged)
+    # A step that outgrew the model's context begins again.
+    last = next((event for event in reversed(events) if isinstance(event, (StepAnswered, ContextOverflowed))), None)
     return HistoryEntry(
         iteration=begun.iteration,
         step_id=begun.step_id,
         kind=begun.kind,
-        intent=_intent(events),
+        intent=last.intent if isinstance(last, StepAnswered) else Intent.REPEAT if last else None,
         transition=routed.transition if routed else "none",
         # A jump's target is what the answer named; for every other intent it is where the rule led.
         target=(routed.to if routed else None) or (answered.target if answered else None),
@@ -159,18 +146,6 @@ def _history_entry(begun: IterationStarted, events: Sequence[Event], seconds: fl
         cost_usd=None if None in costs else sum(cost or 0.0 for cost in costs),
         seconds=round(seconds, 3),
     )
-
-
-def _intent(events: Sequence[Event]) -> Intent | None:
-    for event in reversed(events):
-        match event:
-            case StepAnswered():
-                return event.intent
-            case ContextOverflowed():
-                return Intent.REPEAT
-            case _:
-                pass
-    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,19 +224,23 @@ def collect_report(
     state, rare = read.state, read.rare
     report = _begun(last_of(rare, RunStarted), agent, known)
     ended = _ending(read, known)
-    answer, failure = _closing_answer(rare), _standing_failure(rare)
+    flow, failure = last_of(rare, FlowEnded), _standing_failure(rare)
+    answer = flow.answer if flow else None
+    begun, canaries = last_of(rare, IterationStarted), last_of(rare, CanariesTried)
+    removed, issue_cost = last_of(rare, TextRemoved), last_of(rare, IssueCostSummed)
+    verdict = answer.get("verdict") if answer else None
     return replace(
         report,
-        isolation=_with_later_words(report.isolation, rare),
+        isolation=_isolation(report.isolation, rare),
         outcome=ended.outcome,
         code=code_of(ended.outcome, known, report.problems),
         reason=ended.reason,
         success=ended.success,
         iterations=state.iteration,
-        final_step_id=_final_step(rare, report.entry_step_id),
+        final_step_id=begun.step_id if begun else report.entry_step_id,
         history=read.history(),
         structured_output=answer,
-        verdict=_verdict_text(answer),
+        verdict=verdict if isinstance(verdict, str) and verdict else None,
         handoff={step: {**values} for step, values in state.handoff.items()},
         validators=tuple(_validator_run(event) for event in rare if isinstance(event, ValidatorRan)),
         validated=_validated(rare),
@@ -270,12 +249,12 @@ def collect_report(
         cost_usd=None if state.unpriced else state.cost_usd,
         seconds=round(read.seconds, 3),
         spec_violations=state.violations,
-        canaries=_canaries(last_of(rare, CanariesTried)),
-        removed_text=_removed_text(last_of(rare, TextRemoved)),
+        canaries=dict(canaries.canaries) if canaries else {},
+        removed_text=RemovedText(count=removed.count, pieces=tuple(removed.pieces)) if removed else RemovedText(),
         failure_report=(failure.url or failure.detail) if failure else None,
         kept_branch=failure.branch if failure else "",
         kept_commit=failure.commit if failure else "",
-        issue_cost=_issue_cost(last_of(rare, IssueCostSummed)),
+        issue_cost=describe_issue_cost(issue_cost) if issue_cost else "",
     )
 
 
@@ -303,32 +282,13 @@ def _begun(started: RunStarted | None, agent: AgentDefinition | None, known: Rep
     )
 
 
-def _with_later_words(isolation: Mapping[str, str], events: Iterable[Event]) -> Mapping[str, str]:
+def _isolation(isolation: Mapping[str, str], events: Iterable[Event]) -> Mapping[str, str]:
     """What became known of a layer after the start."""
     states = dict(isolation)
     for event in events:
         if isinstance(event, LayerReported):
             states[event.layer] = "; ".join(filter(None, (states.get(event.layer), event.state)))
     return states
-
-
-def _final_step(events: Sequence[Event], entry_step: str) -> str:
-    begun = last_of(events, IterationStarted)
-    return begun.step_id if begun else entry_step
-
-
-def _closing_answer(events: Sequence[Event]) -> JsonObject | None:
-    flow = last_of(events, FlowEnded)
-    return flow.answer if flow else None
-
-
-def _canaries(tried: CanariesTried | None) -> dict[str, str]:
-    return dict(tried.canaries) if tried else {}
-
-
-def _verdict_text(answer: JsonObject | None) -> str | None:
-    text = answer.get("verdict") if answer else None
-    return text if isinstance(text, str) and text else None
 
 
 def _validator_run(event: ValidatorRan) -> ValidatorRun:
@@ -381,15 +341,7 @@ def _receipts(events: Iterable[Event]) -> tuple[Receipt, ...]:
     return tuple(latest.values())
 
 
-def _removed_text(event: TextRemoved | None) -> RemovedText:
-    return RemovedText(count=event.count, pieces=tuple(event.pieces)) if event else RemovedText()
-
-
 def _standing_failure(events: Sequence[Event]) -> FailureReported | None:
     """The report of the failure that stands: a run that was resumed takes the failure before it back."""
     last = next((event for event in reversed(events) if isinstance(event, (FailureReported, RunResumed))), None)
     return last if isinstance(last, FailureReported) else None
-
-
-def _issue_cost(summed: IssueCostSummed | None) -> str:
-    return describe_issue_cost(summed) if summed else ""

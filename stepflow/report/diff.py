@@ -62,7 +62,8 @@ def operations(before: Sequence[str], after: Sequence[str]) -> tuple[list[Operat
     tail = next((at for at in range(shorter - head) if before[-1 - at] != after[-1 - at]), shorter - head)
     old, new = len(before) - tail, len(after) - tail
     middle: list[Operation] = [("replace", head, old, head, new)]
-    pairs = _pairs(before[head:old], after[head:new])
+    common = Counter(after[head:new])
+    pairs = (old - head) * (new - head) + EQUAL_COUNTS * sum(common[line] for line in before[head:old])
     if pairs <= MOST_PAIRS:
         inner = SequenceMatcher(None, before[head:old], after[head:new]).get_opcodes()
         middle = [(tag, head + i1, head + i2, head + j1, head + j2) for tag, i1, i2, j1, j2 in inner]
@@ -85,11 +86,6 @@ def hunk_lines(before: Sequence[str], after: Sequence[str], found: Sequence[Oper
             else:
                 yield from _marked("-", before[i1:i2])
                 yield from _marked("+", after[j1:j2])
-
-
-def _pairs(before: Sequence[str], after: Sequence[str]) -> int:
-    common = Counter(after)
-    return len(before) * len(after) + EQUAL_COUNTS * sum(common[line] for line in before)
 
 
 def _range(begin: int, end: int) -> str:
@@ -169,16 +165,12 @@ class _Text:
 
 def _mode_lines(before: FileSide | None, after: FileSide | None) -> Iterator[str]:
     if before is None and after is not None:
-        yield f"new file{_mode_words(after)}"
+        yield f"new file{f' mode {after.mode:o}' if after.mode in (PROGRAM, LINK) else ''}"
     elif after is None and before is not None:
-        yield f"deleted file{_mode_words(before)}"
+        yield f"deleted file{f' mode {before.mode:o}' if before.mode in (PROGRAM, LINK) else ''}"
     elif before and after and before.mode and after.mode and before.mode != after.mode:
         yield f"old mode {before.mode:o}"
         yield f"new mode {after.mode:o}"
-
-
-def _mode_words(side: FileSide) -> str:
-    return f" mode {side.mode:o}" if side.mode in (PROGRAM, LINK) else ""
 
 
 def _instead(before: FileSide | None, after: FileSide | None) -> str:
@@ -187,14 +179,10 @@ def _instead(before: FileSide | None, after: FileSide | None) -> str:
     what = "added" if before is None else "deleted" if after is None else "changed"
     is_known = all(side.mode for side in sides)
     sizes = f" ({' → '.join(f'{side.size:,}' for side in sides)} bytes)" if is_known else ""
-    if any(_is_binary(side) for side in sides):
+    if any(side.why == "binary" or b"\0" in (side.content or b"")[:LOOKED_AT] for side in sides):
         return f"binary file {what}{sizes}"
     whys = dict.fromkeys(side.why for side in sides if side.content is None)
     return f"{what}{sizes}, not shown: {', '.join(map(_spelled, whys))}" if whys else ""
-
-
-def _is_binary(side: FileSide) -> bool:
-    return side.why == "binary" or (side.content is not None and b"\0" in side.content[:LOOKED_AT])
 
 
 def _ending_lines(old: _Text, new: _Text) -> Iterator[str]:

@@ -115,7 +115,8 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
         case PromptRendered():
             return _prompt_rendered(event)
         case SchemaFailed():
-            return _schema_failed(event)
+            title = f"✗ answer schema: {one_line(event.reason)}"
+            return EventMessage(title=title, tone=Tone.BAD, facts=(f"{event.strikes} of 2",))
         case ModelTurned():
             return _model_turned(event)
         case ToolStarted():
@@ -133,7 +134,9 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
         case Routed():
             return _routed(event)
         case SnapshotTaken():
-            return _snapshot_taken(event)
+            title = f"Snapshot of {count(event.files, 'changed file')}"
+            facts = (event.name[:12], count(event.bytes, "byte"), seconds_text(event.seconds))
+            return EventMessage(title=title, facts=facts, in_log=False)
         case ValidatorRan():
             return _validator_ran(event)
         case CompletionJudged():
@@ -196,12 +199,6 @@ def _routed(event: Routed) -> EventMessage:
     )
 
 
-def _snapshot_taken(event: SnapshotTaken) -> EventMessage:
-    figures = (count(event.bytes, "byte"), seconds_text(event.seconds))
-    title = f"Snapshot of {count(event.files, 'changed file')}"
-    return EventMessage(title=title, facts=(event.name[:12], *figures), in_log=False)
-
-
 def _flow_ended(event: FlowEnded) -> EventMessage:
     return EventMessage(
         title=f"The flow ended: {event.outcome}.",
@@ -236,11 +233,6 @@ def _run_finished(event: RunFinished) -> EventMessage:
     tone, reason = Tone.GOOD if event.success else Tone.BAD, describe_reason(event.outcome, event.reason)
     title = f"{PREFIXES[tone]}{event.outcome}: {one_line(reason, REASON_SHOWN)}"
     return EventMessage(title=title, tone=tone, parts=_whole_text("Reason", reason, REASON_SHOWN))
-
-
-def _schema_failed(event: SchemaFailed) -> EventMessage:
-    title = f"✗ answer schema: {one_line(event.reason)}"
-    return EventMessage(title=title, tone=Tone.BAD, facts=(f"{event.strikes} of 2",))
 
 
 def _run_started(event: RunStarted) -> EventMessage:

@@ -48,7 +48,8 @@ def ways_of(agent: AgentDefinition) -> Iterator[Way]:
         if step.check:
             yield from _check_ways(step.id, step.check)
         if step.validation:
-            yield (step.id, _repeat_target(step), RED_VALIDATOR)
+            repeat = step.edges.get(Intent.REPEAT)
+            yield (step.id, (repeat.step_id if isinstance(repeat, Target) else None) or step.id, RED_VALIDATOR)
         if not agent.gated:
             yield (step.id, None, VERDICT)
 
@@ -77,11 +78,6 @@ def _check_ways(source: str, check: StepCheck) -> Iterator[Way]:
             yield (source, to, f"{outcome}: {rule.transition}")
 
 
-def _repeat_target(step: Step) -> str:
-    rule = step.edges.get(Intent.REPEAT)
-    return rule.step_id if isinstance(rule, Target) and rule.step_id is not None else step.id
-
-
 def reachable_steps(agent: AgentDefinition, ways: Iterable[Way]) -> frozenset[str]:
     """Every step that some way leads to. A jump that may name its target leads everywhere (SF346)."""
     leads: dict[str, set[str]] = {}
@@ -93,16 +89,11 @@ def reachable_steps(agent: AgentDefinition, ways: Iterable[Way]) -> frozenset[st
     while waiting:
         step_id = waiting.pop()
         reached.add(step_id)
-        if _jumps_anywhere(agent.steps, step_id):
+        step = agent.steps.get(step_id)
+        if step and step.gate and step.gate.target_field and Intent.JUMP in step.gate.allowed:
             return frozenset(agent.steps)
         waiting.extend(leads.get(step_id, set()) - reached)
     return frozenset(reached)
-
-
-def _jumps_anywhere(steps: Mapping[str, Step], step_id: str) -> bool:
-    step = steps.get(step_id)
-    gate = step.gate if step else None
-    return bool(gate and gate.target_field and Intent.JUMP in gate.allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +231,7 @@ def mermaid_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None
     """A flowchart: kinds by color, intents on the arrows, validators in the closures, the walked path thick."""
     graph = flow_graph(agent, path)
     names = {node.id: f"s{number}" for number, node in enumerate(graph.nodes)}
+    walked = [str(number) for number, edge in enumerate(graph.edges) if edge.walked]
     return "\n".join(
         (
             "flowchart TD",
@@ -249,8 +241,8 @@ def mermaid_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None
             *(f"  {_arrow(edge, names)}" for edge in graph.edges),
             *(f"  classDef {name} {style}" for name, style in CLASSES.items()),
             "  class start,done terminal",
-            *(f"  class {names[node.id]} {_class(node)}" for node in graph.nodes),
-            *_walked(graph),
+            *(f"  class {names[node.id]} {node_class(node)}" for node in graph.nodes),
+            *((f"  linkStyle {','.join(walked)} {WALKED}",) if walked else ()),
             "",
         )
     )
@@ -280,15 +272,11 @@ def _arrow(edge: GraphEdge, names: Mapping[str, str]) -> str:
     return f"{source} {arrow}{label} {to}"
 
 
-def _class(node: GraphNode) -> str:
+def node_class(node: GraphNode) -> str:
+    """The class of the step's box in a picture."""
     if not node.reachable:
         return "unreachable"
     return node.kind.value if node.kind else "plain"
-
-
-def _walked(graph: FlowGraph) -> tuple[str, ...]:
-    numbers = [str(number) for number, edge in enumerate(graph.edges) if edge.walked]
-    return (f"  linkStyle {','.join(numbers)} {WALKED}",) if numbers else ()
 
 
 def _text(text: str) -> str:

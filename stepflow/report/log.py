@@ -80,14 +80,23 @@ def log_line(entry: LogEntry, style: str = "jsonl") -> str:
 def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one return per event is the table
     match event:
         case RunStarted():
-            return (("info", f"Starting agent: {event.agent}", _start_data(event)),)
+            data: JsonObject = {
+                "run": event.run_id,
+                "dialect": event.dialect,
+                "verdict": event.verdict_type,
+                "entry_step": event.entry_step,
+                "max_iterations": event.max_iterations,
+                "issue": event.issue,
+                "isolation": dict(event.isolation),
+            }
+            return (("info", f"Starting agent: {event.agent}", data),)
         case RunResumed():
             return (("info", f"[Run] {describe_resumed(event)}", {"step": event.step_id, "from_seq": event.from_seq}),)
         case TextRemoved():
             kinds = count_kinds(tuple(event.pieces))
             return (("warning", f"[Intake] removed {count(event.count, 'hidden piece')}", {"kinds": kinds}),)
         case IterationStarted():
-            data: JsonObject = {"step": event.step_id, "kind": event.kind, "model": event.model}
+            data = {"step": event.step_id, "kind": event.kind, "model": event.model}
             return (("info", f"=== Iteration {event.iteration} ===", data),)
         case (
             SchemaFailed() | ModelWaited() | AnswerLost() | ContextCompacted() | ContextOverflowed() | StrategyChosen()
@@ -98,15 +107,24 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
         case CheckJudged():
             return (("info", f"[Check] {event.step_id}: {event.result}", {"message": event.message}),)
         case StepAnswered() if event.intent:
-            return (("info", f"[StepFlow] Interpreted intent: {event.intent}", _intent_data(event)),)
+            data = {
+                "step": event.step_id,
+                "reason": cut(event.reason, REASON_LIMIT),
+                "target": event.target,
+                "fallback": event.violation is not None,
+            }
+            return (("info", f"[StepFlow] Interpreted intent: {event.intent}", data),)
         case Routed() if event.to is not None:
-            return _routing(event, f"{event.source} -> {event.to}")
+            step_pair = f"{event.source} -> {event.to}"
+            decision: Line = ("info", f"[StepFlow] Routing decision: {step_pair}", {"transition": event.transition})
+            prefix: Line = ("info", f"[StepFlow] Prefix substitution: {step_pair}", {})
+            return (prefix, decision) if event.by_prefix else (decision,)
         case ValidatorRan():
             return (_validator(event), *_guard_lines(event))
         case SnapshotFailed() | LayerReported() | IssueCostSummed() | CanariesTried():
             fact = describe_fact(event)
-            data = dict(event.canaries) if isinstance(event, CanariesTried) else {}
-            return (("warning" if fact[0] else "info", fact[1], {**data}),)
+            data = {**event.canaries} if isinstance(event, CanariesTried) else {}
+            return (("warning" if fact[0] else "info", fact[1], data),)
         case Noted():
             return ((event.level, event.message, event.data),)
         case RunFinished():
@@ -119,10 +137,11 @@ def _model_line(
     event: SchemaFailed | ModelWaited | AnswerLost | ContextCompacted | ContextOverflowed | StrategyChosen,
 ) -> Line:
     """What was in the way between a prompt and its answer."""
-    if isinstance(event, ModelWaited):
-        return _wait(event)
     data: JsonObject = {"reason": cut(event.reason, REASON_LIMIT)}
     match event:
+        case ModelWaited():
+            message = f"[Model] waiting {event.seconds:g}s"
+            data |= {"attempt": event.attempt, "tries": event.tries, "deadline_in": event.deadline_in}
         case SchemaFailed():
             message = f'[SchemaResolution] failure {event.strikes}/{MAX_STRIKES} on step "{event.step_id}"'
         case AnswerLost():
@@ -138,42 +157,6 @@ def _model_line(
         case _:
             assert_never(event)
     return ("warning", message, data)
-
-
-def _start_data(event: RunStarted) -> JsonObject:
-    return {
-        "run": event.run_id,
-        "dialect": event.dialect,
-        "verdict": event.verdict_type,
-        "entry_step": event.entry_step,
-        "max_iterations": event.max_iterations,
-        "issue": event.issue,
-        "isolation": dict(event.isolation),
-    }
-
-
-def _intent_data(event: StepAnswered) -> JsonObject:
-    return {
-        "step": event.step_id,
-        "reason": cut(event.reason, REASON_LIMIT),
-        "target": event.target,
-        "fallback": event.violation is not None,
-    }
-
-
-def _routing(event: Routed, way: str) -> tuple[Line, ...]:
-    decision: Line = ("info", f"[StepFlow] Routing decision: {way}", {"transition": event.transition})
-    return (("info", f"[StepFlow] Prefix substitution: {way}", {}), decision) if event.by_prefix else (decision,)
-
-
-def _wait(event: ModelWaited) -> Line:
-    data: JsonObject = {
-        "reason": cut(event.reason, REASON_LIMIT),
-        "attempt": event.attempt,
-        "tries": event.tries,
-        "deadline_in": event.deadline_in,
-    }
-    return ("warning", f"[Model] waiting {event.seconds:g}s", data)
 
 
 def _validator(event: ValidatorRan) -> Line:

@@ -48,12 +48,13 @@ def describe_totals(gathered: Gathered) -> str:
     """The totals, in one line."""
     outcomes = Counter(result.outcome or NO_REPORT for result in gathered.results)
     named = ", ".join(f"{number:,} {outcome}" for outcome, number in outcomes.most_common())
+    unpriced = f" and what {count(gathered.unpriced, 'run')} of unknown price cost" if gathered.unpriced else ""
     parts = (
         f"{count(len(gathered.results), 'issue')}{': ' if named else ''}{named}",
         count(_pull_requests(gathered), "pull request"),
         count(sum(result.iterations for result in gathered.results), "iteration"),
         f"{sum(result.tokens for result in gathered.results):,} tokens",
-        _cost(gathered),
+        f"{usd(gathered.cost_usd)}{unpriced}",
         f"{seconds_text(sum(result.seconds for result in gathered.results))} of work",
     )
     return " · ".join(parts)
@@ -68,9 +69,11 @@ def gathered_summary(gathered: Gathered) -> str:
     """The table for the job summary; of very many issues those that did not complete are shown first."""
     sign = mark_of(gathered.completed == len(gathered.results)).emoji
     head = f"## {sign} {gathered.completed:,} of {count(len(gathered.results), 'issue')} completed"
-    shown, left_out = _shown(gathered)
+    shown: Sequence[IssueResult] = gathered.results
+    if len(shown) > ROWS:
+        shown = sorted(shown, key=lambda result: result.outcome is Outcome.COMPLETED)[:ROWS]
     parts = [head, plain(describe_totals(gathered), 600), table(HEADER, map(_row, shown))]
-    if left_out:
+    if left_out := len(gathered.results) - len(shown):
         parts.append(f"*{left_out:,} issues are left out of this table; the artifacts have their reports.*")
     return "\n\n".join(parts)
 
@@ -104,15 +107,6 @@ def _totals(gathered: Gathered) -> JsonObject:
     }
 
 
-def _shown(gathered: Gathered) -> tuple[Sequence[IssueResult], int]:
-    """All results, or the first of them with what did not complete before the rest."""
-    results = gathered.results
-    if len(results) <= ROWS:
-        return results, 0
-    first = sorted(results, key=lambda result: result.outcome is Outcome.COMPLETED)[:ROWS]
-    return first, len(results) - ROWS
-
-
 def _row(result: IssueResult) -> Sequence[str]:
     sign = mark_of(result.outcome).emoji
     url = result.pull_request_url
@@ -137,9 +131,3 @@ def _line(result: IssueResult) -> str:
 
 def _pull_requests(gathered: Gathered) -> int:
     return sum(bool(result.pull_request_url) for result in gathered.results)
-
-
-def _cost(gathered: Gathered) -> str:
-    if not gathered.unpriced:
-        return usd(gathered.cost_usd)
-    return f"{usd(gathered.cost_usd)} and what {count(gathered.unpriced, 'run')} of unknown price cost"

@@ -87,7 +87,10 @@ def aligned(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """One line per row, two blanks between columns, none at the end."""
     cells = [list(row) for row in rows]
     widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
-    return tuple(_padded(row, widths) for row in cells)
+    return tuple(
+        "  ".join(cell + " " * (wide - width(cell)) for cell, wide in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    )
 
 
 def width(text: str) -> int:
@@ -98,10 +101,6 @@ def width(text: str) -> int:
     from rich.cells import cell_len  # noqa: PLC0415
 
     return cell_len(text)
-
-
-def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell + " " * (wide - width(cell)) for cell, wide in zip(row, widths, strict=True)).rstrip()
 
 
 def visible(text: str) -> str:

@@ -20,7 +20,11 @@ LONGEST_DETAIL = 1200
 def describe_preflight(preflight: Preflight) -> str:
     """How many rows of each state there are, in words."""
     counts = Counter(check.state for check in preflight.checks)
-    return ", ".join(_counted(counts[state], state) for state in CheckState if counts[state])
+    return ", ".join(
+        count(counts[state], state) if state is CheckState.WARNING else f"{counts[state]} {state}"
+        for state in CheckState
+        if counts[state]
+    )
 
 
 def preflight_reason(preflight: Preflight) -> str:
@@ -54,7 +58,3 @@ def preflight_summary(preflight: Preflight) -> str:
     )
     title = f"## {mark_of(not preflight.failed).emoji} {plain(preflight.agent)}: preflight"
     return f"{title}\n\n{plain(describe_preflight(preflight))}\n\n{table(('Check', 'State', 'Detail'), rows)}"
-
-
-def _counted(number: int, state: CheckState) -> str:
-    return count(number, state) if state is CheckState.WARNING else f"{number} {state}"

@@ -16,7 +16,7 @@ from stepflow.report.wording import describe_reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from stepflow.domain.report import Difference, Rehearsal, Rehearsed, Row
+    from stepflow.domain.report import Difference, Rehearsal, Rehearsed
 
 CELL = 60
 REASON = 600
@@ -31,8 +31,10 @@ NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def rehearsed_lines(rehearsed: Rehearsed) -> list[tuple[LineKind, str]]:
     """One scenario: its row, and below it what differs."""
     kind = LineKind.GOOD if rehearsed.passed else LineKind.BAD
-    head = f"{mark_of(rehearsed.passed).text} {rehearsed.agent}/{one_line(rehearsed.name, CELL)}  {_figures(rehearsed)}"
-    lines = [(kind, head)]
+    figures = f"{count(rehearsed.iterations, 'iteration')}, {seconds_text(rehearsed.seconds)}"
+    updated = ", updated" if rehearsed.updated else ""
+    name = f"{rehearsed.agent}/{one_line(rehearsed.name, CELL)}"
+    lines = [(kind, f"{mark_of(rehearsed.passed).text} {name}  {figures}{updated}")]
     lines += [(LineKind.DETAIL, f"    {line}") for line in difference_lines(rehearsed)]
     lines += [(LineKind.DETAIL, f"    note: {one_line(note, REASON)}") for note in rehearsed.notes]
     if rehearsed.refusal:
@@ -111,26 +113,20 @@ def _table_row(each: Rehearsed) -> tuple[str, ...]:
     return (mark_of(each.passed).text, each.agent, one_line(each.name, CELL), *figures, ", ".join(_what(each)))
 
 
-def _figures(rehearsed: Rehearsed) -> str:
-    figures = f"{count(rehearsed.iterations, 'iteration')}, {seconds_text(rehearsed.seconds)}"
-    return f"{figures}, updated" if rehearsed.updated else figures
-
-
 def _what(rehearsed: Rehearsed) -> tuple[str, ...]:
     return tuple(one_line(difference.what) for difference in rehearsed.differences)
 
 
 def _part(difference: Difference) -> Iterator[str]:
-    rows = [_cells(row) for row in difference.rows[:ROWS]]
+    rows = (
+        ("" if row.same else "≠", *(one_line(text, CELL) for text in (row.place, row.expected, row.came)))
+        for row in difference.rows[:ROWS]
+    )
     lines = aligned((("", "", "expected", "came"), *rows))
     yield one_line(f"{difference.what}:", 200)
     yield from (f"  {line}" for line in lines)
     if len(difference.rows) > ROWS:
         yield f"  … {count(len(difference.rows) - ROWS, 'more row')}"
-
-
-def _cells(row: Row) -> tuple[str, str, str, str]:
-    return ("" if row.same else "≠", one_line(row.place, CELL), one_line(row.expected, CELL), one_line(row.came, CELL))
 
 
 def junit_xml(rehearsal: Rehearsal) -> str:

@@ -41,6 +41,8 @@ def _rule(rule: LintRule) -> JsonObject:
     examples = [("Wrong", one) for one in rule.wrong] + [("Right", one) for one in rule.right]
     plain = "\n\n".join([rule.why, *(f"{word} ({one.place}):\n{one.text}" for word, one in examples)])
     marked = "\n\n".join([rule.why, *(_fenced(word, one) for word, one in examples)])
+    # GitHub's words for rules that are about no security.
+    severity = "recommendation" if rule.severity.value == "note" else rule.severity.value
     return {
         "id": rule.code,
         "name": rule.code,
@@ -48,13 +50,8 @@ def _rule(rule: LintRule) -> JsonObject:
         "fullDescription": {"text": rule.why or rule.broken},
         "help": {"text": plain or rule.broken, "markdown": marked or rule.broken},
         "defaultConfiguration": {"level": rule.severity.value},
-        "properties": {"tags": ["stepflow"], "problem.severity": _severity(rule), "precision": "very-high"},
+        "properties": {"tags": ["stepflow"], "problem.severity": severity, "precision": "very-high"},
     }
-
-
-def _severity(rule: LintRule) -> str:
-    """GitHub's words for rules that are about no security."""
-    return "recommendation" if rule.severity.value == "note" else rule.severity.value
 
 
 def _fenced(word: str, example: Example) -> str:
@@ -62,32 +59,21 @@ def _fenced(word: str, example: Example) -> str:
 
 
 def _result(problem: Problem, known: list[str]) -> JsonObject:
-    text = f"{problem.message}. {problem.fix}"
-    result: JsonObject = {
-        "ruleId": problem.code,
-        "level": problem.severity.value,
-        "message": {"text": text},
-        "locations": [{"physicalLocation": {"artifactLocation": _file(problem.file), "region": _region(problem)}}],
-        "partialFingerprints": {"stepflow/v1": _fingerprint(problem)},
-    }
-    if problem.code in known:
-        result["ruleIndex"] = known.index(problem.code)
-    return result
-
-
-def _file(path: str) -> JsonObject:
-    return {"uri": quote(path.encode(errors="replace")), "uriBaseId": ROOT}
-
-
-def _region(problem: Problem) -> JsonObject:
+    file: JsonObject = {"uri": quote(problem.file.encode(errors="replace")), "uriBaseId": ROOT}
     # GitHub shows no result without a line.
     region: JsonObject = {"startLine": problem.line or 1}
     if problem.line and problem.column and problem.end_column:
         region |= {"startColumn": problem.column, "endColumn": problem.end_column}
-    return region
-
-
-def _fingerprint(problem: Problem) -> str:
-    """The same problem has the same one when only its line changes."""
-    text = "\0".join((problem.code, problem.file, problem.path, problem.message))
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+    # The same problem has the same fingerprint when only its line changes.
+    identity = "\0".join((problem.code, problem.file, problem.path, problem.message))
+    fingerprint = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:32]
+    result: JsonObject = {
+        "ruleId": problem.code,
+        "level": problem.severity.value,
+        "message": {"text": f"{problem.message}. {problem.fix}"},
+        "locations": [{"physicalLocation": {"artifactLocation": file, "region": region}}],
+        "partialFingerprints": {"stepflow/v1": fingerprint},
+    }
+    if problem.code in known:
+        result["ruleIndex"] = known.index(problem.code)
+    return result

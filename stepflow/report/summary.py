@@ -11,12 +11,11 @@ from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
 from stepflow.domain.visible_text import RemovalKind, count_kinds
 from stepflow.domain.words import Outcome
-from stepflow.report.advice import next_step
 from stepflow.report.graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.lines import FAILED, PASSED, mark_of
 from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal, table
 from stepflow.report.plain import aligned, defuse, one_line, seconds_text
-from stepflow.report.wording import count_canaries, describe_reason, reached_places
+from stepflow.report.wording import count_canaries, describe_reason, next_step, reached_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -122,8 +121,9 @@ def _effect_row(receipt: Receipt) -> Sequence[str]:
     return (code(receipt.kind), status, f"{plain(receipt.detail)}{commit}", where)
 
 
-def removed_text(report: RunReport, most: int, *, title: str = "") -> str:
-    """How many pieces were removed, of which kinds, and a folded copy of the first `most`; empty when none was."""
+def removed_text(report: RunReport, most: int = COMMENT_PIECES, *, title: str = "") -> str:
+    """What the model did not see of the issue's text: how many pieces of which kinds, and a folded copy of the first
+    `most`; empty when that is nothing."""
     removed = report.removed_text
     if not removed.count:
         return ""
@@ -133,7 +133,10 @@ def removed_text(report: RunReport, most: int, *, title: str = "") -> str:
     if removed.count > len(shown):
         lines.append(f"and {removed.count - len(shown):,} more")
     body = fence("\n".join(lines), lines=most * (LINES_SHOWN + 2), width=PIECE_SHOWN)
-    sentence = f"{what}: {plain(count_kinds(removed.pieces), 400)}." + _cut_words(removed.pieces)
+    sentence = f"{what}: {plain(count_kinds(removed.pieces), 400)}."
+    # A text that was too long is no attempt to hide anything, and its reader should know.
+    if any(piece.kind is RemovalKind.CUT for piece in removed.pieces):
+        sentence += " The text was longer than a model is given, so its end is missing."
     return "\n\n".join(part for part in (title, sentence, details("What was removed", body)) if part)
 
 
@@ -141,12 +144,6 @@ def _piece_lines(piece: RemovedPiece) -> list[str]:
     text = [line for line in reveal(piece.text, PIECE_SHOWN).split("\n") if line.strip()]
     more = ["  …"] if len(text) > LINES_SHOWN or len(piece.text) > PIECE_SHOWN else []
     return [f"{piece.kind}, {piece.where}:", *(f"  {line}" for line in text[:LINES_SHOWN]), *more]
-
-
-def _cut_words(pieces: tuple[RemovedPiece, ...]) -> str:
-    """A text that was too long is no attempt to hide anything, and its reader should know."""
-    cut = any(piece.kind is RemovalKind.CUT for piece in pieces)
-    return " The text was longer than a model is given, so its end is missing." if cut else ""
 
 
 def job_summary(
@@ -157,19 +154,20 @@ def job_summary(
     limit: int = LIMIT,
 ) -> str:
     """The summary. `notes` are what else a person should know, such as files left uncommitted. `limit` in bytes."""
+    answer = report.structured_output
     sections = (
         headline(report),
         f"**What to do next:** {next_step(report)}",
-        _graph(report, agent),
-        _steps(report),
+        _graph(report, agent) if agent else "",
+        f"### Steps\n\n{step_table(report, STEP_ROWS)}" if report.history else "",
         _validators(report),
         _effects(report),
         _problems(report),
         _notes(report, notes),
         removed_text(report, REMOVED_SHOWN, title="### Removed from the issue's text"),
-        _answer(report),
+        details("The closing answer", fence(json.dumps(answer, indent=1), lines=60)) if answer is not None else "",
         _sandbox(report),
-        _facts(report),
+        f"<sub>{' · '.join(_facts(report))}</sub>" if report.run_id else "",
     )
     return _fit([section for section in sections if section], limit)
 
@@ -208,26 +206,15 @@ def describe_failure_report(report: RunReport) -> str:
     )
 
 
-def graph_block(report: RunReport, agent: AgentDefinition | None, limit: int = GRAPH_LIMIT) -> str:
-    """The registry's graph with the walked path, as a block that GitHub draws; empty when it is too large."""
+def _graph(report: RunReport, agent: AgentDefinition) -> str:
+    """The registry's graph with the path of the run, as a block that GitHub draws unless it is too large."""
     path = walked_path(report)
-    if agent is None or len(flow_graph(agent, path).edges) > EDGE_LIMIT:
-        return ""
     picture = mermaid_graph(agent, path)
-    return f"```mermaid\n{picture}```" if len(picture) <= limit else ""
-
-
-def _graph(report: RunReport, agent: AgentDefinition | None) -> str:
-    if agent is None:
-        return ""
-    block = graph_block(report, agent)
-    legend = "Blue: work, yellow: verification, green: closure. Thick: the way this run took."
-    large = "The graph is too large for GitHub's picture; `stepflow graph --run` draws it."
-    return f"### The way it took\n\n{block}\n\n{legend}" if block else f"### The way it took\n\n{large}"
-
-
-def _steps(report: RunReport) -> str:
-    return f"### Steps\n\n{step_table(report, STEP_ROWS)}" if report.history else ""
+    shown = "The graph is too large for GitHub's picture; `stepflow graph --run` draws it."
+    if len(flow_graph(agent, path).edges) <= EDGE_LIMIT and len(picture) <= GRAPH_LIMIT:
+        legend = "Blue: work, yellow: verification, green: closure. Thick: the way this run took."
+        shown = f"```mermaid\n{picture}```\n\n{legend}"
+    return f"### The way it took\n\n{shown}"
 
 
 def _validators(report: RunReport) -> str:
@@ -268,12 +255,6 @@ def _notes(report: RunReport, notes: Iterable[str]) -> str:
     return "### Notes\n\n" + "\n".join(items) if items else ""
 
 
-def _answer(report: RunReport) -> str:
-    if report.structured_output is None:
-        return ""
-    return details("The closing answer", fence(json.dumps(report.structured_output, indent=1), lines=60))
-
-
 def _sandbox(report: RunReport) -> str:
     """What kept the tools apart from the rest, layer by layer."""
     if not report.isolation:
@@ -286,11 +267,7 @@ def _sandbox(report: RunReport) -> str:
     return details("The sandbox of tools and validators", layers)
 
 
-def _facts(report: RunReport) -> str:
-    return f"<sub>{' · '.join(_fact_texts(report))}</sub>" if report.run_id else ""
-
-
-def _fact_texts(report: RunReport) -> Iterator[str]:
+def _facts(report: RunReport) -> Iterator[str]:
     yield f"run {code(report.run_id)}"
     yield f"definition {code(report.definition_digest[:12])}"
     if report.base_commit:
@@ -324,16 +301,11 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
         _red_output(report),
         _without_code_tags(effect_table(report)) if report.effects else "",
         "\n".join(f"- {plain(note, 400)}" for note in notes[:COMMENT_NOTES]),
-        removed_part(report),
+        removed_text(report),
         _comment_way(report),
         link("The run with its full summary", run_url) if run_url else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def removed_part(report: RunReport) -> str:
-    """What the model did not see of the issue's text, as the comment shows it; empty when that is nothing."""
-    return removed_text(report, COMMENT_PIECES)
 
 
 def _without_code_tags(text: str) -> str:
@@ -393,7 +365,8 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
         yield "verdict", one_line(report.verdict)
     for at, text in enumerate(_terminal_validators(report)):
         yield "" if at else "validators", text
-    for at, text in enumerate(_terminal_effects(report)):
+    effects = ((each.kind, each.status, one_line(each.url or each.detail, 200)) for each in report.effects)
+    for at, text in enumerate(aligned(effects)):
         yield "" if at else "effects", text
     yield "cost", " · ".join(figures(report))
     if report.host_run_folder or report.run_folder:
@@ -429,7 +402,3 @@ def _terminal_validators(report: RunReport) -> tuple[str, ...]:
 def _exited(run: ValidatorRun) -> str:
     """A red validator that exited with 0 failed by its output."""
     return f"exit {run.exit_code}, " if run.exit_code else ""
-
-
-def _terminal_effects(report: RunReport) -> tuple[str, ...]:
-    return aligned([(e.kind, e.status, one_line(e.url or e.detail, 200)) for e in report.effects])

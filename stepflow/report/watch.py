@@ -205,13 +205,11 @@ class RunLog:
     def _opening(self, event: Event) -> tuple[LogLine, ...]:
         match event:
             case IterationStarted():
-                return self._open_step(event, f" ({event.kind})" if event.kind else "")
+                how = f" ({event.kind})" if event.kind else ""
             case RunResumed() if event.step_id:
-                return self._open_step(event, " (goes on)")
+                how = " (goes on)"
             case _:
                 return ()
-
-    def _open_step(self, event: IterationStarted | RunResumed, how: str) -> tuple[LogLine, ...]:
         self._step, self._leads = one_line(event.step_id) or "(no id)", ""
         number = _against(f"Iteration {event.iteration}", str(self._iterations or ""))
         return (line(LineKind.STEP, f"{number} · {self._step}{how}"),)

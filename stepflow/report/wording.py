@@ -1,10 +1,11 @@
-"""The words for facts about a run that several reports share."""
+"""The words that several reports share: for facts about a run, and for what to do next by how it ended."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.checkout import named
+from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     AnswerLost,
     CanariesTried,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stepflow.domain.event import RunResumed, ValidatorRan
+    from stepflow.domain.report import RunReport
 
 #: Of a fact so many characters are shown.
 FACT_SHOWN = 400
@@ -76,7 +78,10 @@ def describe_fact(event: Fact) -> tuple[bool, str]:  # noqa: PLR0911 - one retur
     """Whether it is a warning, and its sentence."""
     match event:
         case ModelWaited():
-            return True, _wait(event)
+            deadline = event.deadline_in
+            left = f", {seconds_text(deadline)} left before the deadline" if deadline is not None else ""
+            tried = f"(try {event.attempt} of {event.tries} failed{left})"
+            return True, f"waiting {event.seconds:g} s for the model {tried}: {one_line(event.reason)}"
         case AnswerLost():
             used = count(event.usage.total, "token")
             return True, f"an answer broke off; the {used} that it used until then count as spent"
@@ -87,7 +92,14 @@ def describe_fact(event: Fact) -> tuple[bool, str]:  # noqa: PLR0911 - one retur
             outgrown = "the conversation stays too long for the model, the step begins again"
             return True, f"{outgrown}: {one_line(event.reason)}"
         case StrategyChosen():
-            return True, _strategy(event)
+            ways = {
+                Strategy.NATIVE: "by output_config",
+                Strategy.TOOL: "as the input of a tool",
+                Strategy.PROMPT: "by the schema in words",
+            }
+            asked = f"is asked for structured output {ways[event.strategy]} from here on"
+            hint = f"(input structured-output: {event.strategy} begins with it)"
+            return True, f"{one_line(event.model, 80)} {asked}: {one_line(event.reason)} {hint}"
         case CanariesTried():
             return bool(reached_places(event.canaries)), f"[Isolation] self-test: {describe_canaries(event.canaries)}"
         case TextRemoved():
@@ -128,18 +140,100 @@ def describe_reason(outcome: Outcome, reason: str) -> str:
     return next((reason.removeprefix(place) for place in PLACES if reason.startswith(place)), reason)
 
 
-def _wait(event: ModelWaited) -> str:
-    tried = f"try {event.attempt} of {event.tries} failed"
-    left = f", {seconds_text(event.deadline_in)} left before the deadline" if event.deadline_in is not None else ""
-    return f"waiting {event.seconds:g} s for the model ({tried}{left}): {one_line(event.reason)}"
+ADVICE: dict[Outcome, str] = {
+    Outcome.COMPLETED: "Nothing is left to do but to read the result.",
+    Outcome.VALIDATION_FAILED: (
+        "Read the failing validator's output, run its command in the repository yourself, and mend the cause or the "
+        "command. Then {again}, or raise `maxAttempts` of the validation entry first."
+    ),
+    Outcome.ROUTING_FAILED: (
+        "Compare the last answer with the step's `allowedIntents`, `intentField` and `transitions` in "
+        "steps_registry.json; the prompt must name the allowed intents. `stepflow validate` and `stepflow graph` help."
+    ),
+    Outcome.SCHEMA_FAILED: (
+        "Mend the step's `outputSchemaRef`: the schema could not be resolved twice in a row. "
+        "`stepflow validate` names the file and the place."
+    ),
+    Outcome.ABORTED: (
+        "The agent gave up on purpose; its reason is above. Add what it is missing to the issue, then {again}."
+    ),
+    Outcome.LIMIT_REACHED: (
+        "See in the step table where the run went round in circles. Split the issue or sharpen that step's prompt; "
+        "or raise `max-iterations`, `max-turns-per-step` or `max-visits-per-step`. Then {again}."
+    ),
+    Outcome.BUDGET_EXHAUSTED: (
+        "Raise `budget-usd` or `budget-tokens`, choose a cheaper `model`, or split the issue. Then {again}."
+    ),
+    Outcome.TIMED_OUT: (
+        "Raise `timeout-minutes`, and the job's own `timeout-minutes` above it, or split the issue. Then {again}."
+    ),
+    Outcome.CANCELLED: (
+        "The run was stopped from outside; the journal in its run folder tells how far it was. To start anew, {again}."
+    ),
+    Outcome.MODEL_FAILED: (
+        "Check the API key, the model's name and the service's status. When the model answers, {again}."
+    ),
+    Outcome.BOUNDARY_FAILED: (
+        "The work is done, writing it to GitHub was not: the effects above say what was written and what was not. "
+        "Grant what is missing (the job's `permissions`, or 'Allow GitHub Actions to create and approve pull "
+        "requests'), then {again}: comment, branch and pull request are updated, not written twice."
+    ),
+    Outcome.REFUSED: (
+        "Nothing was written. The reason names the rule that stood against it: write access of whoever started the "
+        "run, a protected path in the change, a sandbox layer that this machine lacks, or a sandbox that has ended."
+    ),
+    Outcome.SKIPPED: "Nothing to do: this event concerns no agent. The reason says what it would take to start one.",
+    Outcome.INVALID_DEFINITION: (
+        "Correct what the reason names: an input of the workflow, an argument, or the agent definition, whose problems "
+        "`stepflow validate` lists with file and line."
+    ),
+    Outcome.INTERNAL_ERROR: (
+        "This is a fault of stepflow, not of your agent. Report it with the traceback in the log and `journal.jsonl` "
+        "of the run folder; secrets are removed from both."
+    ),
+}
+
+ADVICE_OF_CODE: dict[str, str] = {
+    "SF209": (
+        "Give the run arguments that the agent declares: `parameters` in its agent.json lists them, the action's "
+        "input `parameters` takes them."
+    ),
+    "SF328": "Remove `failFast: false`, or start this run with `allow-spec-violations` while you debug the agent.",
+}
+
+#: A run in the action is started again by its label; who started it at a terminal knows how.
+BY_LABEL = "put the label on again"
+ELSEWHERE = "start it again"
+#: The model was a scenario: there is no key, no service and nothing to wait for.
+SCRIPTED = "scripted"
+OF_SCENARIO = (
+    "The answers came from a scenario, not from a model: correct its turns where the reason says so, or the prompt or "
+    "transition that made the run ask for others. `stepflow show` on the run folder tells what led there."
+)
+#: How the reason of a run names a bug of ours; `internal_error` without it is a machine that cannot go on.
+BUG = "an error of stepflow itself"
+MACHINE = (
+    "Do what the reason says, then {again} to start anew; what was written down until then is in the "
+    "run folder's journal."
+)
 
 
-def _strategy(event: StrategyChosen) -> str:
-    """That the model is asked for its answers in another way, how, why, and how to spare the next run the detour."""
-    ways = {
-        Strategy.NATIVE: "by output_config",
-        Strategy.TOOL: "as the input of a tool",
-        Strategy.PROMPT: "by the schema in words",
-    }
-    sentence = f"{one_line(event.model, 80)} is asked for structured output {ways[event.strategy]} from here on"
-    return f"{sentence}: {one_line(event.reason)} (input structured-output: {event.strategy} begins with it)"
+def advice(outcome: Outcome, code: str | None = None, *, again: str = BY_LABEL) -> str:
+    """What a person should do after this outcome of a run; a code may know better."""
+    return ADVICE_OF_CODE.get(code or "", ADVICE[outcome]).format(again=again)
+
+
+def next_step(report: RunReport) -> str:
+    """The same for a whole report: a success depends on what was written."""
+    again = BY_LABEL if report.host_run_folder else ELSEWHERE
+    if report.outcome is Outcome.INTERNAL_ERROR and BUG not in report.reason:
+        return MACHINE.format(again=again)
+    if report.outcome is Outcome.MODEL_FAILED and report.provider == SCRIPTED:
+        return OF_SCENARIO
+    if not report.success or not report.effects:
+        return advice(report.outcome, report.code, again=again)
+    if all(effect.status is EffectStatus.PLANNED for effect in report.effects):
+        return "This was a dry run: nothing was written. Run it with `boundary: github` to write the effects above."
+    if any(effect.kind is EffectKind.OPEN_PULL_REQUEST for effect in report.effects):
+        return "Review the pull request. If it is a draft, mark it ready when you are content; merging is yours."
+    return "Review what was written to GitHub; the effects above lead there."

@@ -25,8 +25,8 @@ from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 from stepflow.journal.reader import iter_journal
-from stepflow.report.summary import removed_part
-from stepflow.run.clock import clock_of_services
+from stepflow.report.summary import removed_text
+from stepflow.run.cancel import clock_of_services
 from stepflow.run.ending import Ending
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings
@@ -235,7 +235,7 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
         result,
         boundary_settings(prepared.request),
         summary=comment_text(so_far, ending, job_url=prepared.request.job_url),
-        removed=removed_part(so_far),
+        removed=removed_text(so_far),
         commits=CommitsInfo(
             count=work.commits,
             uncommitted=work.uncommitted,

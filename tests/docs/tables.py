@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from stepflow.domain.words import Outcome, exit_code
-from stepflow.report.advice import advice
+from stepflow.report.wording import advice
 from tests.docs.readme import README, ROOT, part_pattern
 from tests.docs.threats import THREAT_MODEL, threat_tables
 

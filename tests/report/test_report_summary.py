@@ -17,11 +17,11 @@ from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, RunReport
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.words import Intent, Outcome
-from stepflow.report.advice import advice, next_step
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.markdown import code, fence, html_text, link, plain, reveal
 from stepflow.report.plain import one_line, width
 from stepflow.report.summary import comment_summary, final_words, job_summary
+from stepflow.report.wording import advice, next_step
 
 GOLDEN = Path(__file__).parent / "golden"
 REPORT = collect_report(ENTRIES, AGENT, facts=ReportFacts(run_folder="/runs/7"))

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from stepflow.domain.figures import count, usd
-from stepflow.report.advice import next_step
 from stepflow.report.diff import Diffs
 from stepflow.report.graph import cost_words, flow_graph, walked_path
 from stepflow.report.html.timeline import Timeline, web_address
@@ -25,7 +24,7 @@ from stepflow.report.plain import cut, one_line, seconds_text
 from stepflow.report.rendered import read_text, render
 from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.svg.draw import graph_svg
-from stepflow.report.wording import count_canaries, describe_reason, reached_places
+from stepflow.report.wording import count_canaries, describe_reason, next_step, reached_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,7 +67,7 @@ def overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
     pieces = report.removed_text.pieces[:PIECES_SHOWN]
     failure = report.failure_report or ""
     return {
-        "sums": step_sums(report.history),
+        "sums": _step_sums(report.history),
         "validators": [(f"e{seq}", run, seconds_text(run.seconds)) for seq, run in timeline.validators],
         "validators_left_out": len(report.validators) - len(timeline.validators),
         "effects": [(effect, mark_of(effect.status), web_address(effect.url)) for effect in report.effects],
@@ -83,7 +82,7 @@ def overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
     }
 
 
-def step_sums(history: Sequence[HistoryEntry]) -> list[StepSum]:
+def _step_sums(history: Sequence[HistoryEntry]) -> list[StepSum]:
     """One line per step, in the order in which the run came to them."""
     lines: dict[str, list[HistoryEntry]] = {}
     for line in history:
@@ -142,8 +141,10 @@ def report_html(
         entries = tuple(entries)
         count = len(entries)
     timeline = Timeline(report.history, count=count)
-    timeline.add_all(entries)
+    for entry in entries:
+        timeline.add(entry)
     changed = diffs()
+    graph = _graph(report, agent) if agent else ""
     style = read_text("html/report.css") + read_text("svg/graph.css")
     script = read_text("html/report.js")
     return render(
@@ -152,8 +153,8 @@ def report_html(
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
         data=_embedded(timeline.data(changed.steps)),
-        graph=Markup(_graph(report, agent)),  # noqa: S704 - drawn by a template that escapes
-        too_large=agent is not None and not _is_drawable(report, agent),
+        graph=Markup(graph),  # noqa: S704 - drawn by a template that escapes
+        too_large=agent is not None and not graph,
         mark=mark_of(report.outcome),
         name=one_line(report.agent) or "stepflow",
         reason=describe_reason(report.outcome, report.reason),
@@ -165,15 +166,13 @@ def report_html(
     )
 
 
-def _graph(report: RunReport, agent: AgentDefinition | None) -> str:
-    if agent is None or not _is_drawable(report, agent):
+def _graph(report: RunReport, agent: AgentDefinition) -> str:
+    """The picture; empty when it is too large."""
+    path = walked_path(report)
+    if len(flow_graph(agent, path).edges) > EDGE_LIMIT:
         return ""
     first = {line.step_id: f"#i{line.iteration}" for line in reversed(report.history)}
-    return graph_svg(agent, walked_path(report), costs=cost_words(report), links=first)
-
-
-def _is_drawable(report: RunReport, agent: AgentDefinition) -> bool:
-    return len(flow_graph(agent, walked_path(report)).edges) <= EDGE_LIMIT
+    return graph_svg(agent, path, costs=cost_words(report), links=first)
 
 
 def _embedded(data: Mapping[str, JsonValue]) -> Markup:

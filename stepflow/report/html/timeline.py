@@ -24,11 +24,11 @@ from stepflow.report.markdown import ADDRESS
 from stepflow.report.plain import one_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from stepflow.domain.event import Entry
     from stepflow.domain.report import HistoryEntry
-    from stepflow.report.diff import FileDiff, StepDiff
+    from stepflow.report.diff import StepDiff
 
 #: What one text may show at most, in characters; the next limit holds for all as soon as the page would grow too large.
 LIMITS = (20_000, 8_000, 3_000, 1_000, 300)
@@ -133,11 +133,6 @@ class Timeline:
         self._ended = False
         self._unanswered: dict[str, tuple[list[JsonValue], JsonObject]] = {}
 
-    def add_all(self, entries: Iterable[Entry]) -> None:
-        """Take these entries, in order."""
-        for entry in entries:
-            self._add(entry)
-
     def data(self, diffs: Mapping[int, StepDiff]) -> dict[str, JsonValue]:
         """The groups with their cards, the table of texts, and how many characters were left out of each."""
         for parts, block in self._unanswered.values():
@@ -151,7 +146,8 @@ class Timeline:
         groups: list[JsonValue] = [{**_group_head(group), "cards": group.cards} for group in self.groups]
         return {"groups": groups, "texts": [*table], "cuts": [*cuts]}
 
-    def _add(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
+        """Take the next entry."""
         self.began = entry.time if self.began is None else self.began
         if isinstance(entry.event, ValidatorRan):
             self.validators.append((entry.seq, entry.event))
@@ -218,13 +214,17 @@ def _describe_diff(diff: StepDiff) -> EventMessage:
     return EventMessage(
         title="What the step changed",
         facts=(*figures, *diff.notes),
-        parts=tuple(Part(label=_label(file), value=file.text, is_open=is_open, is_diff=True) for file in diff.files),
+        parts=tuple(
+            Part(
+                label=one_line(file.path, 120)
+                + (f" (+{file.added:,} −{file.removed:,})" if file.added or file.removed else ""),
+                value=file.text,
+                is_open=is_open,
+                is_diff=True,
+            )
+            for file in diff.files
+        ),
     )
-
-
-def _label(file: FileDiff) -> str:
-    counted = f" (+{file.added:,} −{file.removed:,})" if file.added or file.removed else ""
-    return f"{one_line(file.path, 120)}{counted}"
 
 
 def _group_head(group: Group) -> JsonObject:

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from stepflow.report.graph import PathEdge
     from stepflow.report.svg.layout import Arrow, Box, Layout, Point, StepPair
 
-TEMPLATE = "svg/graph.svg.j2"
-STYLE = "svg/graph.css"
-
-
 #: What the template draws, by its names: figures are texts already.
 Drawn = dict[str, object]
 
@@ -40,11 +36,11 @@ def graph_svg(
     drawn = [
         _arrow(arrow, points, label) for arrow, points, label in zip(arrows, layout.paths, layout.labels, strict=True)
     ]
-    drawn += [_loop(box, layout) for box in boxes if box.loop]
+    drawn += [_loop(box, box.loop, layout) for box in boxes if box.loop]
     return render(
-        TEMPLATE,
+        "svg/graph.svg.j2",
         title=f"Step graph of {one_line(agent.name)}",
-        style=read_text(STYLE) if links is None else "",
+        style=read_text("svg/graph.css") if links is None else "",
         width=_figure(layout.width),
         height=_figure(layout.height),
         # What was walked is drawn last, above the rest.
@@ -67,8 +63,7 @@ def _arrow(arrow: Arrow, points: Sequence[Point], label: Point) -> Drawn:
     )
 
 
-def _loop(box: Box, layout: Layout) -> Drawn:
-    assert box.loop is not None  # noqa: S101 - only boxes with a loop are asked
+def _loop(box: Box, loop: Arrow, layout: Layout) -> Drawn:
     x, y = layout.boxes[box.number]
     edge, far, reach = x + box.width / 2, x + box.width / 2 + LOOP, box.height / 4
     path = " ".join(
@@ -78,9 +73,7 @@ def _loop(box: Box, layout: Layout) -> Drawn:
             f"{_figure(edge)},{_figure(y + reach)}",
         )
     )
-    middle = far - 4.0 + box.loop.width / 2
-    drawn = _arrow(box.loop, (), (middle, y))
-    return drawn | {"path": path}
+    return _arrow(loop, (), (far - 4.0 + loop.width / 2, y)) | {"path": path}
 
 
 def _curve(points: Sequence[Point]) -> str:

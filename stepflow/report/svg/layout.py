@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fast_sugiyama import from_edges
 
 from stepflow.domain.figures import count
+from stepflow.report.graph import node_class
 from stepflow.report.plain import one_line
 from stepflow.report.plain import width as text_width
 
@@ -112,7 +113,7 @@ def _step_box(node: GraphNode, number: int, loop: Arrow | None) -> Box:
     return Box(
         number=number,
         step=node.id,
-        kind="unreachable" if not node.reachable else node.kind.value if node.kind else "plain",
+        kind=node_class(node),
         name=one_line(node.id, ID_LIMIT),
         full_name=one_line(f"{node.id}: {node.name}{f' ({node.kind})' if node.kind else ''}", 400),
         small=tuple(small),
