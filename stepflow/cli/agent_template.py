@@ -63,8 +63,8 @@ def name_checks(commands: Sequence[str]) -> tuple[NewCheck, ...]:
 
 def _texts(template: str) -> dict[str, str]:
     with as_file(files("stepflow.cli") / "templates" / template) as folder:
-        found = sorted(path for path in folder.rglob("*") if path.is_file())
-        return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in found}
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def _made(path: str, text: str, name: str, checks: Sequence[NewCheck]) -> str:

@@ -45,24 +45,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Make the repository, run its agent, show the picture."""
-    place = Path(arguments.keep).resolve() if arguments.keep else Path(tempfile.mkdtemp(prefix="stepflow-demo-"))
+    folder = Path(arguments.keep).resolve() if arguments.keep else Path(tempfile.mkdtemp(prefix="stepflow-demo-"))
     # The tools' user must be able to walk here; the folder was made for us alone.
-    place.mkdir(parents=True, exist_ok=True)
-    place.chmod(0o755)
-    root = place / "repository"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    root = folder / "repository"
     with as_file(files("stepflow.cli") / "demo") as source:
         make_repository(source / "repository", root)
-        make_repository(source / "repository", place / UNTOUCHED)
-        shutil.copy(source / "scenario.yaml", place)
-    write_event(place / "scenario.yaml", place / "issue.json")
+        make_repository(source / "repository", folder / UNTOUCHED)
+        shutil.copy(source / "scenario.yaml", folder)
+    write_event(folder / "scenario.yaml", folder / "issue.json")
     inputs = read_inputs(
         {
             "agent": "fixer",
             "provider": "scripted",
-            "scenario": str(place / "scenario.yaml"),
+            "scenario": str(folder / "scenario.yaml"),
             "boundary": "dry-run",
             "isolation": "best-effort",
-            "run-folder": str(place / "run"),
+            "run-folder": str(folder / "run"),
         }
     )
     console = make_console(sys.stdout)
@@ -73,7 +73,7 @@ def execute(arguments: argparse.Namespace) -> int:
     console.print("\nThe graph that was walked (Mermaid; GitHub draws it in the job summary):\n")
     console.print(mermaid_graph(agent, walked_path(result.report)))
     show_lines(console, final_words(result.report))
-    show_next_command(console, place)
+    show_next_command(console, folder)
     return exit_code(result.report.outcome)
 
 
@@ -101,10 +101,10 @@ def write_event(scenario: Path, target: Path) -> None:
         target.write_text(json.dumps(payload, indent=2) + "\n", encoding="utf-8")
 
 
-def show_next_command(console: Console, place: Path) -> None:
+def show_next_command(console: Console, folder: Path) -> None:
     """The way from the scripted model to a real one."""
     program = sys.argv[0] if Path(sys.argv[0]).name == "stepflow" else "stepflow"
-    words = (program, "run", "fixer", "--repo", str(place / UNTOUCHED), "--event", str(place / "issue.json"))
+    words = (program, "run", "fixer", "--repo", str(folder / UNTOUCHED), "--event", str(folder / "issue.json"))
     message = "The same agent and issue on the real API (set ANTHROPIC_API_KEY; it plans and writes nothing):"
     show_lines(console, ("", message, ""))
     console.print(f"  {shlex.join(words)} --boundary dry-run")

@@ -26,7 +26,7 @@ _TARGETS = re.compile(r"^(test|lint|check)[ \t]*::?(?!=)", re.M)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundCheck:
+class DetectedCheck:
     """A command and where it was found. `installed`: the tools would find its program on this machine."""
 
     command: str
@@ -34,16 +34,16 @@ class FoundCheck:
     installed: bool
 
 
-def find_checks(root: Path) -> tuple[FoundCheck, ...]:
+def find_checks(root: Path) -> tuple[DetectedCheck, ...]:
     """Every check, without two for the same purpose: what the Makefile has is what people run."""
-    found: dict[str, FoundCheck] = {}
+    detected: dict[str, DetectedCheck] = {}
     for name, purposes in _SOURCES.items():
         text = _text(root / name)
         for purpose, command in () if text is None else purposes(text, root):
-            check = FoundCheck(command=command, source=name, installed=_is_installed(command.split()[0]))
-            if purpose not in found:
-                found[purpose] = check
-    return tuple(found.values())
+            check = DetectedCheck(command=command, source=name, installed=_is_installed(command.split()[0]))
+            if purpose not in detected:
+                detected[purpose] = check
+    return tuple(detected.values())
 
 
 def _text(file: Path) -> str | None:

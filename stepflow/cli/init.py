@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from stepflow.cli.find_checks import FoundCheck
+    from stepflow.cli.find_checks import DetectedCheck
 
 AGENT_NAME = re.compile(r"[a-z][a-z0-9-]*")
 NAME_HINT = (
@@ -54,7 +54,7 @@ def execute(arguments: argparse.Namespace) -> int:
     root = Path(arguments.repo).resolve()
     if not root.is_dir():
         raise InputError(f"There is no folder {root}.", hint="Name the repository with --repo.")
-    found = find_checks(root)
+    detected = find_checks(root)
     name, template, commands = arguments.name, arguments.template, arguments.check
     if template is None and sys.stdin.isatty() and sys.stdout.isatty():
         from stepflow.cli.terminal import make_console  # noqa: PLC0415 - rich costs time that only questions may take
@@ -63,15 +63,15 @@ def execute(arguments: argparse.Namespace) -> int:
         if name:
             check_name(root, name)
         name, template, commands = ask(
-            console, name=name, commands=commands, found=found, check=lambda name: check_name(root, name)
+            console, name=name, commands=commands, detected=detected, check=lambda name: check_name(root, name)
         )
     template = template or DEFAULT_TEMPLATE
     check_name(root, name or "")
     if commands is None:
-        commands = [] if template == WITHOUT_CHECKS else [each.command for each in found if each.installed]
+        commands = [] if template == WITHOUT_CHECKS else [each.command for each in detected if each.installed]
     written = write_agent(root, name, template, commands)
     print(*(f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()), sep="\n")
-    print(*_about_checks(commands, () if template == WITHOUT_CHECKS else found), *_next(root, name), sep="\n")
+    print(*_about_checks(commands, () if template == WITHOUT_CHECKS else detected), *_next(root, name), sep="\n")
     return 0
 
 
@@ -80,7 +80,7 @@ def ask(
     *,
     name: str | None,
     commands: Sequence[str] | None,
-    found: Sequence[FoundCheck],
+    detected: Sequence[DetectedCheck],
     check: Callable[[str], None],
 ) -> tuple[str, str, list[str]]:
     """Ask at the terminal for what was not given. `check` raises `InputError` for a name that cannot be used, which is
@@ -92,7 +92,7 @@ def ask(
         console.print(f"  {template:<8} {purpose}")
     template = Prompt.ask("Template", console=console, choices=list(TEMPLATES), default=DEFAULT_TEMPLATE)
     if commands is None:
-        commands = [] if template == WITHOUT_CHECKS else [*_ask_commands(console, found)]
+        commands = [] if template == WITHOUT_CHECKS else [*_ask_commands(console, detected)]
     return name, template, list(commands)
 
 
@@ -110,11 +110,11 @@ def _ask_name(console: Console, check: Callable[[str], None]) -> str:
             return name
 
 
-def _ask_commands(console: Console, found: Sequence[FoundCheck]) -> Iterator[str]:
+def _ask_commands(console: Console, detected: Sequence[DetectedCheck]) -> Iterator[str]:
     from rich.prompt import Confirm, Prompt  # noqa: PLC0415 - as above
 
     console.print("What must pass before an agent's work counts as done? A clean tree always does.")
-    for each in found:
+    for each in detected:
         where = each.source if each.installed else f"{each.source}; not installed here"
         if Confirm.ask(f"{each.command} ({where})", console=console, default=each.installed):
             yield each.command
@@ -166,11 +166,11 @@ def _write_new(file: Path, text: str) -> bool:
     return True
 
 
-def _about_checks(commands: Sequence[str], found: Sequence[FoundCheck]) -> Iterator[str]:
+def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck]) -> Iterator[str]:
     yield f"\nAt every closing: a clean tree{''.join(f', `{command}`' for command in commands)}."
     if commands:
         yield "In the action, install what these commands need with the input `setup` or `apt-packages`."
-    for each in found:
+    for each in detected:
         if not each.installed and each.command not in commands:
             yield f"Not added: {each.source} suggests `{each.command}`, which tools do not find here (--check adds it)."
 

@@ -67,7 +67,7 @@ SECRETS = {
 }
 
 #: Words that stand beside the others and that no input takes: who may not even read starts nothing.
-NOT_TAKEN = (Permission.NONE,)
+NOT_ACCEPTED = (Permission.NONE,)
 
 #: What differs from the action: a terminal plans, and takes the isolation that the machine has.
 LOCAL_DEFAULTS = {"boundary": "dry-run", "isolation": "best-effort"}
@@ -110,7 +110,7 @@ def _help(name: str, field: FieldInfo) -> str:
 def _metavar(name: str, field: FieldInfo) -> str:
     kinds = (field.annotation, *get_args(field.annotation))
     if choices := next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)), None):
-        return f"{{{','.join(choice for choice in choices if choice not in NOT_TAKEN)}}}"
+        return f"{{{','.join(choice for choice in choices if choice not in NOT_ACCEPTED)}}}"
     if name in METAVARS:
         return METAVARS[name]
     return "BOOL" if bool in kinds else "N" if int in kinds else "TEXT"
@@ -170,7 +170,7 @@ def close_process_to_others(arguments: argparse.Namespace) -> None:
 
 def without_secrets(words: Sequence[str]) -> list[str]:
     """The words of a command line without the flags of secrets and their values; argparse takes shortened flags too."""
-    kept: list[str] = []
+    remaining: list[str] = []
     left = iter(words)
     for word in left:
         flag, has_value, _ = word.partition("=")
@@ -178,5 +178,5 @@ def without_secrets(words: Sequence[str]) -> list[str]:
             if not has_value:
                 next(left, None)
         else:
-            kept.append(word)
-    return kept
+            remaining.append(word)
+    return remaining

@@ -32,6 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the schema."""
-    room, _, name = FORMATS[arguments.format].partition(":")
-    print(json.dumps(getattr(importlib.import_module(room), name)(), indent=2, ensure_ascii=False))
+    module, _, name = FORMATS[arguments.format].partition(":")
+    print(json.dumps(getattr(importlib.import_module(module), name)(), indent=2, ensure_ascii=False))
     return 0

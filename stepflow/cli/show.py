@@ -70,13 +70,13 @@ def _show(path: Path, *, newest: int | None, follow: bool) -> None:
     log = TerminalLog(style=apply_style if colored else None)
     timeline = Timeline(log, newest=newest, hint="; `--all` shows them too")
     goes_on, reader = is_being_written(path), JournalReader(path)
-    report = _report(path, timeline.taking(reader.new_entries()))
-    _print(console, timeline.past())
+    report = _report(path, timeline.collecting(reader.new_entries()))
+    _print(console, timeline.collected_lines())
     if follow and goes_on:
-        with live_lines(console, log) as hear:
+        with live_lines(console, log) as notify:
             for entry in _coming(path, reader):
                 lines = timeline.render(entry)
-                hear(entry)
+                notify(entry)
                 show_lines(console, lines)
         goes_on, report = False, _report(path)
     show_lines(console, _end(report, log, finished=timeline.finished, goes_on=goes_on))
@@ -119,18 +119,18 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def write_page(journal: Path, report: RunReport, place: Path) -> None:
+def write_page(journal: Path, report: RunReport, target: Path) -> None:
     """Write the page; without the run's own definition it has no picture of the graph."""
     from stepflow.run.reports import page_of_journal  # noqa: PLC0415 - as in _definition
 
     agent = _definition(report)
     try:
-        page_of_journal(journal, report, agent, place)
+        page_of_journal(journal, report, agent, target)
     except OSError as exc:
-        reason = f"The page {place} cannot be written: {exc.strerror}."
+        reason = f"The page {target} cannot be written: {exc.strerror}."
         raise InputError(reason, hint="Name a file in a folder that you may write to.") from exc
     missing = "" if agent else f" (no picture: this repository does not have agent {report.agent} as it ran)"
-    print(harmless(f"{place}{missing}"), file=sys.stderr)
+    print(harmless(f"{target}{missing}"), file=sys.stderr)
 
 
 def _definition(report: RunReport) -> AgentDefinition | None:

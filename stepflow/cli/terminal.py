@@ -53,11 +53,11 @@ def watch_run(
     are the events of a run that goes on."""
     log = TerminalLog(limits, style=apply_style if console.color_system else None, debug=debug)
     log.run_log.recall(before)
-    with live_lines(console, log) as hear:
+    with live_lines(console, log) as notify:
 
         def listen(entry: Entry) -> None:
             lines = log.render(entry)
-            hear(entry)
+            notify(entry)
             # The final words, which follow at once, begin with how the run ended.
             if not isinstance(entry.event, RunFinished):
                 show_lines(console, lines)
@@ -80,7 +80,7 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
     ahead = 0.0
     spinner = Spinner("dots")
 
-    def hear(entry: Entry) -> None:
+    def notify(entry: Entry) -> None:
         nonlocal ahead
         # A scripted run's clock goes ahead of the machine's.
         ahead = entry.time - time.time()
@@ -99,7 +99,7 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
         redirect_stderr=False,
     )
     with live:
-        yield hear
+        yield notify
 
 
 def _drawn(shown_lines: Iterable[tuple[LineKind, str]], mark: str, width: int) -> Text:
@@ -137,15 +137,15 @@ def _write_lines(console: Console, lines: Sequence[str]) -> None:
 def _broken(console: Console, line: str) -> Iterable[Text]:
     """The line in parts that fit, the later ones below the text of the first."""
     whole = Text.from_ansi(line)
-    room = console.width
-    if not console.file.isatty() or room < NARROWEST or whole.cell_len <= room:
+    width = console.width
+    if not console.file.isatty() or width < NARROWEST or whole.cell_len <= width:
         return (whole,)
     before = BEFORE_TEXT.match(whole.plain)
     start = before.end() if before else 0
     words = whole[start:]
     # A path or an address that does not fit stays in one piece, so that it can be copied.
-    whole_words = any("/" in word and len(word) > room - start for word in words.plain.split())
-    parts = words.wrap(console, room - max(start, 2), overflow="ignore" if whole_words else "fold")
+    whole_words = any("/" in word and len(word) > width - start for word in words.plain.split())
+    parts = words.wrap(console, width - max(start, 2), overflow="ignore" if whole_words else "fold")
     follow = "│ " if "│" in whole.plain[:start] else ""
     hang = Text(f"{follow:>{max(start, 2)}}", whole.style)
     return tuple((whole[:start] if number == 0 else hang) + part for number, part in enumerate(parts))

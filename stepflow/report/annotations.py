@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stepflow.domain.report import RunReport
 
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
-_PLACE = ("line", "col", "endColumn")
+_POSITION = ("line", "col", "endColumn")
 MESSAGE_LIMIT = 4000
 TITLE_LIMIT = 200
 
@@ -34,8 +34,8 @@ def annotation(
 
     `columns` are the first and the last on that line.
     """
-    place = zip(_PLACE, (line, *columns), strict=True)
-    numbers = {name: str(number) if number else None for name, number in place}
+    position = zip(_POSITION, (line, *columns), strict=True)
+    numbers = {name: str(number) if number else None for name, number in position}
     given = {"file": file, **numbers, "title": cut(title, TITLE_LIMIT) if title else None}
     properties = ",".join(f"{name}={_property(value)}" for name, value in given.items() if value)
     return f"::{level}{' ' if properties else ''}{properties}::{_data(cut(message, MESSAGE_LIMIT))}"

@@ -88,7 +88,7 @@ class Reading:
         self._spent = 0.0
         self._running = False
 
-    def take(self, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
         """Follow one entry."""
         event, before, seconds = entry.event, self._before, 0.0
         # Where the run stood still, as before a resume, no time counts.
@@ -220,7 +220,7 @@ def collect_report(
     known = facts or ReportFacts()
     read = Reading()
     for entry in entries:
-        read.take(entry)
+        read.add(entry)
     state, rare = read.state, read.rare
     report = _begun(last_of(rare, RunStarted), agent, known)
     ended = _ending(read, known)

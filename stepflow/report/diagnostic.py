@@ -35,14 +35,14 @@ class Excerpt:
     mark: str
 
 
-def excerpt(text: str, line: int, columns: tuple[int, int] | None, *, room: int) -> Excerpt | None:
-    """The line with the one before it; None when the text has no such line. `room` is the width for a line."""
+def excerpt(text: str, line: int, columns: tuple[int, int] | None, *, max_width: int) -> Excerpt | None:
+    """The line with the one before it; None when the text has no such line. `max_width` is the width for a line."""
     rows = text.split("\n")
     if not 0 < line <= len(rows):
         return None
     above = _seen(rows[line - 2].rstrip("\r")) if line > 1 else ""
-    before = ((line - 1, _cut(above, room)),) if above.strip() else ()
-    shown, mark = _marked(rows[line - 1].rstrip("\r"), columns, room)
+    before = ((line - 1, _cut(above, max_width)),) if above.strip() else ()
+    shown, mark = _marked(rows[line - 1].rstrip("\r"), columns, max_width)
     return Excerpt(lines=(*before, (line, shown)), mark=mark)
 
 
@@ -51,27 +51,27 @@ def _seen(text: str) -> str:
     return clean(text).replace("\n", " ")
 
 
-def _marked(row: str, columns: tuple[int, int] | None, room: int) -> tuple[str, str]:
+def _marked(row: str, columns: tuple[int, int] | None, max_width: int) -> tuple[str, str]:
     if columns is None:
-        return _cut(_seen(row), room), ""
+        return _cut(_seen(row), max_width), ""
     head, marked, rest = (
         _seen(part) for part in (row[: columns[0] - 1], row[columns[0] - 1 : columns[1] - 1], row[columns[1] - 1 :])
     )
-    if width(head) + width(marked) > room and width(head) > BEFORE:
+    if width(head) + width(marked) > max_width and width(head) > BEFORE:
         head = ELLIPSIS + head[-BEFORE:]
-    marked = _cut(marked, max(room - width(head), 1))
-    rest = _cut(rest, max(room - width(head) - width(marked), 1))
+    marked = _cut(marked, max(max_width - width(head), 1))
+    rest = _cut(rest, max(max_width - width(head) - width(marked), 1))
     return (head + marked + rest).rstrip(), " " * width(head) + "^" * max(width(marked), 1)
 
 
-def _cut(text: str, room: int) -> str:
-    """The beginning of a text that takes no more than `room` cells."""
-    if width(text) <= room:
+def _cut(text: str, max_width: int) -> str:
+    """The beginning of a text that takes no more than `max_width` cells."""
+    if width(text) <= max_width:
         return text
     used = 0
     for at, sign in enumerate(text):
         used += width(sign)
-        if used > room - 1:
+        if used > max_width - 1:
             return text[:at] + ELLIPSIS
     return text
 
@@ -94,17 +94,17 @@ class Theme:
     style: Callable[[Style, str], str] = field(default=lambda _style, text: text)
 
 
-def diagnostics(found: Mapping[str, Inspection], rules: Mapping[str, LintRule], theme: Theme) -> tuple[str, ...]:
+def diagnostics(inspections: Mapping[str, Inspection], rules: Mapping[str, LintRule], theme: Theme) -> tuple[str, ...]:
     """Every problem of every agent, how many there are, and where to read more. A reason is given once."""
     lines: list[str] = []
     explained: set[str] = set()
-    for inspection in found.values():
+    for inspection in inspections.values():
         for problem in inspection.problems:
             why = rules[problem.code].why if problem.code in rules and problem.code not in explained else ""
             explained.add(problem.code)
             lines += [*_lines(problem, inspection.texts.get(problem.file), why, theme), ""]
-    lines += [_counted(agent, inspection) for agent, inspection in found.items()]
-    first = _first_code(found)
+    lines += [_counted(agent, inspection) for agent, inspection in inspections.items()]
+    first = _first_code(inspections)
     if first:
         lines.append(f"More about a problem: stepflow explain {first}")
     return tuple(lines)
@@ -114,8 +114,8 @@ def _counted(agent: str, inspection: Inspection) -> str:
     return defuse(f"{one_line(agent)}: {count_problems(inspection.problems)}")
 
 
-def _first_code(found: Mapping[str, Inspection]) -> str:
-    problems = [problem for inspection in found.values() for problem in inspection.problems]
+def _first_code(inspections: Mapping[str, Inspection]) -> str:
+    problems = [problem for inspection in inspections.values() for problem in inspection.problems]
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
     return (errors or problems)[0].code if problems else ""
 
@@ -125,8 +125,8 @@ def _lines(problem: Problem, text: str | None, why: str, theme: Theme) -> Iterat
     head = f"{problem.severity}[{problem.code}]"
     yield from _wrapped(f"{head}: {one_line(problem.message, LONGEST)}", "  ", head, style, theme)
     gutter = len(str(problem.line or 1))
-    place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
-    yield defuse(f"{' ' * gutter}{theme.style(Style.FRAME, '-->')} {one_line(place, LONGEST)}")
+    location = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
+    yield defuse(f"{' ' * gutter}{theme.style(Style.FRAME, '-->')} {one_line(location, LONGEST)}")
     yield from _excerpt(problem, text, gutter, theme)
     lead = f"{' ' * gutter} ="
     if why:
@@ -138,7 +138,7 @@ def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> I
     if text is None or problem.line is None:
         return
     columns = (problem.column, problem.end_column) if problem.column and problem.end_column else None
-    shown = excerpt(text, problem.line, columns, room=(theme.width or WIDE) - gutter - 3)
+    shown = excerpt(text, problem.line, columns, max_width=(theme.width or WIDE) - gutter - 3)
     if shown is None:
         return
     bar = theme.style(Style.FRAME, f"{' ' * gutter} |")
@@ -167,11 +167,11 @@ def explanation(rule: LintRule, theme: Theme) -> tuple[str, ...]:
     head = f"{rule.severity}[{rule.code}]"
     lines = [f"{theme.style(Style(rule.severity.value), head)}: {rule.broken}", ""]
     lines += [*textwrap.wrap(rule.why, theme.width or READABLE), ""]
-    place = ""
+    location = ""
     for word, style, examples in (("Wrong", Style.ERROR, rule.wrong), ("Right", Style.HELP, rule.right)):
         for example in examples:
-            lines += [*_example(theme.style(style, word), example, where=example.place != place), ""]
-            place = example.place
+            lines += [*_example(theme.style(style, word), example, where=example.place != location), ""]
+            location = example.place
     return tuple(lines)
 
 

@@ -46,13 +46,13 @@ TOO_MUCH = "left out to keep this page small"
 class _Compared(SequenceMatcher[str]):
     """A comparison whose operations are known."""
 
-    def __init__(self, found: Sequence[Operation]) -> None:
+    def __init__(self, opcodes: Sequence[Operation]) -> None:
         super().__init__()
-        self._found = found
+        self._opcodes = opcodes
 
     def get_opcodes(self) -> list[Operation]:
         """The operations that were given."""
-        return [*self._found]
+        return [*self._opcodes]
 
 
 def operations(before: Sequence[str], after: Sequence[str]) -> tuple[list[Operation], int]:
@@ -71,13 +71,13 @@ def operations(before: Sequence[str], after: Sequence[str]) -> tuple[list[Operat
         ("equal", 0, head, 0, head),
         ("equal", old, len(before), new, len(after)),
     )
-    found = [one for one in (ends[0], *middle, ends[1]) if one[2] > one[1] or one[4] > one[3]]
-    return found, pairs if pairs <= MOST_PAIRS else 0
+    opcodes = [one for one in (ends[0], *middle, ends[1]) if one[2] > one[1] or one[4] > one[3]]
+    return opcodes, pairs if pairs <= MOST_PAIRS else 0
 
 
-def hunk_lines(before: Sequence[str], after: Sequence[str], found: Sequence[Operation]) -> Iterator[str]:
+def hunk_lines(before: Sequence[str], after: Sequence[str], opcodes: Sequence[Operation]) -> Iterator[str]:
     """The hunks, line by line, without line breaks at their ends."""
-    for hunk in _Compared(found).get_grouped_opcodes(CONTEXT):
+    for hunk in _Compared(opcodes).get_grouped_opcodes(CONTEXT):
         first, last = hunk[0], hunk[-1]
         yield f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@"
         for tag, i1, i2, j1, j2 in hunk:
@@ -125,9 +125,9 @@ def file_diff(change: FileChange, redact: Callable[[str], str]) -> FileDiff | No
     if instead:
         return FileDiff(path=path, text="\n".join((*head, instead)))
     old, new = _Text.of(before, redact), _Text.of(after, redact)
-    found, pairs = operations(old.lines, new.lines)
+    opcodes, pairs = operations(old.lines, new.lines)
     head += _ending_lines(old, new)
-    changed = [one for one in found if one[0] != "equal"]
+    changed = [one for one in opcodes if one[0] != "equal"]
     if changed:
         head += [f"--- a/{path}" if before else "--- /dev/null", f"+++ b/{path}" if after else "+++ /dev/null"]
     elif len(head) == 1:
@@ -135,7 +135,7 @@ def file_diff(change: FileChange, redact: Callable[[str], str]) -> FileDiff | No
         head.append("only what is masked here changed")
     return FileDiff(
         path=path,
-        text="\n".join((*head, *_bounded(hunk_lines(old.lines, new.lines, found)))),
+        text="\n".join((*head, *_bounded(hunk_lines(old.lines, new.lines, opcodes)))),
         added=sum(one[4] - one[3] for one in changed),
         removed=sum(one[2] - one[1] for one in changed),
         pairs=pairs,
@@ -208,7 +208,7 @@ def _bounded(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _spelled(text: str) -> str:
-    return BREAKS.sub(lambda found: f"<U+{ord(found[0]):04X}>", text).replace("\n", "<U+000A>")
+    return BREAKS.sub(lambda match: f"<U+{ord(match[0]):04X}>", text).replace("\n", "<U+000A>")
 
 
 @dataclass(kw_only=True)
@@ -224,10 +224,10 @@ class Budget:
         """Whether there is any."""
         return min(self.characters, self.bytes, self.pairs) > 0
 
-    def spend(self, change: FileChange, found: FileDiff) -> None:
+    def spend(self, change: FileChange, diff: FileDiff) -> None:
         """Take what one file took."""
-        self.characters -= len(found.text)
-        self.pairs -= found.pairs
+        self.characters -= len(diff.text)
+        self.pairs -= diff.pairs
         self.bytes -= sum(len(side.content or b"") for side in (change.before, change.after) if side)
 
 
@@ -259,10 +259,10 @@ def step_diff(
             nested += 1
         elif len(files) >= MOST_FILES or size >= STEP_LIMIT or not budget.is_left:
             left_out += 1
-        elif found := file_diff(change := look(path), redact):
-            files.append(found)
-            size += len(found.text)
-            budget.spend(change, found)
+        elif diff := file_diff(change := look(path), redact):
+            files.append(diff)
+            size += len(diff.text)
+            budget.spend(change, diff)
     notes = (
         f"… {count(left_out, 'more file')} left out" if left_out else "",
         f"{count(nested, 'file')} left out in `.git` of a repository in the repository" if nested else "",

@@ -237,9 +237,9 @@ def _run_finished(event: RunFinished) -> EventMessage:
 
 def _run_started(event: RunStarted) -> EventMessage:
     issue = f"#{event.issue}" if event.issue is not None else ""
-    place = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
+    where = f" on {one_line(event.repository)}{issue}" if event.repository or issue else ""
     return EventMessage(
-        title=f"Agent {one_line(event.agent)}{place}, run {one_line(event.run_id)}",
+        title=f"Agent {one_line(event.agent)}{where}, run {one_line(event.run_id)}",
         tone=Tone.RUN,
         more_facts=tuple(filter(None, (event.base_commit[:12], f"at most {count(event.max_iterations, 'iteration')}"))),
         parts=(

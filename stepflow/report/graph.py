@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stepflow.domain.report import RunReport
 
 #: From a step (None: the start) to a step (None: the end), and the words for the arrow.
-Way = tuple[str | None, str | None, str]
+Route = tuple[str | None, str | None, str]
 RED_VALIDATOR = "validator red"
 VERDICT = "verdict"
 #: From a step to a step, and how often. None stands for the start on the left and for the end on the right.
@@ -39,14 +39,14 @@ CLASSES: dict[str, str] = {
 WALKED = "stroke:#bf3989,stroke-width:4px"
 
 
-def ways_of(agent: AgentDefinition) -> Iterator[Way]:
+def routes_of(agent: AgentDefinition) -> Iterator[Route]:
     """All declared ways: rules, the way back from a red validator, and the verdict's end of an ungated flow."""
     yield (None, agent.entry_step, "")
     for step in agent.steps.values():
         for intent, rule in step.edges.items():
-            yield from _rule_ways(step.id, intent, rule)
+            yield from _transition_routes(step.id, intent, rule)
         if step.check:
-            yield from _check_ways(step.id, step.check)
+            yield from _check_routes(step.id, step.check)
         if step.validation:
             repeat = step.edges.get(Intent.REPEAT)
             yield (step.id, (repeat.step_id if isinstance(repeat, Target) else None) or step.id, RED_VALIDATOR)
@@ -54,7 +54,7 @@ def ways_of(agent: AgentDefinition) -> Iterator[Way]:
             yield (step.id, None, VERDICT)
 
 
-def _rule_ways(source: str, intent: Intent, rule: Transition) -> Iterator[Way]:
+def _transition_routes(source: str, intent: Intent, rule: Transition) -> Iterator[Route]:
     match rule:
         case Target(step_id=None) if intent is Intent.REPEAT:
             yield (source, source, intent)
@@ -70,7 +70,7 @@ def _rule_ways(source: str, intent: Intent, rule: Transition) -> Iterator[Way]:
             assert_never(rule)
 
 
-def _check_ways(source: str, check: StepCheck) -> Iterator[Way]:
+def _check_routes(source: str, check: StepCheck) -> Iterator[Route]:
     for outcome, rules in (("pass", check.on_pass), ("fail", check.on_fail)):
         for rule in rules:
             ends = rule.intent is Intent.CLOSING
@@ -78,10 +78,10 @@ def _check_ways(source: str, check: StepCheck) -> Iterator[Way]:
             yield (source, to, f"{outcome}: {rule.transition}")
 
 
-def reachable_steps(agent: AgentDefinition, ways: Iterable[Way]) -> frozenset[str]:
+def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozenset[str]:
     """Every step that some way leads to. A jump that may name its target leads everywhere (SF346)."""
     leads: dict[str, set[str]] = {}
-    for source, to, _ in ways:
+    for source, to, _ in routes:
         if source is not None and to is not None:
             leads.setdefault(source, set()).add(to)
     reached: set[str] = set()
@@ -135,8 +135,8 @@ class FlowGraph:
 
 def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> FlowGraph:
     """The graph of an agent, with a path drawn into it if there is one."""
-    ways = list(ways_of(agent))
-    reached = reachable_steps(agent, ways)
+    routes = list(routes_of(agent))
+    reached = reachable_steps(agent, routes)
     visits = Counter[str]()
     for _, to, times in path or ():
         if to is not None:
@@ -145,7 +145,7 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
         agent=agent.name,
         entry=agent.entry_step,
         nodes=tuple(_node(step, step.id in reached, visits[step.id]) for step in agent.steps.values()),
-        edges=_edges(ways, path or (), known={None, *agent.steps}),
+        edges=_edges(routes, path or (), known={None, *agent.steps}),
     )
 
 
@@ -166,7 +166,7 @@ def cost_words(report: RunReport) -> dict[tuple[str | None, str | None], str]:
     for line, to in zip(report.history, steps[1:], strict=True):
         spent = costs.get((line.step_id, to), 0.0)
         costs[line.step_id, to] = None if spent is None or line.cost_usd is None else spent + line.cost_usd
-    return {way: usd(cost) if cost is not None else "cost unknown" for way, cost in costs.items() if cost != 0}
+    return {pair: usd(cost) if cost is not None else "cost unknown" for pair, cost in costs.items() if cost != 0}
 
 
 def graph_json(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -> JsonObject:
@@ -202,9 +202,9 @@ def _node(step: Step, reachable: bool, visits: int) -> GraphNode:
     )
 
 
-def _edges(ways: Iterable[Way], path: Iterable[PathEdge], *, known: set[str | None]) -> tuple[GraphEdge, ...]:
+def _edges(routes: Iterable[Route], path: Iterable[PathEdge], *, known: set[str | None]) -> tuple[GraphEdge, ...]:
     labels: dict[tuple[str | None, str | None], list[str]] = {}
-    for source, to, label in ways:
+    for source, to, label in routes:
         if not {source, to} <= known:
             continue
         labels.setdefault((source, to), [])

@@ -108,8 +108,8 @@ def visible(text: str) -> str:
     text = LINE_BREAK.sub("\n", ANSI.sub("", text))
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    kept = JOINED.split(text)
-    if len(kept) == 1:
+    pieces = JOINED.split(text)
+    if len(pieces) == 1:
         return spell_out(text)
     joiners = JOINED.findall(text)
-    return "".join(spell_out(piece) + joiner for piece, joiner in zip(kept, [*joiners, ""], strict=True))
+    return "".join(spell_out(piece) + joiner for piece, joiner in zip(pieces, [*joiners, ""], strict=True))

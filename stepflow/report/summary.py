@@ -279,14 +279,14 @@ def _facts(report: RunReport) -> Iterator[str]:
 def _fit(sections: Sequence[str], limit: int) -> str:
     """Whole sections only: half a table or half a picture would be worse than none."""
     note = "*The summary is cut here: GitHub takes at most 1 MiB. The run folder's report has the rest.*\n"
-    room = limit - len(note.encode())
-    kept: list[str] = []
+    remaining = limit - len(note.encode())
+    fitting: list[str] = []
     for section in sections:
-        room -= len(section.encode()) + 2
-        if room < 0:
-            return "\n\n".join([*kept, note])
-        kept.append(section)
-    return "\n\n".join(kept) + "\n"
+        remaining -= len(section.encode()) + 2
+        if remaining < 0:
+            return "\n\n".join([*fitting, note])
+        fitting.append(section)
+    return "\n\n".join(fitting) + "\n"
 
 
 def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: str = "") -> str:
@@ -302,7 +302,7 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
         _without_code_tags(effect_table(report)) if report.effects else "",
         "\n".join(f"- {plain(note, 400)}" for note in notes[:COMMENT_NOTES]),
         removed_text(report),
-        _comment_way(report),
+        _comment_path(report),
         link("The run with its full summary", run_url) if run_url else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -338,7 +338,7 @@ def _red_output(report: RunReport) -> str:
     return details(f"Output of {html_text(run.name)}", fence(run.output_tail, lines=40))
 
 
-def _comment_way(report: RunReport) -> str:
+def _comment_path(report: RunReport) -> str:
     if not report.history:
         return ""
     shown, left_out = ends_of(report.history, COMMENT_STEPS)
@@ -360,7 +360,7 @@ def final_words(report: RunReport) -> list[str]:
 
 def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.history:
-        yield "steps", _terminal_way(report)
+        yield "steps", _terminal_path(report)
     if report.verdict:
         yield "verdict", one_line(report.verdict)
     for at, text in enumerate(_terminal_validators(report)):
@@ -374,14 +374,14 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "next", next_step(report)
 
 
-def _terminal_way(report: RunReport) -> str:
+def _terminal_path(report: RunReport) -> str:
     names = [one_line(line.step_id, 60) for line in report.history]
     runs = [(name, len(list(same))) for name, same in groupby(names)]
     shown, left_out = ends_of([f"{name} ×{times}" if times > 1 else name for name, times in runs], TERMINAL_ROWS)
-    way = list(shown)
+    names = list(shown)
     if left_out:
-        way.insert(len(way) // 2, f"… {left_out:,} more …")
-    return " → ".join(way)
+        names.insert(len(names) // 2, f"… {left_out:,} more …")
+    return " → ".join(names)
 
 
 def _terminal_validators(report: RunReport) -> tuple[str, ...]:

@@ -324,13 +324,13 @@ class Timeline:
         self._left_out = 0
         self.finished = False
 
-    def taking(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def collecting(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Take each entry of the past, and pass it on."""
         for entry in entries:
-            self._take(entry)
+            self._collect(entry)
             yield entry
 
-    def past(self) -> Iterator[str]:
+    def collected_lines(self) -> Iterator[str]:
         """The lines of all that was taken."""
         for entry in self._before:
             yield from self.render(entry)
@@ -347,7 +347,7 @@ class Timeline:
         self.finished = isinstance(entry.event, RunFinished)
         return () if self.finished else self._log.render(entry)
 
-    def _take(self, entry: Entry) -> None:
+    def _collect(self, entry: Entry) -> None:
         if isinstance(entry.event, IterationStarted):
             self._iterations.append([])
             if self._newest is not None and len(self._iterations) > self._newest:

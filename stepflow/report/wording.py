@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Of a fact so many characters are shown.
 FACT_SHOWN = 400
 #: Where a reason arose (flow.md §11); people need not read it when all went well.
-PLACES = ("Before the run: ", "Flow loop: ", "Completion loop: ")
+STAGES = ("Before the run: ", "Flow loop: ", "Completion loop: ")
 _OVER = "No other run may begin on it: raise budget-usd-per-issue if the issue is worth it"
 
 
@@ -89,17 +89,17 @@ def describe_fact(event: Fact) -> tuple[bool, str]:  # noqa: PLR0911 - one retur
             removed = f"{count(event.results, 'old tool result')} ({count(event.characters, 'character')})"
             return True, f"the conversation was too long for the model: removed {removed} from it"
         case ContextOverflowed():
-            outgrown = "the conversation stays too long for the model, the step begins again"
-            return True, f"{outgrown}: {one_line(event.reason)}"
+            overflowed = "the conversation stays too long for the model, the step begins again"
+            return True, f"{overflowed}: {one_line(event.reason)}"
         case StrategyChosen():
-            ways = {
+            methods = {
                 Strategy.NATIVE: "by output_config",
                 Strategy.TOOL: "as the input of a tool",
                 Strategy.PROMPT: "by the schema in words",
             }
-            asked = f"is asked for structured output {ways[event.strategy]} from here on"
+            request = f"is asked for structured output {methods[event.strategy]} from here on"
             hint = f"(input structured-output: {event.strategy} begins with it)"
-            return True, f"{one_line(event.model, 80)} {asked}: {one_line(event.reason)} {hint}"
+            return True, f"{one_line(event.model, 80)} {request}: {one_line(event.reason)} {hint}"
         case CanariesTried():
             return bool(reached_places(event.canaries)), f"[Isolation] self-test: {describe_canaries(event.canaries)}"
         case TextRemoved():
@@ -137,7 +137,7 @@ def describe_reason(outcome: Outcome, reason: str) -> str:
     """The reason for people: where it arose (flow.md §11) says something only when something went wrong."""
     if outcome not in (Outcome.COMPLETED, Outcome.SKIPPED):
         return reason
-    return next((reason.removeprefix(place) for place in PLACES if reason.startswith(place)), reason)
+    return next((reason.removeprefix(place) for place in STAGES if reason.startswith(place)), reason)
 
 
 ADVICE: dict[Outcome, str] = {

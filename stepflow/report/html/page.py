@@ -123,7 +123,7 @@ def _facts(timeline: Timeline, report: RunReport) -> Iterator[tuple[str, str]]:
     for layer, state in report.isolation.items():
         yield f"Sandbox, {one_line(layer)}", one_line(state, 300)
     if report.canaries:
-        reached = "".join(f"; {place}: {report.canaries[place]}" for place in reached_places(report.canaries))
+        reached = "".join(f"; {canary}: {report.canaries[canary]}" for canary in reached_places(report.canaries))
         yield "Sandbox, canaries", one_line(count_canaries(report.canaries) + reached, 400)
 
 

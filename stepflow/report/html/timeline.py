@@ -65,7 +65,7 @@ class Texts:
     """The table of a page's texts. What is said again and again, such as a system prompt, stands in it once."""
 
     def __init__(self) -> None:
-        self._places: dict[str | bytes, int] = {}
+        self._indexes: dict[str | bytes, int] = {}
         self._shown: list[Shown] = []
         self._size = 0
         self._limits = list(LIMITS)
@@ -73,15 +73,15 @@ class Texts:
     def add(self, text: str) -> int:
         """Where this text stands in the table."""
         key = text if len(text) <= SHORT else blake2b(text.encode("utf-8", "surrogatepass")).digest()
-        if key not in self._places:
-            self._places[key] = len(self._shown)
+        if key not in self._indexes:
+            self._indexes[key] = len(self._shown)
             self._shown.append(cut_to(text, self._limits[0]))
             self._size += len(self._shown[-1].text)
         while self._size > PAGE_LIMIT and len(self._limits) > 1:
             self._limits.pop(0)
             self._shown = [cut_more(shown, self._limits[0]) for shown in self._shown]
             self._size = sum(len(shown.text) for shown in self._shown)
-        return self._places[key]
+        return self._indexes[key]
 
     def table(self) -> tuple[list[str], list[int]]:
         """Every text as it is shown, and of each how many characters were left out."""

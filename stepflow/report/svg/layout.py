@@ -154,17 +154,17 @@ class Grid:
     layers: Mapping[int, int]
     bands: Mapping[int, Point]
 
-    def band(self, spot: int) -> Point:
+    def band(self, slot: int) -> Point:
         """Top and bottom of the spot's layer."""
-        return self.bands[self.layers[spot]]
+        return self.bands[self.layers[slot]]
 
-    def middle(self, spot: int) -> Point:
+    def middle(self, slot: int) -> Point:
         """The middle of a spot."""
-        return self.xs[spot], sum(self.band(spot)) / 2
+        return self.xs[slot], sum(self.band(slot)) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spot:
+class Slot:
     """A place in a layer: of a box, of an arrow's text, or of an arrow that passes by."""
 
     left: float = 0.0
@@ -175,21 +175,21 @@ class Spot:
 def lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Layout:
     """Places for all of them. Each arrow has its text in a layer of its own between those of its boxes."""
     back = backward(len(boxes), arrows)
-    spots = {box.number: Spot(left=box.width / 2, right=box.right, height=box.height) for box in boxes}
+    slots = {box.number: Slot(left=box.width / 2, right=box.right, height=box.height) for box in boxes}
     chains: list[list[int]] = []
     for number, arrow in enumerate(arrows):
         text = len(boxes) + number
-        spots[text] = Spot(left=arrow.width / 2, right=arrow.width / 2, height=arrow.height)
+        slots[text] = Slot(left=arrow.width / 2, right=arrow.width / 2, height=arrow.height)
         ends = (arrow.to, arrow.source) if number in back else (arrow.source, arrow.to)
         chains.append([ends[0], text, ends[1]])
-    rough, passed = _rough([*spots], chains)
-    xs, layers = _spread(rough, spots)
-    grid = Grid(xs=xs, layers=layers, bands=_bands(layers, spots))
+    rough, passed = _rough([*slots], chains)
+    xs, layers = _spread(rough, slots)
+    grid = Grid(xs=xs, layers=layers, bands=_bands(layers, slots))
     whole = [_through(chain, passed) for chain in chains]
     ports = _ports(whole, boxes, xs)
-    paths = [_path(chain, grid, spots, ports) for chain in whole]
+    paths = [_path(chain, grid, slots, ports) for chain in whole]
     return Layout(
-        width=max(x + spots.get(spot, Spot()).right for spot, x in xs.items()) + MARGIN,
+        width=max(x + slots.get(slot, Slot()).right for slot, x in xs.items()) + MARGIN,
         height=max(bottom for _, bottom in grid.bands.values()) + MARGIN,
         boxes={box.number: grid.middle(box.number) for box in boxes},
         paths=[path[::-1] if number in back else path for number, path in enumerate(paths)],
@@ -203,44 +203,44 @@ def backward(boxes: int, arrows: Sequence[Arrow]) -> frozenset[int]:
     for number, arrow in enumerate(arrows):
         leaving[arrow.source].append(number)
     done: set[int] = set()
-    found: set[int] = set()
+    back: set[int] = set()
     for root in range(boxes):
-        on_way: list[int] = []
+        on_path: list[int] = []
         waiting: list[tuple[int, Iterator[int]]] = []
         if root not in done:
-            on_way, waiting = [root], [(root, iter(leaving[root]))]
+            on_path, waiting = [root], [(root, iter(leaving[root]))]
         while waiting:
             following = next(waiting[-1][1], None)
             if following is None:
                 waiting.pop()
-                done.add(on_way.pop())
+                done.add(on_path.pop())
                 continue
             number = following
-            if arrows[number].to in on_way:
-                found.add(number)
+            if arrows[number].to in on_path:
+                back.add(number)
             elif (to := arrows[number].to) not in done:
-                on_way.append(to)
+                on_path.append(to)
                 waiting.append((to, iter(leaving[to])))
-    return frozenset(found)
+    return frozenset(back)
 
 
-def _rough(spots: Iterable[int], chains: Iterable[Sequence[int]]) -> tuple[dict[int, Point], dict[int, list[int]]]:
+def _rough(slots: Iterable[int], chains: Iterable[Sequence[int]]) -> tuple[dict[int, Point], dict[int, list[int]]]:
     """Places in units of one, layer 0 at the top; and after which spot comes which one that an arrow only passes."""
     edges = [pair for chain in chains for pair in pairwise(chain)]
-    found = from_edges(edges, vertex_spacing=1, dummy_vertices=True) if edges else []
+    parts = from_edges(edges, vertex_spacing=1, dummy_vertices=True) if edges else []
     places: dict[int, Point] = {}
     passed: dict[int, list[int]] = defaultdict(list)
-    known, aside, dummies = set(spots), 0.0, 0
-    for positions, width, height, lines in found:
+    known, aside, dummies = set(slots), 0.0, 0
+    for positions, width, height, lines in parts:
         # The numbers of what is only passed may repeat in another part of the graph.
-        own = {spot: spot if spot in known else -(dummies + int(spot)) for spot, _ in positions}
+        own = {slot: slot if slot in known else -(dummies + int(slot)) for slot, _ in positions}
         dummies += max(map(int, own))
-        places |= {int(own[spot]): (aside + x, height - y) for spot, (x, y) in positions}
+        places |= {int(own[slot]): (aside + x, height - y) for slot, (x, y) in positions}
         for source, to in lines or ():
             passed[int(own[source])].append(int(own[to]))
         aside += width + 1
-    for spot in sorted(known - places.keys()):
-        places[spot] = (aside, 0.0)
+    for slot in sorted(known - places.keys()):
+        places[slot] = (aside, 0.0)
         aside += 1
     return places, passed
 
@@ -249,37 +249,37 @@ def _through(chain: Sequence[int], passed: Mapping[int, list[int]]) -> list[int]
     """The whole chain of an arrow, with what it passes: below zero, and each with one way on."""
     whole = [chain[0]]
     for source, to in pairwise(chain):
-        whole += next(way for way in _ways(source, to, passed))
+        whole += next(path for path in _paths_between(source, to, passed))
     return whole
 
 
-def _ways(source: int, to: int, passed: Mapping[int, list[int]]) -> Iterator[list[int]]:
+def _paths_between(source: int, to: int, passed: Mapping[int, list[int]]) -> Iterator[list[int]]:
     for first in sorted(passed[source]):
-        way = [first]
-        while way[-1] < 0:
-            way.append(passed[way[-1]][0])
-        if way[-1] == to:
-            yield way
+        path = [first]
+        while path[-1] < 0:
+            path.append(passed[path[-1]][0])
+        if path[-1] == to:
+            yield path
 
 
-def _spread(rough: Mapping[int, Point], spots: Mapping[int, Spot]) -> tuple[dict[int, float], dict[int, int]]:
+def _spread(rough: Mapping[int, Point], slots: Mapping[int, Slot]) -> tuple[dict[int, float], dict[int, int]]:
     """Pixels instead of units: what stands in one column stays in one. And the layer of each spot."""
     heights = sorted({round(y, 3) for _, y in rough.values()})
-    layers = {spot: heights.index(round(y, 3)) for spot, (_, y) in rough.items()}
+    layers = {slot: heights.index(round(y, 3)) for slot, (_, y) in rough.items()}
     places = sorted({round(x, 3) for x, _ in rough.values()})
-    columns = {spot: places.index(round(x, 3)) for spot, (x, _) in rough.items()}
+    columns = {slot: places.index(round(x, 3)) for slot, (x, _) in rough.items()}
     rows: dict[int, list[int]] = defaultdict(list)
-    for spot in sorted(rough, key=lambda spot: (columns[spot], spot)):
-        rows[layers[spot]].append(spot)
-    none = Spot()
+    for slot in sorted(rough, key=lambda slot: (columns[slot], slot)):
+        rows[layers[slot]].append(slot)
+    none = Slot()
     needs: dict[tuple[int, int], float] = defaultdict(float)
     for row in rows.values():
         for one, two in pairwise(row):
-            room = spots.get(one, none).right + spots.get(two, none).left + GAP_X
-            needs[columns[one], columns[two]] = max(needs[columns[one], columns[two]], room)
+            space = slots.get(one, none).right + slots.get(two, none).left + GAP_X
+            needs[columns[one], columns[two]] = max(needs[columns[one], columns[two]], space)
     across = _columns(len(places), needs)
-    shift = MARGIN - min(across[column] - spots.get(spot, none).left for spot, column in columns.items())
-    return {spot: across[column] + shift for spot, column in columns.items()}, layers
+    shift = MARGIN - min(across[column] - slots.get(slot, none).left for slot, column in columns.items())
+    return {slot: across[column] + shift for slot, column in columns.items()}, layers
 
 
 def _columns(count: int, needs: Mapping[tuple[int, int], float]) -> list[float]:
@@ -287,19 +287,19 @@ def _columns(count: int, needs: Mapping[tuple[int, int], float]) -> list[float]:
     places as far to the left and as far to the right as the narrowest picture lets them."""
     wanted = sorted({**{(column, column + 1): STEP_X for column in range(count - 1)}, **needs}.items())
     left = [0.0] * count
-    for (one, two), room in sorted(wanted, key=lambda need: need[0][1]):
-        left[two] = max(left[two], left[one] + room)
+    for (one, two), space in sorted(wanted, key=lambda need: need[0][1]):
+        left[two] = max(left[two], left[one] + space)
     right = [left[-1]] * count
-    for (one, two), room in sorted(wanted, key=lambda need: -need[0][0]):
-        right[one] = min(right[one], right[two] - room)
+    for (one, two), space in sorted(wanted, key=lambda need: -need[0][0]):
+        right[one] = min(right[one], right[two] - space)
     return [(least + most) / 2 for least, most in zip(left, right, strict=True)]
 
 
-def _bands(layers: Mapping[int, int], spots: Mapping[int, Spot]) -> dict[int, Point]:
+def _bands(layers: Mapping[int, int], slots: Mapping[int, Slot]) -> dict[int, Point]:
     """Top and bottom of each layer."""
     heights: dict[int, float] = defaultdict(float)
-    for spot, layer in layers.items():
-        heights[layer] = max(heights[layer], spots.get(spot, Spot()).height)
+    for slot, layer in layers.items():
+        heights[layer] = max(heights[layer], slots.get(slot, Slot()).height)
     bands: dict[int, Point] = {}
     top = MARGIN
     for layer in sorted(heights):
@@ -318,22 +318,22 @@ def _ports(
         sides[chain[-1], "above"].append(chain[-2])
     ports: dict[tuple[int, int], float] = {}
     for (box, _), nexts in sides.items():
-        ordered = sorted(nexts, key=lambda spot: (xs[spot], spot))
-        room = boxes[box].width - 24.0
-        step = min(26.0, room / max(1, len(ordered) - 1))
-        for place, spot in enumerate(ordered):
-            ports[box, spot] = xs[box] + (place - (len(ordered) - 1) / 2) * step
+        ordered = sorted(nexts, key=lambda slot: (xs[slot], slot))
+        space = boxes[box].width - 24.0
+        step = min(26.0, space / max(1, len(ordered) - 1))
+        for place, slot in enumerate(ordered):
+            ports[box, slot] = xs[box] + (place - (len(ordered) - 1) / 2) * step
     return ports
 
 
 def _path(
-    chain: Sequence[int], grid: Grid, spots: Mapping[int, Spot], ports: Mapping[tuple[int, int], float]
+    chain: Sequence[int], grid: Grid, slots: Mapping[int, Slot], ports: Mapping[tuple[int, int], float]
 ) -> list[Point]:
     """From the lower edge of the first box straight down through each layer to the upper edge of the last."""
     first, last = chain[0], chain[-1]
-    path = [(ports[first, chain[1]], grid.middle(first)[1] + spots[first].height / 2)]
-    for spot in chain[1:-1]:
-        top, bottom = grid.band(spot)
-        path += [(grid.xs[spot], top), (grid.xs[spot], bottom)]
-    path.append((ports[last, chain[-2]], grid.middle(last)[1] - spots[last].height / 2))
+    path = [(ports[first, chain[1]], grid.middle(first)[1] + slots[first].height / 2)]
+    for slot in chain[1:-1]:
+        top, bottom = grid.band(slot)
+        path += [(grid.xs[slot], top), (grid.xs[slot], bottom)]
+    path.append((ports[last, chain[-2]], grid.middle(last)[1] - slots[last].height / 2))
     return path
