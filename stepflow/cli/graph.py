@@ -14,9 +14,6 @@ from stepflow.report.graph import cost_words, graph_json, mermaid_graph, walked_
 if TYPE_CHECKING:
     import argparse
 
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.report import RunReport
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `graph`."""
@@ -29,19 +26,14 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print the graph."""
     agent = load_agent(arguments.agent, root=Path.cwd())
     report = collect_report(iter_journal(Path(arguments.run) / "journal.jsonl"), agent) if arguments.run else None
-    if arguments.format == "json":
-        print_json(graph_json(agent, walked_path(report) if report else None), indent=2)
-    else:
-        print(_drawn(agent, report, arguments.format))
-    return 0
-
-
-def _drawn(agent: AgentDefinition, report: RunReport | None, form: str) -> str:
     path = walked_path(report) if report else None
-    match form:
+    match arguments.format:
+        case "json":
+            print_json(graph_json(agent, path), indent=2)
         case "svg":
             from stepflow.report.svg.draw import graph_svg  # noqa: PLC0415 - templates and layout cost time
 
-            return graph_svg(agent, path, costs=cost_words(report) if report else None)
+            print(graph_svg(agent, path, costs=cost_words(report) if report else None))
         case _:
-            return mermaid_graph(agent, path).rstrip()
+            print(mermaid_graph(agent, path).rstrip())
+    return 0

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-    from stepflow.domain.json import JsonObject
 
 #: Inputs that the command line gives in its own way, or not at all.
 OWN_FORM = frozenset(
@@ -92,7 +91,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
         if group.title != heading:
             group = parser.add_argument_group(heading)
         flag, metavar, description = f"--{name}", _metavar(name, field), _help(name, field)
-        if _is_switch(field.annotation):
+        if field.annotation is bool or bool in get_args(field.annotation):
             group.add_argument(flag, nargs="?", const="true", metavar=metavar, help=description)
         else:
             group.add_argument(flag, metavar=metavar, help=description)
@@ -125,7 +124,11 @@ def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:
         **{name: value for name, value in secrets.items() if value},
         **{name: value for name, value in given.items() if value is not None},
         "issue": getattr(arguments, "issue", None) or "",
-        "parameters": _given_parameters(arguments),
+        # The YAML map of `--parameters`; one `--param` more wins over it.
+        "parameters": {
+            **read_inputs({"parameters": getattr(arguments, "parameters", None) or ""}).parameters,
+            **dict(_parameter(text) for text in getattr(arguments, "param", ())),
+        },
         **own,
     }
     return read_inputs(values)
@@ -134,20 +137,6 @@ def read_flags(arguments: argparse.Namespace, **own: str) -> Inputs:
 def _flags() -> list[tuple[str, FieldInfo]]:
     fields = ((name.replace("_", "-"), field) for name, field in Inputs.model_fields.items())
     return [(name, field) for name, field in fields if name not in OWN_FORM]
-
-
-def _is_switch(annotation: object) -> bool:
-    return annotation is bool or bool in get_args(annotation)
-
-
-def _given_parameters(arguments: argparse.Namespace) -> JsonObject:
-    one_by_one = dict(_parameter(text) for text in getattr(arguments, "param", ()))
-    return {**_parameters(getattr(arguments, "parameters", None)), **one_by_one}
-
-
-def _parameters(text: str | None) -> JsonObject:
-    """The YAML map of `--parameters`; one `--param` more wins over it."""
-    return read_inputs({"parameters": text or ""}).parameters
 
 
 def _parameter(text: str) -> tuple[str, str]:

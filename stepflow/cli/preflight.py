@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from stepflow.cli.run import add_request_flags, request_from
-from stepflow.cli.terminal import apply_style, make_console
+from stepflow.cli.terminal import make_console, print_kinds
 from stepflow.domain.words import exit_code
 from stepflow.modes.preflight import run_preflight
 from stepflow.report.preflight import preflight_lines
@@ -30,7 +28,5 @@ def execute(arguments: argparse.Namespace) -> int:
     cancellation = Cancellation()
     with cancellation.listening():
         preflight = run_preflight(request, cancellation)
-    console = make_console(sys.stdout)
-    for kind, line in preflight_lines(preflight):
-        console.print(Text.from_ansi(apply_style(kind, line)))
+    print_kinds(make_console(sys.stdout), preflight_lines(preflight))
     return exit_code(preflight.outcome)

@@ -7,12 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from stepflow.cli.options import add_flags, read_flags
 from stepflow.cli.output import print_json
 from stepflow.cli.run import request_of, root_of
-from stepflow.cli.terminal import apply_style, make_console
+from stepflow.cli.terminal import make_console, print_kinds
 from stepflow.domain.words import exit_code
 from stepflow.errors import InputError
 from stepflow.modes.rehearse import rehearse_agents
@@ -23,10 +21,8 @@ from stepflow.run.request import Trigger
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
 
     from stepflow.domain.report import Rehearsal, Rehearsed
-    from stepflow.report.lines import LineKind
 
 #: What a rehearsal takes from the person who starts it; everything else stands in the scenario.
 INPUTS = (
@@ -56,19 +52,15 @@ def execute(arguments: argparse.Namespace) -> int:
     request = request_of(inputs, root, trigger=Trigger(agent="", actor="", actor_is_bot=False))
     console = make_console(sys.stderr if arguments.json else sys.stdout)
 
-    def show(lines: Iterable[tuple[LineKind, str]]) -> None:
-        for kind, line in lines:
-            console.print(Text.from_ansi(apply_style(kind, line)))
-
     def show_scenario(rehearsed: Rehearsed) -> None:
-        show(rehearsed_lines(rehearsed))
+        print_kinds(console, rehearsed_lines(rehearsed))
 
     cancellation = Cancellation()
     with cancellation.listening():
         rehearsal = rehearse_agents(
             request, arguments.names, cancellation, update=arguments.update, report_one=show_scenario
         )
-    show(rehearsal_lines(rehearsal))
+    print_kinds(console, rehearsal_lines(rehearsal))
     _write(rehearsal, arguments)
     return exit_code(rehearsal.outcome)
 

@@ -151,6 +151,12 @@ def _broken(console: Console, line: str) -> Iterable[Text]:
     return tuple((whole[:start] if number == 0 else hang) + part for number, part in enumerate(parts))
 
 
+def print_kinds(console: Console, lines: Iterable[tuple[LineKind, str]]) -> None:
+    """Print lines in the colors of their kinds."""
+    for kind, line in lines:
+        console.print(Text.from_ansi(apply_style(kind, line)))
+
+
 def apply_style(kind: LineKind, text: str) -> str:
     """The text in the colors of its kind."""
     return STYLES.get(kind, Style()).render(text)

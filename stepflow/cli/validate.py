@@ -45,29 +45,22 @@ def execute(arguments: argparse.Namespace) -> int:
         allow_spec_violations=arguments.allow_spec_violations,
         allow_custom_verdict=arguments.allow_custom_verdict,
     )
-    _print(checked, arguments.format, root)
-    return 2 if checked.failed else 0
-
-
-def _print(checked: Checked, form: str, root: Path) -> None:
-    match form:
+    match arguments.format:
         case "json":
             print_json(problems_json(checked.inspections, rules()), indent=2)
         case "github":
             for line in problem_annotations(_of_repository(checked, root)):
                 print(line)
         case "sarif":
-            print_json(sarif_log(_of_repository(checked, root), rules(), version=_version()), indent=2)
+            from importlib.metadata import version  # noqa: PLC0415 - costs more than the rest, and one format needs it
+
+            log = sarif_log(_of_repository(checked, root), rules(), version=version("stepflow"))
+            print_json(log, indent=2)
         case _:
             print(*diagnostics(checked.inspections, rules(), theme_for(sys.stdout)), sep="\n")
+    return 2 if checked.failed else 0
 
 
 def _of_repository(checked: Checked, root: Path) -> Sequence[Problem]:
-    """GitHub knows files by their way from the root of the repository."""
+    """GitHub knows files by their path from the root of the repository."""
     return from_above(checked.problems, root, repository_above(root))
-
-
-def _version() -> str:
-    from importlib.metadata import version  # noqa: PLC0415 - costs more than the rest, and one format needs it
-
-    return version("stepflow")

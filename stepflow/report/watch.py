@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from stepflow.domain.event import Event
-    from stepflow.domain.json import JsonValue
 
 BEFORE = "prepares the run"
 MODEL = "the model answers"
@@ -86,7 +85,8 @@ class CurrentActivity:
         if self._until is not None:
             parts.append(f"{seconds_text(max(0.0, self._until - now))} left")
         elif self._since is not None and now - self._since >= 1:
-            parts.append(_whole_seconds(now - self._since))
+            minutes, rest = divmod(int(now - self._since), 60)
+            parts.append(f"{minutes} min {rest} s" if minutes else f"{rest} s")
         return " · ".join(part for part in (*parts, self._doing) if part)
 
     def _note(self, event: Event) -> None:
@@ -130,12 +130,6 @@ def _calls(turned: ModelTurned) -> Iterator[tuple[str, str]]:
         if block.get("type") == "tool_use":
             arguments = block.get("input")
             yield str(block.get("id")), call_text(arguments if isinstance(arguments, dict) else {})
-
-
-def _whole_seconds(seconds: float) -> str:
-    """A time that counts up: `7 s`, `2 min 5 s`."""
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 class RunLog:
@@ -224,17 +218,14 @@ class RunLog:
 
 def _limits_of(started: RunStarted, began: float) -> Limits:
     """The limits of a run that another process drives, as its options say."""
-    usd_most, tokens, minutes = (_figure(started.options.get(name)) for name in LIMIT_OPTIONS)
+    options = (started.options.get(name) for name in LIMIT_OPTIONS)
+    usd_most, tokens, minutes = (float(each) if isinstance(each, int | float) else None for each in options)
     return Limits(
         iterations=started.max_iterations,
         usd=usd_most,
         tokens=int(tokens) if tokens is not None else None,
         deadline=began + minutes * 60 if minutes is not None else None,
     )
-
-
-def _figure(value: JsonValue) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _against(value: str, limit: str) -> str:

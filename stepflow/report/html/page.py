@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -48,22 +47,8 @@ POLICY = (
 MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepSum:
-    """All iterations of one step. `share` is its part of the run's time in percent."""
-
-    step: str
-    kind: str
-    visits: int
-    tools: int
-    tokens: str
-    cost: str
-    seconds: str
-    share: int
-
-
-def overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
-    """The values, each text of them bounded."""
+def _overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
+    """The values for the part above the timeline, each text of them bounded."""
     pieces = report.removed_text.pieces[:PIECES_SHOWN]
     failure = report.failure_report or ""
     return {
@@ -82,8 +67,9 @@ def overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
     }
 
 
-def _step_sums(history: Sequence[HistoryEntry]) -> list[StepSum]:
-    """One line per step, in the order in which the run came to them."""
+def _step_sums(history: Sequence[HistoryEntry]) -> list[dict[str, object]]:
+    """One line per step, in the order in which the run came to them. `share` is a step's part of the run's time in
+    percent."""
     lines: dict[str, list[HistoryEntry]] = {}
     for line in history:
         lines.setdefault(line.step_id, []).append(line)
@@ -91,19 +77,19 @@ def _step_sums(history: Sequence[HistoryEntry]) -> list[StepSum]:
     return [_sum(step, own, whole) for step, own in lines.items()]
 
 
-def _sum(step: str, lines: Sequence[HistoryEntry], whole: float) -> StepSum:
+def _sum(step: str, lines: Sequence[HistoryEntry], whole: float) -> dict[str, object]:
     costs = [line.cost_usd for line in lines]
     seconds = sum(line.seconds for line in lines)
-    return StepSum(
-        step=one_line(step),
-        kind=lines[0].kind.value if lines[0].kind else "",
-        visits=len(lines),
-        tools=sum(line.tool_calls for line in lines),
-        tokens=f"{sum(line.usage.total for line in lines):,}",
-        cost=usd(None if None in costs else sum(cost or 0.0 for cost in costs)),
-        seconds=seconds_text(seconds),
-        share=round(100 * seconds / whole),
-    )
+    return {
+        "step": one_line(step),
+        "kind": lines[0].kind.value if lines[0].kind else "",
+        "visits": len(lines),
+        "tools": sum(line.tool_calls for line in lines),
+        "tokens": f"{sum(line.usage.total for line in lines):,}",
+        "cost": usd(None if None in costs else sum(cost or 0.0 for cost in costs)),
+        "seconds": seconds_text(seconds),
+        "share": round(100 * seconds / whole),
+    }
 
 
 def _indented(value: Mapping[str, object] | None) -> str:
@@ -162,7 +148,7 @@ def report_html(
         figures=figures(report),
         report=report,
         diffs_note=changed.note,
-        **overview(timeline, report),
+        **_overview(timeline, report),
     )
 
 
