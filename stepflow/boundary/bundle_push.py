@@ -5,13 +5,13 @@ It goes to a branch that is ours to write: never the default branch, never one w
 
 from __future__ import annotations
 
+import re
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from stepflow.boundary.bundle import read_bundle
 from stepflow.boundary.commit_policy import SUBMODULE, SYMLINK, Change, clean_message, judge_changes
 from stepflow.boundary.git import Git, GitFailed, Remote, TooMuch
 from stepflow.boundary.github_types import Pushed, Refused
@@ -32,6 +32,13 @@ MOST_COMMITS = 300
 LONGEST_TARGET = 4_096
 MOST_BRANCHES = 20
 HEADS = "refs/heads/"
+MOST_HEADER_LINES = 1_000
+LONGEST_HEADER_LINE = 4_096
+#: The pack is for git to check: `index-pack --strict` does so in every version, fetching from a bundle only in some.
+_SIGNATURES = (b"# v2 git bundle\n", b"# v3 git bundle\n")
+_OBJECT_FORMATS = (b"@object-format=sha1\n", b"@object-format=sha256\n")
+_PREREQUISITE = re.compile(rb"-([0-9a-f]{40}|[0-9a-f]{64})(?: .*)?\n")
+_REFERENCE = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64}) (\S+)\n")
 #: Far beyond what the policy lets through.
 MOST_ENTRIES, DEEPEST = 20_000, 100
 #: The mode of a path that is no longer there.
@@ -166,6 +173,41 @@ class BundlePush:
     @property
     def _issue_trailer(self) -> dict[str, str]:
         return {} if self.issue is None else {"Stepflow-Issue": str(self.issue)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """What a bundle says about itself; the file stands at the beginning of its pack."""
+
+    tip: str
+    builds_on: frozenset[str]
+
+
+def read_bundle(file: IO[bytes]) -> Bundle:
+    """Read up to the pack. `file` must be unbuffered, so that another process can go on from there."""
+    if file.readline(LONGEST_HEADER_LINE) not in _SIGNATURES:
+        raise Refused("refused: what the checkout handed over is no git bundle.")
+    tips: dict[bytes, str] = {}
+    builds_on: set[str] = set()
+    for _ in range(MOST_HEADER_LINES):
+        line = file.readline(LONGEST_HEADER_LINE)
+        if line == b"\n":
+            return Bundle(tip=_tip(tips), builds_on=frozenset(builds_on))
+        if match := _PREREQUISITE.fullmatch(line):
+            builds_on.add(match[1].decode())
+        elif match := _REFERENCE.fullmatch(line):
+            tips[match[2]] = match[1].decode()
+        elif line not in _OBJECT_FORMATS:
+            break
+    raise Refused("refused: the bundle of the run's commits has a header that git would not write.")
+
+
+def _tip(tips: dict[bytes, str]) -> str:
+    if b"HEAD" in tips:
+        return tips[b"HEAD"]
+    if len(set(tips.values())) != 1:
+        raise Refused("refused: the bundle of the run's commits does not say which commit is the last.")
+    return next(iter(tips.values()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -153,7 +153,7 @@ class Git:
         self._folder, self._remote = folder, remote
         self._local_seconds, self._most_output = local_seconds, most_output
         self._redactor = (redactor or Redactor()).knowing(remote.token, remote.header)
-        self._way = connection
+        self._connection = connection
         folder.mkdir(mode=0o700)
         self.run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", str(folder))
 
@@ -171,8 +171,8 @@ class Git:
 
     def run_remote(self, *args: str) -> bytes:
         """Run one git command that talks to the server; this process alone holds the credential."""
-        led = git_connection_settings(self._way, self._folder / "authorities.pem")
-        config = {**_CONFIG, **led, f"http.{self._remote.url}.extraHeader": self._remote.header}
+        proxied = git_connection_settings(self._connection, self._folder / "authorities.pem")
+        config = {**_CONFIG, **proxied, f"http.{self._remote.url}.extraHeader": self._remote.header}
         scheme = urlsplit(self._remote.url).scheme
         environment = {**self._environment(config), "GIT_ALLOW_PROTOCOL": scheme}
         return self._run(args, environment, NETWORK_SECONDS)
@@ -225,7 +225,7 @@ class Git:
         if process.returncode:
             rejected = " ".join(REJECTED.findall(output.decode(errors="replace")))
             message = "\n".join(filter(None, (said, self._redactor(rejected)[:LONGEST_DETAIL])))
-            raise git_failed(args[0], message or f"exit {process.returncode}", connection=self._way)
+            raise git_failed(args[0], message or f"exit {process.returncode}", connection=self._connection)
         return output
 
 

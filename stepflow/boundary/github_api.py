@@ -208,7 +208,7 @@ class _GitHub:
         connection: Connection = DIRECT,
     ) -> None:
         self._redactor = (redactor or Redactor()).knowing(*([token] if token else []))
-        self._repository, self._way = repository, connection
+        self._repository, self._connection = repository, connection
         self._client = GitHubClient(api_url=api_url, repository=repository, token=token, connection=connection)
         self.retry_policy = retry_policy or RetryPolicy()
 
@@ -218,7 +218,7 @@ class _GitHub:
 
     def failure(self, action: str, exc: Exception) -> StepflowError:
         """The vendor's exception in our words."""
-        return write_failed(action, self._repository, exc, self._redactor, connection=self._way)
+        return write_failed(action, self._repository, exc, self._redactor, connection=self._connection)
 
     @_reading
     def permission(self, login: str) -> str:
@@ -296,7 +296,7 @@ class GitHubReader(_GitHub):
 
     def failure(self, action: str, exc: Exception) -> StepflowError:
         """The same, but what `read-token` or the number of the issue can mend is an `InputError`."""
-        failed = write_failed(action, self._repository, exc, self._redactor, connection=self._way)
+        failed = write_failed(action, self._repository, exc, self._redactor, connection=self._connection)
         if failed.status not in _READ_HINTS:
             return failed
         wrong_list = action == "issues_page" and failed.status == NOT_FOUND

@@ -329,9 +329,9 @@ def choose_labels(
     wanted_add = _allowed(add, "add", github, settings, warnings)
     wanted_remove = _allowed(remove, "remove", github, settings, warnings)
     keeps = {label.casefold() for label in wanted_add}
-    taken = _distinct((*started, *(label for label in wanted_remove if label.casefold() not in keeps)))
-    changes = [*((False, label) for label in taken[: len(started)]), *((True, label) for label in wanted_add)]
-    changes += [(False, label) for label in taken[len(started) :]]
+    removals = _distinct((*started, *(label for label in wanted_remove if label.casefold() not in keeps)))
+    changes = [*((False, label) for label in removals[: len(started)]), *((True, label) for label in wanted_add)]
+    changes += [(False, label) for label in removals[len(started) :]]
     for _, label in changes[MOST_LABEL_CHANGES:]:
         warnings.append(f"Label `{label}` stays as it is: a run changes at most {MOST_LABEL_CHANGES} labels.")
     done = changes[:MOST_LABEL_CHANGES]

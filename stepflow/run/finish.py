@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.bundle import read_bundle
 from stepflow.boundary.failure import report_failure
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
@@ -121,6 +120,8 @@ def collect_work(
 
 def _unkeepable(file: IO[bytes], prepared: Prepared) -> str:
     """Why the commits of a bundle may be neither kept nor pushed; empty when they may."""
+    from stepflow.boundary.bundle_push import read_bundle  # noqa: PLC0415 - loads requests, as PyGithub does
+
     try:
         read_bundle(file)
         if not pack_holds_secret(file, secrets_to_find(prepared.request.secrets())):
