@@ -8,6 +8,7 @@ import secrets
 import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.errors import IsolationError
@@ -15,7 +16,6 @@ from stepflow.sandbox.tree_walk import FOLDER_FLAGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from stepflow.domain.json import JsonValue
     from stepflow.sandbox.tree_walk import Aside
@@ -185,32 +185,24 @@ def read_file(folder: int, name: str) -> bytes:
 
 
 def put_node(folder: int, name: str, node: Node | None, aside: Aside) -> None:
-    """Let exactly this stand at the name. What is so already is not touched."""
-    if _is_node(folder, name, node):
+    """Let exactly this stand at the name; what is so already is not touched.
+
+    It is written anew beside the old one and moved there: no other name, link or open descriptor sees it.
+    """
+    if is_node(folder, name, node):
         return
-    match node:
-        case None:
-            clear(folder, name, aside)
-        case Link() | Folder():
-            _replace(folder, name, node, aside)
-        case File():
-            put_file(folder, name, node, aside)
-
-
-def put_file(folder: int, name: str, node: File, aside: Aside) -> None:
-    """Write the file anew beside the old one and move it there: no other name, link or open descriptor sees it."""
-    if not is_file(folder, name, node):
+    if node is None:
+        clear(folder, name, aside)
+    else:
         _replace(folder, name, node, aside)
 
 
-def is_file(folder: int, name: str, node: File) -> bool:
-    """Whether this very content stands there, under as many names, with this mode and owner."""
+def is_node(folder: int, name: str, node: Node | None) -> bool:
+    """Whether this very thing stands there, whole, with this mode and owner and under as many names."""
     try:
-        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISREG(info.st_mode) or info.st_size != len(node.data):
-            return False
-        return file_of(read_file(folder, name), info) == node
-    except OSError:
+        return take_node(folder, name, Path(name), Budget()) == node
+    except (OSError, IsolationError, RecursionError):
+        # What is closed, endless or no file cannot be ours.
         return False
 
 
@@ -238,30 +230,6 @@ def remove_unfinished(folder: int, aside: Aside) -> None:
     for name in names_in(folder):
         if name.startswith(_UNFINISHED):
             clear(folder, name, aside)
-
-
-def _is_node(folder: int, name: str, node: Node | None) -> bool:
-    """Whether exactly this stands there."""
-    kind = kind_of(folder, name)
-    match node:
-        case None:
-            return kind is None
-        case File():
-            return is_file(folder, name, node)
-        case Link():
-            return kind == stat.S_IFLNK and os.fsencode(os.readlink(name, dir_fd=folder)) == node.target
-        case Folder():
-            return kind == stat.S_IFDIR and _is_folder(folder, name, node)
-
-
-def _is_folder(folder: int, name: str, node: Folder) -> bool:
-    info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    if (stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid) != (node.mode, node.uid, node.gid):
-        return False
-    with folder_below(folder, name) as inner:
-        if set(names_in(inner)) != node.children.keys():
-            return False
-        return all(_is_node(inner, child, node.children[child]) for child in node.children)
 
 
 def _replace(folder: int, name: str, node: Node, aside: Aside) -> None:

@@ -21,7 +21,6 @@ from stepflow.sandbox.credentials.files import (
     node_of,
     node_record,
     opened_folder,
-    put_file,
     put_node,
     read_file,
     remove_unfinished,
@@ -225,7 +224,7 @@ def put_if_untouched(path: Path, change: Change, aside: Aside) -> None:
         with opened_folder(path.parent) as folder:
             is_clean = kind_of(folder, path.name) == stat.S_IFREG and read_file(folder, path.name) == change.clean.data
             if is_clean:
-                put_file(folder, path.name, change.original, aside)
+                put_node(folder, path.name, change.original, aside)
             remove_unfinished(folder, aside)
     except OSError:
         # Its folder is gone or is none any more.
@@ -309,7 +308,7 @@ def _drop_new_gitlinks(folder: int, known: frozenset[bytes] | None, aside: Aside
 
 def _rewrite(folder: int, name: str, data: bytes, aside: Aside) -> None:
     info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    put_file(folder, name, replace(file_of(data, info), names=1), aside)
+    put_node(folder, name, replace(file_of(data, info), names=1), aside)
 
 
 def _set_mode(folder: int, mode: int) -> None:

@@ -21,7 +21,6 @@ from stepflow.sandbox.credentials.files import (
     node_of,
     node_record,
     opened_folder,
-    put_file,
     put_node,
     take_node,
 )
@@ -122,7 +121,7 @@ def _disarm(folder: int, aside: Aside) -> None:
     for name in names_in(folder):
         if name != "config" and not name.startswith(ASIDE) and kind_of(folder, name) != _KEPT.get(name, 0):
             clear(folder, name, aside)
-    put_file(folder, "config", configuration, aside)
+    put_node(folder, "config", configuration, aside)
     if kind_of(folder, "objects") == stat.S_IFDIR:
         with folder_below(folder, "objects") as objects:
             # Here stands where else git looks for objects.

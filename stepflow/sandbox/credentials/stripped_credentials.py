@@ -15,7 +15,7 @@ from stepflow.sandbox.credentials.files import (
     node_of,
     node_record,
     opened_folder,
-    put_file,
+    put_node,
     remove_unfinished,
     take_node,
 )
@@ -254,7 +254,7 @@ class _Outside:
         file = self.change.original if credentials else self.change.clean
         aside = Aside(self._parent)
         try:
-            put_file(self._parent, self.path.name, file, aside)
+            put_node(self._parent, self.path.name, file, aside)
         except OSError as exc:
             return [f"{self.path} could not be written: {exc.strerror}"]
         finally:
@@ -270,7 +270,7 @@ def _take_away(path: Path, change: Change) -> None:
     try:
         with opened_folder(path.parent) as folder:
             aside = Aside(folder)
-            put_file(folder, path.name, change.clean, aside)
+            put_node(folder, path.name, change.clean, aside)
     except OSError as exc:
         raise IsolationError(
             f"The credential in {path} cannot be taken away from the tools: {exc.strerror}.",
