@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
+from credentials_world import HEADER, PAYLOAD, files_holding, persist_as_v5, persist_as_v6, snapshot
 
 
 def test_a_second_run_in_the_same_checkout_is_refused(checkout, open_folder):
@@ -34,3 +39,47 @@ def test_what_others_may_have_written_is_no_journal(checkout, open_folder, plant
         journals.chmod(0o777)
     with pytest.raises(InputError, match="not stepflow's own"), credentials_away(checkout, journals=journals):
         pass
+
+
+TAKES_AND_DIES = """
+import os, sys
+from pathlib import Path
+from stepflow.sandbox.restore import credentials_away
+
+checkout, temp, journals = map(Path, sys.argv[1:])
+with credentials_away(checkout, temp, journals=journals):
+    os._exit(9)
+"""
+
+
+def test_what_a_killed_run_took_is_given_back_by_the_next(checkout, open_folder):
+    from stepflow.sandbox.restore import mend_checkouts
+
+    temp, journals = open_folder / "temp", open_folder / "journals"
+    temp.mkdir()
+    persist_as_v5(checkout)
+    outside = persist_as_v6(checkout, temp)
+    hooks = checkout / ".git/hooks"
+    hooks.mkdir(exist_ok=True)
+    (hooks / os.fsdecode(b"pre-\xff")).write_bytes(b"#!/bin/sh\n\xff")
+    (hooks / "post-commit").symlink_to("elsewhere")
+    (hooks / "lib").mkdir(mode=0o750)
+    (hooks / "lib/tool").write_text("exit 0\n")
+    (checkout / "nested").mkdir()
+    (checkout / "nested/.git").write_text("gitdir: ../.git\n")
+    (checkout / ".git/objects/info").mkdir(exist_ok=True)
+    before = snapshot(checkout, temp)
+    words = (checkout, temp, journals)
+    assert subprocess.run([sys.executable, "-c", TAKES_AND_DIES, *words], check=False).returncode == 9
+    assert not files_holding(PAYLOAD, checkout, temp)
+    assert snapshot(checkout, temp) != before
+    (hooks / "pre-push").write_text("#!/bin/sh\ntouch /tmp/owned\n")
+    (hooks / "lib/tool").write_text("touch /tmp/owned\n")
+    (checkout / ".git/objects/info/alternates").write_text("/elsewhere\n")
+    (checkout / "nested/.git").write_text("gitdir: /elsewhere\n")
+    ((sentence, notes),) = mend_checkouts(journals, checkout)
+    assert "is given back" in sentence
+    assert notes == ()
+    assert HEADER in outside.read_text()
+    assert snapshot(checkout, temp) == before
+    assert not journals.exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import secrets
 import stat
@@ -17,7 +16,6 @@ from stepflow.sandbox.tree_walk import FOLDER_FLAGS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from stepflow.domain.json import JsonValue
     from stepflow.sandbox.tree_walk import Aside
 
 _MIB = 2**20
@@ -54,46 +52,6 @@ class Folder:
 
 
 Node = File | Link | Folder
-
-
-def node_record(node: Node | None) -> JsonValue:
-    """The node as JSON."""
-    match node:
-        case File():
-            return {"file": _text(node.data), "facts": [node.mode, node.uid, node.gid, node.names]}
-        case Link():
-            return {"link": _text(node.target)}
-        case Folder():
-            children = {name: node_record(child) for name, child in node.children.items()}
-            return {"folder": children, "facts": [node.mode, node.uid, node.gid]}
-        case None:
-            return None
-
-
-def node_of(record: object) -> Node | None:
-    """The node that `node_record` wrote."""
-    match record:
-        case {"file": str(data), "facts": [mode, uid, gid, names]}:
-            return File(data=base64.b64decode(data), mode=mode, uid=uid, gid=gid, names=names)
-        case {"link": str(target)}:
-            return Link(target=base64.b64decode(target))
-        case {"folder": {**children}, "facts": [mode, uid, gid]}:
-            nodes = {str(name): node for name, child in children.items() if (node := node_of(child))}
-            return Folder(mode=mode, uid=uid, gid=gid, children=nodes)
-        case _:
-            return None
-
-
-def file_of_record(record: object) -> File:
-    """A file that `node_record` wrote."""
-    node = node_of(record)
-    if not isinstance(node, File):
-        raise ValueError(record)
-    return node
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 class Budget:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from stepflow.sandbox.credentials.files import (
     File,
@@ -18,8 +17,6 @@ from stepflow.sandbox.credentials.files import (
     folder_below,
     kind_of,
     names_in,
-    node_of,
-    node_record,
     opened_folder,
     put_node,
     read_file,
@@ -33,7 +30,6 @@ from stepflow.sandbox.tree_walk import FOLDER_FLAGS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
 
-    from stepflow.domain.json import JsonObject
     from stepflow.sandbox.credentials.files import Budget, Node
     from stepflow.sandbox.credentials.survey import Survey
     from stepflow.sandbox.tree_walk import Aside
@@ -41,7 +37,8 @@ if TYPE_CHECKING:
 #: What decides which programs git starts and where it looks for configuration; `commondir` and `gitdir` would lead it
 #: to another folder, `remotes` and `branches` name remotes as configuration does.
 _NAMES = ("hooks", "info", "commondir", "gitdir", "remotes", "branches")
-_ALTERNATES = ("alternates", "http-alternates")
+#: The same in folders that a run works in: other places of objects, and objects that stand for others.
+_NAMES_BELOW = {"objects/info": ("alternates", "http-alternates"), "refs": ("replace",)}
 #: Where git keeps the folders of submodules and of other work trees.
 _REPOSITORIES = ("modules", "worktrees")
 _REPLACED_REFS = b" refs/replace/"
@@ -50,7 +47,7 @@ _WORK = frozenset({"HEAD", "index", "logs", "lfs", "modules", "objects", "packed
 
 
 @dataclass(frozen=True, kw_only=True)
-class _State:
+class GitDirState:
     """All that is remembered. `number` tells the folder apart from another one at its path; `is_inside` is False for
     one that others share, such as the repository of a linked work tree; `gitlinks` is None where the index could not be
     read; `packed_replaced` are the lines of `packed-refs` that replace objects."""
@@ -60,8 +57,7 @@ class _State:
     number: tuple[int, int]
     mode: int
     nodes: Mapping[str, Node | None]
-    alternates: Mapping[str, Node | None]
-    loose_replaced: Node | None
+    nodes_below: Mapping[str, Mapping[str, Node | None]]
     packed_replaced: frozenset[bytes]
     gitlinks: frozenset[bytes] | None
     changes: Mapping[Path, Change]
@@ -70,9 +66,10 @@ class _State:
 class GitDirBackup:
     """A git folder that is held open, so that another one in its place is recognized whatever its number is."""
 
-    def __init__(self, state: _State, checkout: Path, descriptor: int | None) -> None:
+    def __init__(self, state: GitDirState, checkout: Path, descriptor: int | None) -> None:
+        #: All that is remembered of it.
+        self.state = state
         self.path = state.path
-        self._state = state
         self._checkout = checkout
         self._descriptor = descriptor
 
@@ -82,14 +79,13 @@ class GitDirBackup:
         descriptor = os.open(path, FOLDER_FLAGS)
         info = os.fstat(descriptor)
         names = {*_NAMES, *_configurations(descriptor), *_included(path, survey)}
-        state = _State(
+        state = GitDirState(
             path=path,
             is_inside=path.is_relative_to(entry_of(survey.checkout).parent),
             number=(info.st_dev, info.st_ino),
             mode=stat.S_IMODE(info.st_mode),
             nodes={name: take_node(descriptor, name, path / name, budget) for name in sorted(names)},
-            alternates=_take_alternates(path, budget),
-            loose_replaced=_take_replaced(descriptor, path, budget),
+            nodes_below={place: _nodes_at(path / place, names, budget) for place, names in _NAMES_BELOW.items()},
             packed_replaced=frozenset(_replacing(_packed_refs(descriptor) or b"")),
             gitlinks=_gitlinks(descriptor),
             changes={file: change for file, change in survey.changes.items() if file.is_relative_to(path)},
@@ -97,52 +93,21 @@ class GitDirBackup:
         return cls(state, survey.checkout, descriptor)
 
     @classmethod
-    def of_record(cls, record: Mapping[str, Any], checkout: Path) -> Self:
+    def of_state(cls, state: GitDirState, checkout: Path) -> Self:
         """The folder of a run that could not give it back."""
-        path = Path(record["path"])
-        state = _State(
-            path=path,
-            is_inside=record["is_inside"],
-            number=tuple(record["number"]),
-            mode=record["mode"],
-            nodes={name: node_of(node) for name, node in record["nodes"].items()},
-            alternates={name: node_of(node) for name, node in record["alternates"].items()},
-            loose_replaced=node_of(record["loose_replaced"]),
-            packed_replaced=frozenset(map(base64.b64decode, record["packed_replaced"])),
-            gitlinks=None if record["gitlinks"] is None else frozenset(map(base64.b64decode, record["gitlinks"])),
-            changes={Path(file): Change.of_record(change) for file, change in record["changes"].items()},
-        )
         descriptor = None
         with suppress(OSError):
-            descriptor = os.open(path, FOLDER_FLAGS)
+            descriptor = os.open(state.path, FOLDER_FLAGS)
         return cls(state, checkout, descriptor)
-
-    def record(self) -> JsonObject:
-        """All that `of_record` needs."""
-        state = self._state
-        return {
-            "path": str(state.path),
-            "is_inside": state.is_inside,
-            "number": list(state.number),
-            "mode": state.mode,
-            "nodes": {name: node_record(node) for name, node in state.nodes.items()},
-            "alternates": {name: node_record(node) for name, node in state.alternates.items()},
-            "loose_replaced": node_record(state.loose_replaced),
-            "packed_replaced": [base64.b64encode(line).decode() for line in sorted(state.packed_replaced)],
-            "gitlinks": None
-            if state.gitlinks is None
-            else [base64.b64encode(name).decode() for name in sorted(state.gitlinks)],
-            "changes": {str(path): change.record() for path, change in state.changes.items()},
-        }
 
     @property
     def had_credentials(self) -> bool:
         """Whether something was taken out of this folder."""
-        return bool(self._state.changes)
+        return bool(self.state.changes)
 
     def covers(self, path: Path) -> bool:
         """Whether this file comes back with the folder."""
-        return path.is_relative_to(self.path) and path.relative_to(self.path).parts[0] in self._state.nodes
+        return path.is_relative_to(self.path) and path.relative_to(self.path).parts[0] in self.state.nodes
 
     def restore(self, aside: Aside, known: Set[Path]) -> str:
         """Restore everything but the credentials in a folder that was not replaced; what kept it from that, empty when
@@ -156,7 +121,7 @@ class GitDirBackup:
     @property
     def number(self) -> tuple[int, int]:
         """What tells the folder apart from others on this machine."""
-        return self._state.number
+        return self.state.number
 
     def close(self) -> None:
         """Let the folder go."""
@@ -181,41 +146,30 @@ class GitDirBackup:
         return ""
 
     def _restore(self, folder: int, aside: Aside, known: Set[Path]) -> None:
-        _set_mode(folder, self._state.mode | stat.S_IRWXU)
+        _set_mode(folder, self.state.mode | stat.S_IRWXU)
         self._put(folder, aside, clean=True)
-        self._put_alternates(aside)
-        _put_replaced(folder, self._state, aside)
-        if self._state.is_inside:
+        for place, nodes in self.state.nodes_below.items():
+            _put_below(folder, place, nodes, aside)
+        _drop_new_replaced(folder, self.state.packed_replaced, aside)
+        if self.state.is_inside:
             for name in _REPOSITORIES:
                 _remove_unknown(folder, name, self.path / name, known, aside)
-            _drop_new_gitlinks(folder, self._state.gitlinks, aside)
+            _drop_new_gitlinks(folder, self.state.gitlinks, aside)
         remove_unfinished(folder, aside)
-        _set_mode(folder, self._state.mode)
+        _set_mode(folder, self.state.mode)
 
     def _return(self, folder: int, aside: Aside) -> None:
-        _set_mode(folder, self._state.mode | stat.S_IRWXU)
+        _set_mode(folder, self.state.mode | stat.S_IRWXU)
         self._put(folder, aside, clean=False)
-        _set_mode(folder, self._state.mode)
+        _set_mode(folder, self.state.mode)
 
     def _put(self, folder: int, aside: Aside, *, clean: bool) -> None:
-        nodes = self._state.nodes
+        nodes = self.state.nodes
         added = set(_configurations(folder)) - nodes.keys()
         for name in (*nodes, *added):
             node = nodes.get(name)
-            shown = _cleaned(node, self.path / name, self._state.changes) if node and clean else node
+            shown = _cleaned(node, self.path / name, self.state.changes) if node and clean else node
             put_node(folder, name, shown, aside)
-
-    def _put_alternates(self, aside: Aside) -> None:
-        objects = self.path / "objects"
-        info = objects / "info"
-        if not os.path.lexists(info) and not any(self._state.alternates.values()):
-            return
-        if objects.is_symlink():
-            raise NotADirectoryError(0, f"{objects} was replaced by a link")
-        with opened_folder(info) as folder:
-            for name, node in self._state.alternates.items():
-                put_node(folder, name, node, aside)
-            remove_unfinished(folder, aside)
 
 
 def put_if_untouched(path: Path, change: Change, aside: Aside) -> None:
@@ -231,34 +185,33 @@ def put_if_untouched(path: Path, change: Change, aside: Aside) -> None:
         return
 
 
-def _take_alternates(path: Path, budget: Budget) -> dict[str, Node | None]:
-    place = path / "objects" / "info"
+def _nodes_at(place: Path, names: tuple[str, ...], budget: Budget) -> dict[str, Node | None]:
     if not place.is_dir():
-        return dict.fromkeys(_ALTERNATES)
+        return dict.fromkeys(names)
     with opened_folder(place.resolve()) as folder:
-        return {name: take_node(folder, name, place / name, budget) for name in _ALTERNATES}
+        return {name: take_node(folder, name, place / name, budget) for name in names}
 
 
-def _take_replaced(folder: int, path: Path, budget: Budget) -> Node | None:
-    if kind_of(folder, "refs") != stat.S_IFDIR:
-        return None
-    with folder_below(folder, "refs") as refs:
-        return take_node(refs, "replace", path / "refs/replace", budget)
+def _put_below(folder: int, place: str, nodes: Mapping[str, Node | None], aside: Aside) -> None:
+    first, _, rest = place.partition("/")
+    kind = kind_of(folder, first)
+    if kind is None and not any(nodes.values()):
+        return
+    if kind != stat.S_IFDIR:
+        raise NotADirectoryError(0, f"{first} is no folder")
+    with folder_below(folder, first) as inner:
+        if rest:
+            _put_below(inner, rest, nodes, aside)
+            return
+        for name, node in nodes.items():
+            put_node(inner, name, node, aside)
+        remove_unfinished(inner, aside)
 
 
-def _put_replaced(folder: int, state: _State, aside: Aside) -> None:
+def _drop_new_replaced(folder: int, known: Set[bytes], aside: Aside) -> None:
     """Objects that stand for others would show every later step another history."""
-    match kind_of(folder, "refs"):
-        case None:
-            pass
-        case stat.S_IFDIR:
-            with folder_below(folder, "refs") as refs:
-                put_node(refs, "replace", state.loose_replaced, aside)
-                remove_unfinished(refs, aside)
-        case _:
-            raise NotADirectoryError(0, f"{state.path / 'refs'} is no folder")
     packed = _packed_refs(folder)
-    if packed and (new := _replacing(packed) - state.packed_replaced):
+    if packed and (new := _replacing(packed) - known):
         lines = b"".join(line for line in packed.splitlines(keepends=True) if line.rstrip(b"\n") not in new)
         _rewrite(folder, "packed-refs", lines, aside)
 

@@ -10,7 +10,7 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from stepflow.sandbox.credentials.files import (
     File,
@@ -18,8 +18,6 @@ from stepflow.sandbox.credentials.files import (
     folder_below,
     kind_of,
     names_in,
-    node_of,
-    node_record,
     opened_folder,
     put_node,
     take_node,
@@ -29,7 +27,6 @@ from stepflow.sandbox.tree_walk import ASIDE, walk
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Set
 
-    from stepflow.domain.json import JsonValue
     from stepflow.sandbox.credentials.files import Budget, Node
     from stepflow.sandbox.tree_walk import Aside
 
@@ -48,7 +45,8 @@ class GitEntries:
 
     def __init__(self, checkout: Path, was: Mapping[bytes, Node]) -> None:
         self._checkout = checkout
-        self._was = was
+        #: Below the checkout, each path with a slash before it.
+        self.was = was
 
     @classmethod
     def take(cls, checkout: Path, entries: Iterable[Path], budget: Budget) -> Self:
@@ -60,16 +58,6 @@ class GitEntries:
                     if node := take_node(folder, entry.name, entry, budget):
                         was[b"/" + os.fsencode(entry.relative_to(checkout))] = node
         return cls(checkout, was)
-
-    @classmethod
-    def of_record(cls, checkout: Path, record: Mapping[str, Any]) -> Self:
-        """Those of a run that could not restore them."""
-        nodes = ((os.fsencode(path), node_of(node)) for path, node in record.items())
-        return cls(checkout, {path: node for path, node in nodes if node})
-
-    def record(self) -> Mapping[str, JsonValue]:
-        """All that `of_record` needs."""
-        return {os.fsdecode(path): node_record(node) for path, node in self._was.items()}
 
     def restore(self, folders: Set[tuple[int, int]], aside: Aside) -> tuple[list[str], list[str]]:
         """Let no `.git` act that is new. `folders` are the restored ones by their numbers. Gives what was removed, and
@@ -96,7 +84,7 @@ class GitEntries:
     def _restore(self, folder: int, path: bytes, folders: Set[tuple[int, int]], aside: Aside) -> bool:
         """Whether it was removed."""
         name = os.fsdecode(_GIT)
-        if before := self._was.get(path):
+        if before := self.was.get(path):
             put_node(folder, name, before, aside)
             return False
         if kind_of(folder, name) != stat.S_IFDIR:

@@ -6,34 +6,35 @@ import os
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from stepflow.errors import IsolationError
 from stepflow.sandbox.credentials.files import (
     Budget,
     File,
-    node_of,
-    node_record,
+    Folder,
+    Link,
     opened_folder,
     put_node,
     remove_unfinished,
     take_node,
 )
-from stepflow.sandbox.credentials.git_dir_backup import GitDirBackup, put_if_untouched
+from stepflow.sandbox.credentials.git_dir_backup import GitDirBackup, GitDirState, put_if_untouched
 from stepflow.sandbox.credentials.new_git import GitEntries, shown
+from stepflow.sandbox.credentials.record import from_record, to_record
 from stepflow.sandbox.credentials.survey import Change, Survey, entry_of
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS, Aside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from stepflow.domain.json import JsonObject
+    from stepflow.domain.json import JsonValue
     from stepflow.sandbox.credentials.files import Node
 
 _NOT_RETURNED = (
     "so the credentials that the checkout had are not given back: what stands there now could use them. "
     "Check the repository out anew before a later step needs them."
 )
+#: The dataclasses of a record.
+_RECORDED = {each.__name__: each for each in (File, Link, Folder, Change, GitDirState)}
 _LEFT = "so what git does there is not certain to be what it did before. Check the repository out anew for later steps."
 
 
@@ -94,34 +95,36 @@ class StrippedCredentials:
         for path, change in changes.items():
             _take_away(path, change)
 
-    def record(self) -> JsonObject:
+    def record(self) -> JsonValue:
         """All that `of_record` needs."""
-        return {
-            "fate": self._fate,
-            "entry": str(self._entry),
-            "entry_was": node_record(self._entry_was),
-            "entries": dict(self._entries.record()),
-            "folders": [folder.record() for folder in self._folders],
-            "outside": [file.record() for file in self._outside],
-            "inside": {str(path): change.record() for path, change in self._inside.items()},
-        }
+        return to_record(
+            {
+                "fate": self._fate,
+                "entry": self._entry,
+                "entry_was": self._entry_was,
+                "entries": self._entries.was,
+                "folders": tuple(folder.state for folder in self._folders),
+                "outside": tuple((file.path, file.change, file.folders) for file in self._outside),
+                "inside": self._inside,
+            }
+        )
 
     @classmethod
-    def of_record(cls, checkout: Path, record: Mapping[str, Any]) -> Self:
+    def of_record(cls, checkout: Path, record: object) -> Self:
         """What a run has taken away that could not give it back."""
-        stripped = cls(checkout)
-        stripped._fate = record["fate"]
-        stripped._entry = Path(record["entry"])
-        stripped._entry_was = node_of(record["entry_was"])
-        stripped._entries = GitEntries.of_record(stripped._checkout, record["entries"])
-        stripped._inside = {Path(path): Change.of_record(change) for path, change in record["inside"].items()}
+        stripped, facts = cls(checkout), from_record(record, _RECORDED)
+        stripped._fate, stripped._entry, stripped._entry_was = facts["fate"], facts["entry"], facts["entry_was"]
+        stripped._entries = GitEntries(stripped._checkout, facts["entries"])
+        stripped._inside = facts["inside"]
         with suppress(OSError):
             # Of a checkout that is gone only what lies outside can come back, and nothing can use it there.
             if stripped._checkout.is_dir():
-                stripped._folders = [GitDirBackup.of_record(folder, stripped._checkout) for folder in record["folders"]]
-        for file in record["outside"]:
+                stripped._folders = [GitDirBackup.of_state(state, stripped._checkout) for state in facts["folders"]]
+        for path, change, folders in facts["outside"]:
             with suppress(OSError):
-                stripped._outside.append(_Outside.of_record(file))
+                file = _Outside(path, change, folders)
+                remove_unfinished(file.parent, Aside(file.parent))
+                stripped._outside.append(file)
         return stripped
 
     def give_back(self) -> tuple[str, ...]:
@@ -232,29 +235,14 @@ class _Outside:
 
     def __init__(self, path: Path, change: Change, folders: frozenset[Path]) -> None:
         self.path, self.change, self.folders = path, change, folders
-        self._parent = os.open(path.parent, FOLDER_FLAGS)
-
-    @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> Self:
-        """The file of a run that could not give it back."""
-        file = cls(Path(record["path"]), Change.of_record(record["change"]), frozenset(map(Path, record["folders"])))
-        remove_unfinished(file._parent, Aside(file._parent))
-        return file
-
-    def record(self) -> JsonObject:
-        """All that `of_record` needs."""
-        return {
-            "path": str(self.path),
-            "change": self.change.record(),
-            "folders": [str(path) for path in sorted(self.folders)],
-        }
+        self.parent = os.open(path.parent, FOLDER_FLAGS)
 
     def give_back(self, *, credentials: bool) -> list[str]:
         """Put it back byte for byte, or without its credentials; what kept it from coming back."""
         file = self.change.original if credentials else self.change.clean
-        aside = Aside(self._parent)
+        aside = Aside(self.parent)
         try:
-            put_node(self._parent, self.path.name, file, aside)
+            put_node(self.parent, self.path.name, file, aside)
         except OSError as exc:
             return [f"{self.path} could not be written: {exc.strerror}"]
         finally:
@@ -263,7 +251,7 @@ class _Outside:
 
     def close(self) -> None:
         """Let its folder go."""
-        os.close(self._parent)
+        os.close(self.parent)
 
 
 def _take_away(path: Path, change: Change) -> None:

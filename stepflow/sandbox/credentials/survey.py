@@ -6,17 +6,16 @@ import os
 import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from stepflow.errors import IsolationError
 from stepflow.sandbox.credentials.config import Setting, clean_config, hide, holds, read_settings, secret_forms
-from stepflow.sandbox.credentials.files import Budget, File, file_of_record, node_record, opened_folder, take_node
+from stepflow.sandbox.credentials.files import Budget, File, opened_folder, take_node
 from stepflow.sandbox.credentials.rules import Judged, judge_setting, secrets_in, secrets_of_login
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
-    from stepflow.domain.json import JsonValue
 
 #: Each is held open while the tools run.
 _MOST_FOLDERS = 400
@@ -110,16 +109,6 @@ class Change:
 
     original: File
     clean: File
-
-    def record(self) -> JsonValue:
-        """Both as JSON."""
-        return [node_record(self.original), node_record(self.clean)]
-
-    @classmethod
-    def of_record(cls, record: Sequence[object]) -> Self:
-        """The change that `record` wrote."""
-        original, clean = map(file_of_record, record)
-        return cls(original=original, clean=clean)
 
 
 @dataclass(kw_only=True)
