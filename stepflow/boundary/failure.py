@@ -30,7 +30,7 @@ SILENT_OUTCOMES = frozenset(
 )
 
 #: What may be said about the work that was kept.
-LONGEST_KEPT = 4_000
+LONGEST_WORK_NOTE = 4_000
 
 #: Outcomes after which this run's comment may be written already.
 BROKEN_OFF = frozenset({Outcome.BOUNDARY_FAILED, Outcome.INTERNAL_ERROR})
@@ -93,7 +93,7 @@ def report_failure(
             return FailureReport(detail=refusal)
         own = effects.own_comment()
         if keeps and pusher:
-            pushed, work_note = _keep_work(effects, pusher, branch_name(agent, facts, settings), own)
+            pushed, work_note = _push_work(effects, pusher, branch_name(agent, facts, settings), own)
         detail = work_note
         if comments:
             adds = outcome in BROKEN_OFF and own is not None and own.marker.run == marker_word(facts.run_id)
@@ -106,7 +106,7 @@ def report_failure(
     return FailureReport(detail=detail, url=url, branch=branch, commit=commit, spent=effects.spent)
 
 
-def _keep_work(effects: EffectWriter, pusher: Pusher, branch: str, own: OwnComment | None) -> tuple[Pushed | None, str]:
+def _push_work(effects: EffectWriter, pusher: Pusher, branch: str, own: OwnComment | None) -> tuple[Pushed | None, str]:
     """Push the unfinished work; the text says where it is, or why it could not be kept."""
     try:
         pushed = effects.push(pusher, branch, own)
@@ -117,7 +117,7 @@ def _keep_work(effects: EffectWriter, pusher: Pusher, branch: str, own: OwnComme
 
 def _comment_body(text: str, work_note: str, output_filter: OutputFilter, *, before: str) -> str:
     """What happened and where the work is, below the comment that this run wrote `before`, if both fit."""
-    work_note = filter_text(work_note, output_filter, limit=LONGEST_KEPT)
+    work_note = filter_text(work_note, output_filter, limit=LONGEST_WORK_NOTE)
     text = filter_text(text, output_filter, limit=LONGEST_TEXT // 2 - len(work_note))
     body = "\n\n".join(part for part in (text, work_note) if part)
     if before and len(before) + len(body) < LONGEST_TEXT:

@@ -86,10 +86,10 @@ def write_settings(settings: Iterable[Setting]) -> bytes:
 
 
 def _git(place: str) -> str:
-    found = shutil.which("git", path=os.pathsep.join(SYSTEM_PATH))
-    if found is None:
+    git = shutil.which("git", path=os.pathsep.join(SYSTEM_PATH))
+    if git is None:
         raise _unreadable(place, "there is no git on the fixed PATH")
-    return found
+    return git
 
 
 def _unreadable(place: str, reason: str) -> IsolationError:
@@ -127,10 +127,14 @@ def secret_forms(secrets: set[str]) -> tuple[bytes, ...]:
 
 
 def clean_config(
-    data: bytes, settings: tuple[Setting, ...], kept: tuple[Setting, ...], secrets: set[str], forms: tuple[bytes, ...]
+    data: bytes,
+    settings: tuple[Setting, ...],
+    visible: tuple[Setting, ...],
+    secrets: set[str],
+    forms: tuple[bytes, ...],
 ) -> bytes:
-    """A configuration without what is not kept; its own bytes where nothing has to go."""
-    clean = tuple(_without(setting, secrets) for setting in kept)
+    """A configuration without what is not visible; its own bytes where nothing has to go."""
+    clean = tuple(_without(setting, secrets) for setting in visible)
     if clean == settings and hide(data, forms) == data:
         return data
     return hide(write_settings(clean), forms)

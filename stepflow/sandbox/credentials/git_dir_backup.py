@@ -42,7 +42,7 @@ _NAMES_BELOW = {"objects/info": ("alternates", "http-alternates"), "refs": ("rep
 #: Where git keeps the folders of submodules and of other work trees.
 _REPOSITORIES = ("modules", "worktrees")
 _REPLACED_REFS = b" refs/replace/"
-#: What a run works on. An include that lies there is not taken for configuration alone.
+#: What a run works on. An include that lies there does not count as configuration alone.
 _WORK = frozenset({"HEAD", "index", "logs", "lfs", "modules", "objects", "packed-refs", "refs", "worktrees"})
 
 
@@ -131,18 +131,18 @@ class GitDirBackup:
 
     def replaced(self) -> str:
         """What stands in its place; empty when nothing does. Nothing of the tools is alive, so that stays so."""
-        ways = [self.path, *self.path.parents] if self.path.is_relative_to(self._checkout) else [self.path]
-        for way in ways:
-            if way == self._checkout:
+        places = [self.path, *self.path.parents] if self.path.is_relative_to(self._checkout) else [self.path]
+        for each in places:
+            if each == self._checkout:
                 break
             try:
-                info = way.lstat()
+                info = each.lstat()
             except OSError as exc:
-                return f"{way} is gone: {exc.strerror}"
+                return f"{each} is gone: {exc.strerror}"
             if not stat.S_ISDIR(info.st_mode):
-                return f"{way} was replaced by something that is no folder"
-            if way == self.path and (info.st_dev, info.st_ino) != self.number:
-                return f"{way} was replaced by another folder"
+                return f"{each} was replaced by something that is no folder"
+            if each == self.path and (info.st_dev, info.st_ino) != self.number:
+                return f"{each} was replaced by another folder"
         return ""
 
     def _restore(self, folder: int, aside: Aside, known: Set[Path]) -> None:

@@ -53,9 +53,9 @@ def gitlinks_in(index: bytes) -> frozenset[bytes]:
 def without_gitlinks(index: bytes, names: Set[bytes]) -> bytes:
     """The index without these gitlinks. What git only keeps to be faster is left out; it makes that again."""
     entries, hash_size, extensions = _read(index)
-    kept = [entry for entry in entries if not (entry.is_gitlink and entry.name in names)]
-    version = 3 if any(entry.more_flags for entry in kept) else 2
-    data = _HEADER.pack(b"DIRC", version, len(kept)) + b"".join(map(_written, kept)) + extensions
+    remaining = [entry for entry in entries if not (entry.is_gitlink and entry.name in names)]
+    version = 3 if any(entry.more_flags for entry in remaining) else 2
+    data = _HEADER.pack(b"DIRC", version, len(remaining)) + b"".join(map(_written, remaining)) + extensions
     return data + next(each(data).digest() for each in _HASHES if each().digest_size == hash_size)
 
 
@@ -96,19 +96,19 @@ def _read_with(index: bytes, hash_size: int) -> tuple[list[_Entry], int, bytes]:
 
 
 def _extensions(index: bytes, at: int, end: int) -> bytes:
-    kept = b""
+    remaining = b""
     while at < end:
         name, size = struct.unpack_from(">4sI", index, at)
         if name == b"link":
             raise UnreadableIndex
         if name == _SPARSE_FOLDERS:
-            kept += index[at : at + 8 + size]
+            remaining += index[at : at + 8 + size]
         elif name[:1].islower():
             raise ValueError(name)
         at += 8 + size
     if at != end:
         raise ValueError(at)
-    return kept
+    return remaining
 
 
 def _written(entry: _Entry) -> bytes:

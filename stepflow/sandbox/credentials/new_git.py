@@ -65,7 +65,7 @@ class GitEntries:
         removed: list[str] = []
         left: list[str] = []
         with suppress(FileNotFoundError):
-            for folder, path in self._found(left):
+            for folder, path in self._git_entries(left):
                 try:
                     if self._restore(folder, path, folders, aside):
                         removed.append(os.fsdecode(path[1:]))
@@ -73,7 +73,7 @@ class GitEntries:
                     left.append(f"{os.fsdecode(path[1:])}: {exc.strerror if isinstance(exc, OSError) else exc}")
         return removed, left
 
-    def _found(self, left: list[str]) -> Iterator[tuple[int, bytes]]:
+    def _git_entries(self, left: list[str]) -> Iterator[tuple[int, bytes]]:
         try:
             for entry in walk(self._checkout, left, closed=frozenset({_GIT})):
                 if entry.name == _GIT and entry.path:

@@ -50,9 +50,9 @@ _SETTING = re.compile(r"^[^=\n]*(?:key|token|secret|password)[^=\n]*=\s*(\S+)\s*
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """`kept` is what the tools see of the setting, None for nothing; `paths` are files as the setting names them."""
+    """`visible` is what the tools see of the setting, None for nothing; `paths` are files as the setting names them."""
 
-    kept: Setting | None
+    visible: Setting | None
     secrets: frozenset[str] = frozenset()
     paths: tuple[str, ...] = ()
 
@@ -60,23 +60,23 @@ class Judged:
 def judge_setting(setting: Setting) -> Judged:
     """Take every credential out of a setting."""
     value = setting.value or ""
-    found = set(secrets_in(setting.subsection or "")) | set(secrets_in(value))
+    secrets = set(secrets_in(setting.subsection or "")) | set(secrets_in(value))
     if setting.section in _SECTIONS or setting.key in _NAMES or _SECRET_NAME.fullmatch(setting.name):
-        return Judged(kept=None, secrets=frozenset(found | _secrets_of(setting)), paths=_paths(setting))
-    kept = replace(
+        return Judged(visible=None, secrets=frozenset(secrets | _secrets_of(setting)), paths=_paths(setting))
+    visible = replace(
         setting,
         subsection=None if setting.subsection is None else _without_secrets(setting.subsection),
         value=None if setting.value is None else _without_secrets(value),
     )
-    return Judged(kept=kept, secrets=frozenset(found))
+    return Judged(visible=visible, secrets=frozenset(secrets))
 
 
 def secrets_in(text: str) -> frozenset[str]:
     """The secrets in URLs, headers and tokens, wherever they stand in the text."""
-    found = {secret for match in _URL.finditer(text) for secret in _userinfo_secrets(match)}
-    found |= {match["secret"] for pattern in (_QUERY, _HEADER) for match in pattern.finditer(text)}
-    found |= {match[0] for match in _TOKEN.finditer(text)}
-    return frozenset(form for secret in found for form in (secret, unquote(secret)) if form)
+    secrets = {secret for match in _URL.finditer(text) for secret in _userinfo_secrets(match)}
+    secrets |= {match["secret"] for pattern in (_QUERY, _HEADER) for match in pattern.finditer(text)}
+    secrets |= {match[0] for match in _TOKEN.finditer(text)}
+    return frozenset(form for secret in secrets for form in (secret, unquote(secret)) if form)
 
 
 def _without_secrets(text: str) -> str:
@@ -93,11 +93,11 @@ def _url_without_secrets(match: re.Match[str]) -> str:
 
 def _userinfo_secrets(match: re.Match[str]) -> set[str]:
     user, _, password = match["userinfo"].partition(":")
-    found = set() if password in _PLACEHOLDERS else {password}
+    secrets = set() if password in _PLACEHOLDERS else {password}
     alone = not password or password in _PLACEHOLDERS
     if "ssh" not in match["scheme"].lower() and ((alone and len(user) >= _TOKEN_LENGTH) or _TOKEN.match(user)):
-        found.add(user)
-    return found - {""}
+        secrets.add(user)
+    return secrets - {""}
 
 
 def _secrets_of(setting: Setting) -> set[str]:
@@ -139,12 +139,12 @@ def _paths(setting: Setting) -> tuple[str, ...]:
 def secrets_of_login(text: str) -> frozenset[str]:
     """The secrets of a file in JSON, of one with `name = value` lines, or of one that is a single token."""
     try:
-        found = set(_in_json(json.loads(text)))
+        secrets = set(_in_json(json.loads(text)))
     except (ValueError, RecursionError):
         whole = text.strip()
-        found = {whole} if whole and not whole.split()[1:] else set(_SETTING.findall(text))
+        secrets = {whole} if whole and not whole.split()[1:] else set(_SETTING.findall(text))
     # `Bearer …`: what stands behind the word is the secret.
-    return frozenset(form for secret in found for form in (secret, secret.rpartition(" ")[2]) if form)
+    return frozenset(form for secret in secrets for form in (secret, secret.rpartition(" ")[2]) if form)
 
 
 def _in_json(value: JsonValue) -> Iterator[str]:

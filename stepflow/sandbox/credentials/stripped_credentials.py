@@ -39,7 +39,7 @@ _LEFT = "so what git does there is not certain to be what it did before. Check t
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundCredentials:
+class CheckoutCredentials:
     """The credentials of a checkout. `state` tells people how many stand where."""
 
     secrets: tuple[str, ...]
@@ -48,10 +48,10 @@ class FoundCredentials:
 
 def find_credentials(
     checkout: Path, runner_temp: Path | None = None, login_files: tuple[Path, ...] = ()
-) -> FoundCredentials:
+) -> CheckoutCredentials:
     """Look for credentials and change nothing. Raises `IsolationError` for a configuration that git cannot read."""
     survey = Survey(checkout, runner_temp, login_files)
-    return FoundCredentials(secrets=tuple(sorted(survey.secrets)), state=survey.state)
+    return CheckoutCredentials(secrets=tuple(sorted(survey.secrets)), state=survey.state)
 
 
 class StrippedCredentials:
@@ -93,7 +93,7 @@ class StrippedCredentials:
         """Take away what was found."""
         changes = {**self._inside, **{file.path: file.change for file in self._outside}}
         for path, change in changes.items():
-            _take_away(path, change)
+            _strip(path, change)
 
     def record(self) -> JsonValue:
         """All that `of_record` needs."""
@@ -254,7 +254,7 @@ class _Outside:
         os.close(self.parent)
 
 
-def _take_away(path: Path, change: Change) -> None:
+def _strip(path: Path, change: Change) -> None:
     try:
         with opened_folder(path.parent) as folder:
             aside = Aside(folder)

@@ -42,16 +42,16 @@ def git_entries(checkout: Path) -> tuple[Path, ...]:
 
 def git_folders(checkout: Path, entries: Iterable[Path]) -> tuple[Path, ...]:
     """Every git folder behind the entries, the checkout's own first, with those of submodules and worktrees."""
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     for entry in entries:
         for folder in _led_to(entry):
-            found.update(dict.fromkeys((folder, *_inside(folder))))
-            if len(found) > _MOST_FOLDERS:
+            folders.update(dict.fromkeys((folder, *_inside(folder))))
+            if len(folders) > _MOST_FOLDERS:
                 raise IsolationError(
                     f"{checkout} holds more than {_MOST_FOLDERS} git folders; not all of them can be watched.",
                     hint="Check out without submodules, or name one repository in `working-directory`.",
                 )
-    return tuple(found)
+    return tuple(folders)
 
 
 def files_of(folder: Path) -> Iterator[Path]:
@@ -121,9 +121,9 @@ class _Source:
     folders: set[Path] = field(default_factory=set)
 
     @property
-    def kept(self) -> tuple[Setting, ...]:
+    def visible(self) -> tuple[Setting, ...]:
         """What the tools see of it."""
-        return tuple(judged.kept for judged in self.judged if judged.kept)
+        return tuple(judged.visible for judged in self.judged if judged.visible)
 
 
 class Survey:
@@ -142,7 +142,7 @@ class Survey:
         self._budget = Budget()
         self._sources: dict[Path, _Source] = {}
         self._visited: set[tuple[Path, Path | None]] = set()
-        self._found: dict[Path, int] = {}
+        self._counts: dict[Path, int] = {}
         self._blank: dict[Path, File] = {}
         self._read_all()
         self._note_logins(login_files)
@@ -151,11 +151,11 @@ class Survey:
     @property
     def state(self) -> str:
         """For people: how many credentials stand where."""
-        if not self._found:
+        if not self._counts:
             return "none found"
-        names = dict.fromkeys(self._name(path) for path in self._found)
+        names = dict.fromkeys(self._name(path) for path in self._counts)
         shown = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
-        return f"{sum(self._found.values())} taken out of {shown}"
+        return f"{sum(self._counts.values())} taken out of {shown}"
 
     def is_inside(self, path: Path) -> bool:
         """Whether the path lies in the checkout or in a git folder that belongs to it."""
@@ -220,7 +220,7 @@ class Survey:
         target = _absolute(setting.value or "", source.parent)
         if setting.value:
             self._read(target, folder, must=False)
-        return Judged(kept=setting if self.is_inside(_real(target)) else None)
+        return Judged(visible=setting if self.is_inside(_real(target)) else None)
 
     def _note_pointed(self, path: Path, folder: Path | None) -> None:
         """A file of cookies, passwords or keys is nothing but a credential."""
@@ -250,26 +250,28 @@ class Survey:
             if self._may_change(path):
                 self.led_from.setdefault(path, set()).update(source.folders)
                 self._change(
-                    path, source.file, clean_config(source.file.data, source.settings, source.kept, self.secrets, forms)
+                    path,
+                    source.file,
+                    clean_config(source.file.data, source.settings, source.visible, self.secrets, forms),
                 )
             self._count(path, source)
         for path, file in self._blank.items():
-            self._found[path] = self._found.get(path, 0) + 1
+            self._counts[path] = self._counts.get(path, 0) + 1
             self._change(path, file, b"")
         for folder in self.folders if forms else ():
             for path in files_of(folder):
                 if path not in self._sources and path not in self._blank and holds(path, forms):
                     file = self._file(path)
-                    self._found[path] = 1
+                    self._counts[path] = 1
                     self._change(path, file, hide(file.data, forms))
 
     def _count(self, path: Path, source: _Source) -> None:
         changed = sum(
-            judged.kept != setting and not setting.section.startswith("include")
+            judged.visible != setting and not setting.section.startswith("include")
             for judged, setting in zip(source.judged, source.settings, strict=True)
         )
         if changed:
-            self._found[path] = changed
+            self._counts[path] = changed
 
     def _change(self, path: Path, file: File, data: bytes) -> None:
         if data != file.data:
