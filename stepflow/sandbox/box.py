@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
@@ -100,10 +101,10 @@ class Toolbox:
                 environment=environment,
                 group=choice.identity.gid if choice.identity and "gid" not in chosen.disabled_layers else None,
             )
-            restore.expect_end_of(channel.pid)
-            ending.callback(channel.close)
-            first = sandbox_config(place, choice.identity, chosen, open_places)
-            facts = channel.ask(first, timeout=_START_TIMEOUT)
+            restore.expect_end_of(connection.pid)
+            ending.callback(connection.close)
+            config = sandbox_config(place, choice.identity, chosen, open_places)
+            facts = connection.ask({"op": "enter_sandbox", **asdict(config)}, timeout=_START_TIMEOUT)
             if "problem" in facts:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
             path = programs.state(choice.identity)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Network
 from stepflow.errors import IsolationError
+from stepflow.sandbox.child.enter_sandbox import SandboxConfig
 
 if TYPE_CHECKING:
-    from stepflow.domain.json import JsonObject
     from stepflow.sandbox.identity import Identity
     from stepflow.sandbox.options import ToolboxOptions
 
@@ -27,34 +27,25 @@ _RESOLVER = Path("/etc/resolv.conf")
 _GITDIR = "gitdir:"
 
 
-def sandbox_config(checkout: Path, identity: Identity | None, options: ToolboxOptions, reach: Reach) -> JsonObject:
-    """The frame that `child.enter_sandbox` reads as its `SandboxConfig`."""
-    return {
-        "op": "enter_sandbox",
-        "checkout": str(checkout),
-        **_user(identity, options),
-        "write": [str(place) for place in reach.write],
-        "read": [str(place) for place in reach.read],
-        "devices": [str(place) for place in reach.devices],
-        "close_network": options.network is Network.NONE,
-        "disabled_layers": [*sorted(options.disabled_layers)],
-        "processes": options.limits.processes,
-        "file_bytes": options.limits.file_bytes,
-        "open_files": options.limits.open_files,
-        "bash_timeout": options.bash_timeout,
-        "bash_max_timeout": options.bash_max_timeout,
-        "file_timeout": options.file_timeout,
-    }
-
-
-def _user(identity: Identity | None, options: ToolboxOptions) -> JsonObject:
-    return {
-        "uid": identity.uid if identity else None,
-        "gid": identity.gid if identity else None,
+def sandbox_config(checkout: Path, identity: Identity | None, options: ToolboxOptions, reach: Reach) -> SandboxConfig:
+    """What the sandbox program receives first."""
+    return SandboxConfig(
+        checkout=str(checkout),
+        uid=identity.uid if identity else None,
+        gid=identity.gid if identity else None,
         # The parent's groups are what a toolbox without the layer would keep.
-        "groups": list(os.getgroups()) if "gid" in options.disabled_layers else [],
-        "guard_uid": identity.guard_uid if identity and "memory" not in options.disabled_layers else None,
-    }
+        groups=os.getgroups() if "gid" in options.disabled_layers else [],
+        guard_uid=identity.guard_uid if identity and "memory" not in options.disabled_layers else None,
+        **vars(options.limits),
+        write=[str(place) for place in reach.write],
+        read=[str(place) for place in reach.read],
+        devices=[str(place) for place in reach.devices],
+        close_network=options.network is Network.NONE,
+        disabled_layers=sorted(options.disabled_layers),
+        bash_timeout=options.bash_timeout,
+        bash_max_timeout=options.bash_max_timeout,
+        file_timeout=options.file_timeout,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

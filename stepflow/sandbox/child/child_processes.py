@@ -13,10 +13,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from .enter_sandbox import Limits, OomScore, die_with_parent
+from .enter_sandbox import OomScore, die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from .enter_sandbox import SandboxConfig
 
 _PROC = "/proc"
 _PAUSE = 0.005
@@ -167,19 +169,10 @@ class Sink(Protocol):
 class ChildProcesses:
     """Starts children and knows when they end. `scoped`: no signal of ours reaches anything that is not below us."""
 
-    def __init__(
-        self,
-        *,
-        request_fd: int,
-        limits: Limits,
-        oom_score: OomScore,
-        disabled_layers: frozenset[str] = frozenset(),
-        scoped: bool = False,
-    ) -> None:
+    def __init__(self, config: SandboxConfig, *, request_fd: int, oom_score: OomScore, scoped: bool) -> None:
         self._request_fd = request_fd
-        self._limits = limits
+        self._config = config
         self._oom_score = oom_score
-        self._disabled_layers = disabled_layers
         self._scoped = scoped
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._workers: set[int] = set()
@@ -250,10 +243,13 @@ class ChildProcesses:
 
     def limit_child(self, allowed_processes: int) -> None:
         """Put the limits on the calling process, which is a new child, and tie its life to the supervisor's."""
-        if "life" not in self._disabled_layers:
+        if "life" not in self._config.disabled_layers:
             die_with_parent(signal.SIGKILL)
-        if "limits" not in self._disabled_layers:
-            _limit_self(self._limits, allowed_processes)
+        if "limits" not in self._config.disabled_layers:
+            _lower(resource.RLIMIT_NPROC, allowed_processes)
+            _lower(resource.RLIMIT_FSIZE, self._config.file_bytes)
+            _lower(resource.RLIMIT_NOFILE, self._config.open_files)
+            _lower(resource.RLIMIT_CORE, 0)
 
     def reap(self) -> bool:
         """Reap everything that has ended, orphans too.
@@ -283,7 +279,7 @@ class ChildProcesses:
         """Kill every descendant (without the layer `life` only process groups); gives the ids of what would not die."""
         # Each child leads the process group of its own number.
         _signal({*(-pid for pid in self._children), *self._workers}, signal.SIGKILL)
-        if "life" in self._disabled_layers:
+        if "life" in self._config.disabled_layers:
             self._workers.clear()
             return ()
         if self._scoped:
@@ -331,14 +327,7 @@ class ChildProcesses:
         """RLIMIT_NPROC counts the threads that the user runs already, as far as they can be seen from here."""
         user = os.geteuid()
         running = sum(process.threads for process in process_table()[0] if process.uids[0] == user)
-        return running + self._limits.processes
-
-
-def _limit_self(limits: Limits, allowed_processes: int) -> None:
-    _lower(resource.RLIMIT_NPROC, allowed_processes)
-    _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
-    _lower(resource.RLIMIT_NOFILE, limits.open_files)
-    _lower(resource.RLIMIT_CORE, 0)
+        return running + self._config.processes
 
 
 def _lower(which: int, value: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from . import landlock, seccomp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 _SET_PDEATHSIG = 1
 _SET_DUMPABLE = 4
@@ -44,11 +44,6 @@ def become_undumpable(*, wanted: bool = True) -> bool:
     return _prctl(_SET_DUMPABLE, 0 if wanted else 1)
 
 
-def become_subreaper() -> bool:
-    """Be the parent of every orphan among the descendants, so that none is lost sight of."""
-    return _prctl(_SET_CHILD_SUBREAPER, 1)
-
-
 def forgo_new_privileges() -> bool:
     """No program started from now on gets more rights by being started."""
     return _prctl(_SET_NO_NEW_PRIVS, 1)
@@ -63,12 +58,7 @@ def drop_capabilities() -> bool:
     _prctl(_CAP_AMBIENT, _CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     data = (ctypes.c_uint32 * 6)()
-    return bool(_LIBC.capset(header, data) == 0) and not capabilities()
-
-
-def capabilities() -> int:
-    """The effective capability set of this process as bits; 0 where there are none to see."""
-    return _status_bits("CapEff") | _status_bits("CapBnd")
+    return bool(_LIBC.capset(header, data) == 0) and not _has_capabilities()
 
 
 class OomScore:
@@ -113,13 +103,14 @@ class OomScore:
             os.write(self._fd, score)
 
 
-def _status_bits(field: str) -> int:
+def _has_capabilities() -> bool:
+    """Whether any is effective or can still be gained; false where there are none to see."""
     try:
         with open(f"/proc/{os.getpid()}/status", encoding="ascii", errors="replace") as file:
-            lines = dict(line.partition(":")[::2] for line in file)
+            status = dict(line.partition(":")[::2] for line in file)
     except OSError:
-        return 0
-    return int(lines.get(field, "0").strip(), 16)
+        return False
+    return any(int(status.get(field, "0"), 16) for field in ("CapEff", "CapBnd"))
 
 
 def _prctl(option: int, value: int) -> bool:
@@ -135,57 +126,29 @@ class CannotEnterSandbox(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Resource limits of every process that is started; `processes` is how many more than now the user may run."""
-
-    processes: int
-    file_bytes: int
-    open_files: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class SandboxConfig:
     """What the parent sends first. `uid` None means: stay who you are. `guard_uid` is a user that nothing else has.
 
-    `places` is what stays open under Landlock. `disabled_layers` names layers that are left out.
+    `write`, `read` and `devices` stay open under Landlock. `disabled_layers` names layers that are left out.
+    `processes` is how many more than now the user may run.
     """
 
     checkout: str
     uid: int | None
     gid: int | None
-    groups: tuple[int, ...]
+    groups: Sequence[int]
     guard_uid: int | None
-    limits: Limits
-    places: landlock.Places
+    processes: int
+    file_bytes: int
+    open_files: int
+    write: Sequence[str]
+    read: Sequence[str]
+    devices: Sequence[str]
     close_network: bool
-    disabled_layers: frozenset[str]
+    disabled_layers: Sequence[str]
     bash_timeout: float
     bash_max_timeout: float
     file_timeout: float
-
-    @classmethod
-    def of(cls, message: Mapping[str, object]) -> SandboxConfig:
-        """Read the parent's first frame."""
-        return cls(
-            checkout=str(message["checkout"]),
-            uid=_optional_id(message["uid"]),
-            gid=_optional_id(message["gid"]),
-            groups=tuple(int(group) for group in _texts(message["groups"])),
-            guard_uid=_optional_id(message["guard_uid"]),
-            limits=Limits(
-                processes=int(str(message["processes"])),
-                file_bytes=int(str(message["file_bytes"])),
-                open_files=int(str(message["open_files"])),
-            ),
-            places=landlock.Places(
-                write=_texts(message["write"]), read=_texts(message["read"]), devices=_texts(message["devices"])
-            ),
-            close_network=bool(message["close_network"]),
-            disabled_layers=frozenset(_texts(message["disabled_layers"])),
-            bash_timeout=float(str(message["bash_timeout"])),
-            bash_max_timeout=float(str(message["bash_max_timeout"])),
-            file_timeout=float(str(message["file_timeout"])),
-        )
 
 
 def enter_sandbox(config: SandboxConfig) -> dict[str, object]:
@@ -197,7 +160,9 @@ def enter_sandbox(config: SandboxConfig) -> dict[str, object]:
         "undumpable": become_undumpable(wanted="memory" not in disabled_layers),
     }
     if "life" not in disabled_layers:
-        facts |= {"subreaper": become_subreaper(), "dies_with_parent": die_with_parent(signal.SIGTERM)}
+        # The parent of every orphan among its descendants loses sight of none.
+        facts["subreaper"] = _prctl(_SET_CHILD_SUBREAPER, 1)
+        facts["dies_with_parent"] = die_with_parent(signal.SIGTERM)
     if os.geteuid() == 0 and "uid" not in disabled_layers:
         facts["capabilities_dropped"] = drop_capabilities()
     os.umask(0o022)
@@ -219,7 +184,8 @@ def _close(config: SandboxConfig) -> dict[str, object]:
     if "no_new_privs" not in disabled_layers:
         facts["no_new_privs"] = forgo_new_privileges()
     if "landlock" not in disabled_layers:
-        facts["landlock"] = landlock.restrict(config.places, close_tcp=close_network)
+        places = landlock.Places(write=config.write, read=config.read, devices=config.devices)
+        facts["landlock"] = landlock.restrict(places, close_tcp=close_network)
     if "seccomp" not in disabled_layers:
         keeps_user = config.uid is None and "uid" not in disabled_layers
         sockets = seccomp.NO_UNIX_SOCKETS if keeps_user else ()
@@ -264,11 +230,3 @@ def _check_reach(checkout: str) -> None:
     for name in ("HOME", "TMPDIR"):
         if not os.access(os.environ[name], os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise CannotEnterSandbox(f"user {user}, who the tools run as, cannot write to {os.environ[name]} ({name})")
-
-
-def _optional_id(value: object) -> int | None:
-    return None if value is None else int(str(value))
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(item) for item in value) if isinstance(value, list) else ()

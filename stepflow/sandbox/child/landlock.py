@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 # No library: this side is started with -I -S and sees the standard library alone. Every number in this module stands in
 # linux/landlock.h and asm/unistd_64.h of linux-libc-dev 6.12, the same for x86_64 and for aarch64.
@@ -50,9 +50,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class Places:
     """Paths that stay open; what does not exist is passed over."""
 
-    write: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
+    write: Sequence[str] = ()
+    read: Sequence[str] = ()
+    devices: Sequence[str] = ()
 
 
 def restrict(places: Places, *, close_tcp: bool, highest_abi: int = 1 << 16) -> dict[str, object]:

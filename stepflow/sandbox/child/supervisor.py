@@ -8,7 +8,7 @@ import signal
 import sys
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from . import file_tools, wire
 from .baseline import Baseline
@@ -46,8 +46,8 @@ def main() -> int:
     parent = os.getppid()
     requests = _Requests()
     try:
-        first = requests.wait()
-        settings = SandboxConfig.of(first)
+        first = {name: value for name, value in requests.wait().items() if name != "op"}
+        settings = SandboxConfig(**cast("dict[str, Any]", first))
         oom_score = OomScore(wanted="limits" not in settings.disabled_layers)
         facts = {**enter_sandbox(settings), "ended_before_parent": oom_score.holds}
     except CannotEnterSandbox as exc:
@@ -86,13 +86,7 @@ class _Requests:
 class _Supervisor:
     def __init__(self, settings: SandboxConfig, requests: _Requests, oom_score: OomScore, *, scoped: bool) -> None:
         self._settings, self._requests = settings, requests
-        self._children = ChildProcesses(
-            request_fd=_REQUESTS,
-            limits=settings.limits,
-            oom_score=oom_score,
-            disabled_layers=settings.disabled_layers,
-            scoped=scoped,
-        )
+        self._children = ChildProcesses(settings, request_fd=_REQUESTS, oom_score=oom_score, scoped=scoped)
         self._shell: Shell | None = None
         self._repository = Repository.locate(settings.checkout)
         self._fingerprint = repository_fingerprint(settings.checkout)
