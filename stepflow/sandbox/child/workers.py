@@ -6,12 +6,12 @@ import json
 import os
 import resource
 import time
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 from . import wire
-from .commands import HeadTail
 from .paths import Refusal
 
 if TYPE_CHECKING:
@@ -23,60 +23,43 @@ if TYPE_CHECKING:
     #: A request and a sink for the stream; the answer, and what to keep.
     Work = Callable[[Mapping[str, object], Feed], tuple[dict[str, object], bytes]]
 
-#: What one file tool may hold in memory, beside the program itself.
-_FILE_TOOL_MEMORY = 1024 * 1024 * 1024
-#: Above everything that a tool gives, also when each character is escaped.
-_ANSWER_LIMIT = 16 * 1024 * 1024
-#: What a worker may hold in memory: a file and the facts of all of them.
-_SNAPSHOT_MEMORY = 2 * 1024 * 1024 * 1024
 _KEPT_LIMIT = 512 * 1024 * 1024
 _PIECE = 65536
 _STDERR = 2
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """What a worker may hold in memory beside the program itself, and what is said of one that fails."""
+
+    memory: int
+    no_memory: str
+    too_slow: str
+    no_answer: str
+
+
+_FILE_TOOL = _Kind(
+    memory=1024 * 1024 * 1024,
+    no_memory="needs more memory than a file tool may use; narrow it",
+    too_slow="took longer than {:g} s and was stopped; narrow the pattern or the path",
+    no_answer="the tool ended without an answer; it ran into one of its limits",
+)
+#: A file and the facts of all of them.
+_SNAPSHOT = _Kind(
+    memory=2 * 1024 * 1024 * 1024,
+    no_memory="it needs more memory than a snapshot may use",
+    too_slow="it took longer than {:g} s",
+    no_answer="it ended without an answer; it ran into one of its limits",
+)
+
+
 def run_worker(children: ChildProcesses, work: Callable[[], str], timeout: float) -> str:
     """The text that `work` gives. Raises `Refusal` with the reason when it gives none in time."""
-    answer_fd, answer_end = os.pipe()
-    pid = children.fork(partial(_work, work, answer_end))
-    os.close(answer_end)
-    answer = HeadTail(_ANSWER_LIMIT)
+    worker = LastingWorker(children, lambda _request, _feed: ({"text": work()}, b""), kind=_FILE_TOOL)
     try:
-        in_time = children.pump({answer_fd: answer}, deadline=time.monotonic() + timeout)
+        return str(worker.ask({}, timeout, lambda _piece: None)[0]["text"])
     finally:
-        os.close(answer_fd)
-    if not in_time:
-        children.kill(pid)
-        raise Refusal(f"took longer than {timeout:g} s and was stopped; narrow the pattern or the path")
-    return _read_answer(answer.text())
-
-
-def _work(work: Callable[[], str], answer_end: int) -> None:
-    """The child's whole life."""
-    resource.setrlimit(resource.RLIMIT_AS, (_FILE_TOOL_MEMORY, _FILE_TOOL_MEMORY))
-    answer = json.dumps(_file_tool_answer(work)).encode()
-    with os.fdopen(answer_end, "wb") as pipe:
-        pipe.write(answer)
-
-
-def _file_tool_answer(work: Callable[[], str]) -> dict[str, str]:
-    try:
-        return {"text": work()}
-    except Refusal as exc:
-        return {"refusal": str(exc)}
-    except OSError as exc:
-        return {"refusal": exc.strerror or str(exc)}
-    except MemoryError:
-        return {"refusal": "needs more memory than a file tool may use; narrow it"}
-
-
-def _read_answer(text: str) -> str:
-    try:
-        answer: dict[str, str] = json.loads(text)
-    except ValueError:
-        raise Refusal("the tool ended without an answer; it ran into one of its limits") from None
-    if "refusal" in answer:
-        raise Refusal(answer["refusal"])
-    return answer["text"]
+        worker.close()
 
 
 class LastingWorker:
@@ -84,22 +67,25 @@ class LastingWorker:
     that it needs beside its pipes.
     """
 
-    def __init__(self, children: ChildProcesses, work: Work, *, holds: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, children: ChildProcesses, work: Work, *, holds: tuple[int, ...] = (), kind: _Kind = _SNAPSHOT
+    ) -> None:
         self._children = children
-        asked, self._asked = os.pipe()
-        self._said, said = os.pipe()
+        self._kind = kind
+        requests, self._requests = os.pipe()
+        self._answers, answers = os.pipe()
         try:
-            self._pid = children.fork(partial(_live, children, work, asked, said, holds))
+            self._pid = children.fork(partial(self._serve, work, requests, answers, holds))
         except OSError:
-            os.close(self._asked)
-            os.close(self._said)
+            os.close(self._requests)
+            os.close(self._answers)
             raise
         finally:
-            os.close(asked)
-            os.close(said)
+            os.close(requests)
+            os.close(answers)
         self._failed = False
         # It reads each request before it answers, so what fits into a pipe never blocks.
-        os.set_blocking(self._asked, False)
+        os.set_blocking(self._requests, False)
 
     @property
     def alive(self) -> bool:
@@ -110,15 +96,17 @@ class LastingWorker:
         """Its answer and what to keep. Raises `Refusal` for one that fails, is too slow or dies; it is ended then, and
         so it is by whatever else happens meanwhile.
         """
-        coming = _Coming(hand_on)
+        reply = _Reply(hand_on)
         try:
-            _send(self._asked, dict(request))
+            _send(self._requests, dict(request))
             in_time = self._children.pump(
-                {self._said: coming},
-                until=lambda: coming.whole or not self.alive,
+                {self._answers: reply},
+                until=lambda: reply.whole or not self.alive,
                 deadline=time.monotonic() + timeout,
             )
-            return coming.result(f"it took longer than {timeout:g} s" if not in_time else "")
+            if not in_time:
+                raise Refusal(self._kind.too_slow.format(timeout))
+            return reply.result(self._kind.no_answer)
         except BaseException:
             self._failed = True
             self._children.kill(self._pid)
@@ -127,12 +115,28 @@ class LastingWorker:
     def close(self) -> None:
         """End it, and let go of the pipes."""
         self._children.kill(self._pid)
-        os.close(self._asked)
-        os.close(self._said)
+        os.close(self._requests)
+        os.close(self._answers)
+
+    def _serve(self, work: Work, requests: int, answers: int, holds: tuple[int, ...]) -> None:
+        """The child's whole life."""
+        _close_all_but((requests, answers, *holds))
+        # Only the soft limit, so that git need not live within it.
+        resource.setrlimit(resource.RLIMIT_AS, (self._kind.memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        frames = wire.Frames()
+        while data := os.read(requests, _PIECE):
+            frames.feed(data)
+            while frame := frames.take():
+                stream = _Stream(answers)
+                answer, kept = _answer(work, self._kind, wire.unpack(frame[1]), stream.write)
+                stream.flush()
+                wire.send(answers, {**answer, "kept": len(kept)})
+                _send_raw(answers, kept)
+                self._children.reap()
 
 
-class _Coming:
-    """What the worker says: its stream, its answer, and after that what to keep."""
+class _Reply:
+    """What the worker sends: its stream, its answer, and after that what to keep."""
 
     def __init__(self, hand_on: Feed) -> None:
         self._hand_on = hand_on
@@ -157,12 +161,10 @@ class _Coming:
         """Whether nothing more is to come."""
         return self._answer is not None and len(self._kept) >= cast("int", self._answer["kept"])
 
-    def result(self, slow: str) -> tuple[dict[str, object], bytes]:
-        """Answer and kept; raises `Refusal`."""
-        if slow:
-            raise Refusal(slow)
+    def result(self, no_answer: str) -> tuple[dict[str, object], bytes]:
+        """The answer and what to keep; raises `Refusal`."""
         if self._answer is None or not self.whole:
-            raise Refusal("it ended without an answer; it ran into one of its limits")
+            raise Refusal(no_answer)
         if "problem" in self._answer:
             raise Refusal(str(self._answer["problem"]))
         return {name: value for name, value in self._answer.items() if name != "kept"}, bytes(self._kept)
@@ -189,24 +191,7 @@ class _Stream:
         self._waiting.clear()
 
 
-def _live(children: ChildProcesses, work: Work, asked: int, said: int, holds: tuple[int, ...]) -> None:
-    """The child's whole life."""
-    _hold_only((asked, said, *holds))
-    # Only the soft limit, so that git need not live within it.
-    resource.setrlimit(resource.RLIMIT_AS, (_SNAPSHOT_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    frames = wire.Frames()
-    while data := os.read(asked, _PIECE):
-        frames.feed(data)
-        while frame := frames.take():
-            stream = _Stream(said)
-            answer, kept = _answer(work, wire.unpack(frame[1]), stream.write)
-            stream.flush()
-            wire.send(said, {**answer, "kept": len(kept)})
-            _send_raw(said, kept)
-            children.reap()
-
-
-def _answer(work: Work, request: Mapping[str, object], feed: Feed) -> tuple[dict[str, object], bytes]:
+def _answer(work: Work, kind: _Kind, request: Mapping[str, object], feed: Feed) -> tuple[dict[str, object], bytes]:
     try:
         answer, kept = work(request, feed)
     except Refusal as exc:
@@ -214,14 +199,14 @@ def _answer(work: Work, request: Mapping[str, object], feed: Feed) -> tuple[dict
     except OSError as exc:
         return {"problem": exc.strerror or str(exc)}, b""
     except MemoryError:
-        return {"problem": "it needs more memory than a snapshot may use"}, b""
+        return {"problem": kind.no_memory}, b""
     if len(kept) > _KEPT_LIMIT:
         return {"problem": "a snapshot has more to remember than there is room for"}, b""
     return answer, kept
 
 
-def _hold_only(fds: Iterable[int]) -> None:
-    """Let go of everything else: the parent's pipes must end with the supervisor, and the shell's with the shell."""
+def _close_all_but(fds: Iterable[int]) -> None:
+    """The parent's pipes must end with the supervisor, and the shell's with the shell."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
