@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from stepflow.domain.words import CanaryState, Isolation
 from stepflow.errors import IsolationError
@@ -14,57 +14,47 @@ if TYPE_CHECKING:
 
 
 class Place(StrEnum):
-    """Every place that is tried, in the words of the report."""
+    """Every place that is tried, in the words of the report, and what should stop a tool on its way there, by the names
+    of the report's sandbox rows where there is one.
 
-    ENVIRONMENT = "a tool's environment"
-    DESCRIPTORS = "a tool's open descriptors"
-    GIT_CONFIG = "git's configuration"
-    PARENT = "the parent in /proc"
-    MEMORY = "the parent's memory"
-    FIRST_PROCESS = "process 1 in /proc"
-    SIGNAL = "signals to the parent"
-    RUNNER_TEMP = "RUNNER_TEMP"
-    RUN_FOLDER = "the run folder"
-    GITHUB_HOME = "/github/home"
-    WORKFLOW = "/github/workflow and the event"
-    FILE_COMMANDS = "/github/file_commands"
-    ACT = "/var/run/act/workflow"
-    HOME = "the parent's home"
-    TEMPORARY = "the parent's temporary files"
-    DOCKER = "the docker socket"
-    SOCKETS = "other sockets under /run"
-    ABSTRACT = "abstract sockets"
-    TCP = "TCP"
-    TCP6 = "TCP over IPv6"
-    UDP = "UDP"
+    `always` refuses with `isolation: best-effort` too: who reaches such a place has the secrets.
+    """
+
+    layer: str
+    always: bool
+
+    def __new__(cls, words: str, layer: str, always: str = "") -> Self:
+        """One row of the table below."""
+        place = str.__new__(cls, words)
+        place._value_ = words
+        place.layer, place.always = layer, bool(always)
+        return place
+
+    ENVIRONMENT = "a tool's environment", "environment", "always"
+    DESCRIPTORS = "a tool's open descriptors", "environment", "always"
+    GIT_CONFIG = "git's configuration", "the removal of checkout credentials", "always"
+    PARENT = "the parent in /proc", "uid or landlock", "always"
+    MEMORY = "the parent's memory", "uid or landlock", "always"
+    FIRST_PROCESS = "process 1 in /proc", "uid or landlock"
+    SIGNAL = "signals to the parent", "uid or landlock"
+    RUNNER_TEMP = "RUNNER_TEMP", "landlock"
+    RUN_FOLDER = "the run folder", "landlock"
+    GITHUB_HOME = "/github/home", "landlock"
+    WORKFLOW = "/github/workflow and the event", "landlock"
+    FILE_COMMANDS = "/github/file_commands", "landlock"
+    ACT = "/var/run/act/workflow", "landlock"
+    HOME = "the parent's home", "landlock"
+    TEMPORARY = "the parent's temporary files", "landlock"
+    DOCKER = "the docker socket", "gid, or seccomp for uid 0"
+    SOCKETS = "other sockets under /run", "gid, or seccomp for uid 0"
+    ABSTRACT = "abstract sockets", "landlock"
+    TCP = "TCP", "network"
+    TCP6 = "TCP over IPv6", "network"
+    UDP = "UDP", "network"
 
 
-_FOLDERS = (
-    *(Place.RUNNER_TEMP, Place.RUN_FOLDER, Place.GITHUB_HOME, Place.WORKFLOW),
-    *(Place.FILE_COMMANDS, Place.ACT, Place.HOME, Place.TEMPORARY),
-)
-
-#: What should have stopped a tool on its way there, by the names of the report's sandbox rows where there is one.
-LAYERS: Mapping[Place, str] = {
-    Place.ENVIRONMENT: "environment",
-    Place.DESCRIPTORS: "environment",
-    Place.GIT_CONFIG: "the removal of checkout credentials",
-    Place.PARENT: "uid or landlock",
-    Place.MEMORY: "uid or landlock",
-    Place.FIRST_PROCESS: "uid or landlock",
-    Place.SIGNAL: "uid or landlock",
-    **dict.fromkeys(_FOLDERS, "landlock"),
-    Place.DOCKER: "gid, or seccomp for uid 0",
-    Place.SOCKETS: "gid, or seccomp for uid 0",
-    Place.ABSTRACT: "landlock",
-    Place.TCP: "network",
-    Place.TCP6: "network",
-    Place.UDP: "network",
-}
-
-#: These refuse with `isolation: best-effort` too: who reaches one has the secrets. So does the docker socket where the
-#: parent is root, since who reaches it is root on the machine.
-ALWAYS = frozenset({Place.ENVIRONMENT, Place.DESCRIPTORS, Place.GIT_CONFIG, Place.PARENT, Place.MEMORY})
+LAYERS = {place: place.layer for place in Place}
+ALWAYS = frozenset(place for place in Place if place.always)
 
 
 @dataclass(frozen=True, kw_only=True)

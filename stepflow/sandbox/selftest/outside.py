@@ -20,14 +20,28 @@ if TYPE_CHECKING:
     from stepflow.sandbox.selftest.planting import Planting
 
 #: Where the runner mounts its folders into a Docker action, and where act keeps its own in place of them.
-_MOUNTED: Mapping[Place, tuple[str, ...]] = {
-    Place.RUNNER_TEMP: ("/github/runner_temp",),
-    Place.GITHUB_HOME: ("/github/home",),
-    Place.WORKFLOW: ("/github/workflow",),
-    Place.FILE_COMMANDS: ("/github/file_commands",),
-    Place.ACT: ("/var/run/act/workflow",),
-}
-_FILE_COMMANDS = ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
+_MOUNTED = (
+    (Place.RUNNER_TEMP, "/github/runner_temp"),
+    (Place.GITHUB_HOME, "/github/home"),
+    (Place.WORKFLOW, "/github/workflow"),
+    (Place.FILE_COMMANDS, "/github/file_commands"),
+    (Place.ACT, "/var/run/act/workflow"),
+)
+#: The files by which a job's steps speak to the runner.
+_JOB_FILES = (
+    (Place.WORKFLOW, "GITHUB_EVENT_PATH"),
+    (Place.FILE_COMMANDS, "GITHUB_ENV"),
+    (Place.FILE_COMMANDS, "GITHUB_PATH"),
+    (Place.FILE_COMMANDS, "GITHUB_OUTPUT"),
+    (Place.FILE_COMMANDS, "GITHUB_STATE"),
+    (Place.FILE_COMMANDS, "GITHUB_STEP_SUMMARY"),
+)
+#: Listeners of the parent on this machine, by the kind of attempt.
+_LISTENERS = (
+    (Place.TCP, "tcp", socket.AF_INET, "127.0.0.1"),
+    (Place.UDP, "udp", socket.AF_INET, "127.0.0.1"),
+    (Place.TCP6, "tcp", socket.AF_INET6, "::1"),
+)
 #: Each asks the kernel for more than that the process is there.
 _OF_A_PROCESS = (
     *(("read", "environ"), ("read", "mem"), ("read", "maps")),
@@ -51,114 +65,68 @@ class Outside:
 
 def try_everything(planting: Planting, outside: Outside, network: Network) -> None:
     """Plant and name everything that must be out of reach."""
-    for place, folder in _folders(outside, planting.checkout):
+    files = [(place, Path(outside.environment[name])) for place, name in _JOB_FILES if outside.environment.get(name)]
+    for folder, place in _folders(outside, files, planting.checkout).items():
         planting.plant_in(place, folder)
     planting.plant_temporary(Place.TEMPORARY)
-    for place, path in _files(outside.environment):
+    for place, path in files:
         if path.exists() and not path.resolve().is_relative_to(planting.checkout):
-            planting.try_file(place, path)
+            # Nothing is written into a file of the job: opening it says enough.
+            planting.try_all(place, ("read", "append"), str(path), str(path), by_file_tool=True)
     planting.try_all(Place.GIT_CONFIG, ("git-config",), "", "git config --list")
     planting.try_all(Place.GIT_CONFIG, ("bytes",), str(planting.checkout / ".git" / "config"), ".git/config")
-    _sockets(planting, outside)
-    if network is Network.NONE:
-        _network(planting)
-    _processes(planting)
+    docker = {Path(path).resolve() for path in outside.docker if Path(path).exists()}
+    for path in dict.fromkeys((*sorted(docker), *sockets_under(outside.socket_folders))):
+        planting.try_all(Place.DOCKER if path in docker else Place.SOCKETS, ("connect",), str(path), str(path))
+    if sys.platform == "linux":
+        planting.listen(Place.ABSTRACT, "connect", socket.AF_UNIX, "@")
+        planting.try_all(Place.MEMORY, ("peek", "trace"), os.getpid(), "the parent")
+    for place, kind, family, host in _LISTENERS if network is Network.NONE else ():
+        planting.listen(place, kind, family, host)
+    planting.try_all(Place.SIGNAL, ("signal",), os.getpid(), "the parent")
+    for pid, place in {1: Place.FIRST_PROCESS, os.getpid(): Place.PARENT}.items():
+        folder = Path("/proc") / str(pid)
+        for kind, name in _OF_A_PROCESS if folder.is_dir() else ():
+            planting.try_all(place, (kind,), str(folder / name), name, by_file_tool=name == "environ")
 
 
-def _folders(outside: Outside, checkout: Path) -> Iterator[tuple[Place, Path]]:
+def _folders(outside: Outside, files: Iterable[tuple[Place, Path]], checkout: Path) -> Mapping[Path, Place]:
     """Each folder once, under the name that says most; the checkout itself belongs to the tools."""
+    temp, home = outside.environment.get("RUNNER_TEMP"), outside.environment.get("HOME")
+    named: tuple[tuple[Place, str | Path], ...] = (
+        *_MOUNTED,
+        *([(Place.RUNNER_TEMP, temp)] if temp else []),
+        *([(Place.RUN_FOLDER, outside.run_folder)] if outside.run_folder else []),
+        *((place, file.parent) for place, file in files),
+        (Place.HOME, home or Path.home()),
+    )
     folders: dict[Path, Place] = {}
-    for place, path in _named_folders(outside):
-        folder = path.resolve()
+    for place, path in named:
+        folder = Path(path).resolve()
         if folder.is_dir() and not folder.is_relative_to(checkout):
             folders.setdefault(folder, place)
-    yield from ((place, folder) for folder, place in folders.items())
-
-
-def _named_folders(outside: Outside) -> Iterator[tuple[Place, Path]]:
-    environment = outside.environment
-    for place, paths in _MOUNTED.items():
-        yield from ((place, Path(path)) for path in paths)
-    if environment.get("RUNNER_TEMP"):
-        yield Place.RUNNER_TEMP, Path(environment["RUNNER_TEMP"])
-    if outside.run_folder:
-        yield Place.RUN_FOLDER, outside.run_folder
-    for place, path in _files(environment):
-        yield place, path.parent
-    home = environment.get("HOME")
-    yield Place.HOME, Path(home) if home else Path.home()
-
-
-def _files(environment: Mapping[str, str]) -> Iterator[tuple[Place, Path]]:
-    """The files by which a job's steps speak to the runner."""
-    if environment.get("GITHUB_EVENT_PATH"):
-        yield Place.WORKFLOW, Path(environment["GITHUB_EVENT_PATH"])
-    for name in _FILE_COMMANDS:
-        if environment.get(name):
-            yield Place.FILE_COMMANDS, Path(environment[name])
-
-
-def _sockets(planting: Planting, outside: Outside) -> None:
-    docker = {Path(path).resolve() for path in outside.docker if Path(path).exists()}
-    for path in sorted(docker):
-        planting.try_all(Place.DOCKER, ("connect",), str(path), str(path))
-    for path in sockets_under(outside.socket_folders):
-        if path not in docker:
-            planting.try_all(Place.SOCKETS, ("connect",), str(path), str(path))
-    if sys.platform == "linux":
-        planting.listen(Place.ABSTRACT, "connect", family=socket.AF_UNIX, address="@", shown="one of the parent")
-
-
-def _network(planting: Planting) -> None:
-    planting.listen(Place.TCP, "tcp", family=socket.AF_INET, address="127.0.0.1", shown="127.0.0.1")
-    planting.listen(Place.UDP, "udp", family=socket.AF_INET, address="127.0.0.1", shown="127.0.0.1")
-    if socket.has_ipv6:
-        planting.listen(Place.TCP6, "tcp", family=socket.AF_INET6, address="::1", shown="::1")
-
-
-def _processes(planting: Planting) -> None:
-    parent = os.getpid()
-    planting.try_all(Place.SIGNAL, ("signal",), parent, "the parent")
-    _try_process(planting, Place.PARENT, parent)
-    if parent != 1:
-        _try_process(planting, Place.FIRST_PROCESS, 1)
-    if sys.platform == "linux":
-        planting.try_all(Place.MEMORY, ("peek", "trace"), parent, "the parent")
-
-
-def _try_process(planting: Planting, place: Place, pid: int) -> None:
-    folder = Path("/proc") / str(pid)
-    if not folder.is_dir():
-        return
-    for kind, name in _OF_A_PROCESS:
-        planting.try_all(place, (kind,), str(folder / name), name)
-    planting.give_to_file_tools(place, str(folder / "environ"), "environ")
+    return folders
 
 
 def sockets_under(folders: Iterable[str]) -> Iterator[Path]:
     """Each socket once, by the name that leads to it without a link."""
-    foreign = _provided_by_programs()
+    fuse_mounts = _fuse_mounts()
     waiting = sorted({os.path.realpath(folder) for folder in folders}, reverse=True)
     seen = 0
     while waiting and seen < _MOST_ENTRIES:
-        for path, mode in _entries(waiting.pop()):
-            seen += 1
-            if stat.S_ISSOCK(mode):
-                yield Path(path)
-            elif stat.S_ISDIR(mode) and path not in foreign:
-                waiting.append(path)
+        with contextlib.suppress(OSError):
+            for path in sorted(Path(waiting.pop()).iterdir()):
+                seen += 1
+                with contextlib.suppress(OSError):
+                    mode = path.lstat().st_mode
+                    if stat.S_ISSOCK(mode):
+                        yield path
+                    elif stat.S_ISDIR(mode) and str(path) not in fuse_mounts:
+                        waiting.append(str(path))
 
 
-def _entries(folder: str) -> Iterator[tuple[str, int]]:
-    """Path and mode of everything in a folder, in order; nothing when it cannot be read."""
-    with contextlib.suppress(OSError):
-        for path in sorted(Path(folder).iterdir()):
-            with contextlib.suppress(OSError):
-                yield str(path), path.lstat().st_mode
-
-
-def _provided_by_programs() -> frozenset[str]:
-    """Mount points of FUSE. In mountinfo the fifth field is the place, the one after the dash the type (proc(5))."""
+def _fuse_mounts() -> frozenset[str]:
+    """Folders that programs provide: in mountinfo the fifth field is the place, after the dash comes the type (proc(5))."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -7,15 +7,14 @@ import os
 import secrets
 import socket
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from stepflow.sandbox.selftest.canaries import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
 CANARY = b"canary\n"
 
@@ -30,42 +29,26 @@ class Attempt:
     shown: str
 
 
-@dataclass(kw_only=True)
-class Planting:
+class Planting(contextlib.ExitStack):
     """What is planted while the `with` block lasts. `files` are for the file tools, `planted` must stay as they are.
-    `expect` is told of each path before anything can be there."""
+    `expect` is called with each path before anything can be there."""
 
-    checkout: Path
-    uid: int
-    gid: int
-    expect: Callable[[Path], None] = lambda _path: None
-    attempts: list[Attempt] = field(default_factory=list)
-    files: list[Attempt] = field(default_factory=list)
-    planted: list[Attempt] = field(default_factory=list)
-    _name: str = field(default_factory=lambda: f"stepflow-canary-{secrets.token_hex(8)}")
-    _folders: set[Path] = field(default_factory=set)
-    _taken_back: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    def __init__(self, *, checkout: Path, uid: int, gid: int, expect: Callable[[Path], None] = lambda _: None) -> None:
+        super().__init__()
+        self.checkout, self.uid, self.gid, self.expect = checkout, uid, gid, expect
+        self.attempts: list[Attempt] = []
+        self.files: list[Attempt] = []
+        self.planted: list[Attempt] = []
+        self._name = f"stepflow-canary-{secrets.token_hex(8)}"
+        self._folders: set[Path] = set()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def try_all(
+        self, place: Place, kinds: Iterable[str], target: str | int, shown: str, *, by_file_tool: bool = False
     ) -> None:
-        self._taken_back.close()
-
-    def try_all(self, place: Place, kinds: Iterable[str], target: str | int, shown: str) -> None:
-        """Something that is there anyway."""
+        """Something that is there. `by_file_tool`: a file that the tool `read` must not read either."""
         self.attempts += (Attempt(place=place, kind=kind, target=target, shown=shown) for kind in kinds)
-
-    def try_file(self, place: Place, path: Path) -> None:
-        """A file of the job: nothing is written into it, opening it says enough."""
-        self.try_all(place, ("read", "append"), str(path), str(path))
-        self.give_to_file_tools(place, str(path), str(path))
-
-    def give_to_file_tools(self, place: Place, path: str, shown: str) -> None:
-        """A file that the tool `read` must not read, by a path as a model would write it."""
-        self.files.append(Attempt(place=place, kind="read", target=path, shown=shown))
+        if by_file_tool:
+            self.files.append(Attempt(place=place, kind="read", target=target, shown=shown))
 
     def plant_in(self, place: Place, folder: Path) -> None:
         """A file that is the tools' own, so that nothing but the folder and the kernel keeps it from them."""
@@ -87,19 +70,19 @@ class Planting:
             self._new(path, lambda: path.write_bytes(CANARY))
             self._try_planted(place, path, str(above))
 
-    def listen(self, place: Place, kind: str, *, family: int, address: str, shown: str) -> None:
+    def listen(self, place: Place, kind: str, family: int, host: str) -> None:
         """A socket of the parent: `@` in the abstract namespace, a host on a free port otherwise."""
-        server = socket.socket(family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
-        self._taken_back.callback(server.close)
-        name = f"@{self._name}"
-        try:
-            server.bind(name.replace("@", "\0") if address == "@" else (address, 0))
+        abstract = f"@{self._name}"
+        with contextlib.suppress(OSError):
+            server = socket.socket(family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
+            self.callback(server.close)
+            server.bind(abstract.replace("@", "\0") if host == "@" else (host, 0))
             if kind != "udp":
                 server.listen(8)
-        except OSError:
-            return
-        target = name if address == "@" else f"{address}:{server.getsockname()[1]}"
-        self.try_all(place, (kind,), target, shown)
+            if host == "@":
+                self.try_all(place, (kind,), abstract, "one of the parent")
+            else:
+                self.try_all(place, (kind,), f"{host}:{server.getsockname()[1]}", host)
 
     def changed(self) -> tuple[Attempt, ...]:
         """The planted files that are no longer what they were."""
@@ -107,25 +90,18 @@ class Planting:
         return tuple(replace(planted, kind="write") for planted in changed)
 
     def _try_planted(self, place: Place, path: Path, shown: str) -> None:
-        planted = Attempt(place=place, kind="read", target=str(path), shown=shown)
-        self.planted.append(planted)
-        self.give_to_file_tools(place, str(path), shown)
+        """By its own path, and by one that begins inside the checkout."""
+        self.planted.append(Attempt(place=place, kind="read", target=str(path), shown=shown))
         made = path.with_name(f"{path.name}-made")
         self.expect(made)
-        self._taken_back.callback(_remove, made)
+        self.callback(_remove, made)
         self.try_all(place, ("list",), str(path.parent), shown)
-        self.try_all(place, ("read", "write"), str(path), shown)
+        self.try_all(place, ("read", "write"), str(path), shown, by_file_tool=True)
         self.try_all(place, ("make",), str(made), shown)
-        self._link(planted)
-
-    def _link(self, planted: Attempt) -> None:
-        """The same file by a way that begins inside the checkout."""
         link = self.checkout / f".{self._name}-{len(self.planted)}"
         with contextlib.suppress(OSError):
-            self._new(link, lambda: link.symlink_to(str(planted.target)))
-            shown = f"a link to {planted.shown}"
-            self.try_all(planted.place, ("read",), str(link), shown)
-            self.give_to_file_tools(planted.place, link.name, shown)
+            self._new(link, lambda: link.symlink_to(path))
+            self.try_all(place, ("read",), str(link), f"a link to {shown}", by_file_tool=True)
 
     def _new(self, path: Path, make: Callable[[], object]) -> None:
         """Make something that is not there yet. How to undo it is known first: a signal may come at any moment."""
@@ -133,9 +109,9 @@ class Planting:
         if folder not in self._folders:
             self._folders.add(folder)
             info = folder.stat()
-            self._taken_back.callback(_put_times_back, folder, (info.st_atime_ns, info.st_mtime_ns))
+            self.callback(_put_times_back, folder, (info.st_atime_ns, info.st_mtime_ns))
         self.expect(path)
-        self._taken_back.callback(_remove, path)
+        self.callback(_remove, path)
         make()
 
 

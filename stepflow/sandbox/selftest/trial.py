@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
     from stepflow.sandbox.box import Toolbox
     from stepflow.sandbox.selftest.outside import Outside
 
+    #: What got through, and by what.
+    Reached = list[tuple[Attempt, str]]
+
 _PROBE = Path(__file__).parents[1] / "child" / "probe.py"
 _TIMEOUT = 60.0
 _SHELL, _FILE_TOOL = "shell", "file tool"
@@ -39,61 +41,46 @@ _LAST_WORDS = 500
 
 def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
     """Plant, try, take back. Raises `IsolationError` when it cannot be tried."""
-    reach = Reach()
+    reached: Reached = []
     with Planting(checkout=toolbox.checkout, uid=toolbox.uid, gid=toolbox.gid, expect=toolbox.expect) as planting:
         try_everything(planting, outside, toolbox.options.network)
-        with _ended_when_interrupted(toolbox):
-            _by_shell(toolbox, planting.attempts, Redactor(outside.secrets), reach)
-            _by_file_tool(toolbox, planting.files, reach)
-        for attempt in planting.changed():
-            reach.add(attempt, _SHELL)
+        try:
+            _by_shell(toolbox, planting.attempts, Redactor(outside.secrets), reached)
+            _by_file_tool(toolbox, planting.files, reached)
+        except BaseException:
+            # A probe that is still alive while the canaries are removed could leave something in their place.
+            toolbox.close()
+            raise
+        reached += ((attempt, _SHELL) for attempt in planting.changed())
         tried = {attempt.place for attempt in planting.attempts} | {Place.ENVIRONMENT, Place.DESCRIPTORS}
-    return CanaryReport(canaries=tuple(_judge(place, tried, reach) for place in Place))
+    return CanaryReport(canaries=tuple(_judge(place, tried, reached) for place in Place))
 
 
-@contextlib.contextmanager
-def _ended_when_interrupted(toolbox: Toolbox) -> Iterator[None]:
-    """A probe that is still alive while the canaries are taken away could leave something in their place."""
-    with contextlib.ExitStack() as interrupted:
-        interrupted.callback(toolbox.close)
-        yield
-        interrupted.pop_all()
-
-
-class Reach:
-    """Where something got through: by what, on what, and how."""
-
-    def __init__(self) -> None:
-        self._by: dict[Place, dict[str, None]] = {}
-        self._what: dict[Place, dict[str, dict[str, None]]] = {}
-
-    def add(self, attempt: Attempt, by: str) -> None:
-        """Remember one way, once."""
-        self._by.setdefault(attempt.place, {})[by] = None
-        self._what.setdefault(attempt.place, {}).setdefault(attempt.shown, {})[attempt.kind] = None
-
-    def ways(self, place: Place) -> str:
-        """All of them in a few words, empty when there were none."""
-        reached = self._what.get(place, {})
-        described = [f"{shown} ({', '.join(kinds)})" for shown, kinds in reached.items()]
-        more = f" and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
-        return f"by {' and '.join(self._by[place])}: {', '.join(described[:_SHOWN])}{more}" if reached else ""
-
-
-def _judge(place: Place, tried: set[Place], reach: Reach) -> Canary:
-    ways = reach.ways(place)
+def _judge(place: Place, tried: set[Place], reached: Reached) -> Canary:
+    ways = _ways([(attempt, by) for attempt, by in reached if attempt.place is place])
     state = CanaryState.REACHED if ways else CanaryState.KEPT if place in tried else CanaryState.NOT_HERE
     refuses = place in ALWAYS or (place is Place.DOCKER and os.geteuid() == 0)
     return Canary(place=place, state=state, ways=ways, refuses=refuses)
 
 
-def _by_shell(toolbox: Toolbox, attempts: Sequence[Attempt], redact: Redactor, reach: Reach) -> None:
+def _ways(reached: Reached) -> str:
+    """All of them in a few words, empty when there were none."""
+    kinds: dict[str, dict[str, None]] = {}
+    for attempt, _ in reached:
+        kinds.setdefault(attempt.shown, {})[attempt.kind] = None
+    described = [f"{shown} ({', '.join(names)})" for shown, names in kinds.items()]
+    more = f" and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
+    by = " and ".join(dict.fromkeys(by for _, by in reached))
+    return f"by {by}: {', '.join(described[:_SHOWN])}{more}" if reached else ""
+
+
+def _by_shell(toolbox: Toolbox, attempts: Sequence[Attempt], redact: Redactor, reached: Reached) -> None:
     """Once in the shell that `bash` keeps, once as the single command that a validator is."""
     short = [attempt for attempt in attempts if attempt.kind not in _TEXTS]
     said = toolbox.run_tool(ToolUse(id="self-test", name="bash", input={"command": shlex.join(_probe(toolbox, short))}))
-    _take(said.text, short, redact, reach)
+    _read_probe(said.text, short, redact, reached)
     done = toolbox.run_command(CommandRequest(argv=_probe(toolbox, attempts), timeout=_TIMEOUT))
-    _take(done.stdout or done.stderr or done.error, attempts, redact, reach)
+    _read_probe(done.stdout or done.stderr or done.error, attempts, redact, reached)
 
 
 def _probe(toolbox: Toolbox, attempts: Sequence[Attempt]) -> tuple[str, ...]:
@@ -103,8 +90,8 @@ def _probe(toolbox: Toolbox, attempts: Sequence[Attempt]) -> tuple[str, ...]:
     return (python, "-I", "-S", "-c", _PROBE.read_text(encoding="utf-8"), tried)
 
 
-def _take(said: str, attempts: Sequence[Attempt], redact: Redactor, reach: Reach) -> None:
-    """Read what one probe tells."""
+def _read_probe(said: str, attempts: Sequence[Attempt], redact: Redactor, reached: Reached) -> None:
+    """Read what one probe reports."""
     try:
         answer = json.loads(said)
     except ValueError:
@@ -114,14 +101,14 @@ def _take(said: str, attempts: Sequence[Attempt], redact: Redactor, reach: Reach
         ) from None
     for attempt, result in zip(attempts, answer["results"], strict=True):
         if not result or (result.startswith(":") and _holds_secret(result[1:], redact)):
-            reach.add(attempt, _SHELL)
+            reached.append((attempt, _SHELL))
     for leads_to in answer["descriptors"]:
-        reach.add(Attempt(place=Place.DESCRIPTORS, kind="open", target="", shown=leads_to), _SHELL)
-    for name in _said_too_much(answer["environment"], redact):
-        reach.add(Attempt(place=Place.ENVIRONMENT, kind="set", target="", shown=name), _SHELL)
+        reached.append((Attempt(place=Place.DESCRIPTORS, kind="open", target="", shown=leads_to), _SHELL))
+    for name in _exposed_variables(answer["environment"], redact):
+        reached.append((Attempt(place=Place.ENVIRONMENT, kind="set", target="", shown=name), _SHELL))
 
 
-def _said_too_much(environment: Mapping[str, str], redact: Redactor) -> Iterator[str]:
+def _exposed_variables(environment: Mapping[str, str], redact: Redactor) -> Iterator[str]:
     """The variables that no tool may see. Names and values come as hex, since they may be any bytes."""
     for name_hex, value in environment.items():
         name = bytes.fromhex(name_hex).decode("utf-8", "replace")
@@ -134,8 +121,8 @@ def _holds_secret(data: str, redact: Redactor) -> bool:
     return redact(text) != text
 
 
-def _by_file_tool(toolbox: Toolbox, files: Sequence[Attempt], reach: Reach) -> None:
+def _by_file_tool(toolbox: Toolbox, files: Sequence[Attempt], reached: Reached) -> None:
     for attempt in files:
         result = toolbox.run_tool(ToolUse(id="self-test", name="read", input={"file_path": attempt.target}))
         if not result.is_error:
-            reach.add(attempt, _FILE_TOOL)
+            reached.append((attempt, _FILE_TOOL))
