@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from stepflow.sandbox.identity import Choice
     from stepflow.sandbox.options import ToolboxOptions
 
+    #: A layer's state for people, and whether it is missing.
+    State = tuple[str, bool]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
@@ -44,7 +47,9 @@ class SandboxFacts:
 
 def judge_layers(sandbox: SandboxFacts) -> tuple[Layer, ...]:
     """Every layer's state; raises `IsolationError` when `isolation: required` and one is missing."""
-    layers = tuple(_state_of(name, sandbox) for name in _STATES)
+    disabled = dict.fromkeys(sandbox.options.disabled_layers, ("switched off", True))
+    states = {name: disabled.get(name) or state_of(sandbox) for name, state_of in _STATES.items()}
+    layers = tuple(Layer(name=name, state=state, missing=missing) for name, (state, missing) in states.items())
     missing = [f"{layer.name}: {layer.state}" for layer in layers if layer.missing]
     if missing and sandbox.options.isolation is Isolation.REQUIRED:
         raise IsolationError(
@@ -53,12 +58,6 @@ def judge_layers(sandbox: SandboxFacts) -> tuple[Layer, ...]:
         )
     _check_root(sandbox)
     return layers
-
-
-def _state_of(name: str, sandbox: SandboxFacts) -> Layer:
-    if name in sandbox.options.disabled_layers:
-        return Layer(name=name, state="switched off", missing=True)
-    return _STATES[name](sandbox)
 
 
 def _check_root(sandbox: SandboxFacts) -> None:
@@ -77,68 +76,62 @@ def _check_root(sandbox: SandboxFacts) -> None:
         )
 
 
-def _uid(sandbox: SandboxFacts) -> Layer:
+def _uid(sandbox: SandboxFacts) -> State:
     uid, identity = sandbox.facts["uid"], sandbox.choice.identity
     if uid != 0:
         whose = "lent the checkout" if identity and identity.given else "the owner of the checkout"
-        return Layer(name="uid", state=f"{uid} ({whose if identity else sandbox.choice.reason})")
+        return f"{uid} ({whose if identity else sandbox.choice.reason})", False
     rights = "without capabilities" if sandbox.facts.get("capabilities_dropped") else "with all its rights"
-    return Layer(name="uid", state=f"0, root {rights} ({sandbox.choice.reason})", missing=True)
+    return f"0, root {rights} ({sandbox.choice.reason})", True
 
 
-def _gid(sandbox: SandboxFacts) -> Layer:
+def _gid(sandbox: SandboxFacts) -> State:
     gid = sandbox.facts["gid"]
-    return Layer(name="gid", state=f"{gid} (unused, no other groups)" if sandbox.choice.identity else f"{gid} (kept)")
+    return f"{gid} (unused, no other groups)" if sandbox.choice.identity else f"{gid} (kept)", False
 
 
-def _environment(sandbox: SandboxFacts) -> Layer:
+def _environment(sandbox: SandboxFacts) -> State:
     passed = ", ".join(sorted(sandbox.options.pass_env))
-    return Layer(name="environment", state=f"built from nothing{f', with {passed}' if passed else ''}")
+    return f"built from nothing{f', with {passed}' if passed else ''}", False
 
 
-def _path(sandbox: SandboxFacts) -> Layer:
+def _path(sandbox: SandboxFacts) -> State:
     own = "; last comes ~/.local/bin for what setup installs, where tools can change it"
-    return Layer(name="path", state=f"{sandbox.path}{own if sandbox.options.home_programs else ''}")
+    return f"{sandbox.path}{own if sandbox.options.home_programs else ''}", False
 
 
-def _git(_sandbox: SandboxFacts) -> Layer:
-    return Layer(name="git", state="safe.directory for this checkout")
-
-
-def _limits(sandbox: SandboxFacts) -> Layer:
+def _limits(sandbox: SandboxFacts) -> State:
     bound = sandbox.options.limits
     size = f"{bound.file_bytes / 2**30:g} GiB"
     state = f"{bound.processes} more processes, files up to {size}, {bound.open_files} open files"
     if sandbox.facts["ended_before_parent"]:
         state += "; ended first when memory runs out"
-    return Layer(name="limits", state=state)
+    return state, False
 
 
-def _no_new_privs(sandbox: SandboxFacts) -> Layer:
+def _no_new_privs(sandbox: SandboxFacts) -> State:
     if sandbox.facts["no_new_privs"]:
-        return Layer(name="no_new_privs", state="no program gains rights by being started")
-    return Layer(name="no_new_privs", state="not to be had here", missing=True)
+        return "no program gains rights by being started", False
+    return "not to be had here", True
 
 
-def _life(sandbox: SandboxFacts) -> Layer:
+def _life(sandbox: SandboxFacts) -> State:
     if sandbox.facts["subreaper"] and sandbox.facts["dies_with_parent"]:
-        return Layer(name="life", state="dies with its parent; the supervisor ends every descendant")
-    state = f"{sandbox.facts['platform']} cannot hold on to daemons; process groups are ended"
-    return Layer(name="life", state=state, missing=True)
+        return "dies with its parent; the supervisor ends every descendant", False
+    return f"{sandbox.facts['platform']} cannot hold on to daemons; process groups are ended", True
 
 
-def _memory(sandbox: SandboxFacts) -> Layer:
+def _memory(sandbox: SandboxFacts) -> State:
     if sandbox.facts["undumpable"]:
-        return Layer(name="memory", state="the supervisor's memory is closed to the tools")
-    return Layer(name="memory", state="the supervisor's memory is open to its own user")
+        return "the supervisor's memory is closed to the tools", False
+    return "the supervisor's memory is open to its own user", False
 
 
-def _landlock(sandbox: SandboxFacts) -> Layer:
+def _landlock(sandbox: SandboxFacts) -> State:
     abi = _landlock_abi(sandbox)
     if not abi:
         problem = cast("Mapping[str, object]", sandbox.facts["landlock"])["problem"]
-        state = f"not to be had here ({problem}): the tools reach every file that their user may"
-        return Layer(name="landlock", state=state, missing=True)
+        return f"not to be had here ({problem}): the tools reach every file that their user may", True
     rule = f"ABI {abi}; tools write in the checkout, HOME and TMPDIR, and read the system's programs and settings"
     notes = [rule, *(gap for since, gap in _GAPS if abi < since)]
     if sandbox.git_outside:
@@ -150,7 +143,7 @@ def _landlock(sandbox: SandboxFacts) -> Layer:
             f"stepflow's own code lies in the checkout, where tools can change it: {folders}; install it elsewhere"
         )
     missing = abi < landlock.ABI_REFER or bool(sandbox.git_outside or sandbox.own_code)
-    return Layer(name="landlock", state="; ".join(notes), missing=missing)
+    return "; ".join(notes), missing
 
 
 def _landlock_abi(sandbox: SandboxFacts) -> int:
@@ -158,20 +151,20 @@ def _landlock_abi(sandbox: SandboxFacts) -> int:
     return int(str(cast("Mapping[str, object]", sandbox.facts.get("landlock", {})).get("abi", 0)))
 
 
-def _seccomp(sandbox: SandboxFacts) -> Layer:
+def _seccomp(sandbox: SandboxFacts) -> State:
     if problem := sandbox.facts["seccomp"]:
-        return Layer(name="seccomp", state=f"not to be had here: {problem}", missing=True)
+        return f"not to be had here: {problem}", True
     sockets = "" if sandbox.choice.identity else ", unix sockets"
     doors = "io_uring, key rings, new user namespaces, kernel programs, file attributes, lasting shared memory"
-    return Layer(name="seccomp", state=f"no {doors}{sockets}; the supervisor's priority is its own")
+    return f"no {doors}{sockets}; the supervisor's priority is its own", False
 
 
-def _network(sandbox: SandboxFacts) -> Layer:
+def _network(sandbox: SandboxFacts) -> State:
     if sandbox.options.network is Network.FULL:
-        return Layer(name="network", state="open")
+        return "open", False
     if problem := sandbox.facts["network"]:
-        return Layer(name="network", state=f"cannot be closed here: {problem}", missing=True)
-    return Layer(name="network", state="closed: no sockets but those between processes of this machine")
+        return f"cannot be closed here: {problem}", True
+    return "closed: no sockets but those between processes of this machine", False
 
 
 #: What a kernel before that ABI does not know of.
@@ -181,12 +174,12 @@ _GAPS = (
     (landlock.ABI_IOCTL, "ioctl on devices is not covered"),
     (landlock.ABI_SCOPES, "signals and abstract sockets are not covered"),
 )
-_STATES: Mapping[str, Callable[[SandboxFacts], Layer]] = {
+_STATES: Mapping[str, Callable[[SandboxFacts], State]] = {
     "uid": _uid,
     "gid": _gid,
     "environment": _environment,
     "path": _path,
-    "git": _git,
+    "git": lambda _: ("safe.directory for this checkout", False),
     "limits": _limits,
     "no_new_privs": _no_new_privs,
     "life": _life,

@@ -126,7 +126,7 @@ def sockets_under(folders: Iterable[str]) -> Iterator[Path]:
 
 
 def _fuse_mounts() -> frozenset[str]:
-    """Folders that programs provide: in mountinfo the fifth field is the place, after the dash comes the type (proc(5))."""
+    """In mountinfo the fifth field is the mount point, and after the dash comes the type (proc(5))."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
