@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Mapping, Sequence
 
     from .child_processes import ChildProcesses, Sink
 
-#: Room for the marker, so that text and marker together stay within the limit.
-_MARKER_ROOM = 128
+#: Reserved for the marker, so that text and marker together stay within the limit.
+_MARKER_BYTES = 128
 STREAM_LIMIT = 1024 * 1024
 _DRAIN_SECONDS = 2.0
 OUTPUT_LIMIT = 100 * 1024
@@ -31,7 +30,7 @@ class HeadTail:
     """At most `limit` bytes of a stream: the first half of the limit and the last."""
 
     def __init__(self, limit: int) -> None:
-        self._half = max((limit - _MARKER_ROOM) // 2, 1)
+        self._half = max((limit - _MARKER_BYTES) // 2, 1)
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
@@ -39,9 +38,9 @@ class HeadTail:
     def feed(self, data: bytes) -> None:
         """Take the next piece."""
         self._total += len(data)
-        room = self._half - len(self._head)
-        self._head += data[:room] if room > 0 else b""
-        self._tail += data[max(room, 0) :]
+        missing = max(self._half - len(self._head), 0)
+        self._head += data[:missing]
+        self._tail += data[missing:]
         if len(self._tail) > 2 * self._half:
             del self._tail[: -self._half]
 
@@ -51,7 +50,7 @@ class HeadTail:
         return max(self._total - len(self._head) - self._half, 0)
 
     def text(self) -> str:
-        """Everything kept, as text; bytes that are no UTF-8 are replaced."""
+        """Head and tail as text; bytes that are no UTF-8 are replaced."""
         tail = self._tail[-self._half :]
         if not self.left_out:
             return _decode(self._head + tail)
@@ -66,13 +65,13 @@ def _decode(data: bytearray) -> str:
 class Ended:
     """How a process ended: `exit_code` as a shell would say it, −1 when it timed out or did not start."""
 
-    exit_code: int
-    stdout: str
-    stderr: str
-    timed_out: bool
-    started: bool
-    error: str
-    seconds: float
+    exit_code: int = -1
+    stdout: str = ""
+    stderr: str = ""
+    timed_out: bool = False
+    started: bool = True
+    error: str = ""
+    seconds: float = 0.0
 
 
 def run_command(
@@ -95,60 +94,33 @@ def run_command(
     try:
         child = children.start(argv, stdout=out_end, stderr=err_end, extra_env=extra_env)
     except (OSError, ValueError) as exc:
-        return _not_started(argv, exc, out, err)
+        _close(out, err)
+        reason = getattr(exc, "strerror", None) or str(exc)
+        return Ended(started=False, error=f"`{argv[0] if argv else ''}` could not be started: {reason}")
     finally:
         _close(out_end, err_end)
-    kept = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
+    output, errors = HeadTail(STREAM_LIMIT), HeadTail(STREAM_LIMIT)
+    sinks: dict[int, Sink] = {out: stdout or output, err: errors}
+    left: tuple[int, ...] = ()
     try:
-        in_time, left, seconds = _see_through(
-            children, child, {out: stdout or kept[0], err: kept[1]}, timeout, alone=alone
-        )
+        begun = time.monotonic()
+        in_time = children.pump(sinks, until=lambda: child.returncode is not None, deadline=begun + timeout)
+        seconds = time.monotonic() - begun
+        if alone:
+            left = children.end()
+        elif child.returncode is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        children.pump(sinks, deadline=time.monotonic() + _DRAIN_SECONDS)
     finally:
         _close(out, err)
     return Ended(
         exit_code=shell_exit_code(child.returncode) if in_time else -1,
-        stdout=kept[0].text(),
-        stderr=kept[1].text(),
+        stdout=output.text(),
+        stderr=errors.text(),
         timed_out=not in_time,
-        started=True,
         error=_explain(child.returncode, timeout, in_time=in_time, left=left),
         seconds=seconds,
-    )
-
-
-def _see_through(
-    children: ChildProcesses, child: subprocess.Popen[bytes], sinks: Mapping[int, Sink], timeout: float, *, alone: bool
-) -> tuple[bool, tuple[int, ...], float]:
-    """Whether the child ended in time, what could not be killed, and the seconds it took."""
-    begun = time.monotonic()
-    in_time = children.pump(sinks, until=lambda: child.returncode is not None, deadline=begun + timeout)
-    seconds = time.monotonic() - begun
-    left = _end(children, child, alone=alone)
-    children.pump(sinks, deadline=time.monotonic() + _DRAIN_SECONDS)
-    return in_time, left, seconds
-
-
-def _end(children: ChildProcesses, child: subprocess.Popen[bytes], *, alone: bool) -> tuple[int, ...]:
-    if alone:
-        return children.end()
-    if child.returncode is None:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    return ()
-
-
-def _not_started(argv: Sequence[str], exc: Exception, *pipes: int) -> Ended:
-    _close(*pipes)
-    reason = exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
-    name = argv[0] if argv else ""
-    return Ended(
-        exit_code=-1,
-        stdout="",
-        stderr="",
-        timed_out=False,
-        started=False,
-        error=f"`{name}` could not be started: {reason}",
-        seconds=0.0,
     )
 
 
@@ -176,7 +148,7 @@ def _close(*fds: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class ShellResult:
     """What one call gave; `exit_code` is None when the command did not come to an end."""
 
     text: str
@@ -216,19 +188,19 @@ class Shell:
         self._output, output = os.pipe()
         self._report, report = os.pipe()
         self._report_end = report
-        self._room = _widen(self._script)
+        self._pipe_size = _widen(self._script)
         try:
             # bash reads its script from a pipe byte by byte, so a command can never swallow the next one.
             self._bash = children.start(
                 ["bash", "--noprofile", "--norc"], stdin=script, stdout=output, stderr=output, pass_fds=(report,)
             )
         except OSError as exc:
-            self._close(self._script, self._output, self._report)
+            _close(self._script, self._output, self._report)
             raise ShellRefusal(f"bash could not be started: {exc.strerror}") from exc
         finally:
-            self._close(script, output, report)
+            _close(script, output, report)
 
-    def run(self, command: str, timeout: float) -> Said:
+    def run(self, command: str, timeout: float) -> ShellResult:
         """Run one command; the shell is of no use any more when `alive` is false afterwards."""
         nonce = secrets.token_hex(16)
         self._write(self._wrap(command, nonce))
@@ -240,8 +212,8 @@ class Shell:
         )
         if not in_time:
             self._children.end()
-        self._take_rest(output)
-        return self._said(output.text(), status.code, timeout, in_time=in_time)
+        self._read_rest(output)
+        return self._result(output.text(), status.code, timeout, in_time=in_time)
 
     @property
     def alive(self) -> bool:
@@ -250,7 +222,7 @@ class Shell:
 
     def close(self) -> None:
         """Let go of the pipes; ending the processes is the supervisor's part."""
-        self._close(self._script, self._output, self._report)
+        _close(self._script, self._output, self._report)
 
     def _wrap(self, command: str, nonce: str) -> bytes:
         fd = self._report_end
@@ -262,37 +234,33 @@ class Shell:
         """The pipe is empty before each command, so what fits into it never blocks."""
         if b"\0" in script:
             raise ShellRefusal("the command holds a NUL character")
-        if len(script) > self._room:
+        size, limit = len(script), self._pipe_size
+        if size > limit:
             raise ShellRefusal(
-                f"the command has {len(script)} bytes, more than {self._room}; write long content with the write tool"
+                f"the command has {size} bytes, more than {limit}; write long content with the write tool"
             )
         with contextlib.suppress(BrokenPipeError):
             os.write(self._script, script)
 
-    def _take_rest(self, output: HeadTail) -> None:
+    def _read_rest(self, output: HeadTail) -> None:
         """What was written before the status line is in the pipe by now, and a pipe holds no more than one piece."""
         os.set_blocking(self._output, False)
         with contextlib.suppress(BlockingIOError):
             output.feed(os.read(self._output, _PIECE))
         os.set_blocking(self._output, True)
 
-    def _said(self, text: str, code: int | None, timeout: float, *, in_time: bool) -> Said:
+    def _result(self, text: str, code: int | None, timeout: float, *, in_time: bool) -> ShellResult:
         if not in_time:
             note = (
                 f"timed out after {timeout:g} s: the command and everything this step had started were killed; "
                 "the next call gets a fresh shell in the repository root"
             )
-            return Said(text=_with_note(text, note), exit_code=None)
+            return ShellResult(text=_with_note(text, note), exit_code=None)
         if code is not None:
-            return Said(text=_with_note(text, f"exit code {code}") if code else text, exit_code=code)
+            return ShellResult(text=_with_note(text, f"exit code {code}") if code else text, exit_code=code)
         code = shell_exit_code(self._bash.returncode)
         note = f"the shell ended with exit code {code}; the next call gets a fresh shell in the repository root"
-        return Said(text=_with_note(text, note), exit_code=code)
-
-    @staticmethod
-    def _close(*fds: int) -> None:
-        for fd in fds:
-            os.close(fd)
+        return ShellResult(text=_with_note(text, note), exit_code=code)
 
 
 def _with_note(text: str, note: str) -> str:
@@ -301,7 +269,7 @@ def _with_note(text: str, note: str) -> str:
 
 
 def _widen(fd: int) -> int:
-    """Make room for long commands; gives how many bytes the pipe takes at once."""
+    """Widen the pipe for long commands; gives how many bytes the pipe takes at once."""
     if not hasattr(fcntl, "F_SETPIPE_SZ"):
         return _PIECE
     with contextlib.suppress(OSError):
