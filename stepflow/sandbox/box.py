@@ -214,7 +214,7 @@ class Toolbox:
         """
         counted = _Counted(sink, max_bytes)
         request: JsonObject = {"op": "bundle", "base": base_commit, "commit": commit, "limit": max_bytes}
-        answer = self._asked_git(request, counted.feed)
+        answer = self._ask_git(request, counted.feed)
         if answer.get("too_large"):
             raise counted.too_large()
         if not answer["commits"]:
@@ -273,8 +273,8 @@ class Toolbox:
     ) -> None:
         self.close()
 
-    def _asked_git(self, request: JsonObject, sink: Callable[[bytes], object]) -> dict[str, object]:
-        answer = self._channel.ask(request, timeout=_GIT_TIMEOUT + self._options.grace, sink=sink)
+    def _ask_git(self, request: JsonObject, sink: Callable[[bytes], object]) -> dict[str, object]:
+        answer = self._connection.ask(request, timeout=_GIT_TIMEOUT + self._options.grace, sink=sink)
         if answer.get("problem") and "commit" not in answer:
             raise BoundaryError(
                 f"The commits cannot be read from the checkout: {answer['problem']}.",

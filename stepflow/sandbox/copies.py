@@ -76,12 +76,12 @@ def commit_everything(commands: Commands) -> None:
     result = commands.run_command(CommandRequest(argv=("sh", "-e", "-c", _COMMIT), timeout=_COMMIT_TIMEOUT))
     if result.exit_code != 0:
         raise InputError(
-            f"git cannot commit the copy for the rehearsal: {_said(result)}.",
+            f"git cannot commit the copy for the rehearsal: {_output_of(result)}.",
             hint="See what `git status` and `git add --all --dry-run` say in the checkout.",
         )
 
 
-def _said(result: CommandResult) -> str:
+def _output_of(result: CommandResult) -> str:
     return (result.error or result.stderr or result.stdout).strip().rstrip(".")[-1000:]
 
 

@@ -20,7 +20,7 @@ from stepflow.sandbox.environment import SYSTEM_PATH
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-KEPT_OUTPUT = 64 * 1024
+_OUTPUT_LIMIT = 64 * 1024
 #: A name with perhaps an architecture and a version. To apt-get a dash at the end would mean "remove".
 _NAME = re.compile(r"[a-z0-9][a-z0-9+.:=~-]*(?<!-)")
 
@@ -58,13 +58,13 @@ def install_packages(
     yet to see them."""
     program = shutil.which("apt-get", path=os.pathsep.join(path)) or "apt-get"
     begun = time.monotonic()
-    said = ""
+    log = ""
     for words in (("update",), ("install", "-y", "--no-install-recommends", "--", *names)):
         exit_code, output = _run((program, *words), path, proxies, timeout - (time.monotonic() - begun))
-        said = f"{said}{output}"[-KEPT_OUTPUT:]
+        log = f"{log}{output}"[-_OUTPUT_LIMIT:]
         if exit_code != 0:
             break
-    return CommandResult(exit_code=exit_code, stdout=said, seconds=time.monotonic() - begun)
+    return CommandResult(exit_code=exit_code, stdout=log, seconds=time.monotonic() - begun)
 
 
 def _run(words: tuple[str, ...], path: Sequence[str], proxies: Mapping[str, str], timeout: float) -> tuple[int, str]:

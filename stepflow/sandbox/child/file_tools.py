@@ -115,7 +115,7 @@ def edit(root: str, inputs: Inputs) -> str:
     before = _editable_text(root, shown)
     count = before.count(old)
     if count == 0:
-        raise Refusal(_not_found(before, old, shown))
+        raise Refusal(_no_match_message(before, old, shown))
     if count > 1 and not everywhere:
         raise Refusal(f"{shown}: old_string occurs {count} times; give more of the lines around it, or replace_all")
     write_file(root, locate(root, shown), _encode(before.replace(old, new)), shown)
@@ -149,19 +149,19 @@ def _whole(file: BinaryIO, shown: str) -> bytes:
 
 
 def _lines(file: BinaryIO, first: int, last: int, shown: str) -> bytes:
-    kept: list[bytes] = []
+    chosen: list[bytes] = []
     size = 0
     for number, line in enumerate(iter(lambda: file.readline(READ_LIMIT + 1), b""), start=1):
         if 0 < last < number:
             break
         if number >= first:
-            kept.append(line)
+            chosen.append(line)
             size += len(line)
         if size > READ_LIMIT:
             raise Refusal(f"{shown}: these lines have more than {READ_LIMIT} bytes; ask for fewer")
-    if not kept:
+    if not chosen:
         raise Refusal(f"{shown}: has no line {first}")
-    return b"".join(kept)
+    return b"".join(chosen)
 
 
 def _editable_text(root: str, shown: str) -> str:
@@ -173,17 +173,17 @@ def _editable_text(root: str, shown: str) -> str:
         raise Refusal(f"{shown}: is no UTF-8 text, so it cannot be edited; use a command in bash") from None
 
 
-def _not_found(before: str, old: str, shown: str) -> str:
+def _no_match_message(before: str, old: str, shown: str) -> str:
     message = f"{shown}: old_string does not occur in it"
     if "\r\n" in before and "\r\n" not in old and old in before.replace("\r\n", "\n"):
         return f"{message}, because its lines end in CRLF and those of old_string in LF"
     lines = before.splitlines()[:_LONGEST_LOOK]
     first = old.strip().partition("\n")[0].strip()
     close = difflib.get_close_matches(first, [line.strip() for line in lines], n=_CLOSE_LINES, cutoff=0.75)
-    found = [f"{number}: {line}" for number, line in enumerate(lines, start=1) if line.strip() in close]
-    if not found:
+    similar = [f"{number}: {line}" for number, line in enumerate(lines, start=1) if line.strip() in close]
+    if not similar:
         return message
-    return f"{message}. Lines that look like its first line:\n" + "\n".join(found[:_CLOSE_LINES])
+    return f"{message}. Lines that look like its first line:\n" + "\n".join(similar[:_CLOSE_LINES])
 
 
 def _encode(content: str) -> bytes:
@@ -220,14 +220,14 @@ def grep(root: str, inputs: Inputs) -> str:
     expression = _compile(text(inputs, "pattern"))
     given = optional_text(inputs, "path")
     start = "/".join(locate(root, given or "."))
-    found: list[str] = []
+    lines: list[str] = []
     for path in _files(root, start, given):
         for line in _matches(root, path, expression):
-            found.append(line)
-            if len(found) > MATCHES_LIMIT:
-                found[-1] = f"[more than {MATCHES_LIMIT} lines: narrow the expression or the path]"
-                return _cut("\n".join(found))
-    return _cut("\n".join(found)) or "no line fits"
+            lines.append(line)
+            if len(lines) > MATCHES_LIMIT:
+                lines[-1] = f"[more than {MATCHES_LIMIT} lines: narrow the expression or the path]"
+                return _cut("\n".join(lines))
+    return _cut("\n".join(lines)) or "no line fits"
 
 
 def glob_expression(pattern: str) -> str:
@@ -336,6 +336,6 @@ def _listed(lines: list[str], limit: int) -> str:
 
 
 def _cut(listing: str) -> str:
-    kept = HeadTail(TEXT_LIMIT)
-    kept.feed(listing.encode("utf-8", "surrogateescape"))
-    return kept.text()
+    shortened = HeadTail(TEXT_LIMIT)
+    shortened.feed(listing.encode("utf-8", "surrogateescape"))
+    return shortened.text()

@@ -228,13 +228,13 @@ def digests(root: str, patterns: Sequence[str]) -> str:
     """
     anchored = [_anchored(pattern) for pattern in patterns]
     fits = [re.compile(f"{_expression(pattern)}(?:/.*)?", re.DOTALL) for pattern in anchored]
-    found: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     for path in _walk(root, [_fixed_part(pattern) for pattern in anchored]):
         if any(one.fullmatch(path) for one in fits):
-            found[path] = digest(os.path.join(root, path))
-            if len(found) > MOST_FILES:
+            by_path[path] = digest(os.path.join(root, path))
+            if len(by_path) > MOST_FILES:
                 raise Refusal(f"more than {MOST_FILES} files fit {', '.join(patterns)}; narrow the patterns")
-    return json.dumps(found, sort_keys=True)
+    return json.dumps(by_path, sort_keys=True)
 
 
 def digest(full: str) -> str:
@@ -275,8 +275,8 @@ def _fixed_part(pattern: str) -> list[str]:
     return names[:wild]
 
 
-def _walk(root: str, ways: Sequence[list[str]]) -> Iterator[str]:
-    """Every path below the root that is no folder, along the ways; git's own folder is left out."""
+def _walk(root: str, prefixes: Sequence[list[str]]) -> Iterator[str]:
+    """Every path below the root that is no folder, along the prefixes; git's own folder is left out."""
     waiting: list[list[str]] = [[]]
     seen = 0
     while waiting:
@@ -288,12 +288,12 @@ def _walk(root: str, ways: Sequence[list[str]]) -> Iterator[str]:
             names = [*here, entry.name]
             if not entry.is_dir(follow_symlinks=False):
                 yield "/".join(names)
-            elif names != [".git"] and any(_leads(names, way) for way in ways):
+            elif names != [".git"] and any(_leads(names, prefix) for prefix in prefixes):
                 waiting.append(names)
 
 
-def _leads(names: list[str], way: list[str]) -> bool:
-    return all(name == step for name, step in zip(names, way, strict=False))
+def _leads(names: list[str], prefix: list[str]) -> bool:
+    return all(name == step for name, step in zip(names, prefix, strict=False))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -156,14 +156,14 @@ def _git_config(_target: object) -> str:
 
 def _descriptors() -> list[str]:
     """What this process has open beyond the standard three."""
-    found = []
+    targets = []
     for fd in range(3, _HIGHEST_DESCRIPTOR):
         try:
             os.fstat(fd)
         except OSError:
             continue
-        found.append(_leads_to(fd))
-    return found
+        targets.append(_leads_to(fd))
+    return targets
 
 
 def _leads_to(fd: int) -> str:

@@ -235,10 +235,10 @@ class _Supervisor:
             raise Refusal("command is missing")
         timeout = number(inputs, "timeout_ms") / 1000 or self._settings.bash_timeout
         self._shell = self._shell or Shell(self._children)
-        said = self._shell.run(command, min(timeout, self._settings.bash_max_timeout))
+        result = self._shell.run(command, min(timeout, self._settings.bash_max_timeout))
         if not self._shell.alive:
             self._drop_shell()
-        return {"text": said.text, "is_error": said.failed, "exit_code": said.exit_code}
+        return {"text": result.text, "is_error": result.failed, "exit_code": result.exit_code}
 
     def _end_step(self) -> tuple[int, ...]:
         self._drop_shell()

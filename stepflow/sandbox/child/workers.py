@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     #: A request and a sink for the stream; the answer, and what to keep.
     Work = Callable[[Mapping[str, object], Feed], tuple[dict[str, object], bytes]]
 
-_KEPT_LIMIT = 512 * 1024 * 1024
+_STATE_LIMIT = 512 * 1024 * 1024
 _PIECE = 65536
 _STDERR = 2
 
@@ -128,10 +128,10 @@ class LastingWorker:
             frames.feed(data)
             while frame := frames.take():
                 stream = _Stream(answers)
-                answer, kept = _answer(work, self._kind, wire.unpack(frame[1]), stream.write)
+                answer, state = _answer(work, self._kind, wire.unpack(frame[1]), stream.write)
                 stream.flush()
-                wire.send(answers, {**answer, "kept": len(kept)})
-                _send_raw(answers, kept)
+                wire.send(answers, {**answer, "state_bytes": len(state)})
+                _send_raw(answers, state)
                 self._children.reap()
 
 
@@ -142,7 +142,7 @@ class _Reply:
         self._hand_on = hand_on
         self._frames = wire.Frames()
         self._answer: dict[str, object] | None = None
-        self._kept = bytearray()
+        self._state = bytearray()
 
     def feed(self, data: bytes) -> None:
         """Take the next piece."""
@@ -154,12 +154,12 @@ class _Reply:
             elif self._answer is None:
                 self._hand_on(payload)
             else:
-                self._kept += payload
+                self._state += payload
 
     @property
     def whole(self) -> bool:
         """Whether nothing more is to come."""
-        return self._answer is not None and len(self._kept) >= cast("int", self._answer["kept"])
+        return self._answer is not None and len(self._state) >= cast("int", self._answer["state_bytes"])
 
     def result(self, no_answer: str) -> tuple[dict[str, object], bytes]:
         """The answer and what to keep; raises `Refusal`."""
@@ -167,7 +167,7 @@ class _Reply:
             raise Refusal(no_answer)
         if "problem" in self._answer:
             raise Refusal(str(self._answer["problem"]))
-        return {name: value for name, value in self._answer.items() if name != "kept"}, bytes(self._kept)
+        return {name: value for name, value in self._answer.items() if name != "state_bytes"}, bytes(self._state)
 
 
 class _Stream:
@@ -193,16 +193,16 @@ class _Stream:
 
 def _answer(work: Work, kind: _Kind, request: Mapping[str, object], feed: Feed) -> tuple[dict[str, object], bytes]:
     try:
-        answer, kept = work(request, feed)
+        answer, state = work(request, feed)
     except Refusal as exc:
         return {"problem": str(exc)}, b""
     except OSError as exc:
         return {"problem": exc.strerror or str(exc)}, b""
     except MemoryError:
         return {"problem": kind.no_memory}, b""
-    if len(kept) > _KEPT_LIMIT:
+    if len(state) > _STATE_LIMIT:
         return {"problem": "a snapshot has more to remember than there is room for"}, b""
-    return answer, kept
+    return answer, state
 
 
 def _close_all_but(fds: Iterable[int]) -> None:

@@ -77,8 +77,10 @@ def _ways(reached: Reached) -> str:
 def _by_shell(toolbox: Toolbox, attempts: Sequence[Attempt], redact: Redactor, reached: Reached) -> None:
     """Once in the shell that `bash` keeps, once as the single command that a validator is."""
     short = [attempt for attempt in attempts if attempt.kind not in _TEXTS]
-    said = toolbox.run_tool(ToolUse(id="self-test", name="bash", input={"command": shlex.join(_probe(toolbox, short))}))
-    _read_probe(said.text, short, redact, reached)
+    result = toolbox.run_tool(
+        ToolUse(id="self-test", name="bash", input={"command": shlex.join(_probe(toolbox, short))})
+    )
+    _read_probe(result.text, short, redact, reached)
     done = toolbox.run_command(CommandRequest(argv=_probe(toolbox, attempts), timeout=_TIMEOUT))
     _read_probe(done.stdout or done.stderr or done.error, attempts, redact, reached)
 
@@ -90,13 +92,13 @@ def _probe(toolbox: Toolbox, attempts: Sequence[Attempt]) -> tuple[str, ...]:
     return (python, "-I", "-S", "-c", _PROBE.read_text(encoding="utf-8"), tried)
 
 
-def _read_probe(said: str, attempts: Sequence[Attempt], redact: Redactor, reached: Reached) -> None:
+def _read_probe(output: str, attempts: Sequence[Attempt], redact: Redactor, reached: Reached) -> None:
     """Read what one probe reports."""
     try:
-        answer = json.loads(said)
+        answer = json.loads(output)
     except ValueError:
         raise IsolationError(
-            f"The self-test of the sandbox could not be run in it: {said.strip()[-_LAST_WORDS:] or 'no answer'}.",
+            f"The self-test of the sandbox could not be run in it: {output.strip()[-_LAST_WORDS:] or 'no answer'}.",
             hint="The tools' user must be able to run Python 3: install it where every user may enter.",
         ) from None
     for attempt, result in zip(attempts, answer["results"], strict=True):
