@@ -60,7 +60,11 @@ class ChildChannel:
                 f"The toolbox could not be started in {checkout}: {exc.strerror}.",
                 hint="Check the folder and its rights.",
             ) from exc
-        self._requests, self._answers = self._pipes()
+        if not self._process.stdin or not self._process.stdout:
+            raise IsolationError("The toolbox was started without pipes.")
+        self._requests, self._answers = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._requests, False)
+        os.set_blocking(self._answers, False)
         self._frames = wire.Frames()
         self._broken = ""
         #: What an answer is waited for in: a signal may interrupt it.
@@ -122,14 +126,6 @@ class ChildChannel:
             if self._process.stdout:
                 self._process.stdout.close()
             self._errors.close()
-
-    def _pipes(self) -> tuple[int, int]:
-        if not self._process.stdin or not self._process.stdout:
-            raise IsolationError("The toolbox was started without pipes.")
-        requests, answers = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(requests, False)
-        os.set_blocking(answers, False)
-        return requests, answers
 
     def _send(self, frame: bytes, deadline: float, op: str) -> None:
         view = memoryview(frame)

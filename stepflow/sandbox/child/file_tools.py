@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from .commands import HeadTail
-from .paths import FILE_FLAGS, Refusal, check_regular, locate, open_folder, open_regular, reason, write_file
+from .paths import (
+    FILE_FLAGS,
+    Refusal,
+    check_regular,
+    locate,
+    open_folder,
+    open_regular,
+    reason,
+    sorted_entries,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -275,13 +285,16 @@ def _files(root: str, start: str, given: str) -> Iterator[str]:
 
 def _walk(root: str, start: str, *, named: str) -> Iterator[_Entry]:
     """Everything below `start`, folder by folder in the order of names; links are left out."""
+    top = os.path.join(root, start)
+    if not os.path.isdir(top):
+        raise Refusal("path is not a folder" if os.path.lexists(top) else "path does not exist")
     wanted = set(re.split(r"[/{},]", named))
     waiting = [start]
     seen = 0
     while waiting:
         folder = waiting.pop()
         below: list[str] = []
-        for entry in _entries(os.path.join(root, folder)):
+        for entry in sorted_entries(os.path.join(root, folder)):
             seen += 1
             if seen > _ENTRIES_LIMIT:
                 raise Refusal(f"more than {_ENTRIES_LIMIT} files: narrow the path")
@@ -293,18 +306,6 @@ def _walk(root: str, start: str, *, named: str) -> Iterator[_Entry]:
                 below.append(path)
             yield _Entry(path=path, is_folder=is_folder)
         waiting += reversed(below)
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except NotADirectoryError:
-        raise Refusal("path is not a folder") from None
-    except FileNotFoundError:
-        raise Refusal("path does not exist") from None
-    except PermissionError:
-        return []
 
 
 def _matches(root: str, path: str, expression: re.Pattern[str]) -> Iterator[str]:

@@ -281,7 +281,7 @@ def _walk(root: str, prefixes: Sequence[list[str]]) -> Iterator[str]:
     seen = 0
     while waiting:
         here = waiting.pop()
-        for entry in _entries(os.path.join(root, *here)):
+        for entry in sorted_entries(os.path.join(root, *here)):
             seen += 1
             if seen > _MOST_ENTRIES:
                 raise Refusal(f"there are more than {_MOST_ENTRIES} files")
@@ -296,7 +296,8 @@ def _leads(names: list[str], prefix: list[str]) -> bool:
     return all(name == step for name, step in zip(names, prefix, strict=False))
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def sorted_entries(folder: str) -> list[os.DirEntry[str]]:
+    """What is in a folder, by name; nothing where it is gone or closed."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)

@@ -30,6 +30,7 @@ _ANSWERS = 1
 _PIECE = 65536
 #: For reading every file that validators depend on.
 _DIGEST_SECONDS = 120.0
+_NO_REPOSITORY = "not a git repository (or any of the parent directories): .git"
 #: So many paths of one kind are listed.
 _FILES_LIMIT = 1000
 _FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
@@ -168,14 +169,14 @@ class _Supervisor:
 
     def _watching(self) -> TreeWatch:
         if self._watch is None:
-            raise Refusal("not a git repository (or any of the parent directories): .git")
+            raise Refusal(_NO_REPOSITORY)
         return self._watch
 
     def _bundle(self, request: Mapping[str, object]) -> dict[str, object]:
         """Everything that still runs is killed first, so that nothing moves HEAD meanwhile."""
         self._children.end()
         if self._repository is None:
-            raise Refusal("not a git repository (or any of the parent directories): .git")
+            raise Refusal(_NO_REPOSITORY)
         check_repository_fingerprint(self._settings.checkout, self._fingerprint)
         return bundle(
             self._children,
