@@ -1,7 +1,4 @@
-"""Accounts as the Messages API keeps them.
-
-Takes: the bodies of requests, one after the other. Gives: what each would be billed.
-May touch: nothing.
+"""Accounts as the Messages API keeps them: what each request would be billed.
 
 Tools, answer schema, system and messages form one prefix, in this order, of blocks. Up to a `cache_control` it is
 written once (1.25×) and read later (0.1×), what follows the last one is input (1×). Four bytes stand for a token. A
@@ -14,8 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 BYTES_PER_TOKEN = 4
 WRITE, READ = 1.25, 0.1
@@ -23,13 +19,12 @@ LOOK_BACK = 20
 MOST_MARKS = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bill:
+class Bill(NamedTuple):
     """Tokens of one request: sent at the full price, written to the cache, read from it."""
 
-    input: int = 0
-    written: int = 0
-    read: int = 0
+    input: int
+    written: int
+    read: int
 
     @property
     def billed(self) -> float:
@@ -41,27 +36,36 @@ class TooManyMarks(Exception):
     """The API refuses a request with more than four breakpoints."""
 
 
-@dataclass
 class Accounts:
     """One customer's cache and bills."""
 
-    known: set[bytes] = field(default_factory=set)
-    bills: list[Bill] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.bills: list[Bill] = []
+        self._cached: set[bytes] = set()
 
     def take(self, body: dict[str, Any]) -> Bill:
         """Bill one request."""
-        ends, digests, marks = _prefix(body)
-        read = max((at for at in _looked_at(marks) if digests[at] in self.known), default=-1)
-        last = marks[-1] if marks else -1
-        self.known.update(digests[at] for at in marks)
-        up_to_read, up_to_last = (ends[read] if read >= 0 else 0), (ends[last] if last >= 0 else 0)
-        bill = Bill(
-            input=(ends[-1] if ends else 0) // BYTES_PER_TOKEN - up_to_last // BYTES_PER_TOKEN,
-            written=up_to_last // BYTES_PER_TOKEN - up_to_read // BYTES_PER_TOKEN,
-            read=up_to_read // BYTES_PER_TOKEN,
-        )
-        self.bills.append(bill)
-        return bill
+        # After each block: the size of everything up to there, and its digest. Before the first one there is nothing.
+        ends, digests, marks = [0], [b""], []
+        prefix = hashlib.sha256()
+        for block in _blocks(body):
+            plain = {key: value for key, value in block.items() if key != "cache_control"}
+            data = json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
+            prefix.update(data + b"\0")
+            ends.append(ends[-1] + len(data))
+            digests.append(prefix.digest())
+            if block.get("cache_control"):
+                marks.append(len(ends) - 1)
+        if body.get("cache_control"):
+            marks.append(len(ends) - 1)
+        if len(marks) > MOST_MARKS:
+            raise TooManyMarks
+        looked_at = {at for mark in marks for at in range(max(0, mark - LOOK_BACK), mark + 1)}
+        found = max((at for at in looked_at if digests[at] in self._cached), default=0)
+        self._cached.update(digests[mark] for mark in marks)
+        read, marked, whole = (ends[at] // BYTES_PER_TOKEN for at in (found, max(marks, default=0), -1))
+        self.bills.append(Bill(input=whole - marked, written=marked - read, read=read))
+        return self.bills[-1]
 
     @property
     def billed(self) -> float:
@@ -69,30 +73,7 @@ class Accounts:
         return sum(bill.billed for bill in self.bills)
 
 
-def _prefix(body: dict[str, Any]) -> tuple[list[int], list[bytes], list[int]]:
-    """Where each block ends, in bytes; the digest of everything up to there; the blocks that are marked."""
-    ends: list[int] = []
-    digests: list[bytes] = []
-    marks: list[int] = []
-    seen, total = hashlib.sha256(), 0
-    for block in _blocks(body):
-        marked = isinstance(block, dict) and block.get("cache_control") is not None
-        plain = {key: value for key, value in block.items() if key != "cache_control"} if marked else block
-        data = json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
-        seen.update(data + b"\0")
-        total += len(data)
-        if marked:
-            marks.append(len(ends))
-        ends.append(total)
-        digests.append(seen.digest())
-    if body.get("cache_control") and ends:
-        marks.append(len(ends) - 1)
-    if len(marks) > MOST_MARKS:
-        raise TooManyMarks
-    return ends, digests, marks
-
-
-def _blocks(body: dict[str, Any]) -> Iterator[Any]:
+def _blocks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from body.get("tools", ())
     if schema := body.get("output_config", body.get("output_format")):
         # Another schema is another prefix: the service words it into the system prompt.
@@ -105,7 +86,3 @@ def _blocks(body: dict[str, Any]) -> Iterator[Any]:
 
 def _listed(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-
-
-def _looked_at(marks: list[int]) -> set[int]:
-    return {at for mark in marks for at in range(max(0, mark - LOOK_BACK), mark + 1)}

@@ -1,121 +1,151 @@
-"""The same flows through each runner, in turn.
-
-Takes: how many runs. Gives: one figure set per run, kept in a file, so that a bench that was stopped goes on.
-May touch: build/bench, processes, loopback.
-"""
+"""The same flows through stepflow, a bare script and its peers, in turn: time, memory, and what they are billed."""
 
 from __future__ import annotations
 
-import json
-import shutil
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections import defaultdict
+from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from bench.flows import make_flow
-from bench.runners import ROOT, RUNNERS, Runner, environment, words_of
-from bench.watch import watch
+from bench.flows import AGENT, make_flow
+from bench.server import ModelServer, serve
 
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+PEERS_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
+#: By the name that the page shows, the program of each beside stepflow.
+PROGRAMS = {"floor": "floor.py", "pydantic-ai": "pydantic_flow.py", "LangGraph": "langgraph_flow.py"}
+RUNNERS = ("floor", "stepflow", "pydantic-ai", "LangGraph")
+#: What every run sees of this process's environment.
+ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "HOME")} | {"ANTHROPIC_API_KEY": "sk-ant-bench"}
 SMALL, LARGE = 3, 33
-Run = dict[str, Any]
+REQUESTS_PER_STEP = 5
+#: Seconds between two looks at the memory; each look may take at most this share of the time.
+PAUSE, SHARE = 0.03, 0.1
+LONGEST = 180.0
 
 
-def compare(kept: Path, runs: int, tell: Callable[[str], None]) -> list[Run]:
-    """All runs, those of an earlier bench with the same versions among them."""
-    done = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    with open_service() as url, open_folder() as folder, kept.open("a") as file:
-        if not done:
-            # Once for nothing: everything is read from the disk then, and Python's compiled files are there.
-            for runner in RUNNERS:
-                _run(runner, url, folder, SMALL, -1)
-        for number in range(runs):
-            for steps in (SMALL, LARGE):
+class Run(NamedTuple):
+    """One run; `first` is the time to its first request."""
+
+    seconds: float
+    first: float
+    peak_kib: int
+    billed: float
+
+
+class Figures(NamedTuple):
+    """The medians of one runner; tokens of the small flow and of the large one."""
+
+    first_s: float
+    step_ms: float
+    peak_mb: float
+    billed_small: float
+    billed_large: float
+
+
+def compare(runs: int) -> dict[str, Figures]:
+    """The figures by runner. A runner that fails ends the bench, with what it said."""
+    done: dict[tuple[str, int], list[Run]] = defaultdict(list)
+    with serve() as server:
+        for number in range(runs + 1):
+            for steps in (SMALL, LARGE) if number else (SMALL,):
                 for runner in RUNNERS:
-                    key = (runner.name, steps, number)
-                    if any((run["runner"], run["steps"], run["number"]) == key for run in done):
-                        continue
-                    run = _run(runner, url, folder, steps, number)
-                    done.append(run)
-                    file.write(json.dumps(run) + "\n")
-                    file.flush()
-                    tell(f"run {number + 1} of {runs}: {runner.name}, {steps} steps: {run['seconds']:.2f} s")
-    return done
+                    run = _run(runner, server, steps)
+                    # The first one is for nothing: it reads the disk and leaves Python's compiled files.
+                    if number:
+                        done[runner, steps].append(run)
+                    print(f"run {number} of {runs}: {runner}, {steps} steps: {run.seconds:.2f} s", flush=True)
+    return {runner: _figures(done[runner, SMALL], done[runner, LARGE]) for runner in RUNNERS}
 
 
-def figures(runs: list[Run]) -> dict[str, dict[str, Any]]:
-    """Medians by runner; `problem` instead for one that could not be run."""
-    return {runner.name: _figures([run for run in runs if run["runner"] == runner.name]) for runner in RUNNERS}
+def _figures(small: list[Run], large: list[Run]) -> Figures:
+    more = statistics.median(run.seconds for run in large) - statistics.median(run.seconds for run in small)
+    return Figures(
+        first_s=statistics.median(run.first for run in small + large),
+        step_ms=more / (LARGE - SMALL) * 1000,
+        peak_mb=statistics.median(run.peak_kib for run in large) / 1024,
+        billed_small=statistics.median(run.billed for run in small),
+        billed_large=statistics.median(run.billed for run in large),
+    )
 
 
-def _figures(runs: list[Run]) -> dict[str, Any]:
-    if failed := next((run for run in runs if run["problem"]), None):
-        return {"problem": failed["problem"]}
-
-    def median(name: str, *sizes: int) -> float:
-        return statistics.median(run[name] for run in runs if run["steps"] in sizes)
-
-    return {
-        "first_s": round(median("first", SMALL, LARGE), 3),
-        "step_ms": round((median("seconds", LARGE) - median("seconds", SMALL)) / (LARGE - SMALL) * 1000, 1),
-        "peak_mb": round(median("peak_kb", LARGE) / 1024, 1),
-        "requests": {steps: int(median("requests", steps)) for steps in (SMALL, LARGE)},
-        "billed": {steps: round(median("billed", steps)) for steps in (SMALL, LARGE)},
-        "bytes": {steps: int(median("bytes", steps)) for steps in (SMALL, LARGE)},
-    }
-
-
-def _run(runner: Runner, url: str, folder: Path, steps: int, number: int) -> Run:
-    place = folder / f"{runner.name}-{steps}"
-    make_flow(place, steps)
-    ask_service(f"{url}/bench/reset")
-    try:
-        seen = watch(words_of(runner, url, place), environment=environment(), folder=place, log=folder / "said")
-    except OSError as error:
-        return {"runner": runner.name, "steps": steps, "number": number, "problem": str(error), "seconds": 0.0}
-    account = ask_service(f"{url}/bench/account")
-    shutil.rmtree(place)
-    problem = ""
-    if seen.code or account["requests"] < steps * 5:
-        problem = f"exit code {seen.code} after {account['requests']} requests: {seen.said.strip()[-600:]}"
-    return {
-        "runner": runner.name,
-        "steps": steps,
-        "number": number,
-        "problem": problem,
-        "seconds": round(seen.seconds, 4),
-        "first": round((account["first"] or seen.begun) - seen.begun, 4),
-        "peak_kb": seen.peak_kb,
-        **{name: account[name] for name in ("requests", "bytes", "billed", "input", "written", "read")},
-    }
-
-
-@contextmanager
-def open_service() -> Iterator[str]:
-    """The model service, until the block ends; its address."""
-    words = [sys.executable, "-m", "bench.server"]
-    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin
-        assert server.stdout
-        yield server.stdout.readline().strip()
-        server.stdin.close()
-
-
-@contextmanager
-def open_folder() -> Iterator[Path]:
-    """Where the tools' user may enter."""
+def _run(runner: str, server: ModelServer, steps: int) -> Run:
     with tempfile.TemporaryDirectory(prefix="stepflow-bench-") as name:
         folder = Path(name)
+        # The tools' user may enter.
         folder.chmod(0o755)
-        yield folder
+        make_flow(folder, steps)
+        server.reset()
+        begun = time.monotonic()
+        with (folder / "output").open("w+") as output:
+            process = subprocess.Popen(
+                _command(runner, server.url, folder), env=ENVIRONMENT, cwd=folder, stdout=output, stderr=output
+            )
+            over, peak = threading.Event(), [0]
+            watching = threading.Thread(target=_watch, args=(process.pid, over, peak))
+            watching.start()
+            try:
+                code = process.wait(LONGEST)
+            finally:
+                process.kill()
+                over.set()
+            seconds = time.monotonic() - begun
+            watching.join()
+        requests = len(server.accounts.bills)
+        if code or requests != steps * REQUESTS_PER_STEP:
+            said = (folder / "output").read_text()[-1000:]
+            raise SystemExit(f"{runner} ended with code {code} after {requests} requests:\n{said}")
+        return Run(seconds, server.first - begun, peak[0], server.accounts.billed)
 
 
-def ask_service(url: str) -> dict[str, Any]:
-    """One of the bench's own questions to the service."""
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return dict(json.load(answer))
+def _command(runner: str, url: str, folder: Path) -> list[str]:
+    if runner in PROGRAMS:
+        return [str(PEERS_PYTHON), str(ROOT / "bench" / "peers" / PROGRAMS[runner]), url, str(folder)]
+    isolation = "required" if os.getuid() == 0 else "best-effort"
+    options = [f"--repo={folder / 'checkout'}", f"--run-folder={folder / 'run'}", f"--isolation={isolation}"]
+    options += [f"--anthropic-base-url={url}", "--boundary=dry-run", "--budget-usd=1000", "--json"]
+    return [str(BIN / "stepflow"), "run", AGENT, *options]
+
+
+def _watch(root: int, over: threading.Event, peak: list[int]) -> None:
+    """Keep the largest proportional set size of the process and all below it."""
+    while not over.is_set():
+        at = time.monotonic()
+        peak[0] = max(peak[0], _tree_kib(root))
+        over.wait(max(PAUSE, (time.monotonic() - at) / SHARE))
+
+
+def _tree_kib(pid: int, above: bytes = b"") -> int:
+    mapped = _read(f"/proc/{pid}/smaps_rollup")
+    children = [int(child) for task in glob(f"/proc/{pid}/task/*/children") for child in _read(task).split()]
+    own = 0 if _is_same_memory(mapped, above) else _sizes(mapped).get(b"Pss:", 0)
+    return own + sum(_tree_kib(child, mapped) for child in children)
+
+
+def _is_same_memory(mapped: bytes, above: bytes) -> bool:
+    """Whether a process still runs in the memory of the one that starts it (vfork), which would count twice."""
+    if not mapped or mapped.partition(b" ")[0] != above.partition(b" ")[0]:
+        return False
+    # After a real fork the pages are shared by two, so the share of each is about half.
+    own = _sizes(mapped)
+    return own.get(b"Private_Dirty:", 0) + own.get(b"Private_Clean:", 0) > own.get(b"Rss:", 0) // 2
+
+
+def _sizes(mapped: bytes) -> dict[bytes, int]:
+    lines = (line.split() for line in mapped.splitlines()[1:])
+    return {words[0]: int(words[1]) for words in lines}
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""

@@ -1,13 +1,8 @@
-"""The work that all of them do: a repository, an agent for stepflow, and the same task as plain data for the others.
-
-Takes: a folder and a number of steps. Gives: a checkout with `.agent/bencher`, and `task.json`.
-May touch: the folder; runs git in it.
-"""
+"""The work that all of them do: a repository, an agent for stepflow, and the same task as plain data for the peers."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -26,52 +21,28 @@ sentences what you found.
 
 What the step before this one said: {before}"""
 NOTHING_BEFORE = "nothing; this is the first step."
-WORDS = ("The", "notes", "say", "what", "was", "looked", "at", "and", "what", "came", "of", "it", "in", "that", "week")
-
-
-def answer_schema(*intents: str) -> dict[str, Any]:
-    """What each step answers with; peers take the first."""
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["stepId", "summary", "next_action"],
-        "properties": {
-            "stepId": {"type": "string"},
-            "summary": {"type": "string", "description": "What was found, in one or two sentences."},
-            "next_action": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["action", "reason"],
-                "properties": {
-                    "action": {"type": "string", "enum": list(intents)},
-                    "reason": {"type": "string", "description": "Why."},
-                },
-            },
-        },
-    }
 
 
 def make_flow(folder: Path, steps: int) -> Path:
-    """The checkout, anew."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """A checkout with `.agent/bencher` in an empty folder, and `task.json` beside it."""
     checkout = folder / "checkout"
     (checkout / "notes").mkdir(parents=True)
     for number in range(1, 5):
-        words = " ".join(f"{word}-{number}{place:02d}" for place in range(12) for word in WORDS)
-        (checkout / "notes" / f"{number}.txt").write_text(words[: OUTPUT_BYTES - 1] + "\n")
+        text = " ".join(f"On day {day} of week {number} all was well." for day in range(100))
+        (checkout / "notes" / f"{number}.txt").write_text(text[: OUTPUT_BYTES - 1] + "\n")
     write_agent(checkout / ".agent" / AGENT, steps)
-    who = ("-c", "user.name=Bench", "-c", "user.email=bench@example.invalid")
-    for words_ in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "Begin")):
-        subprocess.run(("git", *who, *words_), cwd=checkout, check=True)
+    author = ("-c", "user.name=Bench", "-c", "user.email=bench@example.invalid")
+    for command in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "Begin")):
+        subprocess.run(("git", *author, *command), cwd=checkout, check=True)
     task = {
         "model": MODEL,
         "steps": steps,
         "system": SYSTEM,
         "prompt": PROMPT,
         "nothing_before": NOTHING_BEFORE,
-        "schema": answer_schema("next", "repeat"),
+        "schema": _answer_schema("next"),
     }
-    (folder / "task.json").write_text(json.dumps(task, indent=1))
+    (folder / "task.json").write_text(json.dumps(task))
     return checkout
 
 
@@ -84,26 +55,6 @@ def write_agent(folder: Path, steps: int) -> None:
         "c1": "steps",
         "entryStep": names[0],
         "steps": {name: _step(names, place) for place, name in enumerate(names)},
-        "failurePatterns": {
-            "git-dirty": {"description": "There are changes that no commit holds", "edition": "failed"}
-        },
-        "validators": {
-            "git-clean": {
-                "type": "command",
-                "command": "git status --porcelain",
-                "successWhen": "empty",
-                "failurePattern": "git-dirty",
-            }
-        },
-        "validationSteps": {
-            names[-1]: {
-                "stepId": names[-1],
-                "c2": "retry",
-                "c3": "notes",
-                "validationConditions": [{"validator": "git-clean"}],
-                "onFailure": {"action": "retry", "maxAttempts": 2},
-            }
-        },
     }
     agent = {
         "name": AGENT,
@@ -116,21 +67,14 @@ def write_agent(folder: Path, steps: int) -> None:
             "integrations": {"github": {"enabled": False}},
         },
     }
-    schemas = {
-        "work": answer_schema("next", "repeat"),
-        "last": answer_schema("handoff", "repeat"),
-        "closure": answer_schema("closing", "repeat"),
-    }
-    first, later = PROMPT.format(before=NOTHING_BEFORE), PROMPT.format(before="{uv-before}")
     files = {
-        "agent.json": json.dumps(agent, indent=1),
-        "steps_registry.json": json.dumps(registry, indent=1),
-        "schemas/steps.json": json.dumps(schemas, indent=1),
+        "agent.json": json.dumps(agent),
+        "steps_registry.json": json.dumps(registry),
+        "schemas/steps.json": json.dumps({word: _answer_schema(word) for word in ("next", "handoff", "closing")}),
         "prompts/system.md": SYSTEM,
-        "prompts/steps/initial/notes/f_default.md": first,
-        "prompts/steps/continuation/notes/f_default.md": later,
-        "prompts/steps/closure/notes/f_default.md": later,
-        "prompts/steps/retry/notes/f_failed.md": "Something is not committed. Look at `git status`.",
+        "prompts/steps/initial/notes/f_default.md": PROMPT.format(before=NOTHING_BEFORE),
+        "prompts/steps/continuation/notes/f_default.md": PROMPT.format(before="{uv-before}"),
+        "prompts/steps/closure/notes/f_default.md": PROMPT.format(before="{uv-before}"),
     }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -138,26 +82,34 @@ def write_agent(folder: Path, steps: int) -> None:
 
 
 def _step(names: list[str], place: int) -> dict[str, Any]:
-    name = names[place]
     is_last, is_closure = place == len(names) - 2, place == len(names) - 1
-    word = "closing" if is_closure else "handoff" if is_last and place else "next"
+    intent = "closing" if is_closure else "handoff" if is_last and place else "next"
     step: dict[str, Any] = {
-        "stepId": name,
-        "c2": name.partition(".")[0],
+        "stepId": names[place],
+        "c2": names[place].partition(".")[0],
         "c3": "notes",
-        "outputSchemaRef": {
-            "file": "steps.json",
-            "schema": {"closing": "closure", "handoff": "last"}.get(word, "work"),
-        },
+        "outputSchemaRef": {"file": "steps.json", "schema": intent},
         "structuredGate": {
-            "allowedIntents": [word, "repeat"],
-            "intentField": "next_action.action",
-            "intentSchemaRef": "#/properties/next_action/properties/action",
+            "allowedIntents": [intent, "repeat"],
+            "intentField": "intent",
+            "intentSchemaRef": "#/properties/intent",
             "handoffFields": [] if is_closure else ["summary"],
         },
-        "transitions": {word: {"target": None if is_closure else names[place + 1]}},
+        "transitions": {intent: {"target": None if is_closure else names[place + 1]}},
     }
     if place:
         step["uvVariables"] = ["before"]
         step["inputs"] = {"before": {"from": f"{names[place - 1]}.summary"}}
     return step
+
+
+def _answer_schema(intent: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["intent", "summary"],
+        "properties": {
+            "intent": {"type": "string", "enum": [intent, "repeat"]},
+            "summary": {"type": "string", "description": "What was found, in one or two sentences."},
+        },
+    }

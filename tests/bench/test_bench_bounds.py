@@ -60,7 +60,7 @@ class Counted:
             self._answers += 1
             if self._answers in self._repeated:
                 output = json.loads(content[0]["text"])
-                output["next_action"]["action"] = "repeat"
+                output["intent"] = "repeat"
                 content = [{"type": "text", "text": json.dumps(output)}]
         return ModelTurn(content=tuple(content), stop_reason=StopReason(reason))
 
@@ -79,11 +79,6 @@ class Notes:
 
     def end_step(self) -> None:
         """Nothing runs."""
-
-    def run_command(self, request):
-        from stepflow.domain.checkout import CommandResult
-
-        return CommandResult(exit_code=0, stdout="", stderr="")
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +137,6 @@ def test_a_repeated_step_pays_only_for_what_is_new(tmp_path: Path) -> None:
     again = begun[2]
     new = len(json.dumps(model.bodies[again]["messages"])) // 4
     bill = model.accounts.bills[again]
-    print(bill, new)
     assert bill.input + bill.written <= new + 10
 
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from array import array
@@ -26,7 +27,9 @@ from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.request import RunRequest, Trigger
 from tests.checkout import git
 
-CHECKOUT = Path(__file__).parents[1] / "action" / "checkout"
+ROOT = Path(__file__).parents[2]
+CHECKOUT = ROOT / "tests" / "action" / "checkout"
+THOUSAND = 1000
 #: One iteration in so many runs a tool; the others only answer.
 BLOCK = 50
 WORK = "echo hello, world > greeting.txt; git add --all; git commit --quiet --allow-empty --message 'Greet the world'"
@@ -125,6 +128,31 @@ def main(folder: Path, iterations: int, turns: Turns | None = None) -> dict:
         "summary_bytes": len(job_summary(result.report, prepared.agent).encode()),
         "file_bytes": {path.name: path.stat().st_size for path in (folder / "run").iterdir()},
     }
+
+
+def run_by_turns(folder: Path, iterations: int) -> tuple[dict, dict]:
+    """What a long run measured of itself, and a run of a thousand iterations that began at its last thousand.
+
+    These two take turns: a machine that changes its pace, as a virtual one does that shares its processor, changes it
+    for both. The long one's folder is `old/run`.
+    """
+    to_long, from_short = os.pipe()
+    to_short, from_long = os.pipe()
+    with _begin(folder / "new", THOUSAND, 1, to_short, from_short) as short:
+        # It gives its first turn away: the long run has it.
+        os.read(to_long, 1)
+        long = _begin(folder / "old", iterations, iterations - THOUSAND, to_long, from_long)
+        for end in (to_long, from_short, to_short, from_long):
+            os.close(end)
+        with long:
+            measured_long, measured_short = (json.loads(run.communicate()[0]) for run in (long, short))
+    return measured_long, measured_short
+
+
+def _begin(folder: Path, iterations: int, start: int, take: int, give: int) -> subprocess.Popen[str]:
+    folder.mkdir(parents=True)
+    words = [sys.executable, "-m", "tests.run.long_run", *map(str, (folder, iterations, start, take, give))]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, pass_fds=(take, give))
 
 
 if __name__ == "__main__":

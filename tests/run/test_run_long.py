@@ -13,39 +13,18 @@ from statistics import median
 import pytest
 
 from stepflow.journal.reader import iter_journal
+from tests.run.long_run import THOUSAND, run_by_turns
 
 pytestmark = [pytest.mark.whole, pytest.mark.alone, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
 ITERATIONS = 10_000
-THOUSAND = 1000
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, dict]:
-    """The long run's folder, what it measured of itself, and what a run measured that began at its last thousand.
-
-    These two take turns: a machine that changes its pace, as a virtual one does that shares its processor, changes it
-    for both.
-    """
+    """The long run's folder, what it measured of itself, and what a run measured that took turns with its end."""
     place = tmp_path_factory.mktemp("long")
-    to_long, from_short = os.pipe()
-    to_short, from_long = os.pipe()
-    with _begin(place / "new", THOUSAND, 1, to_short, from_short) as short:
-        # It gives its first turn away: the long run has it.
-        os.read(to_long, 1)
-        long = _begin(place / "old", ITERATIONS, ITERATIONS - THOUSAND, to_long, from_long)
-        for end in (to_long, from_short, to_short, from_long):
-            os.close(end)
-        with long:
-            measured = [json.loads(run.communicate()[0]) for run in (long, short)]
-    return place / "old" / "run", *measured
-
-
-def _begin(place: Path, iterations: int, start: int, take: int, give: int) -> subprocess.Popen[str]:
-    place.mkdir()
-    words = [sys.executable, "-m", "tests.run.long_run", *map(str, (place, iterations, start, take, give))]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, pass_fds=(take, give))
+    return place / "old" / "run", *run_by_turns(place, ITERATIONS)
 
 
 @pytest.fixture(scope="module")
