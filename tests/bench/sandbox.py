@@ -1,9 +1,6 @@
 """What the sandbox costs: the same tool calls with every layer and with none, in turn.
 
-Run it as `python -m tests.bench.sandbox`.
-
-Takes: how many calls, as an argument. Gives: a Markdown table of medians in milliseconds.
-May touch: a temporary folder with two small repositories, and processes.
+`python -m tests.bench.sandbox` prints a Markdown table of medians in milliseconds; the number of calls may be given.
 """
 
 from __future__ import annotations
