@@ -63,8 +63,9 @@ e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-bench.txt
 	@touch $@
 
-bench: $(VENV)/.run .venv-bench/.done ## time, memory and billed tokens beside the peers; writes docs/performance.md (about 8 minutes)
-	$(BIN)/python -m bench
+RUNS ?= 7
+bench: $(VENV)/.run .venv-bench/.done ## time, memory and billed tokens beside the peers; writes docs/performance.md (RUNS=7, about 8 minutes)
+	$(BIN)/python -m bench $(RUNS)
 
 lint: $(VENV)/.dev ## every static check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,22 +14,22 @@ from bench.alone import measure_alone
 from bench.compare import PEERS_PYTHON, ROOT, compare
 from bench.page import comparison, judge, replace_tables, target_table
 
-RUNS = 7
 PAGE = ROOT / "docs" / "performance.md"
 PACKAGES = ("anthropic", "pydantic-ai-slim", "langgraph", "langchain-anthropic")
 
 
 def main() -> None:
-    """Measure, write, and print the tables."""
-    facts = _describe_bench()
-    compared = compare(RUNS)
-    targets = judge(compared) + measure_alone()
-    tables = "\n\n".join((facts, comparison(compared), target_table(targets)))
-    print(tables)
-    PAGE.write_text(replace_tables(PAGE.read_text(), tables))
+    """Measure as many runs of each as the first argument says, write, and print the tables."""
+    runs = int(sys.argv[1])
+    facts = _describe_bench(runs)
+    compared = compare(runs)
+    print(comparison(compared), flush=True)
+    targets = target_table(judge(compared) + measure_alone())
+    print(targets)
+    PAGE.write_text(replace_tables(PAGE.read_text(), "\n\n".join((facts, comparison(compared), targets))))
 
 
-def _describe_bench() -> str:
+def _describe_bench(runs: int) -> str:
     """When, on what machine, beside what, of which versions."""
     info = Path("/proc/cpuinfo").read_text().splitlines()
     processor = next((line.partition(":")[2].strip() for line in info if line.startswith("model name")), "unknown")
@@ -40,7 +41,7 @@ def _describe_bench() -> str:
     versions += [f"{name} {number}" for name, number in zip(PACKAGES, found, strict=True)]
     today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
     return (
-        f"Measured on {today} with `make bench`: medians of {RUNS} runs of each, "
+        f"Measured on {today} with `make bench`: medians of {runs} runs of each, "
         f"in turn, on {os.cpu_count()} cores of {processor}, {memory:.0f} GB, Linux {platform.release()}, under a load "
         f"of {os.getloadavg()[1]:.1f} before it began. Versions: {', '.join(versions)}."
     )
