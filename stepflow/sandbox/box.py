@@ -101,10 +101,10 @@ class Toolbox:
                 environment=environment,
                 group=choice.identity.gid if choice.identity and "gid" not in chosen.disabled_layers else None,
             )
-            restore.expect_end_of(connection.pid)
-            ending.callback(connection.close)
+            restore.expect_end_of(channel.pid)
+            ending.callback(channel.close)
             config = sandbox_config(place, choice.identity, chosen, open_places)
-            facts = connection.ask({"op": "enter_sandbox", **asdict(config)}, timeout=_START_TIMEOUT)
+            facts = channel.ask({"op": "enter_sandbox", **asdict(config)}, timeout=_START_TIMEOUT)
             if "problem" in facts:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
             path = programs.state(choice.identity)
@@ -274,7 +274,7 @@ class Toolbox:
         self.close()
 
     def _ask_git(self, request: JsonObject, sink: Callable[[bytes], object]) -> dict[str, object]:
-        answer = self._connection.ask(request, timeout=_GIT_TIMEOUT + self._options.grace, sink=sink)
+        answer = self._channel.ask(request, timeout=_GIT_TIMEOUT + self._options.grace, sink=sink)
         if answer.get("problem") and "commit" not in answer:
             raise BoundaryError(
                 f"The commits cannot be read from the checkout: {answer['problem']}.",
