@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from stepflow.domain.json import JsonObject
+from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import RunReport
 from stepflow.domain.words import Outcome
@@ -43,8 +43,10 @@ def report_json(report: RunReport) -> JsonObject:
     }
 
 
-def read_report(document: JsonObject) -> RunReport:
+def read_report(document: JsonValue) -> RunReport:
     """The report in a `report.json`. Raises `ValueError` for a document that is none."""
+    if not isinstance(document, dict) or document.get("schema") != 1:
+        raise ValueError("no report of version 1")
     if missing := report_schema()["properties"].keys() - document.keys():  # type: ignore[union-attr]
         raise ValueError(f"no {', '.join(sorted(missing))}")
     return _report_adapter().validate_python({name: each for name, each in document.items() if name != "schema"})

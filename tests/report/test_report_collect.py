@@ -34,7 +34,7 @@ from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import AgentResult, CheckResult
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.report.document import report_json, report_schema
+from stepflow.report.document import read_report, report_json, report_schema
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -269,6 +269,16 @@ def test_report_json_is_as_published():
     assert set(document["effects"][0]) == {"kind", "status", "detail", "url"}
     Draft202012Validator(report_schema()).validate(json.loads(json.dumps(document)))
     assert json.loads((GOLDEN / "report.json").read_text()) == document
+
+
+def test_a_report_is_read_back_and_what_is_none_is_refused():
+    report = collect_report(ENTRIES, AGENT)
+    document = json.loads(json.dumps(report_json(report)))
+    assert report_json(read_report(document)) == report_json(report)
+    without = {name: value for name, value in document.items() if name != "run_folder"}
+    for wrong in ([], "report", None, {}, {**document, "schema": 2}, {**document, "more": 1}, without):
+        with pytest.raises(ValueError, match=r"."):
+            read_report(wrong)
 
 
 def test_the_published_report_schema_is_the_models():
