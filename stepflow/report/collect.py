@@ -240,7 +240,7 @@ def collect_report(
         final_step_id=begun.step_id if begun else report.entry_step_id,
         history=read.history(),
         structured_output=answer,
-        verdict=_verdict_text(answer),
+        verdict=verdict if isinstance(verdict, str) and verdict else None,
         handoff={step: {**values} for step, values in state.handoff.items()},
         validators=tuple(_validator_run(event) for event in rare if isinstance(event, ValidatorRan)),
         validated=_validated(rare),

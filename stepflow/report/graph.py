@@ -78,7 +78,7 @@ def _check_routes(source: str, check: StepCheck) -> Iterator[Route]:
             yield (source, to, f"{outcome}: {rule.transition}")
 
 
-def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozenset[str]:
+def reachable_steps(agent: AgentDefinition, ways: Iterable[Way]) -> frozenset[str]:
     """Every step that some way leads to. A jump that may name its target leads everywhere (SF346)."""
     leads: dict[str, set[str]] = {}
     for source, to, _ in routes:
