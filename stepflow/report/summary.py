@@ -302,7 +302,7 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
         _without_code_tags(effect_table(report)) if report.effects else "",
         "\n".join(f"- {plain(note, 400)}" for note in notes[:COMMENT_NOTES]),
         removed_text(report),
-        _comment_way(report),
+        _comment_path(report),
         link("The run with its full summary", run_url) if run_url else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

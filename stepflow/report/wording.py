@@ -92,14 +92,14 @@ def describe_fact(event: Fact) -> tuple[bool, str]:  # noqa: PLR0911 - one retur
             overflowed = "the conversation stays too long for the model, the step begins again"
             return True, f"{overflowed}: {one_line(event.reason)}"
         case StrategyChosen():
-            ways = {
+            methods = {
                 Strategy.NATIVE: "by output_config",
                 Strategy.TOOL: "as the input of a tool",
                 Strategy.PROMPT: "by the schema in words",
             }
-            asked = f"is asked for structured output {ways[event.strategy]} from here on"
+            request = f"is asked for structured output {methods[event.strategy]} from here on"
             hint = f"(input structured-output: {event.strategy} begins with it)"
-            return True, f"{one_line(event.model, 80)} {asked}: {one_line(event.reason)} {hint}"
+            return True, f"{one_line(event.model, 80)} {request}: {one_line(event.reason)} {hint}"
         case CanariesTried():
             return bool(reached_places(event.canaries)), f"[Isolation] self-test: {describe_canaries(event.canaries)}"
         case TextRemoved():
