@@ -103,21 +103,13 @@ def diagnostics(inspections: Mapping[str, Inspection], rules: Mapping[str, LintR
             why = rules[problem.code].why if problem.code in rules and problem.code not in explained else ""
             explained.add(problem.code)
             lines += [*_lines(problem, inspection.texts.get(problem.file), why, theme), ""]
-    lines += [_counted(agent, inspection) for agent, inspection in inspections.items()]
-    first = _first_code(inspections)
-    if first:
-        lines.append(f"More about a problem: stepflow explain {first}")
-    return tuple(lines)
-
-
-def _counted(agent: str, inspection: Inspection) -> str:
-    return defuse(f"{one_line(agent)}: {count_problems(inspection.problems)}")
-
-
-def _first_code(inspections: Mapping[str, Inspection]) -> str:
+    for agent, inspection in inspections.items():
+        lines.append(defuse(f"{one_line(agent)}: {count_problems(inspection.problems)}"))
     problems = [problem for inspection in inspections.values() for problem in inspection.problems]
-    errors = [problem for problem in problems if problem.severity is Severity.ERROR]
-    return (errors or problems)[0].code if problems else ""
+    if problems:
+        first = next((problem for problem in problems if problem.severity is Severity.ERROR), problems[0])
+        lines.append(f"More about a problem: stepflow explain {first.code}")
+    return tuple(lines)
 
 
 def _lines(problem: Problem, text: str | None, why: str, theme: Theme) -> Iterator[str]:

@@ -144,7 +144,18 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
     return FlowGraph(
         agent=agent.name,
         entry=agent.entry_step,
-        nodes=tuple(_node(step, step.id in reached, visits[step.id]) for step in agent.steps.values()),
+        nodes=tuple(
+            GraphNode(
+                id=step.id,
+                name=step.name,
+                kind=step.kind,
+                initial=step.initial,
+                validators=tuple(each.validator.name for each in step.validation.conditions) if step.validation else (),
+                reachable=step.id in reached,
+                visits=visits[step.id],
+            )
+            for step in agent.steps.values()
+        ),
         edges=_edges(routes, path or (), known={None, *agent.steps}),
     )
 
@@ -187,19 +198,6 @@ def graph_json(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
             for edge in graph.edges
         ],
     }
-
-
-def _node(step: Step, reachable: bool, visits: int) -> GraphNode:
-    conditions = step.validation.conditions if step.validation else ()
-    return GraphNode(
-        id=step.id,
-        name=step.name,
-        kind=step.kind,
-        initial=step.initial,
-        validators=tuple(condition.validator.name for condition in conditions),
-        reachable=reachable,
-        visits=visits,
-    )
 
 
 def _edges(routes: Iterable[Route], path: Iterable[PathEdge], *, known: set[str | None]) -> tuple[GraphEdge, ...]:

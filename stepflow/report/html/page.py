@@ -67,8 +67,9 @@ def _overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
     }
 
 
-def _step_sums(history: Sequence[HistoryEntry]) -> list[StepSum]:
-    """One line per step, in the order in which the run came to them."""
+def _step_sums(history: Sequence[HistoryEntry]) -> list[dict[str, object]]:
+    """One line per step, in the order in which the run came to them. `share` is a step's part of the run's time in
+    percent."""
     lines: dict[str, list[HistoryEntry]] = {}
     for line in history:
         lines.setdefault(line.step_id, []).append(line)
