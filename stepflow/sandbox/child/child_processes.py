@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PROC = "/proc"
 _PAUSE = 0.005
+_SHORT_WAITS, _SHORT_WAIT = 20, 0.001
 _CATCHES = 500
 #: Names of processes hold no line breaks here, so only the kernel begins a line.
 _STATUS = re.compile(
@@ -285,6 +286,11 @@ class ChildProcesses:
         if self._scoped:
             # All at once, so that none can have started another one meanwhile. Landlock bounds it to our descendants.
             _signal({-1}, signal.SIGKILL)
+        # What was killed is usually gone at once, and then the process table need not be read.
+        for _ in range(_SHORT_WAITS):
+            if self.reap():
+                return ()
+            time.sleep(_SHORT_WAIT)
         return kill_descendants(os.getpid(), reap=self.reap)
 
     def pump(self, sinks: Mapping[int, Sink], *, until: Callable[[], bool] | None = None, deadline: float) -> bool:
