@@ -16,7 +16,7 @@ from stepflow.report.annotations import outcome_annotation, problem_annotations
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import folded_traceback
 from stepflow.report.wording import BUG
-from stepflow.run.cancel import Cancellation
+from stepflow.run.clock import Cancellation
 from stepflow.run.ending import outcome_of
 from stepflow.run.proxies import proxy_passwords, proxy_secrets_in
 from stepflow.sandbox.own_process import close_process, wipe_variables

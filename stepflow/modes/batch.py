@@ -18,7 +18,7 @@ from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssu
 from stepflow.domain.secrets import Redactor
 from stepflow.errors import InputError
 from stepflow.report.document import read_report
-from stepflow.run.connections import check_addresses
+from stepflow.run.parts import check_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

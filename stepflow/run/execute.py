@@ -28,9 +28,7 @@ from stepflow.journal.memory import Fanout
 from stepflow.journal.replay import Replay
 from stepflow.ports import Ports
 from stepflow.report.wording import BUG
-from stepflow.run.cancel import InterruptibleClock, InterruptibleModel
-from stepflow.run.clock import Deadline, TimelyCommands, TimelyTools
-from stepflow.run.connections import describe_connections
+from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Finish, Work, collect_work, finish_run, report_run_failure
 from stepflow.run.keeping import Snapshotter, SnapshottingCommands, SnapshottingTools

@@ -25,7 +25,7 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 from stepflow.journal.reader import iter_journal
 from stepflow.report.summary import removed_text
-from stepflow.run.cancel import clock_of_services
+from stepflow.run.clock import clock_of_services
 from stepflow.run.ending import Ending
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings
