@@ -98,6 +98,12 @@ class Git:
                 child.stdout.read(1)
             child.stdin.close()
 
+    def ignored(self, paths: Iterable[bytes]) -> set[bytes]:
+        """Those that git ignores by the rules alone, tracked or not. `./` keeps git from reading signs into a name."""
+        given = b"".join(b"./" + path + b"\0" for path in paths)
+        said = self.ask("check-ignore", "--no-index", "-z", "--stdin", given=given, fine=(0, 1))
+        return {path[2:] for path in said.split(b"\0") if path}
+
     def _start(self, arguments: tuple[str, ...]) -> subprocess.Popen[bytes]:
         """A worker's bound on memory is not git's, which maps whole packs."""
         soft, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -340,7 +340,7 @@ class Restoring:
             writer = TreeWriter(tree, self._git, blobs, base)
             written = writer.put(wanted)
             tracked = list_index(self._git, b"")[0] if inside else frozenset()
-            ask = self._ask_ignored if inside else lambda _: set()
+            ask = self._git.ignored if inside else lambda _: set()
             removed = 0
             # An ignore file that goes lets others show; each round removes one at least.
             while True:
@@ -350,11 +350,6 @@ class Restoring:
                     break
             writer.set_folder_modes(wanted)
         return {"written": written, "removed": removed}
-
-    def _ask_ignored(self, paths: list[bytes]) -> set[bytes]:
-        given = b"".join(b"./" + path + b"\0" for path in paths)
-        said = self._git.ask("check-ignore", "--no-index", "-z", "--stdin", given=given, fine=(0, 1))
-        return {path[2:] for path in said.split(b"\0") if path}
 
     def _restore_git(self, standing: Mapping[str, object], packs: list[str], blobs: Blobs, base: str) -> None:
         head, commit = str(standing["head"]), str(standing["commit"])

@@ -132,7 +132,7 @@ class Taking:
             known = Known(tracked=now.standing.tracked)
             now.excludes = self._configured_excludes() if has_repository(self._root) else b""
             now.rules = rules_mark(self._root, now.excludes)
-        ask = self._ask_ignored if has_repository(self._root) else lambda _: set()
+        ask = self._git.ignored if has_repository(self._root) else lambda _: set()
         seen = scan(self._root, known, ask, self._exclude)
         now.known = Known(
             tracked=known.tracked, asked=frozenset(seen.asked), ignored=frozenset(seen.ignored), rules=seen.rules
@@ -141,12 +141,6 @@ class Taking:
 
     def _configured_excludes(self) -> bytes:
         return self._git.ask("config", "--type=path", "--get", "core.excludesFile", fine=(0, 1)).rstrip(b"\n")
-
-    def _ask_ignored(self, paths: list[bytes]) -> set[bytes]:
-        """By the rules alone, for the paths are not tracked. `./` keeps git from reading signs into a name."""
-        given = b"".join(b"./" + path + b"\0" for path in paths)
-        said = self._git.ask("check-ignore", "--no-index", "-z", "--stdin", given=given, fine=(0, 1))
-        return {path[2:] for path in said.split(b"\0") if path}
 
     def _is_same(self, before: Memory, now: Memory, seen: Scan) -> bool:
         """Whether nothing at all moved, so that not even what is remembered changes."""
