@@ -121,7 +121,7 @@ class Taking:
             standing.tracked = before.tracked
             return standing, set() if standing.commit != before.commit else None
         standing.tracked, objects = list_index(self._git, data)
-        if not all(self._send_blob(now, digest, piece) for digest, piece in pieces):
+        if not all(self._send(now, BLOB, digest, piece) for digest, piece in pieces):
             raise Refusal(f"the index alone has more than the {self._limits.total} bytes that a snapshot may have")
         return standing, objects
 
@@ -188,18 +188,21 @@ class Taking:
         if path in now.tree and now.tree[path][0] != LINK and object_id(now.base, data) == now.tree[path][1]:
             return ("base", mode)
         digest = digest_of(data)
-        if not self._send_blob(now, digest, data):
+        if not self._send(now, BLOB, digest, data):
             return ("left out", f"the snapshot would have more than {self._limits.total} bytes")
         return ("file", mode, digest, len(data))
 
-    def _send_blob(self, now: Memory, digest: str, data: bytes) -> bool:
+    def _send(self, now: Memory, kind: bytes, digest: str, data: bytes) -> bool:
+        """False when the snapshot has no room for it."""
         if digest in now.sent:
             return True
         if len(data) + RECORD_HEADER.size > self._room:
             return False
         self._room -= len(data) + RECORD_HEADER.size
-        pack_record(BLOB, data, self._hand_on)
-        now.sent.add(digest)
+        pack_record(kind, data, self._hand_on)
+        if kind == BLOB:
+            # An origin is not among those that were sent: the parent keeps none with a secret in it.
+            now.sent.add(digest)
         return True
 
     def _pack(self, now: Memory, objects: set[str]) -> None:
@@ -208,7 +211,7 @@ class Taking:
         )
         if pack:
             digest = digest_of(pack)
-            if not self._send_blob(now, digest, pack):
+            if not self._send(now, BLOB, digest, pack):
                 raise Refusal(f"the snapshot would have more than {self._limits.total} bytes")
             self._packs.append(digest)
 
@@ -233,19 +236,11 @@ class Taking:
         """What the base holds where the tree has just left it or come back to it; None when git cannot tell, for no
         snapshot shall fail because of that."""
 
-        def send(digest: str, data: bytes) -> bool:
-            if digest in now.sent:
-                return True
-            if len(data) + RECORD_HEADER.size > self._room:
-                return False
-            self._room -= len(data) + RECORD_HEADER.size
-            # Not among those that were sent: the parent keeps none with a secret in it.
-            pack_record(ORIGIN, data, self._hand_on)
-            return True
-
         paths = unsent_origins(now.tree, now.origins_sent, old, now.overlay)
         try:
-            origins = send_origins(self._git, now.tree, paths, send)
+            origins = send_origins(
+                self._git, now.tree, paths, lambda digest, data: self._send(now, ORIGIN, digest, data)
+            )
         except Refusal:
             return None
         now.origins_sent.update(paths)
