@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from stepflow.ports import Clock, CustomVerdict, Model
     from stepflow.run.inputs import Inputs
     from stepflow.run.request import RunRequest
-    from stepflow.run.subject import Subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,37 +84,52 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     )
     scenario = scenario_of(request)
     issue = issue_number(request, scenario)
-    args, problems = _arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
+    args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
     check_boundary(request)
     check_budget(agent, inputs)
     previous = find_previous_run(request, agent, args, issue)
     resumed_run = previous if isinstance(previous, ResumedRun) else None
     with ExitStack() as opened:
         model = _model(request, scenario, resumed_run, opened)
-        subject = (
-            read_again(resumed_run.request(request), resumed_run.started.subject)
-            if resumed_run
-            else read_subject(request, scenario)
-        )
-        recording = _recording(model, request, resumed_run, args, subject) if inputs.record else None
+        if resumed_run:
+            # A resumed run keeps what the model was shown of the issue at first.
+            context = SanitizedText(text=resumed_run.started.context_text)
+            request, before = resumed_run.request(request), resumed_run.turns()
+            subject = read_again(request, resumed_run.started.subject)
+        else:
+            subject, before = read_subject(request, scenario), ()
+            context = issue_text(subject.issue, subject.discussion, otherwise=inputs.issue_text or "")
+            if subject.fetched:
+                # From here on it counts like one that the event brought: later edits of it are noticed.
+                request = replace(request, trigger=replace(request.trigger, issue=subject.issue))
+        # The agent's own code is loaded after the actor was asked about.
+        verdict, recording = open_verdict(agent, args), None
+        if verdict and resumed_run:
+            resumed_run.feed(verdict)
+        if inputs.record:
+            recording = RecordingModel(model, params=args, issue=subject.issue, root=str(request.root), before=before)
         return Prepared(
-            request=_with_fetched_issue(request, subject) if resumed_run is None else resumed_run.request(request),
+            request=request,
             agent=replace(agent, problems=(*agent.problems, *problems)),
             args=args,
             issue=subject.issue,
-            context=_issue_context(request, subject, resumed_run),
-            notes=(*_notes(request), *subject.notes),
+            context=context,
+            notes=(
+                *unset_variables(request),
+                *(f"[Network] {note}" for note in request.proxy_config.notes),
+                *subject.notes,
+            ),
             model=recording or model,
             recording=recording,
             limits=limits_of(agent, inputs, now=now, spent=subject.spent or (Spent() if resumed_run else None)),
-            verdict=_verdict(agent, args, resumed_run),
+            verdict=verdict,
             spent=subject.spent,
             resources=opened.pop_all(),
             previous=previous,
         )
 
 
-def _arguments(
+def run_arguments(
     agent: AgentDefinition, given: Mapping[str, JsonValue | str], issue: int | None
 ) -> tuple[JsonObject, tuple[Problem, ...]]:
     """The run arguments, and what is only warned of. Raises `DefinitionError` for those that do not fit."""
@@ -123,10 +137,6 @@ def _arguments(
     if any(problem.severity is Severity.ERROR for problem in problems):
         raise DefinitionError(f'The run arguments do not fit agent "{agent.name}".', problems=problems)
     return args, problems
-
-
-def _notes(request: RunRequest) -> tuple[str, ...]:
-    return (*unset_variables(request), *(f"[Network] {note}" for note in request.proxy_config.notes))
 
 
 def clock_for(inputs: Inputs) -> Clock:
@@ -163,33 +173,6 @@ def _model(
     return resources.enter_context(open_anthropic(request))
 
 
-def _recording(
-    model: Model, request: RunRequest, resumed_run: ResumedRun | None, args: JsonObject, subject: Subject
-) -> RecordingModel:
-
-    before = resumed_run.turns() if resumed_run else ()
-    return RecordingModel(model, params=args, issue=subject.issue, root=str(request.root), before=before)
-
-
-def _issue_context(request: RunRequest, subject: Subject, resumed_run: ResumedRun | None) -> SanitizedText:
-    """What the model is shown of the issue. A resumed run keeps what it was shown at first."""
-    if resumed_run is not None:
-        return SanitizedText(text=resumed_run.started.context_text)
-    return issue_text(subject.issue, subject.discussion, otherwise=request.inputs.issue_text or "")
-
-
-def _verdict(agent: AgentDefinition, args: JsonObject, resumed_run: ResumedRun | None) -> CustomVerdict | None:
-    verdict = open_verdict(agent, args)
-    if verdict is not None and resumed_run is not None:
-        resumed_run.feed(verdict)
-    return verdict
-
-
-def _with_fetched_issue(request: RunRequest, subject: Subject) -> RunRequest:
-    """From here on an issue that was read counts like one that the event brought: later edits of it are noticed."""
-    return replace(request, trigger=replace(request.trigger, issue=subject.issue)) if subject.fetched else request
-
-
 def scenario_of(request: RunRequest) -> Scenario | None:
     """What a scripted model answers; None when a real one does."""
     if request.inputs.provider is not Provider.SCRIPTED:
@@ -211,7 +194,8 @@ def check_request(request: RunRequest) -> None:
     """Everything that is known to be wrong before the agent is loaded."""
     _check_name(request)
     _check_run_folder(request)
-    _check_record(request.inputs.record)
+    if request.inputs.record is not None:
+        _check_record(request.inputs.record)
     check_addresses(request.inputs)
     # Reading it is what checks proxy and certificates.
     request.proxy_config  # noqa: B018
@@ -289,9 +273,7 @@ def _check_run_folder(request: RunRequest) -> None:
         )
 
 
-def _check_record(record: str | None) -> None:
-    if record is None:
-        return
+def _check_record(record: str) -> None:
     path = PurePath(record)
     if path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OWN_FILES:
         raise InputError(

@@ -10,19 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from stepflow.definition.parameters import check_arguments
 from stepflow.domain.checkout import Closing, GuardDiagnostics
 from stepflow.domain.effect import EffectStatus, describe_effect
 from stepflow.domain.event import EffectApplied, EffectPlanned, Noted, RunFinished
 from stepflow.domain.figures import count
-from stepflow.domain.problem import Severity
 from stepflow.domain.report import AgentResult
 from stepflow.domain.run import Issue, Limits, RunFacts
 from stepflow.domain.state import fold
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Isolation, Outcome
 from stepflow.engine.loop import run_flow
 from stepflow.engine.prompt.intake.sanitize import sanitize
-from stepflow.errors import DefinitionError
 from stepflow.journal.memory import Fanout, MemoryJournal
 from stepflow.model.scripted import ScriptedModel
 from stepflow.ports import Ports
@@ -41,6 +38,7 @@ from stepflow.run.clock import (
 from stepflow.run.ending import Ending
 from stepflow.run.execute import PhaseTracker, guarded, validators_of
 from stepflow.run.parts import LoadedSchemas, open_verdict, run_started
+from stepflow.run.prepare import run_arguments
 from stepflow.run.sandbox import demand_nothing_in_reach
 from stepflow.run.subject import removal_event
 from stepflow.sandbox.box import Toolbox
@@ -208,7 +206,7 @@ class StepFlowRunner:
         cancellation.hold()
 
         def played() -> Ending:
-            checked = self._checked(given)
+            checked, _ = run_arguments(self._agent, given, _number(given.get("issue")))
             facts = RunFacts(
                 run_id=run_id,
                 root=root,
@@ -237,12 +235,6 @@ class StepFlowRunner:
         if self._log:
             for logged in log_entries(entry):
                 self._log(logged)
-
-    def _checked(self, given: Mapping[str, JsonValue]) -> JsonObject:
-        checked, problems = check_arguments(self._agent, given, issue=_number(given.get("issue")))
-        if any(problem.severity is Severity.ERROR for problem in problems):
-            raise DefinitionError(f'The run arguments do not fit agent "{self._agent.name}".', problems=problems)
-        return checked
 
     def _played(
         self, facts: RunFacts, removal: TextRemoved | None, journal: Journal, cancellation: Cancellation
