@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.settings import check_actor
-from stepflow.definition.loading import load_agent, validate_agent
+from stepflow.definition.loading import load_agent
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import usd
-from stepflow.domain.problem import Severity, count_problems
+from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.words import CanaryState, Isolation, Outcome, Provider
-from stepflow.errors import InputError, IsolationError, StepflowError
+from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
 from stepflow.model.models import UnlistedModel, is_priced, resolve_model
 from stepflow.run.ending import outcome_of
 from stepflow.run.inputs import BoundaryMode
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.problem import Problem
     from stepflow.run.clock import Cancellation
     from stepflow.run.request import RunRequest
     from stepflow.sandbox.isolation import Layer
@@ -48,9 +47,17 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
     agent = None
     # A name that is none must not be looked for in the file system (security.md case 10).
     if not any(check.outcome is Outcome.INVALID_DEFINITION for check in inputs):
-        problems = _problems(request)
-        yield _judged("definition", problems)
-        agent = None if _has_errors(problems) else _agent(request)
+        try:
+            agent = load_agent(
+                request.trigger.agent,
+                root=request.root,
+                allow_spec_violations=request.inputs.allow_spec_violations,
+                allow_custom_verdict=request.inputs.allow_custom_verdict,
+            )
+            yield _judged("definition", agent.problems)
+        except DefinitionError as error:
+            problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
+            yield _judged("definition", problems)
     if agent:
         yield from guarded("run arguments", lambda: _arguments(request, agent))
         yield from model_checks(request, agent)
@@ -65,32 +72,11 @@ def _inputs(request: RunRequest) -> Iterator[PreflightCheck]:
     unset = unset_variables(request)
     yield warning("inputs", " ".join(unset)) if unset else ok("inputs", "can work together")
     yield from (warning("network", note) for note in request.proxy_config.notes)
-    yield from guarded("network", lambda: _ways(request))
-
-
-def _ways(request: RunRequest) -> Iterator[PreflightCheck]:
-    if connection_to := tuple(describe_connections(request)):
-        yield ok("network", "; ".join(connection_to))
-
-
-def _problems(request: RunRequest) -> tuple[Problem, ...]:
-    inputs = request.inputs
-    return validate_agent(
-        request.trigger.agent,
-        root=request.root,
-        allow_spec_violations=inputs.allow_spec_violations,
-        allow_custom_verdict=inputs.allow_custom_verdict,
-    )
-
-
-def _agent(request: RunRequest) -> AgentDefinition:
-    inputs = request.inputs
-    return load_agent(
-        request.trigger.agent,
-        root=request.root,
-        allow_spec_violations=inputs.allow_spec_violations,
-        allow_custom_verdict=inputs.allow_custom_verdict,
-    )
+    try:
+        if connections := "; ".join(describe_connections(request)):
+            yield ok("network", connections)
+    except StepflowError as error:
+        yield failed("network", str(error), outcome_of(error))
 
 
 def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[PreflightCheck]:
