@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from stepflow.domain.event import Entry
     from stepflow.run.clock import Cancellation
-    from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
 
 
@@ -68,7 +67,13 @@ def rehearse_agents(
     played: list[Rehearsed] = []
     with _original(request, cancellation) as original:
         for number, each in enumerate(listed):
-            came = _played(_request_of(request, each, root=original, first=number == 0), each, cancellation)
+            with rehearsal_folder() as place:
+                copy = place / "checkout"
+                with cancellation.obeyed():
+                    copy_checkout(original, copy)
+                scenario_request = _request_of(request, each, root=copy, first=number == 0)
+                came = play_scenario(scenario_request, each, cancellation)
+            cancellation.check()
             played.append(accept(came, request.root) if update else came.rehearsed)
             report_one(played[-1])
     rehearsed = {each.agent for each in listed}
@@ -159,16 +164,6 @@ def _original(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]
             yield original
 
 
-def _played(request: RunRequest, listed: Listed, cancellation: Cancellation) -> Played:
-    with rehearsal_folder() as place:
-        copy = place / "checkout"
-        with cancellation.obeyed():
-            copy_checkout(request.root, copy)
-        played = play_scenario(replace(request, root=copy), listed, cancellation)
-    cancellation.check()
-    return played
-
-
 @dataclass(frozen=True, kw_only=True)
 class Listed:
     """A scenario that is to be played."""
@@ -193,42 +188,42 @@ class Played:
 
 def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellation) -> Played:
     """Play it through. What keeps it from beginning is an ending too, which a scenario may expect."""
-    clock = RehearsalClock()
+    clock, listener = RehearsalClock(), _Listener()
     begun = clock.now()
     expect: Expect | None = None
-    text = ""
+    text, run_folder = "", ""
+    notes: tuple[str, ...] = ()
     try:
         # Read here, once: after the run it is a file that tools may have changed.
         text = read_scenario(listed.file, root=request.root)
         expect = parse_scenario(text, name=listed.file).expect
-        ended = _driven(prepare_run(request, now=begun), expect, clock, cancellation)
+        prepared = prepare_run(request, now=begun)
+        report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,)).report
+        texts = read_files(request.root, (expect.files if expect else None) or ())
+        redactor = prepared.request.redactor
+        files = {path: None if content is None else redactor(content) for path, content in texts.items()}
+        came, reason = came_of(report, listener.ran, files), report.reason
+        run_folder = report.host_run_folder or report.run_folder
+        if left := prepared.model.leftover if isinstance(prepared.model, ScriptedModel) else 0:
+            notes = (f"{count(left, 'turn')} of the scenario {'was' if left == 1 else 'were'} not played",)
     except (InputError, DefinitionError) as error:
-        message = str(error).replace(f"{request.root}/", "")
-        ended = _Ended(came=Expect(outcome=outcome_of(error)), reason=request.redactor(message))
+        came = Expect(outcome=outcome_of(error))
+        reason = request.redactor(str(error).replace(f"{request.root}/", ""))
     rehearsed = Rehearsed(
         agent=listed.agent,
         name=listed.name,
         file=listed.file,
         line=place_of(text, "expect"),
-        outcome=ended.came.outcome or outcome_of(InputError("")),
-        reason=ended.reason,
-        iterations=len(ended.came.steps or ()),
+        outcome=came.outcome or outcome_of(InputError("")),
+        reason=reason,
+        iterations=len(came.steps or ()),
         seconds=clock.now() - begun,
-        differences=differences(expect, ended.came),
-        notes=ended.notes,
-        log=ended.log,
-        run_folder=ended.run_folder,
+        differences=differences(expect, came),
+        notes=notes,
+        log=tuple(listener.log),
+        run_folder=run_folder,
     )
-    return Played(rehearsed=rehearsed, expect=expect, came=ended.came)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Ended:
-    came: Expect
-    reason: str
-    notes: tuple[str, ...] = ()
-    log: tuple[str, ...] = ()
-    run_folder: str = ""
+    return Played(rehearsed=rehearsed, expect=expect, came=came)
 
 
 @dataclass(kw_only=True)
@@ -244,25 +239,6 @@ class _Listener:
         self.log.extend(self._log.render(entry))
         if isinstance(entry.event, ValidatorRan):
             self.ran.append(entry.event)
-
-
-def _driven(prepared: Prepared, expect: Expect | None, clock: RehearsalClock, cancellation: Cancellation) -> _Ended:
-    request, listener = prepared.request, _Listener()
-    report = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,)).report
-    texts = read_files(request.root, (expect.files if expect else None) or ())
-    files = {path: None if text is None else request.redactor(text) for path, text in texts.items()}
-    return _Ended(
-        came=came_of(report, listener.ran, files),
-        reason=report.reason,
-        notes=_leftover(prepared),
-        log=tuple(listener.log),
-        run_folder=report.host_run_folder or report.run_folder,
-    )
-
-
-def _leftover(prepared: Prepared) -> tuple[str, ...]:
-    left = prepared.model.leftover if isinstance(prepared.model, ScriptedModel) else 0
-    return (f"{count(left, 'turn')} of the scenario {'was' if left == 1 else 'were'} not played",) if left else ()
 
 
 def accept(played: Played, root: Path) -> Rehearsed:
