@@ -51,7 +51,7 @@ def stopped(stopped_once: Run, tmp_path: Path) -> Run:
 
 def found(run: Run, **inputs: str) -> ResumedRun | NewRun:
     """What a process would go on with."""
-    return run.prepare(**inputs).found
+    return run.prepare(**inputs).previous
 
 
 # Going on
