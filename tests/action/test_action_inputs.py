@@ -382,16 +382,3 @@ def test_an_agents_own_verdict_is_loaded_only_where_the_workflow_allows_it(
     done = world.run(solve(), **inputs)
     assert done.outputs["outcome"] == outcome, done.log
     assert inputs or "allow-custom-verdict" in done.log
-
-
-def test_an_agents_own_verdict_is_not_loaded_for_somebody_without_write_access(world: World) -> None:
-    own = "raise RuntimeError('the code was loaded')\n"
-    (world.checkout / ".agent" / "fixer" / "own.py").write_text(own)
-    git("add", "--all", cwd=world.checkout)
-    verdict = {"type": "meta:custom", "config": {"handlerPath": "own.py"}}
-    world.edit("agent.json", lambda it: it["runner"].update(verdict=verdict))
-    assert "the code was loaded" in world.run(solve(), allow_custom_verdict="true").log
-    world.github.state.permissions["bob"] = "read"
-    done = world.run(solve(), allow_custom_verdict="true")
-    assert done.outputs["outcome"] == "refused", done.log
-    assert "the code was loaded" not in done.log

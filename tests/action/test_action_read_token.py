@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from stepflow.boundary.comment import Marker, marked
+from tests.checkout import git
 from tests.docs.readme import named_block
 from tests.world import MODEL_KEY, TOKEN, World, label_event, solve
 
@@ -247,3 +248,15 @@ def test_neither_token_is_in_what_the_model_sees_or_in_the_run_folder(reading: W
     done = reading.run(solve())
     assert all(secret not in str(reading.model.bodies) for secret in (TOKEN, READ_TOKEN, MODEL_KEY))
     assert done.outputs["outcome"] == "completed"
+
+
+def test_an_agents_own_verdict_is_not_loaded_for_somebody_without_write_access(reading: World) -> None:
+    (reading.checkout / ".agent" / "fixer" / "own.py").write_text("raise RuntimeError('the code was loaded')\n")
+    git("add", "--all", cwd=reading.checkout)
+    verdict = {"type": "meta:custom", "config": {"handlerPath": "own.py"}}
+    reading.edit("agent.json", lambda it: it["runner"].update(verdict=verdict))
+    assert "the code was loaded" in reading.run(solve(), allow_custom_verdict="true").log
+    reading.github.state.permissions["bob"] = "triage"
+    done = reading.run(solve(), allow_custom_verdict="true")
+    assert done.outputs["outcome"] == "refused", done.log
+    assert "the code was loaded" not in done.log

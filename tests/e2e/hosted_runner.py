@@ -117,7 +117,7 @@ class HostedRunner:
         return {(info.st_uid, info.st_gid) for info in found}
 
     def signal(self, name: str) -> None:
-        """Send a signal to the container's first process, as the runner does when a job is cancelled; it may have ended."""
+        """Send a signal to the container's first process, as a cancelled job does; it may have just ended."""
         command = ["docker", "kill", f"--signal={name}", self.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0 or re.search("is not running|No such container", done.stderr), done.stderr
