@@ -278,9 +278,8 @@ class Substitution:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptRendered:
-    """The conversation's opening: system prompt and the text blocks of the first message. `source` says which file
-    or template the prompt came from; `retry` marks a retry prompt; `tools` are the effective tools. `substitutions`
-    are in the first block, as it was before secrets were masked."""
+    """The conversation's opening: system prompt and the text blocks of the first message. `source` is the prompt's file
+    or template; `retry` marks a retry prompt. `substitutions` are in the first block, before secrets were masked."""
 
     system: str
     blocks: list[str]
