@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from stepflow.errors import InputError
+from stepflow.sandbox.credentials.record import UnknownRecord
 from stepflow.sandbox.credentials.stripped_credentials import StrippedCredentials
 from stepflow.sandbox.ownership import Ownership
 from stepflow.sandbox.tree_walk import FOLDER_FLAGS, remove_path
@@ -195,18 +196,34 @@ def credentials_away(
 def mend_checkouts(journals: Path, checkout: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Give back what runs that were killed have taken. Each checkout in a sentence, with what did not come back.
 
-    Raises `InputError` when a run works in this checkout now.
+    Raises `InputError` when a run works in this checkout now, or when what was taken from it cannot be read. Another
+    checkout that cannot be given back is left to a run in it.
     """
+    own = _path_of(journals, checkout)
     for journal in RestoreJournal.left_in(journals, checkout):
         records = journal.records()
         place = next((str(facts) for kind, facts in records if kind == "checkout"), "")
-        if place:
-            restore = CheckoutRestore(Path(place), journal)
-            restore.recall(records)
-            restore.give_back(all_dead=True)
-            yield f"A run that was killed had left {place} as it was then; what it took is given back.", restore.notes
-        else:
+        if not place:
             journal.remove()
+            continue
+        restore = CheckoutRestore(Path(place), journal)
+        try:
+            restore.recall(records)
+        except InputError:
+            journal.close()
+            if journal.path == own:
+                raise
+            continue
+        except UnknownRecord as exc:
+            journal.close()
+            if journal.path == own:
+                raise InputError(
+                    f"Another version of stepflow wrote down what a run that was killed took: {journal.path}.",
+                    hint="Check the repository out anew and remove this file.",
+                ) from exc
+            continue
+        restore.give_back(all_dead=True)
+        yield f"A run that was killed had left {place} as it was then; what it took is given back.", restore.notes
 
 
 class CheckoutRestore:

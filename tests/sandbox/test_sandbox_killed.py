@@ -83,3 +83,20 @@ def test_what_a_killed_run_took_is_given_back_by_the_next(checkout, open_folder)
     assert HEADER in outside.read_text()
     assert snapshot(checkout, temp) == before
     assert not journals.exists()
+
+
+def test_what_another_version_wrote_stops_runs_in_its_own_checkout_alone(checkout, open_folder):
+    from stepflow.errors import InputError
+    from stepflow.sandbox.restore import RestoreJournal, mend_checkouts
+
+    journals, other = open_folder / "journals", open_folder / "other"
+    for folder in (checkout, other):
+        journal = RestoreJournal.begin(journals, folder)
+        journal.record("credentials", {"fate": "of another form"})
+        journal.close()
+    with pytest.raises(InputError, match="Another version") as raised:
+        list(mend_checkouts(journals, checkout))
+    path = next(path for path in journals.iterdir() if str(path) in str(raised.value))
+    path.unlink()
+    assert list(mend_checkouts(journals, checkout)) == []
+    assert len(list(journals.iterdir())) == 1

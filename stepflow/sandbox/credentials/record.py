@@ -8,10 +8,12 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepflow.errors import InputError
-
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonValue
+
+
+class UnknownRecord(ValueError):
+    """The record has another form, as one of another version has."""
 
 
 def to_record(value: object) -> JsonValue:  # noqa: PLR0911 - one return per kind is the table
@@ -37,7 +39,10 @@ def to_record(value: object) -> JsonValue:  # noqa: PLR0911 - one return per kin
 
 
 def from_record(record: object, types: Mapping[str, type]) -> Any:  # noqa: ANN401, PLR0911 - one return per kind is the table
-    """What `to_record` was given; `types` are the dataclasses in it by their names."""
+    """What `to_record` was given; `types` are the dataclasses in it by their names.
+
+    Raises `UnknownRecord`.
+    """
     match record:
         case None | bool() | int() | str():
             return record
@@ -52,9 +57,8 @@ def from_record(record: object, types: Mapping[str, type]) -> Any:  # noqa: ANN4
         case {"map": list(pairs)}:
             return {from_record(key, types): from_record(each, types) for key, each in pairs}
         case {"type": str(name), "facts": {**facts}} if name in types:
+            if facts.keys() != {field.name for field in fields(types[name])}:
+                raise UnknownRecord
             return types[name](**{str(key): from_record(each, types) for key, each in facts.items()})
         case _:
-            raise InputError(
-                "What a run that was killed has written down is another version's.",
-                hint="Check the repository out anew, and remove the journal that stepflow has left.",
-            )
+            raise UnknownRecord
