@@ -73,21 +73,14 @@ def image(engine: None, release: Path) -> str:
     if BUILT_IMAGE:
         return BUILT_IMAGE
     tag = "stepflow-action:e2e"
-    with (Path(tempfile.gettempdir()) / f"stepflow-e2e-{os.getuid()}.image").open("a") as lock:
-        # Of two workers the second finds every layer made.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        built = subprocess.run(["docker", "build", "-t", tag, release], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, f"{built.stdout[-4000:]}\n{built.stderr[-4000:]}"
     # What this build replaced has no name any more.
-    unnamed = [
-        "docker",
-        "image",
-        "prune",
-        "--force",
-        "--filter",
-        "label=org.opencontainers.image.title=stepflow-action",
-    ]
-    subprocess.run(unnamed, check=True, capture_output=True)
+    prune = ["docker", "image", "prune", "--force", "--filter", "label=org.opencontainers.image.title=stepflow-action"]
+    with (Path(tempfile.gettempdir()) / f"stepflow-e2e-{os.getuid()}.image").open("a") as lock:
+        # Of two workers the second finds every layer made; an engine prunes once at a time.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in (["docker", "build", "-t", tag, release], prune):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return tag
 
 
