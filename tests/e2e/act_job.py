@@ -1,16 +1,15 @@
-"""Jobs of a workflow, run by act in a real Docker engine.
-
-Takes: a checkout with a workflow, an event, secrets. Gives: what the job's people and later steps would see.
-May touch: the Docker engine, the folder it is given.
-"""
+"""Jobs of a workflow, run by act in a real Docker engine."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tests.e2e.script import RUNTIME_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 RUNNER_IMAGE = "python:3.13-slim-trixie"
 #: How the step of the action is called.
@@ -30,6 +29,17 @@ ARTIFACTS = Path(__file__).parent / "artifacts"
 
 # act says it in this form and in no other; the job's own exit code is 1 for every failure.
 _EXIT_MESSAGE = "exit with `FAILURE`: "
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait until no other worker builds an image or runs act.
+
+    act names its containers and images after the workflow and the action, and an engine prunes once at a time.
+    """
+    with (Path(tempfile.gettempdir()) / f"stepflow-e2e-{os.getuid()}.turn").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +92,7 @@ def run_jobs(
     as a runner's temporary folder is shared. So the jobs get one folder of this machine as /tmp, and the two actions
     of GitHub's are replaced by stand-ins (tests/e2e/artifacts) that copy into it and out of it: what the real ones do
     with the service behind them is not tested here, nor are `max-parallel` and concurrency groups, which act does not
-    keep. `urls` are GitHub's addresses, as a GHES runner would tell them.
+    keep. `urls` are GitHub's addresses, as a GHES runner would set them.
     """
     temporary = scratch.with_name(f"{scratch.name}-temp")
     temporary.mkdir(mode=0o777)
@@ -129,9 +139,10 @@ def _run_act(
     ]
     # A home of its own: neither a person's .actrc nor what an earlier run left there counts.
     around = {**os.environ, **secrets, "HOME": str(scratch)}
-    done = subprocess.run(
-        command, cwd=checkout, env=around, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    with one_at_a_time():
+        done = subprocess.run(
+            command, cwd=checkout, env=around, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
 
 

@@ -1,7 +1,4 @@
-"""What every end-to-end test needs: an engine, the release, the image.
-
-Takes: the working tree. Gives: fixtures. May touch: the Docker engine, temporary folders.
-"""
+"""What every end-to-end test needs: an engine, the release, the image."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.act_job import one_at_a_time
 from tests.e2e.world import World, open_world
 
 if TYPE_CHECKING:
@@ -26,22 +24,18 @@ BUILT_IMAGE = os.environ.get("STEPFLOW_IMAGE", "")
 
 
 @pytest.fixture(scope="session")
-def engine(request: pytest.FixtureRequest) -> Iterator[None]:
+def engine() -> Iterator[None]:
     """A Docker engine that answers. Without one these tests fail: they were asked for, and a skip looks like a pass.
 
-    One session at a time has it: act names its containers and images after the workflow and the action, so that two at
-    once would remove each other's. The attacks use act in one place only, so they may share it among their workers.
+    Workers of one session share it; a session without workers waits until it has it for itself.
     """
-    is_worker = "PYTEST_XDIST_WORKER" in os.environ
-    if is_worker and request.config.option.markexpr != "e2e_security":
-        pytest.fail("the end-to-end tests share one engine; run them without -n")
     if shutil.which("docker") is None:
         pytest.fail("no docker command on this machine; the end-to-end tests need a Docker engine")
-    asked = subprocess.run(["docker", "version"], capture_output=True, text=True, check=False)
-    if asked.returncode:
-        pytest.fail(f"no Docker engine answers; start one or set DOCKER_HOST:\n{asked.stderr}")
+    version = subprocess.run(["docker", "version"], capture_output=True, text=True, check=False)
+    if version.returncode:
+        pytest.fail(f"no Docker engine answers; start one or set DOCKER_HOST:\n{version.stderr}")
     with (Path(tempfile.gettempdir()) / f"stepflow-e2e-{os.getuid()}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH if is_worker else fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_SH if "PYTEST_XDIST_WORKER" in os.environ else fcntl.LOCK_EX)
         yield
 
 
@@ -75,9 +69,8 @@ def image(engine: None, release: Path) -> str:
     tag = "stepflow-action:e2e"
     # What this build replaced has no name any more.
     prune = ["docker", "image", "prune", "--force", "--filter", "label=org.opencontainers.image.title=stepflow-action"]
-    with (Path(tempfile.gettempdir()) / f"stepflow-e2e-{os.getuid()}.image").open("a") as lock:
-        # Of two workers the second finds every layer made; an engine prunes once at a time.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with one_at_a_time():
+        # Of two workers the second finds every layer made.
         for command in (["docker", "build", "-t", tag, release], prune):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
