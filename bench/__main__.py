@@ -35,10 +35,10 @@ def _describe_bench(runs: int) -> str:
     processor = next((line.partition(":")[2].strip() for line in info if line.startswith("model name")), "unknown")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
     program = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
-    found = _output(str(PEERS_PYTHON), "-c", program, *PACKAGES).split()
+    numbers = _output(str(PEERS_PYTHON), "-c", program, *PACKAGES).split()
     commit = _output("git", "describe", "--always", "--dirty").strip()
     versions = [f"stepflow {version('stepflow')} ({commit})", f"Python {platform.python_version()}"]
-    versions += [f"{name} {number}" for name, number in zip(PACKAGES, found, strict=True)]
+    versions += [f"{name} {number}" for name, number in zip(PACKAGES, numbers, strict=True)]
     today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
     return (
         f"Measured on {today} with `make bench`: medians of {runs} runs of each, "

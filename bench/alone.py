@@ -43,12 +43,12 @@ def _long_run(folder: Path) -> list[Target]:
 
 def _commands(folder: Path) -> list[Target]:
     def fastest_seconds(*words: str) -> float:
-        taken = []
+        times = []
         for _ in range(TIMES):
             begun = time.monotonic()
             subprocess.run([BIN / "stepflow", *words], cwd=folder, env=ENVIRONMENT, check=True, capture_output=True)
-            taken.append(time.monotonic() - begun)
-        return min(taken)
+            times.append(time.monotonic() - begun)
+        return min(times)
 
     return [
         at_most("`validate` of 2,000 steps", fastest_seconds("validate", AGENT), 1.5, "s"),

@@ -61,9 +61,9 @@ class Accounts:
         if len(marks) > MOST_MARKS:
             raise TooManyMarks
         looked_at = {at for mark in marks for at in range(max(0, mark - LOOK_BACK), mark + 1)}
-        found = max((at for at in looked_at if digests[at] in self._cached), default=0)
+        read_end = max((at for at in looked_at if digests[at] in self._cached), default=0)
         self._cached.update(digests[mark] for mark in marks)
-        read, marked, whole = (ends[at] // BYTES_PER_TOKEN for at in (found, max(marks, default=0), -1))
+        read, marked, whole = (ends[at] // BYTES_PER_TOKEN for at in (read_end, max(marks, default=0), -1))
         self.bills.append(Bill(input=whole - marked, written=marked - read, read=read))
         return self.bills[-1]
 

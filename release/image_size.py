@@ -33,9 +33,11 @@ def main() -> int:
 
 def table(image: str) -> str:
     """A row for each layer that weighs something, then the sum, unpacked and compressed, in megabytes (10⁶ bytes)."""
-    found = layers(image)
-    rows = [f"| {layer.unpacked / 1e6:.1f} | `{layer.made_by}` |" for layer in found if layer.unpacked >= _BLOCK / 2]
-    whole = sum(layer.unpacked for layer in found)
+    all_layers = layers(image)
+    rows = [
+        f"| {layer.unpacked / 1e6:.1f} | `{layer.made_by}` |" for layer in all_layers if layer.unpacked >= _BLOCK / 2
+    ]
+    whole = sum(layer.unpacked for layer in all_layers)
     packed = compressed_size(image)
     return "\n".join(
         [

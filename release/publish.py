@@ -27,15 +27,15 @@ MAIN = "refs/heads/main"
 
 def main(argv: list[str] | None = None) -> int:
     """Publish, or tell in one line why not."""
-    asked = _read_arguments(argv)
+    arguments = _read_arguments(argv)
     try:
-        version = read_version(asked.version)
-        repository = Repository(Path.cwd(), remote=asked.remote)
-        if asked.check:
+        version = read_version(arguments.version)
+        repository = Repository(Path.cwd(), remote=arguments.remote)
+        if arguments.check:
             check_release(repository, version)
         else:
-            newest = publish(repository, version, image=asked.image, digest=asked.digest)
-            _write_output("image-names", _image_names(asked.image, version, newest))
+            newest = publish(repository, version, image=arguments.image, digest=arguments.digest)
+            _write_output("image-names", _image_names(arguments.image, version, newest))
     except Refused as refusal:
         print(f"::error title=release::{refusal}")
         return 1

@@ -41,8 +41,8 @@ def main(folders: list[str]) -> None:
         for file in sorted(Path(folder).rglob("*.py")):
             lines[str(file.parent)] += code_lines(file)
             files[str(file.parent)] += 1
-        for room, count in sorted(lines.items()):
-            print(f"{count:6,} lines {files[room]:4} files  {room}")
+        for name, count in sorted(lines.items()):
+            print(f"{count:6,} lines {files[name]:4} files  {name}")
         print(f"{lines.total():6,} lines {files.total():4} files  {folder} in all\n")
 
 

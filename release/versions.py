@@ -40,9 +40,9 @@ class Version(NamedTuple):
 
 def read_version(text: str) -> Version:
     """Read `X.Y.Z`, and nothing else: no `v` before it, no suffix behind it."""
-    if not (found := _NUMBERS.fullmatch(text)):
+    if not (match := _NUMBERS.fullmatch(text)):
         raise Refused(f"{text!r} is no version. Give three numbers, such as 1.4.0, without a v.")
-    return Version(*map(int, found.groups()))
+    return Version(*map(int, match.groups()))
 
 
 def is_newest(version: Version, tags: Iterable[str]) -> bool:

@@ -1,8 +1,4 @@
-"""The container as a hosted runner starts it: its mounts, its owner of the checkout, its files for outputs.
-
-Takes: the image, a checkout, an event, inputs. Gives: the running container, then what it left behind.
-May touch: the Docker engine, the folder it is given.
-"""
+"""The container as a hosted runner starts it: its mounts, its owner of the checkout, its files for outputs."""
 
 from __future__ import annotations
 
@@ -113,8 +109,8 @@ class HostedRunner:
 
     def owners(self) -> set[tuple[int, int]]:
         """To which users and groups the checkout belongs."""
-        found = [path.lstat() for path in (self.root / "workspace", *(self.root / "workspace").rglob("*"))]
-        return {(info.st_uid, info.st_gid) for info in found}
+        entries = [path.lstat() for path in (self.root / "workspace", *(self.root / "workspace").rglob("*"))]
+        return {(info.st_uid, info.st_gid) for info in entries}
 
     def signal(self, name: str) -> None:
         """Send a signal to the container's first process, as a cancelled job does; it may have just ended."""

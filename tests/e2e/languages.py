@@ -1,8 +1,4 @@
-"""Small repositories in other languages, with the checks that docs/how-to/validators.md has for them.
-
-Takes: a world, a language. Gives: its checkout with that repository in it, and what the model says.
-May touch: the world's checkout and its server.
-"""
+"""Small repositories in other languages, with the checks that docs/how-to/validators.md has for them."""
 
 from __future__ import annotations
 
@@ -44,7 +40,7 @@ class Language:
     broken: str
     refused: str
     right: str
-    told: str
+    message: str
     """What the retry prompt must say of the refused repair."""
 
     def write_into(self, world: World, *, inputs: Mapping[str, str], extra: Mapping[str, str] | None = None) -> None:
@@ -110,8 +106,8 @@ class Language:
         """The section's own lines; a section may have none."""
         text = PAGE.read_text(encoding="utf-8")
         section = text.partition(f"\n## {self.name}\n")[2].partition("\n## ")[0]
-        found = re.search(r"```gitignore\n(.*?)```", section, re.S)
-        return found[1] if found else ""
+        match = re.search(r"```gitignore\n(.*?)```", section, re.S)
+        return match[1] if match else ""
 
     def _block(self, note: str) -> str:
         return [block.text for block in page_blocks(PAGE) if block.note == note][SECTIONS.index(self.name)]
@@ -154,7 +150,7 @@ NODE = Language(
     broken="return Number.parseInt(text)",
     refused="return Number.parseInt(text) * unit",
     right="return Number.parseInt(text) * (unit ?? 1)",
-    told="`src/sizes.ts:5`: ",
+    message="`src/sizes.ts:5`: ",
 )
 
 GO = Language(
@@ -180,7 +176,7 @@ GO = Language(
     broken="if kilo {\n\t\treturn size, err",
     refused="if kilo {\n\t\treturn number * 1024, err",
     right="if kilo {\n\t\treturn size * 1024, err",
-    told="sizes.go:14:",
+    message="sizes.go:14:",
 )
 
 SHELL = Language(
@@ -197,5 +193,5 @@ SHELL = Language(
     broken='echo "$number"',
     refused="echo $((number * 1024)) $rest",
     right='echo "$((number * 1024))"',
-    told="SC2086",
+    message="SC2086",
 )

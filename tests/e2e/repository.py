@@ -1,7 +1,4 @@
-"""The repository that the end-to-end tests work on, and what happens in it.
-
-Takes: a folder. Gives: the checkout, with the workflow of the README, and events. May touch: the folder, through git.
-"""
+"""The repository that the end-to-end tests work on, and what happens in it."""
 
 from __future__ import annotations
 

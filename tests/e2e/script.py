@@ -1,8 +1,4 @@
-"""What the model says in the end-to-end tests, turn by turn.
-
-Takes: nothing. Gives: replies for the scripted Messages API, and the secrets that must stay out of its reach.
-May touch: nothing.
-"""
+"""What the model says in the end-to-end tests, turn by turn."""
 
 from __future__ import annotations
 

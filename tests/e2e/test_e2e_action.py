@@ -1,7 +1,4 @@
-"""The whole action: a label is put on an issue, and what is on GitHub afterwards.
-
-Takes: the release, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""The whole action: a label is put on an issue, and what is on GitHub afterwards."""
 
 from __future__ import annotations
 

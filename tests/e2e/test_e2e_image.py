@@ -1,7 +1,4 @@
-"""The image: what tools find in it, and what they do not.
-
-Takes: the built image. Gives: nothing. May touch: the Docker engine.
-"""
+"""The image: what tools find in it, and what they do not."""
 
 import shutil
 import subprocess

@@ -1,6 +1,6 @@
 """The image is built twice from one commit, from nothing each time, and has the same packages.
 
-Takes: the release. Gives: nothing. May touch: the Docker engine. Takes minutes; run by CI alone.
+It takes minutes; only CI runs it.
 """
 
 import json

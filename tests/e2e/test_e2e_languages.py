@@ -1,8 +1,4 @@
-"""Repositories in other languages, under act: their own type check and tests are the agent's validators.
-
-Takes: the release, the loopback servers, npm's registry and Debian's mirror. Gives: nothing.
-May touch: the Docker engine, temporary folders.
-"""
+"""Repositories in other languages, under act: their own type check and tests are the agent's validators."""
 
 from __future__ import annotations
 
@@ -46,12 +42,12 @@ def lock_file(image: str, folder: Path, package: str) -> dict[str, str]:
     return {name: (folder / name).read_text() for name in ("package.json", "package-lock.json")}
 
 
-def assert_the_repair_was_refused_then_taken(world: World, job: Job, language: Language) -> None:
+def assert_the_repair_was_refused_then_accepted(world: World, job: Job, language: Language) -> None:
     wanted = (0, "completed", "true")
     assert (job.exit_code, job.outputs["outcome"], job.outputs["validated"]) == wanted, job.everything
     refusals = [prompt for prompt in world.prompts() if "The closing was refused" in prompt]
     assert len(refusals) == 1, job.everything
-    assert language.told in refusals[0], refusals[0]
+    assert language.message in refusals[0], refusals[0]
     assert language.right.splitlines()[-1].strip() in git(world.server, "show", f"{BRANCH}:{language.source}")
     assert git(world.server, "diff", "--name-only", f"main..{BRANCH}") == language.source
     for name in language.check_names():
@@ -65,7 +61,7 @@ def test_a_node_repository_is_checked_by_its_own_tsc_and_tests(
     world = new_world()
     NODE.write_into(world, inputs={**NODE.inputs(), **passed_on()}, extra=lock_file(image, tmp_path, "typescript"))
     job = world.run(NODE.turns(), EVENT, environment=AUTHORITY)
-    assert_the_repair_was_refused_then_taken(world, job, NODE)
+    assert_the_repair_was_refused_then_accepted(world, job, NODE)
 
 
 def test_a_go_repository_is_checked_by_its_own_vet_tests_and_format(new_world: Callable[[], World]) -> None:
@@ -73,4 +69,4 @@ def test_a_go_repository_is_checked_by_its_own_vet_tests_and_format(new_world: C
     assert GO.inputs()["apt-packages"] == "golang-go"
     GO.write_into(world, inputs=GO.inputs())
     job = world.run(GO.turns(), EVENT)
-    assert_the_repair_was_refused_then_taken(world, job, GO)
+    assert_the_repair_was_refused_then_accepted(world, job, GO)

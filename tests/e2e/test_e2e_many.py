@@ -1,7 +1,5 @@
 """Many issues: the reusable workflow, called as docs/how-to/thousands-of-issues.md calls it, over three issues.
 
-Takes: the release, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-
 act plays GitHub's part: it calls the reusable workflow, makes the matrix out of the plan's output and hands the jobs
 what they need. It has no artifact service here; see `run_jobs` for what stands in for it.
 """
@@ -53,8 +51,8 @@ def test_each_open_issue_with_the_label_gets_a_job_of_its_own(swept: tuple[World
         iter(jobs.values())
     ).everything
     assert jobs["plan"].outputs["plan-issues"] == "[7,8,9]", jobs["plan"].everything
-    found = {name: (job.exit_code, job.outputs["outcome"]) for name, job in jobs.items() if name.startswith("issue")}
-    assert found == {
+    outcomes = {name: (job.exit_code, job.outputs["outcome"]) for name, job in jobs.items() if name.startswith("issue")}
+    assert outcomes == {
         "issue 7-1": (0, "completed"),
         "issue 8-2": (0, "completed"),
         "issue 9-3": (1, "model_failed"),

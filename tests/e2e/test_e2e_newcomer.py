@@ -1,6 +1,6 @@
 """A newcomer on a machine that has nothing but what the README asks for: from the clone to an agent of their own.
 
-Takes: the working tree. Gives: nothing; prints every command with its seconds. May touch: the Docker engine.
+It prints every command with its seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""docs/how-to/images.md: an image of a user's own that begins with ours, and the figures of the page.
-
-Takes: the image, the release, the loopback servers, Debian's mirror. Gives: nothing.
-May touch: the Docker engine, temporary folders.
-"""
+"""docs/how-to/images.md: an image of a user's own that begins with ours, and the figures of the page."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from tests.docs.images import block, made_layers, promised_megabytes, told_layer
 from tests.e2e.languages import SHELL
 from tests.e2e.repository import labeled
 from tests.e2e.script import EVENT_CANARY
-from tests.e2e.test_e2e_languages import assert_the_repair_was_refused_then_taken
+from tests.e2e.test_e2e_languages import assert_the_repair_was_refused_then_accepted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,7 +46,7 @@ def test_a_repository_of_shell_scripts_is_checked_in_an_image_of_its_peoples_own
     world = new_world()
     SHELL.write_into(world, inputs={}, extra={".github/workflows/stepflow.yml": own_workflow(world, own_image)})
     job = world.run(SHELL.turns(), labeled("agent:fixer", secret=EVENT_CANARY), step="docker://")
-    assert_the_repair_was_refused_then_taken(world, job, SHELL)
+    assert_the_repair_was_refused_then_accepted(world, job, SHELL)
     # act has no folder of the host's for this, a runner has; what the step was given is what it told.
     assert job.outputs["run-folder"]
 

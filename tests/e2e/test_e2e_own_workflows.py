@@ -1,7 +1,4 @@
-"""Our own workflows that use the action as it stands here: `ci` as far as it is not `make`, and `stepflow`.
-
-Takes: the release, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""Our own workflows that use the action as it stands here: `ci` as far as it is not `make`, and `stepflow`."""
 
 from __future__ import annotations
 

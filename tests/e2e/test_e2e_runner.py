@@ -1,7 +1,4 @@
-"""The container under the mounts and owners of a hosted runner, which act does not have.
-
-Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""The container under the mounts and owners of a hosted runner, which act does not have."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Every workflow that the README shows, started in each of its ways: by a comment, by hand, by a pull request.
 
-Takes: the release, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
 test_e2e_action.py has the start by a label, test_e2e_many.py the reusable workflow.
 """
 

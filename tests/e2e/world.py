@@ -1,8 +1,4 @@
-"""One repository, its GitHub and its model: everything around the action, on loopback.
-
-Takes: folders, what the model shall say. Gives: runs of the action, and GitHub's state afterwards as its API tells it.
-May touch: loopback ports, the folders, the Docker engine.
-"""
+"""One repository, its GitHub and its model: everything around the action, on loopback."""
 
 from __future__ import annotations
 
@@ -101,8 +97,8 @@ class World:
         waiting = {number: iter(replies) for number, replies in scripts.items()}
 
         def reply(body: dict[str, Any]) -> Reply:
-            told = json.dumps(body["messages"][0])
-            (number,) = (number for number in waiting if f"issue {number}" in told)
+            first_message = json.dumps(body["messages"][0])
+            (number,) = (number for number in waiting if f"issue {number}" in first_message)
             return next(waiting[number], Failure(status=400, message="the script has no more turns"))
 
         self._reply_to = reply

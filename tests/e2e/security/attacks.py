@@ -1,8 +1,6 @@
 """What hostile tools try in the container, and which layers stop it.
 
-Takes: nothing. Gives: the attacks, and for any set of layers that are off, which of them must come through. The driver,
-the tests and the documentation read the same list.
-May touch: nothing (it is also imported inside the image, so standard library only).
+The driver, the tests and the documentation read the same list.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ NEEDS_NO_NEW_PRIVS = frozenset({"landlock", "seccomp", "network"})
 class Attack:
     """`command` is given to the tool bash, and `then` to another tool; words in braces are filled in by the driver.
 
-    It succeeded when `told` is in the last answer, or when the driver's look named `seen` says so.
+    It succeeded when `says` is in the last answer, or when the driver's look named `seen` says so.
 
     `stopped_by` names what stops it, each by itself; a name such as `uid+gid` is a barrier that takes both layers.
     `with_root` is the same for a checkout that belongs to root, where that differs. `perhaps` are layers that it takes
@@ -31,7 +29,7 @@ class Attack:
     case: int
     command: str = "true"
     then: tuple[str, Mapping[str, str]] | None = None
-    told: str = ""
+    says: str = ""
     seen: str = ""
     stopped_by: tuple[str, ...] = ()
     with_root: tuple[str, ...] = field(default=())
@@ -56,29 +54,29 @@ def _file_tool(name: str, tool: str, inputs: Mapping[str, str], *, after: str = 
 
 
 _FILES = (
-    _attack("print the environment", 1, "environment.sh", told="{environment}", stopped_by=("environment",)),
+    _attack("print the environment", 1, "environment.sh", says="{environment}", stopped_by=("environment",)),
     _attack(
         "have git read the credential that the checkout's configuration includes",
         2,
         "git_configuration.sh",
-        told="{credential}",
+        says="{credential}",
         stopped_by=("landlock",),
     ),
     _attack(
         "read the file with checkout's credential",
         3,
         "read_files.sh /github/runner_temp/git-credentials-*",
-        told="{credential}",
+        says="{credential}",
         stopped_by=("landlock",),
     ),
     _attack(
         "read the event's payload",
         3,
         "read_files.sh /github/workflow/event.json",
-        told="{event}",
+        says="{event}",
         stopped_by=("landlock",),
     ),
-    _attack("search the runner's home", 3, "search_files.sh /github/home", told="{home}", stopped_by=("landlock",)),
+    _attack("search the runner's home", 3, "search_files.sh /github/home", says="{home}", stopped_by=("landlock",)),
     _attack(
         "write into the runner's command files",
         4,
@@ -88,32 +86,32 @@ _FILES = (
         with_root=("landlock", "uid"),
     ),
     _attack(
-        "read a file that only root may read", 7, "read_files.sh /etc/only-root", told="{root}", stopped_by=("uid",)
+        "read a file that only root may read", 7, "read_files.sh /etc/only-root", says="{root}", stopped_by=("uid",)
     ),
     _attack(
         "read a file of the runner's group",
         8,
         "read_files.sh /etc/only-group",
-        told="{group}",
+        says="{group}",
         stopped_by=("uid+gid",),
     ),
-    _attack("run a program that sets its user", 7, "setuid.sh", told="{root}", stopped_by=("uid+no_new_privs",)),
+    _attack("run a program that sets its user", 7, "setuid.sh", says="{root}", stopped_by=("uid+no_new_privs",)),
     _file_tool(
         "read through a link that leaves the checkout",
         "read",
         {"file_path": "link-to-file"},
         after="ln -sf /etc/only-root link-to-file",
-        told="{root}",
+        says="{root}",
     ),
     _file_tool(
         "search through a link that leaves the checkout",
         "grep",
         {"pattern": "canary", "path": "link-to-folder"},
         after="ln -sfn /etc link-to-folder",
-        told="{root}",
+        says="{root}",
     ),
-    _file_tool("read a path outside", "read", {"file_path": "../workflow/event.json"}, told="{event}"),
-    _file_tool("read an absolute path outside", "read", {"file_path": "/etc/only-root"}, told="{root}"),
+    _file_tool("read a path outside", "read", {"file_path": "../workflow/event.json"}, says="{event}"),
+    _file_tool("read an absolute path outside", "read", {"file_path": "/etc/only-root"}, says="{root}"),
     _file_tool(
         "write through a link that leaves the checkout",
         "write",
@@ -135,28 +133,28 @@ _PROCESSES = (
         "read the parent's environment",
         7,
         "processes.sh {parent} 1",
-        told="{environment}",
+        says="{environment}",
         stopped_by=("uid", "landlock", CLOSED_PARENT),
     ),
     _attack(
         "read the parent's memory",
         7,
         "memory.py {parent}",
-        told="{memory}",
+        says="{memory}",
         stopped_by=("uid", "landlock", CLOSED_PARENT),
     ),
     _attack(
         "read a file that the parent holds open",
         7,
         "processes.sh {parent}",
-        told="{held}",
+        says="{held}",
         stopped_by=("uid", "landlock", CLOSED_PARENT),
     ),
     _attack(
         "take hold of the parent with ptrace",
         7,
         "ptrace.py {parent}",
-        told="held the process",
+        says="held the process",
         stopped_by=("uid", "landlock", CLOSED_PARENT),
     ),
     _attack(
@@ -170,7 +168,7 @@ _PROCESSES = (
         "read the environment of another process of the same user",
         7,
         "processes.sh {other}",
-        told="{neighbour}",
+        says="{neighbour}",
         stopped_by=("landlock",),
     ),
     _attack(
@@ -184,7 +182,7 @@ _PROCESSES = (
         "end the supervisor", 26, "signals.sh KILL {supervisor}", seen="toolbox_is_gone", stopped_by=("uid+memory",)
     ),
     _attack(
-        "read the supervisor's memory", 7, "memory.py {supervisor}", told="opened the memory", stopped_by=("memory",)
+        "read the supervisor's memory", 7, "memory.py {supervisor}", says="opened the memory", stopped_by=("memory",)
     ),
     _attack("leave a daemon that edits later", 26, "daemon.sh", seen="daemon_goes_on", stopped_by=("life",)),
     _attack(
@@ -195,13 +193,13 @@ _PROCESSES = (
         stopped_by=("path",),
     ),
     _attack(
-        "start processes without end", 27, "fork_bomb.py 1500", told="1500 processes were", stopped_by=("uid+limits",)
+        "start processes without end", 27, "fork_bomb.py 1500", says="1500 processes were", stopped_by=("uid+limits",)
     ),
     _attack(
         "be ended no sooner than the parent when memory runs out",
         36,
         "oom_score.py {parent}",
-        told="ended no sooner than the parent",
+        says="ended no sooner than the parent",
         stopped_by=("limits+landlock",),
     ),
     *(
@@ -209,7 +207,7 @@ _PROCESSES = (
             f"demote the supervisor: {how}",
             36,
             f"demote.py {{supervisor}} '{how}'",
-            told="the process was demoted",
+            says="the process was demoted",
             stopped_by=("seccomp",),
         )
         for how in (
@@ -222,7 +220,7 @@ _PROCESSES = (
             f"demote the supervisor: {how}",
             36,
             f"demote.py {{supervisor}} {how}",
-            told="the process was demoted",
+            says="the process was demoted",
             stopped_by=("seccomp", "uid+memory"),
         )
         for how in ("disk", "limits")
@@ -232,7 +230,7 @@ _PROCESSES = (
             f"demote the parent: {how}",
             36,
             f"demote.py {{parent}} '{how}'",
-            told="the process was demoted",
+            says="the process was demoted",
             stopped_by=("seccomp", "uid"),
         )
         for how in ("scheduler", "affinity", "niceness", "disk", "limits")
@@ -242,12 +240,12 @@ _PROCESSES = (
             f"leave memory behind that no process holds: {kind}",
             36,
             f"lasting_memory.py '{kind}'",
-            told="it was left behind",
+            says="it was left behind",
             stopped_by=("seccomp",),
         )
         for kind in ("segment", "huge segment", "semaphores", "queue")
     ),
-    _attack("write a file of ten gigabytes", 27, "large_file.sh", told="10737418240 bytes", stopped_by=("limits",)),
+    _attack("write a file of ten gigabytes", 27, "large_file.sh", says="10737418240 bytes", stopped_by=("limits",)),
     _attack(
         "change a file of another run of the same user",
         26,
@@ -262,7 +260,7 @@ _SOCKETS = (
         "reach the engine's socket",
         8,
         "sockets.py /var/run/docker.sock",
-        told="HTTP/1.0 200",
+        says="HTTP/1.0 200",
         stopped_by=("uid",),
         perhaps=("gid",),
     ),
@@ -270,16 +268,16 @@ _SOCKETS = (
         "reach a socket of the runner's group",
         8,
         "sockets.py /run/group.sock",
-        told="{group_socket}",
+        says="{group_socket}",
         stopped_by=("uid+gid",),
     ),
     _attack(
-        "reach any closed socket that can be found", 8, "sockets.py", told="{group_socket}", stopped_by=("uid+gid",)
+        "reach any closed socket that can be found", 8, "sockets.py", says="{group_socket}", stopped_by=("uid+gid",)
     ),
-    _attack("reach an abstract socket", 8, "sockets.py @stepflow-canary", told="{abstract}", stopped_by=("landlock",)),
+    _attack("reach an abstract socket", 8, "sockets.py @stepflow-canary", says="{abstract}", stopped_by=("landlock",)),
     *(
-        _attack(f"use the network: {kind}", 1, f"network.py {kind} {{{kind}}}", told=told, stopped_by=("network",))
-        for kind, told in (
+        _attack(f"use the network: {kind}", 1, f"network.py {kind} {{{kind}}}", says=says, stopped_by=("network",))
+        for kind, says in (
             ("tcp", "{network}"),
             ("tcp6", "{network}"),
             ("udp", "{network}"),
@@ -290,23 +288,23 @@ _SOCKETS = (
     ),
     *(
         _attack(
-            f"use the network: {kind}", 1, f"network.py {kind}", told="a socket was made", stopped_by=("uid", "network")
+            f"use the network: {kind}", 1, f"network.py {kind}", says="a socket was made", stopped_by=("uid", "network")
         )
         for kind in ("raw", "packet")
     ),
     *(
-        _attack(name, case, script, told=told, stopped_by=("seccomp", "network"), everywhere=False)
-        for name, case, script, told in (
+        _attack(name, case, script, says=says, stopped_by=("seccomp", "network"), everywhere=False)
+        for name, case, script, says in (
             ("use the network: vsock", 1, "network.py vsock", "a socket was made"),
             ("ask for a ring of io_uring", 8, "io_uring.py", "a ring was made"),
         )
     ),
-    _attack("leave a key in the user's key ring", 7, "key_ring.py", told="a key was left", stopped_by=("seccomp",)),
+    _attack("leave a key in the user's key ring", 7, "key_ring.py", says="a key was left", stopped_by=("seccomp",)),
     _attack(
         "open a user namespace",
         7,
         "namespace.sh",
-        told="a namespace was opened",
+        says="a namespace was opened",
         stopped_by=("seccomp",),
         everywhere=False,
     ),
@@ -318,7 +316,7 @@ _ATTRIBUTES = (
             f"leave an access control list on the checkout: {kind}",
             35,
             f"attributes.py {kind} . .git",
-            told="an attribute was set",
+            says="an attribute was set",
             stopped_by=("seccomp",),
         )
         for kind in ("access", "default")
@@ -328,7 +326,7 @@ _ATTRIBUTES = (
             f"leave an {kind} on a file of the runner",
             35,
             f"attributes.py '{kind}' /github/workflow/event.json",
-            told="an attribute was set",
+            says="an attribute was set",
             stopped_by=("seccomp",),
             with_root=("seccomp", "uid"),
         )
@@ -338,14 +336,14 @@ _ATTRIBUTES = (
         "leave an attribute on a file by its descriptor",
         35,
         "attributes.py 'attribute by descriptor' README.md",
-        told="an attribute was set",
+        says="an attribute was set",
         stopped_by=("seccomp",),
     ),
     _attack(
         "leave an attribute on a file by the call of newer kernels",
         35,
         "attributes.py 'new call' README.md",
-        told="an attribute was set",
+        says="an attribute was set",
         stopped_by=("seccomp",),
         everywhere=False,
     ),
@@ -353,4 +351,4 @@ _ATTRIBUTES = (
 
 ATTACKS = (*_FILES, *_PROCESSES, *_SOCKETS, *_ATTRIBUTES)
 #: What no layer stops: the socket's own mode lets everybody in. A run that finds one is refused before it begins.
-OPEN_SOCKET = _attack("reach a socket that everybody may use", 8, "sockets.py /run/open.sock", told="{open_socket}")
+OPEN_SOCKET = _attack("reach a socket that everybody may use", 8, "sockets.py /run/open.sock", says="{open_socket}")

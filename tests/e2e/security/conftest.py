@@ -1,7 +1,4 @@
-"""What the security tests share: a hosted runner to attack from inside the image.
-
-Takes: the image. Gives: fixtures. May touch: the Docker engine, temporary folders.
-"""
+"""What the security tests share: a hosted runner to attack from inside the image."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Plays the parent inside the image: plants canaries, starts the toolbox with one layer off after the other, attacks.
-
-Takes: a JSON object in argv: the configurations. Gives: one line of JSON, configuration → attack → what came of it.
-May touch: the container that it runs in, as root.
-"""
+"""Plays the parent inside the image: plants canaries, starts the toolbox with one layer off in turn, attacks."""
 
 from __future__ import annotations
 
@@ -89,8 +85,8 @@ class Surroundings:
         self._answer_datagrams(socket.AF_INET6, "::1", fact="udp6")
         self.facts |= {"listen": 0, "netlink": 0}
 
-    def _listen(self, family: int, address: object, answer: str, *, fact: str = "") -> None:
-        server = socket.socket(family)
+    def _listen(self, address_family: int, address: object, answer: str, *, fact: str = "") -> None:
+        server = socket.socket(address_family)
         server.bind(address)
         server.listen()
         if fact:
@@ -107,8 +103,8 @@ class Surroundings:
 
         threading.Thread(target=serve, daemon=True).start()
 
-    def _answer_datagrams(self, family: int, host: str, *, fact: str) -> None:
-        server = socket.socket(family, socket.SOCK_DGRAM)
+    def _answer_datagrams(self, address_family: int, host: str, *, fact: str) -> None:
+        server = socket.socket(address_family, socket.SOCK_DGRAM)
         server.bind((host, 0))
         self.facts[fact] = server.getsockname()[1]
 
@@ -185,7 +181,7 @@ class Surroundings:
 class Configuration:
     """Which layers are off, whether the network is to be closed, and whether the parent closes itself first."""
 
-    without: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
     network: str = "none"
     closed_parent: bool = False
 
@@ -199,10 +195,10 @@ class Configuration:
         else:
             ctypes.CDLL(None).prctl(_SET_DUMPABLE, 1, 0, 0, 0)
         options = ToolboxOptions(
-            isolation=Isolation.BEST_EFFORT if self.without else Isolation.REQUIRED,
+            isolation=Isolation.BEST_EFFORT if self.disabled else Isolation.REQUIRED,
             network=Network(self.network),
             limits=ProcessLimits(processes=1000, file_bytes=64 << 20),
-            disabled_layers=frozenset(self.without),
+            disabled_layers=frozenset(self.disabled),
         )
         return Toolbox.start(WORKSPACE, options=options)
 
@@ -247,7 +243,7 @@ def _try(around: Surroundings, box: Toolbox, attack: Attack) -> dict[str, object
     except IsolationError as exc:
         said = f"the toolbox: {exc.message}"
     look: Callable[[], bool] = getattr(around, attack.seen) if attack.seen else lambda: False
-    succeeded = look() if attack.seen else attack.told.format(**around.facts) in said
+    succeeded = look() if attack.seen else attack.says.format(**around.facts) in said
     return {"succeeded": succeeded, "said": said[-_SAID:]}
 
 

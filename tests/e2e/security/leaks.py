@@ -1,8 +1,4 @@
-"""Finds secrets in what is left of a run, however they are written down. Knows nothing of the engine's own redactor.
-
-Takes: text or bytes, and secrets by name. Gives: the name and the form of each one that is in it.
-May touch: nothing.
-"""
+"""Finds secrets in what is left of a run, however they are written down. Knows nothing of the engine's own redactor."""
 
 from __future__ import annotations
 
@@ -23,11 +19,11 @@ _HEX = re.compile(rb"(?:[0-9A-Fa-f]{2}){8,}")
 _ESCAPED = re.compile(rb"\\(?:u00([0-9A-Fa-f]{2})|x([0-9A-Fa-f]{2})|(.))")
 
 
-def leaks(found: str | bytes, secrets: Mapping[str, str]) -> list[tuple[str, str]]:
+def leaks(content: str | bytes, secrets: Mapping[str, str]) -> list[tuple[str, str]]:
     """The secrets that are in it: as they are, reversed, rotated (rot13), escaped as in JSON once and twice, in
     percent signs, as hexadecimal digits in both cases, as base64 and base64url at any offset, compressed in base64.
     """
-    data = found.encode("utf-8", "replace") if isinstance(found, str) else found
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     return sorted(
         {(name, form) for form, text in _readings(data) for name, secret in secrets.items() if secret.encode() in text}
     )

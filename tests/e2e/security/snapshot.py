@@ -1,7 +1,4 @@
-"""What a folder is at one moment, to the last byte, and what has become different since.
-
-Takes: a folder. Gives: a state of every path below it. May touch: reads the folder, in the engine where it must.
-"""
+"""What a folder is at one moment, to the last byte, and what has become different since."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from pathlib import Path
 #: Inside the image and as root, since whoever tests need not be allowed to read what belongs to the runner.
 _PROGRAM = """
 import hashlib, json, os, stat
-found = {}
+entries = {}
 for folder, folders, files in os.walk("/looked-at"):
     for name in [".", *folders, *files] if folder == "/looked-at" else [*folders, *files]:
         path = os.path.normpath(os.path.join(folder, name))
@@ -25,8 +22,8 @@ for folder, folders, files in os.walk("/looked-at"):
                 held = hashlib.sha256(file.read()).hexdigest()
         elif stat.S_ISLNK(info.st_mode):
             held = os.readlink(path)
-        found[os.path.relpath(path, "/looked-at")] = [info.st_uid, info.st_gid, oct(info.st_mode), held]
-print(json.dumps(found))
+        entries[os.path.relpath(path, "/looked-at")] = [info.st_uid, info.st_gid, oct(info.st_mode), held]
+print(json.dumps(entries))
 """
 
 State = Mapping[str, list[object]]

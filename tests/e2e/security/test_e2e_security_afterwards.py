@@ -1,7 +1,4 @@
-"""What a run leaves of the runner's folders: they are as before, but for the run's own work.
-
-Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""What a run leaves of the runner's folders: they are as before, but for the run's own work."""
 
 from __future__ import annotations
 
@@ -116,14 +113,14 @@ def test_owners_modes_and_contents_are_as_before_but_for_the_runs_own_work(left:
 
 def test_gits_configuration_hooks_and_information_are_those_of_the_start(left: tuple[str, Left]) -> None:
     _, run = left
-    kept = [
+    unchanged = [
         path
         for path in run.before.keys() | run.after.keys()
         if path.startswith(("workspace/.git/config", "workspace/.git/hooks", "workspace/.git/info/"))
         or path.endswith("/alternates")
     ]
-    assert {path: run.after.get(path) for path in kept} == {path: run.before.get(path) for path in kept}
-    assert "workspace/.git/config" in kept
+    assert {path: run.after.get(path) for path in unchanged} == {path: run.before.get(path) for path in unchanged}
+    assert "workspace/.git/config" in unchanged
 
 
 def test_everything_that_is_new_belongs_to_the_owner_and_gives_nobody_rights(left: tuple[str, Left]) -> None:

@@ -1,7 +1,4 @@
-"""Tools that use up what there is: processes, disk, output, time. The run goes on and ends with an outcome.
-
-Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""Tools that use up what there is: processes, disk, output, time. The run goes on and ends with an outcome."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A model that tries twenty ways to get a secret out, and all that is left of its run.
-
-Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""A model that tries twenty ways to get a secret out, and all that is left of its run."""
 
 from __future__ import annotations
 
@@ -101,8 +98,8 @@ def test_no_file_of_the_run_folder_holds_a_secret_in_any_form(tried: Tried) -> N
     folder = Path(tried.ended.outputs["run-folder"])
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert {"journal.jsonl", "log.jsonl", "report.json", "report.html", "effects.json"} <= {path.name for path in files}
-    found = {str(path.relative_to(folder)): leaks(path.read_bytes(), SECRETS) for path in files}
-    assert {name: what for name, what in found.items() if what} == {}
+    leaked = {str(path.relative_to(folder)): leaks(path.read_bytes(), SECRETS) for path in files}
+    assert {name: what for name, what in leaked.items() if what} == {}
 
 
 def test_log_summary_and_outputs_hold_no_secret_in_any_form(tried: Tried) -> None:

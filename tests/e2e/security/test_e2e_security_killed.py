@@ -1,7 +1,6 @@
 """Runs that are killed or cancelled at any moment while tools do damage: after the next run nothing of it is left.
 
-Takes: the image, the loopback servers; how often from `STEPFLOW_KILLS` and `STEPFLOW_CANCELS`, from which seed from
-`STEPFLOW_SEED`. Gives: nothing. May touch: the Docker engine, temporary folders.
+How often comes from `STEPFLOW_KILLS` and `STEPFLOW_CANCELS`, the seed from `STEPFLOW_SEED`.
 """
 
 from __future__ import annotations
@@ -101,9 +100,9 @@ class Stage:
         given = self._world.inputs()
         with runner.started(given, event_name="issues", volumes=volumes, environment=environment) as process:
             if trial and not _ends_within(trial.after, process):
-                for name, patience in trial.signals:
+                for name, seconds in trial.signals:
                     _send(runner, name, process)
-                    if _ends_within(patience, process):
+                    if _ends_within(seconds, process):
                         break
             ended = runner.finish(process, timeout=120)
         return ended, time.monotonic() - begun
@@ -178,10 +177,10 @@ def wrong(stage: Stage, runner: HostedRunner, before: State) -> list[str]:
     """What a later step of the job would find."""
     said = stage.later_step(runner)
     changed = differences(before, look_at(runner.root, image=runner.image), expected=OWN_WORK)
-    found = [f"{path} was {was}, is {now}" for path, (was, now) in changed.items()]
-    found += [f"executed as {stage.executed()}"] if stage.executed() else []
-    found += [line for line in said.splitlines() if line.startswith(("error", "fatal", "fsck", "missing", "broken"))]
-    return found
+    changes = [f"{path} was {was}, is {now}" for path, (was, now) in changed.items()]
+    changes += [f"executed as {stage.executed()}"] if stage.executed() else []
+    changes += [line for line in said.splitlines() if line.startswith(("error", "fatal", "fsck", "missing", "broken"))]
+    return changes
 
 
 def _ends_within(seconds: float, process: subprocess.Popen[str]) -> bool:

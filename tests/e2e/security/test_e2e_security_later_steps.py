@@ -1,7 +1,4 @@
-"""What a later step of the job meets after a run whose tools planted all they could: git runs nothing of theirs.
-
-Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""What a later step of the job meets after a run whose tools planted all they could: git runs nothing of theirs."""
 
 from __future__ import annotations
 
@@ -151,12 +148,12 @@ def test_git_runs_nothing_that_tools_planted(left: Left, user: tuple[int, int]) 
 
 def test_configuration_hooks_owners_and_credentials_are_those_of_the_start(left: Left) -> None:
     after = left.after
-    kept = (
+    unchanged = (
         *("workspace/.git/config", "workspace/.git/hooks", "workspace/.git/info", "workspace/.git/modules"),
         *("workspace/.git/worktrees", "workspace/.git/refs/replace", "workspace/.git/objects/info/alternates"),
         *("temp/git-credentials-", "temp/_github_home", "temp/_runner_file_commands/env", "temp/stepflow-restore"),
     )
-    paths = [path for path in left.before.keys() | after.keys() if path.startswith(kept)]
+    paths = [path for path in left.before.keys() | after.keys() if path.startswith(unchanged)]
     assert {path: after.get(path) for path in paths} == {path: left.before.get(path) for path in paths}, left.log
     owners = {tuple(facts[:2]) for path, facts in after.items() if path.startswith("workspace")}
     assert owners == {left.owner}, left.log

@@ -1,7 +1,4 @@
-"""Every attack against every layer: with all on nothing comes through, with one off exactly what that one stops.
-
-Takes: the image. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""Every attack against every layer: with all on nothing comes through, with one off exactly what that one stops."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e_security, pytest.mark.timeout(300)]
 ROOT = (0, 0)
-ONE_OFF = {layer: Configuration(without=(layer,)) for layer in LAYERS}
+ONE_OFF = {layer: Configuration(disabled=(layer,)) for layer in LAYERS}
 SEVERAL_OFF = {
-    "uid, landlock": Configuration(without=("uid", "landlock")),
-    "everything": Configuration(without=LAYERS, network="full"),
-    "uid, landlock, but the parent is closed": Configuration(without=("uid", "landlock"), closed_parent=True),
+    "uid, landlock": Configuration(disabled=("uid", "landlock")),
+    "everything": Configuration(disabled=LAYERS, network="full"),
+    "uid, landlock, but the parent is closed": Configuration(disabled=("uid", "landlock"), closed_parent=True),
 }
 CONFIGURATIONS = {"nothing": Configuration(), **ONE_OFF, **SEVERAL_OFF}
 #: What the owner of the checkout makes a difference for.
@@ -34,8 +31,8 @@ FOR_ROOT = ("nothing", "uid", "gid", "limits", "landlock", "everything")
 #: ours stops is seen without the engine's, and with the network open, whose filter would stop it too.
 FILTERS = {
     "nothing": Configuration(network="full"),
-    "seccomp": Configuration(without=("seccomp",), network="full"),
-    "seccomp, uid": Configuration(without=("seccomp", "uid"), network="full"),
+    "seccomp": Configuration(disabled=("seccomp",), network="full"),
+    "seccomp, uid": Configuration(disabled=("seccomp", "uid"), network="full"),
 }
 
 
@@ -60,9 +57,9 @@ def filters(new_runner: Callable[..., HostedRunner]) -> dict[str, Tried]:
 
 def test_with_every_layer_on_no_attack_comes_through(matrix: dict[str, Tried], filters: dict[str, Tried]) -> None:
     names = {attack.name for attack in ATTACKS}
-    assert _told(matrix["nothing"], matrix["nothing"].came_through & names) == {}
+    assert _outputs(matrix["nothing"], matrix["nothing"].came_through & names) == {}
     open_network = {attack.name for attack in ATTACKS if attack.stopped_by == ("network",)}
-    assert _told(filters["nothing"], filters["nothing"].came_through & names - open_network) == {}
+    assert _outputs(filters["nothing"], filters["nothing"].came_through & names - open_network) == {}
     assert matrix["nothing"].warnings == ()
 
 
@@ -74,8 +71,8 @@ def test_exactly_the_attacks_come_through_whose_layers_are_off(
         off = CONFIGURATIONS[name].off
         sure = [attack for attack in ATTACKS if not _depends_on_the_machine(attack, off)]
         wanted = {attack.name for attack in sure if attack.comes_through(off, root=owner == ROOT)}
-        found = tried.came_through & {attack.name for attack in sure}
-        wrong |= {(name, *said) for said in _told(tried, found ^ wanted).items()}
+        succeeded = tried.came_through & {attack.name for attack in sure}
+        wrong |= {(name, *said) for said in _outputs(tried, succeeded ^ wanted).items()}
     assert wrong == set()
 
 
@@ -111,7 +108,7 @@ def test_every_attack_is_a_real_one_that_succeeds_where_nothing_stops_it(
     assert never == {attack.name for attack in ATTACKS if attack.stopped_by == ("the file tools",)}
 
 
-def test_a_layer_that_is_off_is_told(matrix: dict[str, Tried]) -> None:
+def test_a_layer_that_is_off_is_reported(matrix: dict[str, Tried]) -> None:
     for layer in matrix.keys() & LAYERS:
         assert matrix[layer].layers[layer] != matrix["nothing"].layers[layer]
         assert f"{layer}: {matrix[layer].layers[layer]}" in matrix[layer].warnings
@@ -122,10 +119,10 @@ def test_a_socket_that_everybody_may_use_is_what_no_layer_closes(matrix: dict[st
     assert matrix["nothing"].attacks[OPEN_SOCKET.name].succeeded
 
 
-def _depends_on_the_machine(attack: Attack, without: tuple[str, ...]) -> bool:
+def _depends_on_the_machine(attack: Attack, disabled: tuple[str, ...]) -> bool:
     """Other machines have other groups, and other engines filters of their own."""
-    return bool(set(attack.perhaps) & set(without)) or "seccomp" in attack.stopped_by
+    return bool(set(attack.perhaps) & set(disabled)) or "seccomp" in attack.stopped_by
 
 
-def _told(tried: Tried, names: set[str]) -> dict[str, str]:
+def _outputs(tried: Tried, names: set[str]) -> dict[str, str]:
     return {name: tried.attacks[name].said for name in names}

@@ -1,7 +1,4 @@
-"""Links and pipes that tools put where the root parent reads: it follows none, and none holds it up.
-
-Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""Links and pipes that tools put where the root parent reads: it follows none, and none holds it up."""
 
 from __future__ import annotations
 
@@ -39,8 +36,8 @@ def run(world: World, *commands: str) -> Ended:
 def everything(ended: Ended) -> str:
     """What the run has written: its log, its outputs, its folder."""
     files = [file for file in Path(ended.outputs["run-folder"]).rglob("*") if file.is_file()]
-    kept = "\n".join(file.read_bytes().decode("latin-1") for file in files)
-    return "\n".join((ended.log, ended.summary, *ended.outputs.values(), kept))
+    contents = "\n".join(file.read_bytes().decode("latin-1") for file in files)
+    return "\n".join((ended.log, ended.summary, *ended.outputs.values(), contents))
 
 
 def test_a_branch_that_leads_to_a_closed_file_tells_nothing_of_it(new_world: Callable[[], World]) -> None:

@@ -1,7 +1,4 @@
-"""Tools that use up the machine's memory, or that take the supervisor down: the parent lives, says so, gives all back.
-
-Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""Tools that use up the machine's memory or take the supervisor down: the parent lives, says so, and returns all."""
 
 from __future__ import annotations
 

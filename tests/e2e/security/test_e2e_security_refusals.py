@@ -1,7 +1,4 @@
-"""What a run does where a layer is missing or a canary is reached: it refuses, or says what is open.
-
-Takes: the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""What a run does where a layer is missing or a canary is reached: it refuses, or says what is open."""
 
 from __future__ import annotations
 

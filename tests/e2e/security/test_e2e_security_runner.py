@@ -1,7 +1,4 @@
-"""What only Landlock and the stripping of credentials can keep from the tools: the runner's own files.
-
-Takes: the release, the image, the loopback servers. Gives: nothing. May touch: the Docker engine, temporary folders.
-"""
+"""What only Landlock and the stripping of credentials can keep from the tools: the runner's own files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Runs the driver inside the image, between the folders that a runner mounts.
-
-Takes: a prepared runner, configurations by name with the layers that are off. Gives: what came of each attack.
-May touch: the Docker engine.
-"""
+"""Runs the driver inside the image, between the folders that a runner mounts."""
 
 from __future__ import annotations
 
@@ -51,14 +47,14 @@ class Tried:
 class Configuration:
     """Which layers are off, the input `network`, and whether the parent closes itself as the action's does."""
 
-    without: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
     network: str = "none"
     closed_parent: bool = False
 
     @property
     def off(self) -> tuple[str, ...]:
         """All that is off, the parent's own closing with it."""
-        return self.without if self.closed_parent else (*self.without, CLOSED_PARENT)
+        return self.disabled if self.closed_parent else (*self.disabled, CLOSED_PARENT)
 
 
 def run_driver(
@@ -76,12 +72,12 @@ def run_driver(
         [*command, order], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    return {name: _tried(found) for name, found in json.loads(done.stdout.splitlines()[-1])["matrix"].items()}
+    return {name: _tried(results) for name, results in json.loads(done.stdout.splitlines()[-1])["matrix"].items()}
 
 
-def _tried(found: dict[str, Any]) -> Tried:
+def _tried(result: dict[str, Any]) -> Tried:
     outcomes = {
         name: Outcome(succeeded=outcome["succeeded"], said=outcome["said"])
-        for name, outcome in found["attacks"].items()
+        for name, outcome in result["attacks"].items()
     }
-    return Tried(layers=found["layers"], warnings=tuple(found["warnings"]), attacks=outcomes)
+    return Tried(layers=result["layers"], warnings=tuple(result["warnings"]), attacks=outcomes)
