@@ -1,6 +1,6 @@
 """Which cells of a product of cases are tried: some that cover every row and every column, or all of them.
 
-`STEPFLOW_FULL_MATRIX=1 make whole` tries all of them.
+`STEPFLOW_FULL=1 make whole` tries all of them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 
-FULL = bool(os.environ.get("STEPFLOW_FULL_MATRIX"))
+FULL = bool(os.environ.get("STEPFLOW_FULL"))
 
 Cell = tuple[str, str]
 

@@ -1,7 +1,7 @@
 """Each fault of the model's service at each moment of a run: outcome, exit code, what is kept, and how often it asks.
 
 The table is printed at the end of the tests, one line per cell. Each fault is met at one moment at least;
-STEPFLOW_FULL_MATRIX=1 tries all of them.
+STEPFLOW_FULL=1 tries all of them.
 """
 
 from __future__ import annotations

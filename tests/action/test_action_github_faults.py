@@ -2,7 +2,7 @@
 
 Every cell runs the action, holds its outcome, receipts and what GitHub has then; after a failure the same event runs
 again without the trouble, and GitHub must be as if nothing had happened. `pytest -m whole -s` prints the table.
-Each trouble is met at some places and each place by some troubles; STEPFLOW_FULL_MATRIX=1 tries all cells.
+Each trouble is met at some places and each place by some troubles; STEPFLOW_FULL=1 tries all cells.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One long run through the real drive, and what each iteration cost.
 
-Takes: a folder for checkout and run, the number of iterations; for two runs that take turns, the iteration from which
-on they do, and the descriptors on which this one takes and gives the turn. Gives: one JSON object on stdout.
-May touch: the folder. Run as a process of its own, so that the memory it measures is the run's.
+Run as a process of its own, so that the memory it measures is the run's. Its arguments are a folder, the number of
+iterations and, for two runs that take turns, the first iteration to do so and the two descriptors of the turns; it
+prints one JSON object.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Turns:
 
 
 class Meter:
-    """Time and memory at the beginning of each iteration, in rooms that are there from the start."""
+    """Time and memory at the beginning of each iteration, in arrays that have their size from the start."""
 
     def __init__(self, iterations: int, turns: Turns | None) -> None:
-        room = bytes(8 * (iterations + 2))
-        self.ends, self.times = array("d", room), array("d", room)
-        self.pages = array("l", room)
+        zeros = bytes(8 * (iterations + 2))
+        self.ends, self.times = array("d", zeros), array("d", zeros)
+        self.pages = array("l", zeros)
         self._turns = turns
 
     def __call__(self, entry: Entry) -> None:
@@ -156,5 +156,5 @@ def _begin(folder: Path, iterations: int, start: int, take: int, give: int) -> s
 
 
 if __name__ == "__main__":
-    place, iterations, *by_turns = sys.argv[1:]
-    print(json.dumps(main(Path(place), int(iterations), Turns(*map(int, by_turns)) if by_turns else None)))
+    folder, iterations, *by_turns = sys.argv[1:]
+    print(json.dumps(main(Path(folder), int(iterations), Turns(*map(int, by_turns)) if by_turns else None)))
