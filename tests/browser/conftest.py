@@ -36,12 +36,12 @@ class Opened:
     page: Page
     address: str
     said: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     @property
     def foreign(self) -> list[str]:
         """Everything that was asked for beside the page itself."""
-        return [url for url in self.asked if url.partition("#")[0] != self.address]
+        return [url for url in self.requests if url.partition("#")[0] != self.address]
 
     def picture(self, name: str, *, whole: bool = False) -> None:
         """Keep what it looks like, for people."""
@@ -78,20 +78,20 @@ def open_page(chromium: Browser, tmp_path: Path) -> Iterator[Open]:
         viewport = {"width": width, "height": height}
         context = chromium.new_context(viewport=viewport, color_scheme=scheme, java_script_enabled=scripts)
         contexts.append(context)
-        found = Opened(page=context.new_page(), address=file.as_uri())
-        found.page.on("console", lambda message: found.said.append(_told(message)))
-        found.page.on("pageerror", lambda error: found.said.append(str(error)))
-        found.page.on("dialog", lambda dialog: (found.said.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        found.page.on("request", lambda request: found.asked.append(request.url))
-        found.page.goto(found.address + at, wait_until="load")
-        return found
+        view = Opened(page=context.new_page(), address=file.as_uri())
+        view.page.on("console", lambda message: view.said.append(describe_message(message)))
+        view.page.on("pageerror", lambda error: view.said.append(str(error)))
+        view.page.on("dialog", lambda dialog: (view.said.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        view.page.on("request", lambda request: view.requests.append(request.url))
+        view.page.goto(view.address + at, wait_until="load")
+        return view
 
     yield opened
     for context in contexts:
         context.close()
 
 
-def _told(message: ConsoleMessage) -> str:
+def describe_message(message: ConsoleMessage) -> str:
     return f"{message.type}: {message.text}"
 
 

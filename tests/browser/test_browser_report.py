@@ -183,7 +183,7 @@ def test_what_is_found_inside_a_closed_iteration_is_opened_and_seen(
     opened = open_page(page_text)
     assert ask(opened, words).startswith("1 of ")
     assert current(opened) == words
-    place = opened.page.evaluate(
+    position = opened.page.evaluate(
         """() => {
           const [range] = CSS.highlights.get('current');
           const box = range.getBoundingClientRect();
@@ -191,7 +191,7 @@ def test_what_is_found_inside_a_closed_iteration_is_opened_and_seen(
           return ['#' + group.id, group.open, box.height > 0 && box.top >= 0 && box.bottom <= innerHeight];
         }"""
     )
-    assert place == [inside, True, True]
+    assert position == [inside, True, True]
 
 
 def test_lines_of_a_file_that_look_like_a_diff_s_own_are_told_apart(open_page: Open, page_text) -> None:
@@ -280,10 +280,10 @@ def test_the_policy_stops_a_script_that_came_in_all_the_same(open_page: Open, pa
     opened.page.click("h1")
     assert opened.page.title() == "fixer #7: completed"
     assert sum("Content Security Policy" in words for words in opened.said) >= 3
-    asked = opened.page.evaluate(
+    error_name = opened.page.evaluate(
         "() => { try { document.body.innerHTML = 'x'; } catch (error) { return error.name; } }"
     )
-    assert asked == "TypeError"
+    assert error_name == "TypeError"
 
 
 def test_what_was_put_into_a_prompt_is_marked(open_page: Open) -> None:

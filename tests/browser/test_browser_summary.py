@@ -45,17 +45,17 @@ def drawn(opened: Opened) -> Opened:
 
 def words_of(opened: Opened, number: int) -> str:
     """All text of one picture, with a blank for each line break."""
-    told: str = opened.page.evaluate(
+    text: str = opened.page.evaluate(
         """(number) => [...document.querySelectorAll('.mermaid')[number].querySelectorAll('.nodeLabel, .edgeLabel')]
           .map((one) => one.innerText ?? one.textContent).join(' ')""",
         number,
     )
-    return " ".join(told.split())
+    return " ".join(text.split())
 
 
 def foreign_elements(opened: Opened) -> set[str]:
-    found = opened.page.evaluate("[...document.querySelectorAll('.mermaid, .mermaid *')].map((one) => one.localName)")
-    return set(found) - DRAWN_WITH - {"pre"}
+    names = opened.page.evaluate("[...document.querySelectorAll('.mermaid, .mermaid *')].map((one) => one.localName)")
+    return set(names) - DRAWN_WITH - {"pre"}
 
 
 @pytest.mark.parametrize("version", MERMAIDS)
@@ -71,30 +71,30 @@ def test_the_summary_is_drawn_without_a_word_or_a_request(open_page: Open, npm: 
 def test_axe_finds_nothing_serious_in_the_text_of_the_summary(open_page: Open, npm: Path) -> None:
     opened = drawn(open_page(github_page(job_summary(REPORT, AGENT), npm, MERMAIDS[-1])))
     opened.page.evaluate("document.querySelectorAll('.mermaid').forEach((one) => one.remove())")
-    found = [one for one in violations(opened.page, npm) if not one.startswith("scrollable-region-focusable")]
+    serious = [one for one in violations(opened.page, npm) if not one.startswith("scrollable-region-focusable")]
     # Whether a wide table can be scrolled with the keyboard is for GitHub's page to say, not for a summary.
-    assert found == []
+    assert serious == []
 
 
-def agents(place: Path) -> dict[str, AgentDefinition]:
+def agents(folder: Path) -> dict[str, AgentDefinition]:
     """Every agent of the corpus, and the public one where it is there."""
-    found = {}
+    agents_by_name = {}
     for case in VALID:
-        root = case.build(place / case.name)
-        found[case.name] = load_agent(case.agent, root=root, **case.options)
+        root = case.build(folder / case.name)
+        agents_by_name[case.name] = load_agent(case.agent, root=root, **case.options)
     if ITERATOR.exists():
-        shutil.copytree(ITERATOR, place / "real" / ".agent" / "iterator")
-        found["iterator"] = load_agent("iterator", root=place / "real")
-    return found
+        shutil.copytree(ITERATOR, folder / "real" / ".agent" / "iterator")
+        agents_by_name["iterator"] = load_agent("iterator", root=folder / "real")
+    return agents_by_name
 
 
 @pytest.mark.parametrize("version", MERMAIDS)
 def test_mermaid_draws_every_agent_with_all_its_steps(open_page: Open, npm: Path, tmp_path: Path, version) -> None:
-    found = agents(tmp_path)
-    opened = drawn(open_page(pictures_page([mermaid_graph(agent) for agent in found.values()], npm, version)))
+    agents_by_name = agents(tmp_path)
+    opened = drawn(open_page(pictures_page([mermaid_graph(agent) for agent in agents_by_name.values()], npm, version)))
     opened.picture(f"agents-{version}", whole=True)
     assert (opened.said, opened.foreign, foreign_elements(opened)) == ([], [], set())
-    for number, (name, agent) in enumerate(found.items()):
+    for number, (name, agent) in enumerate(agents_by_name.items()):
         shown = words_of(opened, number)
         assert [step for step in agent.steps if step not in shown] == [], name
         labels = [label for edge in flow_graph(agent).edges for label in edge.labels]

@@ -23,29 +23,29 @@ def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_every_input_of_the_action_is_a_flag_of_run_with_its_description(capsys: pytest.CaptureFixture[str]) -> None:
-    told = help_of(capsys, "run")
+    text = help_of(capsys, "run")
     for name, field in Inputs.model_fields.items():
         flag = name.replace("_", "-")
         if flag not in OWN_FORM:
-            assert f" --{flag} " in told
+            assert f" --{flag} " in text
             # argparse may break a line after a dash.
-            assert " ".join((field.description or "").split()).replace("-", "") in told.replace("- ", "").replace(
+            assert " ".join((field.description or "").split()).replace("-", "") in text.replace("- ", "").replace(
                 "-", ""
             )
 
 
 def test_the_help_of_run_stands_in_groups_with_defaults_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
-    told = help_of(capsys, "run")
-    assert [heading for heading in GROUPS.values() if f" {heading}: " not in told] == []
-    assert "--boundary {github,dry-run}" in told
-    assert "(default: dry-run)" in told
-    assert "(or set ANTHROPIC_API_KEY)" in told
+    text = help_of(capsys, "run")
+    assert [heading for heading in GROUPS.values() if f" {heading}: " not in text] == []
+    assert "--boundary {github,dry-run}" in text
+    assert "(default: dry-run)" in text
+    assert "(or set ANTHROPIC_API_KEY)" in text
 
 
 def test_a_default_is_told_only_where_a_person_could_write_it(capsys: pytest.CaptureFixture[str]) -> None:
-    told = help_of(capsys, "run")
-    assert "YAML map of values for the parameters that agent.json declares. the model:" in told
-    assert "Undefined" not in told
+    text = help_of(capsys, "run")
+    assert "YAML map of values for the parameters that agent.json declares. the model:" in text
+    assert "Undefined" not in text
 
 
 def test_every_command_stands_on_one_line_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,9 +58,9 @@ def test_every_command_stands_on_one_line_with_what_it_does(capsys: pytest.Captu
 def test_whoever_names_no_command_sees_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([])
-    told = capsys.readouterr().err
+    text = capsys.readouterr().err
     assert ended.value.code == 2
-    assert all(f"  {name} " in told for name in COMMANDS)
+    assert all(f"  {name} " in text for name in COMMANDS)
 
 
 def test_what_the_help_says_of_a_flag_is_of_a_flag_that_exists() -> None:

@@ -66,9 +66,9 @@ REPOSITORIES = {
 ISSUE_ODD = "修正してください 🐛 — رحّب بالعالم"
 
 
-def repository(place: Path, files: dict[str, str]) -> Path:
+def repository(folder: Path, files: dict[str, str]) -> Path:
     """A repository with these files, committed."""
-    root = place / "repository"
+    root = folder / "repository"
     root.mkdir()
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -111,11 +111,11 @@ def test_a_template_is_an_agent_as_it_stands(template: str, tmp_path: Path) -> N
     assert {parse_retry_template(prompt.text) for prompt in entry.retry_prompts.values()} == {None}
 
 
-def write(place: Path, template: str, name: str) -> Path:
+def write(folder: Path, template: str, name: str) -> Path:
     for path, text in template_files(template, name, ()).items():
-        (place / name / path).parent.mkdir(parents=True, exist_ok=True)
-        (place / name / path).write_text(text, encoding="utf-8")
-    return place / name
+        (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name / path).write_text(text, encoding="utf-8")
+    return folder / name
 
 
 def test_verify_escalates_to_the_work_and_has_a_support_step(tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_the_workflow_is_the_one_of_the_readme() -> None:
 def test_the_package_ships_every_file_of_the_templates() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["setuptools"]["package-data"]["stepflow.cli"]
-    found = set(chain.from_iterable(glob.glob(each, root_dir=SHIPPED.parent, recursive=True) for each in patterns))  # noqa: PTH207
+    covered = set(chain.from_iterable(glob.glob(each, root_dir=SHIPPED.parent, recursive=True) for each in patterns))  # noqa: PTH207
     files = {path.relative_to(SHIPPED.parent).as_posix() for path in SHIPPED.rglob("*") if path.is_file()}
     assert len(files) > 20
-    assert files - found == set()
+    assert files - covered == set()
 
 
 # What is written
@@ -157,10 +157,10 @@ def test_the_package_ships_every_file_of_the_templates() -> None:
 @pytest.mark.whole
 def test_a_new_agent_is_sound_and_green_and_the_next_commands_are_told(empty: Path, capsys) -> None:
     assert main(["init", "helper"]) == 0
-    told = capsys.readouterr().out
-    commands = re.findall(r"^  (stepflow \w+ helper)", told, re.M)
+    output = capsys.readouterr().out
+    commands = re.findall(r"^  (stepflow \w+ helper)", output, re.M)
     assert commands == ["stepflow validate helper", "stepflow rehearse helper", "stepflow run helper"]
-    assert "wrote  .github/workflows/stepflow.yml" in told
+    assert "wrote  .github/workflows/stepflow.yml" in output
     assert (empty / ".github/workflows/stepflow.yml").read_text() == workflow_text()
     demand_sound_and_green(empty, "helper", capsys)
 
@@ -176,9 +176,9 @@ def test_every_template_is_sound_and_green_in_every_repository(
     named = dict(zip(("null", "yes", "on", "n"), TEMPLATES, strict=True))
     for name, template in named.items():
         assert main(["init", name, "--template", template, "--repo", str(root)]) == 0
-        told = capsys.readouterr().out
-        assert f"  cd {root}\n" in told
-        assert "left as it is  .github/workflows/stepflow.yml" in told
+        output = capsys.readouterr().out
+        assert f"  cd {root}\n" in output
+        assert "left as it is  .github/workflows/stepflow.yml" in output
         assert [str(problem) for problem in validate_agent(name, root=root)] == []
     assert (root / ".github/workflows/stepflow.yml").read_text() == "on: push\n"
     assert main(["rehearse", "--repo", str(root)]) == 0, capsys.readouterr().out
@@ -225,9 +225,9 @@ def test_a_check_that_holds_a_word_of_the_templates_stays_as_it_was_given(templa
     assert command in [each.get("command") for each in registry["validators"].values()]
     assert "make-lint-agent" in registry["validators"]
     assert registry["agentId"] == "fixer"
-    told = "".join(made.values())
-    assert "lint-fixer" not in told
-    assert STANDS_FOR not in told.replace(command, "")
+    output = "".join(made.values())
+    assert "lint-fixer" not in output
+    assert STANDS_FOR not in output.replace(command, "")
 
 
 def test_the_files_fit_the_schemas_that_they_name(empty: Path) -> None:
@@ -248,8 +248,8 @@ def test_nothing_is_ever_overwritten(empty: Path, capsys) -> None:
     before = {path: path.read_bytes() for path in (empty / ".agent").rglob("*") if path.is_file()}
     capsys.readouterr()
     assert main(["init", "fixer", "--template", "minimal"]) == 2
-    told = capsys.readouterr().err
-    assert "exists already and is left as it is: .agent/fixer/agent.json, " in told
+    output = capsys.readouterr().err
+    assert "exists already and is left as it is: .agent/fixer/agent.json, " in output
     assert {path: path.read_bytes() for path in (empty / ".agent").rglob("*") if path.is_file()} == before
     assert main(["init", "other"]) == 0
     assert "left as it is  .github/workflows/stepflow.yml" in capsys.readouterr().out
@@ -272,9 +272,9 @@ def test_a_check_whose_program_is_missing_is_told_and_not_taken(empty: Path, cap
     (empty / "Cargo.toml").touch()
     missing = [each.command for each in find_checks(empty) if not each.installed]
     assert main(["init", "fixer"]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for command in missing:
-        assert f"Not added: Cargo.toml suggests `{command}`" in told
+        assert f"Not added: Cargo.toml suggests `{command}`" in output
     assert ("cargo" in (empty / ".agent/fixer/steps_registry.json").read_text()) == (not missing)
 
 
@@ -313,10 +313,10 @@ def test_json_that_is_laid_out_is_the_same_json(value: object) -> None:
 @pytest.mark.whole
 def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> None:
     root = repository(tmp_path, {"Makefile": "test:\n\ttrue\nlint:\n\tfalse\n", ".agent/fixer/agent.json": "{}"})
-    told = typed(root, "\nBad Name\nhelper\nverify\ny\nn\ntest -d .git\n\n")
-    assert "exists already and is left as it is: .agent/fixer/agent.json" in told
-    assert '"Bad Name" is no agent name' in told
-    assert "make lint (Makefile)" in told
+    output = typed(root, "\nBad Name\nhelper\nverify\ny\nn\ntest -d .git\n\n")
+    assert "exists already and is left as it is: .agent/fixer/agent.json" in output
+    assert '"Bad Name" is no agent name' in output
+    assert "make lint (Makefile)" in output
     registry = json.loads((root / ".agent/helper/steps_registry.json").read_text())
     commands = [each["command"] for each in registry["validators"].values()]
     assert commands == ["git status --porcelain", "make test", "test -d .git"]

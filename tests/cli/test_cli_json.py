@@ -15,7 +15,7 @@ ORDER = "\n::error::forged\n##[add-path]/evil"
 
 
 @pytest.fixture
-def told(checkout: Path) -> Path:
+def hostile_checkout(checkout: Path) -> Path:
     """The checkout, whose scenario and step names give orders to a runner."""
     scenario = checkout.parent / "scenario.yaml"
     text = scenario.read_text().replace("the world is greeted", json.dumps(f"the world is greeted {ORDER}"))
@@ -26,9 +26,9 @@ def told(checkout: Path) -> Path:
         f"issue: {{ number: 7, title: x }}{text}expect:\n  files: {{ greeting.txt: {json.dumps(ORDER)} }}\n"
     )
     registry = checkout / ".agent/fixer/steps_registry.json"
-    found = json.loads(registry.read_text())
-    found["steps"]["initial.issue"]["name"] = f"a name {ORDER}"
-    registry.write_text(json.dumps(found))
+    document = json.loads(registry.read_text())
+    document["steps"]["initial.issue"]["name"] = f"a name {ORDER}"
+    registry.write_text(json.dumps(document))
     git("add", "--all", cwd=checkout)
     git("commit", "--quiet", "--message", "Name the orders", cwd=checkout)
     return checkout
@@ -47,17 +47,19 @@ def run_words(checkout: Path, folder: Path) -> list[str]:
     ]
 
 
-def check(out: str) -> None:
+def assert_harmless_json(out: str) -> None:
     document = json.loads(out)
     assert "##[add-path]/evil" in json.dumps(document)
     assert "##[" not in out
     assert [line for line in re.split(r"[\n\r]", out) if line.lstrip().startswith("::")] == []
 
 
-def test_the_json_of_every_command_is_no_order_to_a_runner(told: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = told.parent / "runs" / "run"
-    assert main([*run_words(told, folder), "--json"]) == 0
-    check(capsys.readouterr().out)
+def test_the_json_of_every_command_is_no_order_to_a_runner(
+    hostile_checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = hostile_checkout.parent / "runs" / "run"
+    assert main([*run_words(hostile_checkout, folder), "--json"]) == 0
+    assert_harmless_json(capsys.readouterr().out)
     report = folder / "report.json"
     report.write_text(json.dumps({**json.loads(report.read_text()), "reason": ORDER}))
     for words in (
@@ -68,7 +70,7 @@ def test_the_json_of_every_command_is_no_order_to_a_runner(told: Path, capsys: p
         ["resume", str(folder), "--json"],
     ):
         main(words)
-        check(capsys.readouterr().out)
+        assert_harmless_json(capsys.readouterr().out)
 
 
 def test_a_text_that_no_encoding_knows_is_printed_all_the_same(

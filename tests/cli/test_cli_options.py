@@ -138,7 +138,7 @@ def test_a_bug_outside_a_run_exits_3_and_says_how_to_report_it(
     monkeypatch.chdir(root)
     monkeypatch.setattr(sys, "stdout", BrokenOutput())
     assert main(["validate"]) == 3
-    told = capsys.readouterr().err
-    assert "ZeroDivisionError: cannot print beside ***" in told
-    assert "fault of stepflow" in told
-    assert "sk-ant-environment" not in told
+    output = capsys.readouterr().err
+    assert "ZeroDivisionError: cannot print beside ***" in output
+    assert "fault of stepflow" in output
+    assert "sk-ant-environment" not in output

@@ -20,8 +20,8 @@ def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
     """Name → state and detail."""
     *lines, last = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"\S+: [\w, ]+", last)
-    found = (re.match(r"\S (ok|warning|failed|unknown) +(.+?)(?:  +(.*))?$", line) for line in lines)
-    return {match[2]: (match[1], match[3] or "") for match in found if match}
+    matches = (re.match(r"\S (ok|warning|failed|unknown) +(.+?)(?:  +(.*))?$", line) for line in lines)
+    return {match[2]: (match[1], match[3] or "") for match in matches if match}
 
 
 def preflight(*words: str) -> int:
@@ -33,12 +33,12 @@ def scripted(checkout: Path, *words: str) -> int:
 
 
 def everything_below(folder: Path) -> dict[str, tuple[object, ...]]:
-    found = {}
+    contents = {}
     for path in (folder, *folder.rglob("*")):
         info = path.lstat()
         data = path.read_bytes() if path.is_file() else b""
-        found[str(path)] = (info.st_uid, info.st_mode, info.st_mtime_ns, data)
-    return found
+        contents[str(path)] = (info.st_uid, info.st_mode, info.st_mtime_ns, data)
+    return contents
 
 
 def test_a_scripted_agent_needs_no_key_and_nothing_is_left_behind(
@@ -50,25 +50,25 @@ def test_a_scripted_agent_needs_no_key_and_nothing_is_left_behind(
     before = everything_below(checkout.parent)
     assert scripted(checkout, "--issue", "7") == 0
     assert everything_below(checkout.parent) == before
-    found = rows(capsys)
-    assert found["inputs"][0] == found["definition"][0] == found["run arguments"][0] == "ok"
-    assert found["model"] == ("ok", f"scripted, no key needed: {checkout.parent / 'scenario.yaml'}")
-    assert found["price"] == ("ok", "scripted turns cost nothing")
-    assert found["boundary"] == ("ok", "a dry run, which writes nothing")
-    assert found["sandbox: environment"] == ("ok", "built from nothing")
-    assert found["canary: a tool's environment"] == ("ok", "kept")
-    assert found["canary: the parent in /proc"] == ("ok", "kept")
-    assert found["canary: /github/home"] == ("ok", "not here")
-    assert "actor" not in found
+    table = rows(capsys)
+    assert table["inputs"][0] == table["definition"][0] == table["run arguments"][0] == "ok"
+    assert table["model"] == ("ok", f"scripted, no key needed: {checkout.parent / 'scenario.yaml'}")
+    assert table["price"] == ("ok", "scripted turns cost nothing")
+    assert table["boundary"] == ("ok", "a dry run, which writes nothing")
+    assert table["sandbox: environment"] == ("ok", "built from nothing")
+    assert table["canary: a tool's environment"] == ("ok", "kept")
+    assert table["canary: the parent in /proc"] == ("ok", "kept")
+    assert table["canary: /github/home"] == ("ok", "not here")
+    assert "actor" not in table
 
 
 def test_the_model_is_looked_up_without_a_token_spent(checkout: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
     with MessagesApi(api_key=MODEL_KEY) as api:
         assert preflight("--issue", "7", "--anthropic-base-url", api.url, "--model", "haiku") == 0
-    found = rows(capsys)
-    assert found["model"] == ("ok", f"claude-haiku-5-5 answers at {api.url}")
-    assert found["price"] == ("ok", "known; budget-usd is $5.00")
+    table = rows(capsys)
+    assert table["model"] == ("ok", f"claude-haiku-5-5 answers at {api.url}")
+    assert table["price"] == ("ok", "known; budget-usd is $5.00")
     assert [(request.method, request.path) for request in api.requests] == [("GET", "/v1/models/claude-haiku-5-5")]
 
 
@@ -106,19 +106,19 @@ def test_a_server_that_is_not_there_fails(checkout: Path, capsys, monkeypatch) -
 
 def test_without_a_key_the_row_says_so_and_the_others_are_still_there(checkout: Path, capsys) -> None:
     assert preflight("--issue", "7") == 2
-    found = rows(capsys)
-    assert found["model"][0] == "failed"
-    assert "anthropic-api-key" in found["model"][1]
-    assert found["sandbox: environment"][0] == "ok"
+    table = rows(capsys)
+    assert table["model"][0] == "failed"
+    assert "anthropic-api-key" in table["model"][1]
+    assert table["sandbox: environment"][0] == "ok"
 
 
 def test_a_price_that_is_not_known_needs_a_budget_in_tokens(checkout: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
     with MessagesApi(api_key=MODEL_KEY) as api:
-        asked = ("--issue", "7", "--anthropic-base-url", api.url, "--model", "my-own")
-        assert preflight(*asked) == 2
+        words = ("--issue", "7", "--anthropic-base-url", api.url, "--model", "my-own")
+        assert preflight(*words) == 2
         assert rows(capsys)["price"][0] == "failed"
-        assert preflight(*asked, "--budget-tokens", "50000") == 0
+        assert preflight(*words, "--budget-tokens", "50000") == 0
     assert rows(capsys)["price"] == (
         "warning",
         "of my-own unknown; budget-tokens (50,000) holds instead of budget-usd",
@@ -131,11 +131,11 @@ def test_a_definition_with_errors_fails_and_the_sandbox_is_looked_at_all_the_sam
     registry["entryStep"] = "nowhere"
     file.write_text(json.dumps(registry))
     assert scripted(checkout, "--issue", "7") == 2
-    found = rows(capsys)
-    assert found["definition"][0] == "failed"
-    assert "nowhere" in found["definition"][1]
-    assert "model" not in found
-    assert found["sandbox: environment"][0] == "ok"
+    table = rows(capsys)
+    assert table["definition"][0] == "failed"
+    assert "nowhere" in table["definition"][1]
+    assert "model" not in table
+    assert table["sandbox: environment"][0] == "ok"
 
 
 def test_without_an_issue_the_arguments_are_a_warning(checkout: Path, capsys) -> None:
@@ -146,10 +146,10 @@ def test_without_an_issue_the_arguments_are_a_warning(checkout: Path, capsys) ->
 
 def test_an_agent_that_is_none_is_not_looked_for(checkout: Path, capsys) -> None:
     assert main(["preflight", "../fixer", *SCRIPTED]) == 2
-    found = rows(capsys)
-    assert found["inputs"][0] == "failed"
-    assert "SF101" in found["inputs"][1]
-    assert "definition" not in found
+    table = rows(capsys)
+    assert table["inputs"][0] == "failed"
+    assert "SF101" in table["inputs"][1]
+    assert "definition" not in table
 
 
 def test_where_a_layer_is_missing_required_fails_and_best_effort_warns(checkout: Path, capsys) -> None:
@@ -157,11 +157,11 @@ def test_where_a_layer_is_missing_required_fails_and_best_effort_warns(checkout:
     if os.getuid() != 0:
         pytest.skip("an ordinary user's tools keep its user, which is no missing layer")
     assert scripted(checkout, "--issue", "7", "--isolation", "required") == 1
-    found = rows(capsys)
-    assert found["sandbox"][0] == "failed"
-    assert "The tools cannot get a user of their own" in found["sandbox"][1]
-    assert found["sandbox: uid"][0] == "failed"
-    assert found["sandbox: environment"][0] == "ok"
+    table = rows(capsys)
+    assert table["sandbox"][0] == "failed"
+    assert "The tools cannot get a user of their own" in table["sandbox"][1]
+    assert table["sandbox: uid"][0] == "failed"
+    assert table["sandbox: environment"][0] == "ok"
     assert scripted(checkout, "--issue", "7", "--isolation", "best-effort") == 0
     assert rows(capsys)["sandbox: uid"][0] == "warning"
 
@@ -172,9 +172,9 @@ def test_a_canary_that_is_reached_in_spite_of_everything_fails(checkout: Path, c
     before = f"{config.read_text()}[http]\n\textraheader = AUTHORIZATION: bearer ghs_ofthecheckout0123456789\n"
     config.write_text(before)
     assert scripted(checkout, "--issue", "7") == 0
-    found = rows(capsys)
-    assert found["canary: git's configuration"] == ("ok", "kept")
-    assert found["sandbox: credentials"][0] == "ok"
+    table = rows(capsys)
+    assert table["canary: git's configuration"] == ("ok", "kept")
+    assert table["sandbox: credentials"][0] == "ok"
     assert config.read_text() == before
     config.write_text(f"{before}[my]\n\tnote = a-key-of-no-known-form\n")
     assert scripted(checkout, "--issue", "7", "--anthropic-api-key", "a-key-of-no-known-form") == 1
@@ -192,8 +192,8 @@ def test_for_github_what_no_token_may_ask_is_unknown_with_the_place_to_look(
     assert "GITHUB_ACTOR" in rows(capsys)["boundary"][1]
     monkeypatch.setenv("GITHUB_ACTOR", "bob")
     assert scripted(checkout, "--issue", "7", "--boundary", "github") == 0
-    found = rows(capsys)
-    assert found["boundary"] == ("ok", "writes to o/r")
-    assert "https://github.com/o/r/settings/actions" in found["Actions may create pull requests"][1]
-    assert "permissions:" in found["scopes of github-token"][1]
-    assert {found[name][0] for name in ("actor", "labels", "scopes of github-token")} == {"unknown"}
+    table = rows(capsys)
+    assert table["boundary"] == ("ok", "writes to o/r")
+    assert "https://github.com/o/r/settings/actions" in table["Actions may create pull requests"][1]
+    assert "permissions:" in table["scopes of github-token"][1]
+    assert {table[name][0] for name in ("actor", "labels", "scopes of github-token")} == {"unknown"}

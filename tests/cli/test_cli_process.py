@@ -17,7 +17,7 @@ TOKEN = "ghs_tokenofatest0123456789"
 
 
 @pytest.mark.parametrize(
-    ("words", "kept"),
+    ("words", "expected"),
     [
         ("stepflow run x --anthropic-api-key KEY --issue 7", "stepflow run x --issue 7"),
         ("stepflow run x --anthropic-api-key=KEY --issue 7", "stepflow run x --issue 7"),
@@ -29,8 +29,8 @@ TOKEN = "ghs_tokenofatest0123456789"
         ),
     ],
 )
-def test_the_flags_of_secrets_are_left_out_with_their_values(words: str, kept: str) -> None:
-    assert " ".join(without_secrets(words.split())) == kept
+def test_the_flags_of_secrets_are_left_out_with_their_values(words: str, expected: str) -> None:
+    assert " ".join(without_secrets(words.split())) == expected
 
 
 @pytest.mark.whole

@@ -59,10 +59,10 @@ def rehearse(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]
 @pytest.mark.whole
 def test_what_comes_as_expected_is_a_table_and_exit_0(checkout: Path, capsys) -> None:
     put(checkout)
-    code, told = rehearse(capsys)
-    assert code == 0, told
-    assert re.search(r"^✓  fixer  greets +3 +\d+\.\d$", told, re.M)
-    assert told.endswith("1 scenario, as expected\n")
+    code, output = rehearse(capsys)
+    assert code == 0, output
+    assert re.search(r"^✓  fixer  greets +3 +\d+\.\d$", output, re.M)
+    assert output.endswith("1 scenario, as expected\n")
 
 
 @pytest.mark.whole
@@ -108,9 +108,9 @@ expect:
 @pytest.mark.whole
 def test_every_difference_is_shown_with_what_was_expected_and_what_came(checkout: Path, capsys) -> None:
     put(checkout, text=TURNS + DIFFERENT)
-    code, told = rehearse(capsys)
+    code, output = rehearse(capsys)
     assert code == 1
-    lines = [re.sub(r" {2,}", "  ", line.strip()) for line in told.splitlines()]
+    lines = [re.sub(r" {2,}", "  ", line.strip()) for line in output.splitlines()]
     for line in (
         "≠  aborted  completed",
         "1  initial.issue  initial.issue",
@@ -123,15 +123,15 @@ def test_every_difference_is_shown_with_what_was_expected_and_what_came(checkout
         "≠  a file of 5 characters  no such file",
         "reason: the world is greeted",
     ):
-        assert line in lines, told
-    assert told.splitlines()[-1] == "1 scenario, 1 not as expected: fixer/greets"
+        assert line in lines, output
+    assert output.splitlines()[-1] == "1 scenario, 1 not as expected: fixer/greets"
 
 
 @pytest.mark.whole
 def test_update_makes_it_expected_and_changes_nothing_else(checkout: Path, capsys) -> None:
     file = put(checkout, text=TURNS + DIFFERENT)
-    code, told = rehearse(capsys, "--update")
-    assert (code, "1 updated" in told) == (0, True), told
+    code, output = rehearse(capsys, "--update")
+    assert (code, "1 updated" in output) == (0, True), output
     written = file.read_text(encoding="utf-8")
     assert written.startswith(TURNS)
     assert "outcome: completed # as it should be" in written
@@ -153,29 +153,29 @@ def test_a_scenario_without_expect_must_only_complete_and_can_be_given_one(check
 def test_a_run_that_does_not_fit_its_scenario_differs_and_is_not_accepted(checkout: Path, capsys) -> None:
     text = TURNS.replace("expect_step: closure.issue", "expect_step: initial.issue")
     file = put(checkout, text=text)
-    code, told = rehearse(capsys, "--update")
+    code, output = rehearse(capsys, "--update")
     assert code == 1
-    assert "expects step 'initial.issue', but step 'closure.issue' asks" in told
-    assert "not updated: a run that ends model_failed was not played through" in told
+    assert "expects step 'initial.issue', but step 'closure.issue' asks" in output
+    assert "not updated: a run that ends model_failed was not played through" in output
     assert file.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.whole
 def test_turns_that_are_left_are_a_note(checkout: Path, capsys) -> None:
     put(checkout, text=f"{TURNS}  - repeat: 2\n{EXPECT}")
-    code, told = rehearse(capsys)
-    assert (code, "note: 2 turns of the scenario were not played" in told) == (0, True), told
+    code, output = rehearse(capsys)
+    assert (code, "note: 2 turns of the scenario were not played" in output) == (0, True), output
 
 
 @pytest.mark.whole
 def test_a_scenario_may_expect_that_a_run_does_not_begin(checkout: Path, capsys) -> None:
     put(checkout, "without-issue", "turns: []\nexpect: { outcome: invalid_definition }\n")
     put(checkout, "broken", "turns: [\n")
-    code, told = rehearse(capsys)
+    code, output = rehearse(capsys)
     assert code == 1
-    assert "✓ fixer/without-issue" in told
-    assert ".agent/fixer/scenarios/broken.yaml:2: this cannot be read as YAML" in told
-    assert str(checkout) not in told
+    assert "✓ fixer/without-issue" in output
+    assert ".agent/fixer/scenarios/broken.yaml:2: this cannot be read as YAML" in output
+    assert str(checkout) not in output
 
 
 @pytest.mark.whole
@@ -184,31 +184,31 @@ def test_names_choose_agents_and_scenarios(checkout: Path, capsys) -> None:
     put(checkout, "別の道")
     assert "2 scenarios" in rehearse(capsys, "fixer")[1]
     assert "1 scenario, as expected" in rehearse(capsys, "fixer/別の道")[1]
-    code, told = rehearse(capsys, "fixer/nope")
-    assert (code, "Its scenarios: greets, 別の道" in told) == (2, True)
-    code, told = rehearse(capsys, "../fixer")
-    assert (code, "The agents of this repository: fixer" in told) == (2, True)
+    code, output = rehearse(capsys, "fixer/nope")
+    assert (code, "Its scenarios: greets, 別の道" in output) == (2, True)
+    code, output = rehearse(capsys, "../fixer")
+    assert (code, "The agents of this repository: fixer" in output) == (2, True)
 
 
 @pytest.mark.whole
 def test_an_agent_without_scenarios_is_named_and_none_at_all_is_exit_2(checkout: Path, capsys) -> None:
-    code, told = rehearse(capsys)
-    assert (code, "has a scenario" in told) == (2, True)
+    code, output = rehearse(capsys)
+    assert (code, "has a scenario" in output) == (2, True)
     put(checkout)
     (checkout / ".agent/other").mkdir()
     (checkout / ".agent/other/agent.json").write_text("{}")
-    code, told = rehearse(capsys)
-    assert (code, "! other has no scenario" in told) == (0, True)
+    code, output = rehearse(capsys)
+    assert (code, "! other has no scenario" in output) == (0, True)
 
 
 def test_the_errors_of_a_definition_come_before_anything_is_played(checkout: Path, capsys) -> None:
     put(checkout)
     path = checkout / ".agent/fixer/steps_registry.json"
     path.write_text(path.read_text().replace('"continuation.issue"', '"nowhere"', 1))
-    code, told = rehearse(capsys)
+    code, output = rehearse(capsys)
     assert code == 2
-    assert ".agent/fixer/steps_registry.json:" in told
-    assert "✓" not in told
+    assert ".agent/fixer/steps_registry.json:" in output
+    assert "✓" not in output
 
 
 @pytest.mark.whole
@@ -218,10 +218,10 @@ def test_json_is_one_object_and_junit_a_file_that_can_be_read(checkout: Path, ca
     file = checkout.parent / "junit.xml"
     assert main(["rehearse", "--json", "--junit", str(file)]) == 1
     out, err = capsys.readouterr()
-    found = json.loads(out)
-    assert (out.count("\n"), found["success"], found["outcome"]) == (1, False, "validation_failed")
-    assert [each["passed"] for each in found["scenarios"]] == [False, True]
-    assert found["scenarios"][0]["differences"][0]["rows"] == [
+    document = json.loads(out)
+    assert (out.count("\n"), document["success"], document["outcome"]) == (1, False, "validation_failed")
+    assert [each["passed"] for each in document["scenarios"]] == [False, True]
+    assert document["scenarios"][0]["differences"][0]["rows"] == [
         {"place": "", "expected": "aborted", "came": "completed"}
     ]
     assert "2 scenarios, 1 not as expected" in err
@@ -229,17 +229,17 @@ def test_json_is_one_object_and_junit_a_file_that_can_be_read(checkout: Path, ca
     assert (suites.get("tests"), suites.get("failures")) == ("2", "1")
     (failure,) = suites.iter("failure")
     assert "こんばんは" in str(failure.text)
-    assert Path(found["scenarios"][0]["run_folder"], "report.json").is_file()
+    assert Path(document["scenarios"][0]["run_folder"], "report.json").is_file()
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("place", ["/no/such/folder/junit.xml", "/proc/self/mem/junit.xml", "."])
+@pytest.mark.parametrize("path", ["/no/such/folder/junit.xml", "/proc/self/mem/junit.xml", "."])
 def test_a_junit_file_that_cannot_be_written_is_told_before_anything_is_played(
-    checkout: Path, capsys, place: str
+    checkout: Path, capsys, path: str
 ) -> None:
     put(checkout)
-    code, told = rehearse(capsys, "--junit", place)
-    assert (code, place in told, "✓" in told) == (2, True, False), told
+    code, output = rehearse(capsys, "--junit", path)
+    assert (code, path in output, "✓" in output) == (2, True, False), output
 
 
 @pytest.mark.whole
@@ -290,11 +290,11 @@ def test_one_bad_scenario_does_not_keep_the_others_from_being_played(
     break_one(checkout)
     main(["rehearse", "--json", *(["--update"] if update else [])])
     out, err = capsys.readouterr()
-    found = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
-    assert list(found) == ["absent", "broken", "greets"], err
-    assert found["absent"]["passed"], err
-    assert found["greets"]["passed"], err
-    assert found["broken"]["passed"] == (break_one is _removes_itself), err
+    scenarios = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
+    assert list(scenarios) == ["absent", "broken", "greets"], err
+    assert scenarios["absent"]["passed"], err
+    assert scenarios["greets"]["passed"], err
+    assert scenarios["broken"]["passed"] == (break_one is _removes_itself), err
     assert "Traceback" not in err
 
 
@@ -305,18 +305,18 @@ def test_an_expected_file_that_cannot_be_read_is_a_difference(checkout: Path, ca
     put(checkout, "second")
     main(["rehearse", "--json"])
     out, err = capsys.readouterr()
-    found = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
-    assert found["second"]["passed"], err
-    assert [each["what"] for each in found["greets"]["differences"]] == [f"file {name}"]
+    scenarios = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
+    assert scenarios["second"]["passed"], err
+    assert [each["what"] for each in scenarios["greets"]["differences"]] == [f"file {name}"]
 
 
 @pytest.mark.whole
 def test_no_link_of_the_tools_is_followed_out_of_the_copy(checkout: Path, capsys) -> None:
     text = TURNS.replace("echo 'hello, world' > greeting.txt", "ln -sf /etc/hostname greeting.txt")
     put(checkout, text=text + EXPECT)
-    code, told = rehearse(capsys)
-    assert (code, "(a symbolic link)" in told) == (1, True)
-    assert Path("/etc/hostname").read_text().strip() not in told.replace(str(checkout), "")
+    code, output = rehearse(capsys)
+    assert (code, "(a symbolic link)" in output) == (1, True)
+    assert Path("/etc/hostname").read_text().strip() not in output.replace(str(checkout), "")
 
 
 @pytest.mark.whole
@@ -332,9 +332,9 @@ def test_a_signal_ends_it_within_seconds_and_leaves_nothing(checkout: Path) -> N
         assert process.poll() is None, process.communicate()[0].decode()
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    told, _ = process.communicate(timeout=30)
-    assert process.returncode == 130, told.decode()
-    assert "SIGTERM" in told.decode()
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, output.decode()
+    assert "SIGTERM" in output.decode()
     assert list(temp.glob("stepflow-rehearsal-*")) == []
     assert git("log", "--format=%s", cwd=checkout) == "Begin\n"
 
@@ -346,6 +346,6 @@ def test_a_scenario_may_have_any_name(checkout: Path, capsys, name: str) -> None
     put(checkout, name)
     main(["rehearse", "--json"])
     out, err = capsys.readouterr()
-    found = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
-    assert found["greets"]["passed"], err
-    assert len(found) == 2
+    scenarios = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
+    assert scenarios["greets"]["passed"], err
+    assert len(scenarios) == 2

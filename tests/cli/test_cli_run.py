@@ -93,7 +93,7 @@ def test_a_real_model_is_asked_with_the_key_of_the_environment(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--issue", "seven"], "input issue"),
         (["--budget-usd", "five"], "input budget-usd: should be a valid number"),
@@ -106,13 +106,13 @@ def test_a_real_model_is_asked_with_the_key_of_the_environment(
         ([], "SF209"),
     ],
 )
-def test_wrong_words_exit_with_2_and_one_message(checkout: Path, capsys, words: list[str], told: str) -> None:
+def test_wrong_words_exit_with_2_and_one_message(checkout: Path, capsys, words: list[str], message: str) -> None:
     assert run(checkout, *words) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("stepflow: ")
     assert err.count("stepflow: ") == 1
-    assert told in err
+    assert message in err
     assert not (checkout.parent / "temp").exists()
     assert git("status", "--porcelain", cwd=checkout) == ""
 

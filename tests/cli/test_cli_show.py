@@ -60,8 +60,8 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_a_run_that_is_over_is_told_from_its_start_to_what_to_do_next(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = shown(capsys, str(folder))
-    lines = told.splitlines()
+    output = shown(capsys, str(folder))
+    lines = output.splitlines()
     at = [
         next(number for number, line in enumerate(lines) if words in line)
         for words in (
@@ -83,21 +83,21 @@ def test_a_run_that_is_over_is_told_from_its_start_to_what_to_do_next(
     ]
     assert at == sorted(at)
     assert sum("completed:" in line for line in lines) == 1
-    assert "\x1b" not in told
-    assert "$0.0" in told
+    assert "\x1b" not in output
+    assert "$0.0" in output
 
 
 def test_the_newest_iterations_are_told_whole_and_the_others_counted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = shown(capsys, str(folder), "--last", "2")
-    assert "Agent fixer on octo/parser#7" in told
-    assert "… 3 earlier iterations left out; `--all` shows them too" in told
-    assert "Iteration 3 of 10" not in told
-    assert "Iteration 4 of 10" in told
+    output = shown(capsys, str(folder), "--last", "2")
+    assert "Agent fixer on octo/parser#7" in output
+    assert "… 3 earlier iterations left out; `--all` shows them too" in output
+    assert "Iteration 3 of 10" not in output
+    assert "Iteration 4 of 10" in output
     progress = [line.strip() for line in shown(capsys, str(folder), "--all").splitlines() if " tokens · " in line]
     assert [line for line in progress if line.startswith("iteration ")] == progress[:5]
-    assert all(line in told for line in progress[3:])
+    assert all(line in output for line in progress[3:])
 
 
 def test_json_is_the_report_and_nothing_else(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,10 +108,10 @@ def test_json_is_the_report_and_nothing_else(folder: Path, capsys: pytest.Captur
 
 def test_a_run_that_goes_on_is_not_told_as_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with written(tmp_path / "run", list(TIMED[:12])):
-        told = shown(capsys, str(tmp_path / "run"))
-    assert told.splitlines()[-1] == "The run is still going on. `--follow` shows it until it ends."
-    assert told.splitlines()[-2].startswith("iteration 2 of 10 · $")
-    assert "cancelled" not in told
+        output = shown(capsys, str(tmp_path / "run"))
+    assert output.splitlines()[-1] == "The run is still going on. `--follow` shows it until it ends."
+    assert output.splitlines()[-2].startswith("iteration 2 of 10 · $")
+    assert "cancelled" not in output
 
 
 @pytest.mark.parametrize("flags", [(), ("--follow",)])
@@ -119,9 +119,9 @@ def test_a_run_whose_process_is_gone_is_told_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
 ) -> None:
     written(tmp_path / "run", list(TIMED[:12])).close()
-    told = shown(capsys, str(tmp_path / "run"), *flags)
-    assert "No end was written: the process that ran it is gone." in told
-    assert "✗ cancelled: Flow loop: the journal ends here" in told
+    output = shown(capsys, str(tmp_path / "run"), *flags)
+    assert "No end was written: the process that ran it is gone." in output
+    assert "✗ cancelled: Flow loop: the journal ends here" in output
 
 
 def test_followed_a_run_is_shown_as_it_grows_and_to_its_end(
@@ -141,12 +141,12 @@ def test_followed_a_run_is_shown_as_it_grows_and_to_its_end(
 
     writer = threading.Thread(target=go_on)
     writer.start()
-    told = shown(capsys, str(tmp_path / "run"), "--follow")
+    output = shown(capsys, str(tmp_path / "run"), "--follow")
     writer.join()
-    assert [f"Iteration {number} of 10" in told for number in range(1, 6)] == [True] * 5
-    assert told.count("✓ open_pull_request applied") == 1
-    assert "✓ completed: The parser accepts empty lines" in told
-    assert "No end was written" not in told
+    assert [f"Iteration {number} of 10" in output for number in range(1, 6)] == [True] * 5
+    assert output.count("✓ open_pull_request applied") == 1
+    assert "✓ completed: The parser accepts empty lines" in output
+    assert "No end was written" not in output
 
 
 KILLED = """
@@ -174,9 +174,9 @@ def test_followed_a_run_that_is_killed_ends_with_that_news(tmp_path: Path) -> No
             assert show.poll() is None
             run.send_signal(signal.SIGKILL)
             run.wait(10)
-            told, _ = show.communicate(timeout=10)
+            output, _ = show.communicate(timeout=10)
     assert show.returncode == 0
-    assert "No end was written" in told
+    assert "No end was written" in output
 
 
 def test_hostile_text_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,9 +200,9 @@ def test_hostile_text_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.Cap
             ),
         ]
     written(tmp_path / "run", events).close()
-    told = shown(capsys, str(tmp_path / "run"))
-    assert obeyed(told) == []
-    assert "\x1b" not in told
+    output = shown(capsys, str(tmp_path / "run"))
+    assert obeyed(output) == []
+    assert "\x1b" not in output
 
 
 @pytest.mark.parametrize(
@@ -236,28 +236,28 @@ def test_a_journal_of_another_version_is_told_with_what_to_do(
 
 
 def test_html_writes_the_page_and_says_where_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = folder.parent / "page.html"
-    assert main(["show", str(folder), "--html", str(place)]) == 0
+    page = folder.parent / "page.html"
+    assert main(["show", str(folder), "--html", str(page)]) == 0
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"{place} (no picture: ")
-    assert "fixer on issue #7: completed" in place.read_text(encoding="utf-8")
+    assert err.startswith(f"{page} (no picture: ")
+    assert "fixer on issue #7: completed" in page.read_text(encoding="utf-8")
 
 
 def test_html_has_the_picture_where_the_definition_is_the_runs_own(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted = ["--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"), "--issue", "7"]
-    run, place = checkout.parent / "run", checkout.parent / "page.html"
+    run, page = checkout.parent / "run", checkout.parent / "page.html"
     assert main(["run", "fixer", *scripted, "--run-folder", str(run)]) == 0
     capsys.readouterr()
-    assert main(["show", str(run), "--html", str(place)]) == 0
-    assert capsys.readouterr().err == f"{place}\n"
-    assert "<svg" in place.read_text(encoding="utf-8")
+    assert main(["show", str(run), "--html", str(page)]) == 0
+    assert capsys.readouterr().err == f"{page}\n"
+    assert "<svg" in page.read_text(encoding="utf-8")
     registry = checkout / ".agent/fixer/steps_registry.json"
     registry.write_text(registry.read_text() + "\n")
-    assert main(["show", str(run), "--html", str(place)]) == 0
-    assert "<svg" not in place.read_text(encoding="utf-8")
+    assert main(["show", str(run), "--html", str(page)]) == 0
+    assert "<svg" not in page.read_text(encoding="utf-8")
 
 
 def test_a_page_that_cannot_be_written_is_told_plainly(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,6 +272,6 @@ def test_a_number_of_iterations_that_is_none_is_told_in_plain_words(
     with pytest.raises(SystemExit) as ended:
         main(["show", str(folder), "--last", number])
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert f"argument --last: '{number}' is no number of iterations; give 1 or more" in told
-    assert "_positive" not in told
+    output = capsys.readouterr().err
+    assert f"argument --last: '{number}' is no number of iterations; give 1 or more" in output
+    assert "_positive" not in output

@@ -105,7 +105,7 @@ def test_a_run_at_a_terminal_shows_what_it_does_just_now_and_leaves_only_its_log
     written = at_terminal("run", "fixer", "--issue", "7", "--repo", str(checkout), *scenario, "--run-folder", folder)
     screen = Screen()
     screen.take(written)
-    told = "\n".join(screen.lines)
+    screen_text = "\n".join(screen.lines)
     # While it goes on: the tool and its seconds, and the limits below.
     frame = next(frame for frame in screen.frames if re.search(r"· \d s · bash sleep 1\.5", frame))
     assert "✓ bash sleep" not in frame
@@ -113,10 +113,10 @@ def test_a_run_at_a_terminal_shows_what_it_does_just_now_and_leaves_only_its_log
     assert any(frame.count(WORDS[:20]) == 2 for frame in screen.frames), "the last words stay in sight"
     assert not any(re.search(r"✓ bash sleep.*· bash sleep", frame, re.DOTALL) for frame in screen.frames)
     # At the end: each line once, none broken by the terminal, the cursor back, nothing of the display.
-    assert told.count("✓ bash sleep 1.5") == told.count(WORDS[:20]) == 1
+    assert screen_text.count("✓ bash sleep 1.5") == screen_text.count(WORDS[:20]) == 1
     assert [line for line in screen.lines if width(line) > COLUMNS and "/" not in line] == []
-    assert "\n    much longer than a line" in told or re.search(r"\n    \S.*\(exit 0", told)
-    assert not re.search("[⠀-⣿]", told)
+    assert "\n    much longer than a line" in screen_text or re.search(r"\n    \S.*\(exit 0", screen_text)
+    assert not re.search("[⠀-⣿]", screen_text)
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")
 
 

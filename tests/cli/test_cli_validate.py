@@ -33,21 +33,21 @@ def misspelt(checkout: Path) -> Path:
     return checkout
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
+def validated(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
     assert main(["validate", *words]) == code
     return capsys.readouterr().out
 
 
 def test_a_problem_is_shown_where_it_is_with_its_reason_and_what_to_write(misspelt: Path, capsys) -> None:
     expected = (GOLDEN / "validate.txt").read_text(encoding="utf-8")
-    out = told(capsys)
+    out = validated(capsys)
     if os.environ.get("STEPFLOW_ACCEPT"):
         (GOLDEN / "validate.txt").write_text(out, encoding="utf-8")
     assert out == expected
 
 
 def test_the_mark_stands_under_wide_characters_too(misspelt: Path, capsys) -> None:
-    lines = told(capsys).splitlines()
+    lines = validated(capsys).splitlines()
     at = next(number for number, line in enumerate(lines) if "課題 {uv-isue}" in line)
     # Each of the two characters before it takes two cells.
     assert lines[at + 1].index("^") == lines[at].index("{uv") + 2
@@ -108,7 +108,7 @@ def test_colours_follow_the_terminal_and_what_the_environment_says() -> None:
 
 
 def test_json_fits_its_published_schema(misspelt: Path, capsys) -> None:
-    document = json.loads(told(capsys, "--format", "json"))
+    document = json.loads(validated(capsys, "--format", "json"))
     jsonschema.validate(document, problems_schema())
     problem = next(one for one in document["problems"] if one["code"] == "SF343")
     assert 'did you mean "continuation.issue"?' in problem["message"]
@@ -120,7 +120,7 @@ def test_the_schema_of_the_problems_is_the_golden_one(capsys) -> None:
 
 
 def test_github_marks_the_columns(misspelt: Path, capsys) -> None:
-    (line,) = [line for line in told(capsys, "--format", "github").splitlines() if "SF343" in line]
+    (line,) = [line for line in validated(capsys, "--format", "github").splitlines() if "SF343" in line]
     row = next(text for text in (misspelt / REGISTRY).read_text().split("\n") if "continuation.isue" in text)
     value = '"continuation.isue"'
     begin = row.index(value)
@@ -138,7 +138,7 @@ def test_below_the_root_of_a_repository_files_are_named_from_its_root(
     (above / "tools").mkdir()
     (above / ".agent").rename(above / "tools/.agent")
     monkeypatch.chdir(above / "tools")
-    assert f"tools/{REGISTRY}" in told(capsys, "--format", form)
+    assert f"tools/{REGISTRY}" in validated(capsys, "--format", form)
 
 
 # explain
@@ -193,15 +193,15 @@ def test_in_a_folder_of_the_repository_the_one_above_is_named(checkout: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("place", "hint"),
+    ("folder", "hint"),
     [
         (".agent/fixer", "stepflow validate ."),
         (".agent/fixer/prompts", "There are agents in"),
         (".agent", "above `.agent`"),
     ],
 )
-def test_inside_an_agent_a_way_out_is_named(place: str, hint: str, checkout: Path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(checkout / place)
+def test_inside_an_agent_a_way_out_is_named(folder: str, hint: str, checkout: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(checkout / folder)
     assert hint in error_of(capsys)
 
 
@@ -219,9 +219,9 @@ def test_an_agent_that_is_misspelt_is_recognised(checkout: Path, capsys) -> None
 def test_who_has_no_agent_yet_is_told_how_to_write_one(command: str, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([command, "fixer"]) in (1, 2)
-    told = capsys.readouterr()
-    assert "`stepflow init`" in told.out + told.err
-    assert "none" not in told.out + told.err
+    shown = capsys.readouterr()
+    assert "`stepflow init`" in shown.out + shown.err
+    assert "none" not in shown.out + shown.err
 
 
 @pytest.mark.parametrize("there", ["agents.json", "agent.jsonc", "Agent.json", "agent.yaml"])
@@ -244,7 +244,7 @@ def test_yaml_in_a_json_file_is_recognised(checkout: Path, capsys) -> None:
 def test_a_byte_order_mark_and_tabs_are_no_problem_and_move_no_column(misspelt: Path, capsys) -> None:
     path = misspelt / REGISTRY
     path.write_text("\ufeff" + path.read_text().replace("  ", "\t"), encoding="utf-8")
-    out = told(capsys)
+    out = validated(capsys)
     lines = out.splitlines()
     at = next(number for number, line in enumerate(lines) if '"continuation.isue"' in line and "|" in line)
     assert lines[at + 1].index("^") == lines[at].index('"continuation.isue"')

@@ -19,10 +19,10 @@ from tests.definition.load_cases import cases
 def broken(checkout: Path) -> Path:
     """Two mistakes in one registry."""
     path = checkout / ".agent/fixer/steps_registry.json"
-    found = json.loads(path.read_text())
-    found["steps"]["initial.issue"]["transitions"]["next"] = {"target": "continuation.gone"}
-    found["validationSteps"]["closure.issue"]["validationConditions"].append({"validator": "nope"})
-    path.write_text(json.dumps(found, indent=2))
+    registry = json.loads(path.read_text())
+    registry["steps"]["initial.issue"]["transitions"]["next"] = {"target": "continuation.gone"}
+    registry["validationSteps"]["closure.issue"]["validationConditions"].append({"validator": "nope"})
+    path.write_text(json.dumps(registry, indent=2))
     return checkout
 
 
@@ -37,10 +37,10 @@ def test_a_broken_agent_shows_all_its_problems_with_lines_and_exit_2(broken: Pat
     lines = (broken / ".agent/fixer/steps_registry.json").read_text().splitlines()
     target = next(number for number, line in enumerate(lines, 1) if "continuation.gone" in line)
     validator = next(number for number, line in enumerate(lines, 1) if '"nope"' in line)
-    told = [line for line in out.splitlines() if re.match(r"error\[|\s*-->", line)]
-    told = [line for pair in pairwise(told) if pair[0].startswith("error[") for line in pair]
-    assert [line[:12] for line in told[::2]] == ["error[SF343]", "error[SF603]"]
-    places = [line.split("--> ")[1].rpartition(":")[0] for line in told[1::2]]
+    shown = [line for line in out.splitlines() if re.match(r"error\[|\s*-->", line)]
+    shown = [line for pair in pairwise(shown) if pair[0].startswith("error[") for line in pair]
+    assert [line[:12] for line in shown[::2]] == ["error[SF343]", "error[SF603]"]
+    places = [line.split("--> ")[1].rpartition(":")[0] for line in shown[1::2]]
     assert places == [f".agent/fixer/steps_registry.json:{line}" for line in (target, validator)]
     assert "fixer: 2 errors" in out
     assert err == ""
@@ -52,9 +52,9 @@ def test_twenty_five_planted_errors_are_told_at_once_each_on_its_line(tmp_path: 
     text = Path(".agent/demo/steps_registry.json").read_text()
     assert main(["validate", "demo"]) == 2
     out = capsys.readouterr().out
-    found = re.findall(r"^error\[(SF\d{3})\]: .+\n +--> \.agent/demo/steps_registry\.json:(\d+):\d+$", out, re.M)
-    assert [code for code, _ in found] == [one["code"] for one in case.data["problems"]]
-    for one, (_, line) in zip(case.data["problems"], found, strict=True):
+    matches = re.findall(r"^error\[(SF\d{3})\]: .+\n +--> \.agent/demo/steps_registry\.json:(\d+):\d+$", out, re.M)
+    assert [code for code, _ in matches] == [one["code"] for one in case.data["problems"]]
+    for one, (_, line) in zip(case.data["problems"], matches, strict=True):
         assert what_stands_at(json.loads(text), one["path"]) in text.splitlines()[int(line) - 1]
     assert out.splitlines()[-2] == "demo: 25 errors"
 
@@ -87,9 +87,9 @@ def lines_with_orders(text: str) -> list[str]:
 @pytest.mark.parametrize("form", ["text", "json", "github", "sarif"])
 def test_a_job_that_validates_obeys_no_text_of_a_definition(checkout: Path, capsys, form: str) -> None:
     path = checkout / ".agent/fixer/steps_registry.json"
-    found = json.loads(path.read_text())
-    found["steps"]["initial.issue"]["transitions"]["next"] = {"target": ORDERS}
-    path.write_text(json.dumps(found))
+    registry = json.loads(path.read_text())
+    registry["steps"]["initial.issue"]["transitions"]["next"] = {"target": ORDERS}
+    path.write_text(json.dumps(registry))
     assert main(["validate", "--format", form]) == 2
     out = capsys.readouterr().out
     assert "forged" in out
@@ -159,11 +159,11 @@ def test_graph_names_what_it_cannot_find(checkout: Path, capsys, words: list[str
 
 @pytest.mark.whole
 def test_the_demo_shows_the_whole_method(tmp_path: Path, capsys) -> None:
-    place = tmp_path / "demo"
-    assert main(["demo", "--keep", str(place)]) == 0
+    folder = tmp_path / "demo"
+    assert main(["demo", "--keep", str(folder)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    told = [
+    expected = [
         "A repository with a bug, an agent and an issue",
         "Iteration 3 of 10 · closure.issue (closure)",
         "✗ git-clean failed, attempt 1 of 3 → retry",
@@ -178,14 +178,14 @@ def test_the_demo_shows_the_whole_method(tmp_path: Path, capsys) -> None:
         "planned: post_comment",
         "flowchart TD",
         "✓ completed: ",
-        f"run folder  {place / 'run'}",
+        f"run folder  {folder / 'run'}",
         "next        This was a dry run: nothing was written.",
     ]
-    places = [out.find(text) for text in told]
-    assert -1 not in places, told[places.index(-1)]
+    places = [out.find(text) for text in expected]
+    assert -1 not in places, expected[places.index(-1)]
     assert places == sorted(places)
-    assert git("status", "--porcelain", cwd=place / "repository") == ""
-    assert json.loads((place / "run/report.json").read_text())["validated"] is True
+    assert git("status", "--porcelain", cwd=folder / "repository") == ""
+    assert json.loads((folder / "run/report.json").read_text())["validated"] is True
 
 
 def test_the_demo_overwrites_nothing(tmp_path: Path, capsys) -> None:

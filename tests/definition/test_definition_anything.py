@@ -80,7 +80,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Case(folder=DEFINITIONS / "valid/issue-flow", data={}).build(root) / ".agent/demo"
 
 
-def check(agent: Path, file: str, text: str, templates: Path, **options: bool) -> None:
+def assert_loads_or_reports(agent: Path, file: str, text: str, templates: Path, **options: bool) -> None:
     """Load; whatever is wrong must come out as problems that can be printed, sorted, with an error if it fails."""
     whole = (agent / file).read_bytes()
     (agent / file).write_bytes(text.encode(errors="surrogatepass"))
@@ -108,13 +108,15 @@ def test_a_mutated_agent_gives_a_definition_or_problems(
     document = DOCUMENTS[file]
     for value in values:
         document = mutate(document, value, pick)
-    check(agent, file, json.dumps(document, indent=1), templates, allow_spec_violations=True, allow_custom_verdict=True)
+    assert_loads_or_reports(
+        agent, file, json.dumps(document, indent=1), templates, allow_spec_violations=True, allow_custom_verdict=True
+    )
 
 
 @tried(25)
 @given(file=st.sampled_from(FILES), value=JSON)
 def test_any_json_gives_problems(file: str, value: JsonValue, agent: Path, templates: Path) -> None:
-    check(agent, file, json.dumps(value), templates)
+    assert_loads_or_reports(agent, file, json.dumps(value), templates)
 
 
 @tried(25)
@@ -124,7 +126,7 @@ def test_any_json_gives_problems(file: str, value: JsonValue, agent: Path, templ
     | st.text(alphabet='-{}[]:",\n \tuv1a.!&*', max_size=60).map(lambda text: f"---\n{text}\n---\nx"),
 )
 def test_any_text_gives_problems(file: str, text: str, agent: Path, templates: Path) -> None:
-    check(agent, file, text, templates)
+    assert_loads_or_reports(agent, file, text, templates)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from stepflow.errors import DefinitionError
 SPEC = Path(__file__).parents[2].parent / "shared" / "spec" / "registry.md"
 
 
-def told(problems: tuple[Problem, ...]) -> list[dict]:
+def locations_of(problems: tuple[Problem, ...]) -> list[dict]:
     return [{"code": one.code, "file": one.file, "path": one.path, "line": one.line} for one in problems]
 
 
@@ -36,7 +36,9 @@ def test_an_invalid_definition_gives_exactly_its_problems(case: Case, tmp_path: 
     options = {**case.options, "templates": templates}
     problems = problems_of(case, root, options)
     expected = case.data["problems"]
-    assert told(problems) == [{key: one.get(key) for key in ("code", "file", "path", "line")} for one in expected]
+    assert locations_of(problems) == [
+        {key: one.get(key) for key in ("code", "file", "path", "line")} for one in expected
+    ]
     for problem, one in zip(problems, expected, strict=True):
         assert one["says"] in problem.message
         assert problem.severity.value == one.get("severity", rules()[problem.code].severity)

@@ -62,6 +62,6 @@ def test_needed_keys_are_required_and_null_is_allowed_only_where_it_says_somethi
     assert step["properties"]["model"]["type"] == "string"
     document = json.loads((FOLDER / "steps_registry.json").read_text())
     for key in schema["required"]:
-        without = copy.deepcopy(document)
-        del without[key]
-        assert not Draft202012Validator(schema).is_valid(without)
+        incomplete = copy.deepcopy(document)
+        del incomplete[key]
+        assert not Draft202012Validator(schema).is_valid(incomplete)

@@ -83,10 +83,10 @@ def test_a_symbolic_link_out_of_the_repository_is_refused(root: Path, templates:
 @pytest.mark.parametrize("linked", [".agent", ".agent/demo", ".agent/demo/agent.json", ".agent/demo/prompts"])
 def test_a_symbolic_link_is_refused_wherever_it_stands_and_leads(root: Path, templates: Path, linked: str) -> None:
     """The folder that it leads to is no protected path: a run could change its own agent there."""
-    kept = root / "kept" / Path(linked).name
-    kept.parent.mkdir()
-    shutil.move(root / linked, kept)
-    (root / linked).symlink_to(kept)
+    moved = root / "kept" / Path(linked).name
+    moved.parent.mkdir()
+    shutil.move(root / linked, moved)
+    (root / linked).symlink_to(moved)
     with pytest.raises(DefinitionError) as raised:
         load_agent("demo", root=root, templates=templates)
     assert "SF109" in {problem.code for problem in raised.value.problems}

@@ -48,9 +48,9 @@ def problems(folder: Path) -> tuple[Problem, ...]:
     return validate_agent(folder.name, root=folder.parents[1])
 
 
-def errors(found: tuple[Problem, ...]) -> set[Problem]:
+def errors(reported: tuple[Problem, ...]) -> set[Problem]:
     """What forbids the run, whatever line it has moved to."""
-    wrong = (problem for problem in found if problem.severity is Severity.ERROR)
+    wrong = (problem for problem in reported if problem.severity is Severity.ERROR)
     return {replace(each, line=None, column=None, end_column=None) for each in wrong}
 
 
@@ -65,8 +65,8 @@ def test_the_agents_are_sound_before_anything_is_planted(agent: str, tmp_path: P
 
 
 def test_there_are_more_than_forty_and_no_two_are_the_same() -> None:
-    told = [str(mistake) for mistake in PLANTED]
-    assert len(told) == len(set(told)) > 40
+    texts = [str(mistake) for mistake in PLANTED]
+    assert len(texts) == len(set(texts)) > 40
 
 
 @pytest.mark.parametrize("mistake", PLANTED, ids=name_of)
@@ -74,7 +74,7 @@ def test_a_planted_mistake_is_reported_where_it_is(mistake: dict, tmp_path: Path
     folder = plant(mistake, tmp_path)
     before = problems(folder)
     problem = next(each for each in before if each.code == mistake["code"])
-    check_place(problem, mistake, folder)
+    assert_location(problem, mistake, folder)
     assert problem.fix.endswith(".")
     if "by_hand" not in mistake:
         return
@@ -84,7 +84,7 @@ def test_a_planted_mistake_is_reported_where_it_is(mistake: dict, tmp_path: Path
     assert errors(after) <= errors(before)
 
 
-def check_place(problem: Problem, mistake: dict, folder: Path) -> None:
+def assert_location(problem: Problem, mistake: dict, folder: Path) -> None:
     file = mistake.get("in") or mistake["file"]
     assert problem.file == f".agent/{folder.name}/{file}"
     if mistake.get("no_line"):

@@ -16,7 +16,7 @@ from stepflow.domain.problem import Example, LintRule
 ROOT = Path(__file__).parents[2]
 OPTIONS = {"SF329": {"allow_spec_violations": True}}
 #: Shown as text: the whole agent, a broken file, a missing key, a command line.
-TOLD = {"SF101", "SF104", "SF209"}
+NOT_PLANTED = {"SF101", "SF104", "SF209"}
 
 
 def agent_for(rule: LintRule, root: Path) -> Path:
@@ -42,12 +42,12 @@ def remove(file: Path, pointer: str) -> None:
 
 
 def codes(rule: LintRule, folder: Path) -> set[str]:
-    found = validate_agent(folder.name, root=folder.parents[1], **OPTIONS.get(rule.code, {}))
-    return {problem.code for problem in found}
+    problems = validate_agent(folder.name, root=folder.parents[1], **OPTIONS.get(rule.code, {}))
+    return {problem.code for problem in problems}
 
 
 @pytest.mark.parametrize(
-    "rule", [rule for rule in rules().values() if rule.code not in TOLD], ids=lambda rule: rule.code
+    "rule", [rule for rule in rules().values() if rule.code not in NOT_PLANTED], ids=lambda rule: rule.code
 )
 def test_the_wrong_example_of_a_rule_breaks_it_and_the_right_one_does_not(rule: LintRule, tmp_path: Path) -> None:
     folder = agent_for(rule, tmp_path)

@@ -145,7 +145,7 @@ def test_every_place_of_schemas_is_expanded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ref", "found"),
+    ("ref", "title"),
     [
         ("x", "in definitions"),
         ("y", "in defs"),
@@ -155,7 +155,7 @@ def test_every_place_of_schemas_is_expanded(tmp_path: Path) -> None:
         ("#/list/1", "item"),
     ],
 )
-def test_an_identifier_is_looked_up(ref: str, found: str, tmp_path: Path) -> None:
+def test_an_identifier_is_looked_up(ref: str, title: str, tmp_path: Path) -> None:
     def titled(title: str) -> JsonObject:
         return {"type": "object", "title": title}
 
@@ -169,7 +169,7 @@ def test_an_identifier_is_looked_up(ref: str, found: str, tmp_path: Path) -> Non
     schema, codes = resolve(tmp_path, {"file": "a.json", "schema": ref}, a=document)
     assert codes == []
     assert schema is not None
-    assert schema["title"] == found
+    assert schema["title"] == title
 
 
 @pytest.mark.parametrize(

@@ -154,9 +154,9 @@ def test_a_number_json_cannot_hold_becomes_null(tmp_path, clock):
 
 def test_no_secret_reaches_the_file_or_a_listener(tmp_path, clock):
     secret = 'ghs_"quoted\\and$long'
-    heard = []
+    received = []
     with JournalFile(tmp_path / "j", clock, redact=Redactor([secret])) as journal:
-        Fanout(journal, heard.append).append(
+        Fanout(journal, received.append).append(
             ToolCalled(
                 tool_use_id="t",
                 name="bash",
@@ -169,8 +169,8 @@ def test_no_secret_reaches_the_file_or_a_listener(tmp_path, clock):
         )
     text = (tmp_path / "j").read_text()
     assert json.loads(text)["output"] == "token=***\n***"
-    assert heard == list(read_journal(tmp_path / "j"))
-    assert heard[0].event.input == {"***": ["***"]}
+    assert received == list(read_journal(tmp_path / "j"))
+    assert received[0].event.input == {"***": ["***"]}
 
 
 @pytest.mark.parametrize("cut", [1, 10, 60])
@@ -181,14 +181,14 @@ def test_a_torn_last_line_is_ignored_and_cut_off_when_the_run_goes_on(tmp_path, 
             journal.append(event)
     data = path.read_bytes()
     path.write_bytes(data[:-cut])
-    kept = read_journal(path)
-    assert len(kept) == (6 if cut == 1 else 5)
+    intact = read_journal(path)
+    assert len(intact) == (6 if cut == 1 else 5)
     with JournalFile(path, clock) as journal:
         journal.append(NOTE)
     again = read_journal(path)
-    assert again[:-1] == kept
+    assert again[:-1] == intact
     assert again[-1].event == NOTE
-    assert again[-1].seq == len(kept) + 1
+    assert again[-1].seq == len(intact) + 1
 
 
 def test_a_last_line_that_a_dying_machine_filled_with_zeros_counts_as_torn(tmp_path, clock):
@@ -286,12 +286,12 @@ def file_size_limit(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("room", [0, 15])
-def test_a_full_disk_is_an_error_that_says_what_to_do_and_leaves_a_whole_journal(tmp_path, clock, room):
+@pytest.mark.parametrize("free", [0, 15])
+def test_a_full_disk_is_an_error_that_says_what_to_do_and_leaves_a_whole_journal(tmp_path, clock, free):
     path = tmp_path / "j"
     with JournalFile(path, clock) as journal:
         journal.append(NOTE)
-        full = path.stat().st_size + room
+        full = path.stat().st_size + free
         with file_size_limit(full), pytest.raises(StepflowError, match=r"cannot be written.*Free space"):
             journal.append(START)
         assert path.stat().st_size == full

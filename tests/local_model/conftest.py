@@ -36,10 +36,10 @@ Serve = Callable[..., str]
 @pytest.fixture(scope="session")
 def built() -> Path:
     """The folder with the server and its model. Without it these tests fail: they were asked for."""
-    place = BUILDS / hashlib.sha256((HERE / "requirements.txt").read_bytes()).hexdigest()[:12]
-    if not (place / "llama-server").is_file():
+    folder = BUILDS / hashlib.sha256((HERE / "requirements.txt").read_bytes()).hexdigest()[:12]
+    if not (folder / "llama-server").is_file():
         pytest.fail("llama-server is not built: run tests/local_model/build")
-    return place
+    return folder
 
 
 @pytest.fixture

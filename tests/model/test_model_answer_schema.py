@@ -29,14 +29,14 @@ def test_every_object_at_every_depth_is_closed():
         c={"type": "array", "items": of()},
     )
     closed = close_schema(schema)
-    found = closed["properties"]
-    for place in (
+    properties = closed["properties"]
+    for schema_part in (
         closed,
-        found["a"],
-        found["a"]["properties"]["b"],
-        found["c"]["items"],
+        properties["a"],
+        properties["a"]["properties"]["b"],
+        properties["c"]["items"],
     ):
-        assert place["additionalProperties"] is False
+        assert schema_part["additionalProperties"] is False
 
 
 ASKS_FOR_B = {"properties": {"b": STRING}, "required": ["b"]}

@@ -267,8 +267,8 @@ def test_only_arguments_say_where_the_key_goes(serve, monkeypatch):
 
 def test_a_redirect_is_not_followed(serve):
     with MessagesApi([says("caught")]) as elsewhere:
-        away = Failure(status=307, headers={"location": f"{elsewhere.url}/v1/messages"}, page="<p>moved</p>")
-        model, _ = serve(away)
+        moved = Failure(status=307, headers={"location": f"{elsewhere.url}/v1/messages"}, page="<p>moved</p>")
+        model, _ = serve(moved)
         fault = model.ask(ask())
         assert isinstance(fault, ModelFault)
         assert not fault.transient

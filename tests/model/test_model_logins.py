@@ -31,7 +31,7 @@ def access(provider: str, login: dict[str, str] | None = None, **more: str | Non
     return ModelAccess(provider=Provider(provider), login=login or {}, **more)
 
 
-def without(login: dict[str, str], *names: str) -> dict[str, str]:
+def omit(login: dict[str, str], *names: str) -> dict[str, str]:
     return {name: value for name, value in login.items() if name not in names}
 
 
@@ -39,16 +39,16 @@ def without(login: dict[str, str], *names: str) -> dict[str, str]:
     ("given", "words"),
     [
         (access("bedrock"), ["AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "configure-aws"]),
-        (access("bedrock", without(AWS, "AWS_REGION")), ["AWS_REGION"]),
-        (access("bedrock", without(AWS, "AWS_SECRET_ACCESS_KEY")), ["AWS_SECRET_ACCESS_KEY beside"]),
-        (access("bedrock", without(AWS, "AWS_ACCESS_KEY_ID")), ["AWS_ACCESS_KEY_ID beside"]),
+        (access("bedrock", omit(AWS, "AWS_REGION")), ["AWS_REGION"]),
+        (access("bedrock", omit(AWS, "AWS_SECRET_ACCESS_KEY")), ["AWS_SECRET_ACCESS_KEY beside"]),
+        (access("bedrock", omit(AWS, "AWS_ACCESS_KEY_ID")), ["AWS_ACCESS_KEY_ID beside"]),
         (access("bedrock", AWS | {"AWS_REGION": "evil.example/#"}), ["AWS_REGION", "evil.example"]),
         (access("vertex"), ["CLOUD_ML_REGION", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_AUTH_ACCESS_TOKEN", "google-github"]),
-        (access("vertex", without(GOOGLE, "CLOUD_ML_REGION")), ["CLOUD_ML_REGION"]),
+        (access("vertex", omit(GOOGLE, "CLOUD_ML_REGION")), ["CLOUD_ML_REGION"]),
         (access("vertex", GOOGLE | {"CLOUD_ML_REGION": "a.b"}), ["CLOUD_ML_REGION"]),
         (access("vertex", GOOGLE | {"GOOGLE_CLOUD_PROJECT": "a/../b"}), ["project"]),
         (
-            access("vertex", without(GOOGLE, "CLOUDSDK_AUTH_ACCESS_TOKEN") | {"GOOGLE_APPLICATION_CREDENTIALS": "/no"}),
+            access("vertex", omit(GOOGLE, "CLOUDSDK_AUTH_ACCESS_TOKEN") | {"GOOGLE_APPLICATION_CREDENTIALS": "/no"}),
             ["GOOGLE_APPLICATION_CREDENTIALS", "/no", "workspace"],
         ),
         (
@@ -133,7 +133,7 @@ def test_a_package_that_is_not_installed_is_named_with_the_ways_to_get_it() -> N
             ),
         ),
     ],
-    ids=lambda found: type(found).__name__,
+    ids=lambda login: type(login).__name__,
 )
 def test_inputs_and_environment_become_a_login(given: ModelAccess, login: object) -> None:
     assert find_login(given) == login
@@ -150,7 +150,7 @@ def test_no_login_shows_its_secrets(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_google_credentials_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "creds.json"
     path.write_text(text)
-    login = without(GOOGLE, "CLOUDSDK_AUTH_ACCESS_TOKEN") | {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}
+    login = omit(GOOGLE, "CLOUDSDK_AUTH_ACCESS_TOKEN") | {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}
     with pytest.raises(InputError, match="creds"):
         find_login(access("vertex", login))
 
@@ -159,6 +159,6 @@ def test_the_project_may_come_from_the_credentials_file(tmp_path: Path) -> None:
     path = tmp_path / "creds.json"
     path.write_text(json.dumps({"type": "service_account", "project_id": "from-file"}))
     login = {"CLOUD_ML_REGION": "us-east5", "GOOGLE_APPLICATION_CREDENTIALS": str(path)}
-    found = find_login(access("vertex", login))
-    assert isinstance(found, GoogleLogin)
-    assert (found.project, found.address) == ("from-file", "https://us-east5-aiplatform.googleapis.com/v1")
+    resolved = find_login(access("vertex", login))
+    assert isinstance(resolved, GoogleLogin)
+    assert (resolved.project, resolved.address) == ("from-file", "https://us-east5-aiplatform.googleapis.com/v1")

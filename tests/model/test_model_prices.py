@@ -32,8 +32,8 @@ def test_every_alias_stands_for_the_newest_of_its_family():
         return [int(part) for part in model.split("-")[2:] if part.isdigit()]
 
     for alias, model in MODEL_ALIASES.items():
-        family = [other for other in get_args(get_args(Model)[0]) if other.startswith(f"claude-{alias}-")]
-        assert version(model) == max(map(version, family))
+        versions = [other for other in get_args(get_args(Model)[0]) if other.startswith(f"claude-{alias}-")]
+        assert version(model) == max(map(version, versions))
 
 
 def test_an_alias_becomes_its_id_and_any_other_text_passes():

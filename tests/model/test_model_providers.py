@@ -33,32 +33,32 @@ def open_model(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     with ExitStack() as stack:
 
         def begin(name: str, *replies: Reply, login: dict[str, str] | None = None) -> Opened:
-            way = stack.enter_context(open_way(name, tmp_path))
-            api = stack.enter_context(MessagesApi(replies, dialect=way.dialect))
+            service = stack.enter_context(open_way(name, tmp_path))
+            api = stack.enter_context(MessagesApi(replies, dialect=service.dialect))
             ids = IDS if name == "identity" else {}
             access = ModelAccess(
-                provider=Provider(way.provider),
-                api_key=way.inputs.get("anthropic-api-key"),
-                base_url=api.url + way.suffix,
-                login=way.login | (login or {}),
+                provider=Provider(service.provider),
+                api_key=service.inputs.get("anthropic-api-key"),
+                base_url=api.url + service.suffix,
+                login=service.login | (login or {}),
                 **ids,
             )
             model = AnthropicModel(access=access, connect_timeout=2, read_timeout=5)
-            return stack.enter_context(model), api, way
+            return stack.enter_context(model), api, service
 
         yield begin
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_a_turn_with_a_tool_and_an_answer_comes_over_every_way(name: str, open_model) -> None:
-    model, api, way = open_model(name, calls(("bash", {"command": "ls -l é"}), text="I look."), says("Done."))
+    model, api, service = open_model(name, calls(("bash", {"command": "ls -l é"}), text="I look."), says("Done."))
     first, second = model.ask(ask()), model.ask(ask("And now?"))
     assert isinstance(first, ModelTurn), first
     assert isinstance(second, ModelTurn), second
     assert first.content[1]["input"] == {"command": "ls -l é"}
     assert (second.content[0]["text"], second.stop_reason) == ("Done.", "end_turn")
     assert first.cost_usd
-    assert {body["model"] for body in api.bodies} == {resolve_model("sonnet", Provider(way.provider))}
+    assert {body["model"] for body in api.bodies} == {resolve_model("sonnet", Provider(service.provider))}
     assert all(request.headers["user-agent"].startswith("Anthropic") for request in api.requests)
 
 
@@ -72,7 +72,7 @@ def test_a_refusal_is_a_fault_that_says_what_to_change_here(
 ) -> None:
     error = {429: "rate_limit_error", 503: "overloaded_error", 403: "permission_error"}
     said = Failure(status=status, error=error.get(status, "invalid_request_error"), message="the service says why")
-    model, _, way = open_model(name, said)
+    model, _, service = open_model(name, said)
     fault = model.ask(ask())
     assert isinstance(fault, ModelFault)
     assert (fault.transient, f"answered {status}" in fault.reason) == (transient, True)
@@ -82,7 +82,7 @@ def test_a_refusal_is_a_fault_that_says_what_to_change_here(
     if name != "identity":
         assert "anthropic-api-key" not in fault.hint
         assert "anthropic-base-url" not in fault.hint
-    assert [secret for secret in way.secrets() if secret in fault.reason] == []
+    assert [secret for secret in service.secrets() if secret in fault.reason] == []
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -142,38 +142,38 @@ def test_each_request_is_signed_anew_whatever_the_model_is_called(open_model) ->
 
 
 def test_the_jobs_identity_is_exchanged_once_while_the_token_is_fresh(open_model) -> None:
-    model, _, way = open_model("identity", says("a"), says("b"), says("c"))
+    model, _, service = open_model("identity", says("a"), says("b"), says("c"))
     for _ in range(3):
         assert isinstance(model.ask(ask()), ModelTurn)
-    assert len(way.dialect.exchanges) == 1
-    assert way.logins.audiences == ["https://api.anthropic.com"]
+    assert len(service.dialect.exchanges) == 1
+    assert service.logins.audiences == ["https://api.anthropic.com"]
 
 
 def test_a_token_that_is_about_to_expire_is_renewed_with_a_fresh_identity(open_model) -> None:
-    model, _, way = open_model("identity", says("a"), says("b"))
-    way.dialect.lifetime = 20
+    model, _, service = open_model("identity", says("a"), says("b"))
+    service.dialect.lifetime = 20
     for _ in range(2):
         assert isinstance(model.ask(ask()), ModelTurn)
-    assert [exchange["assertion"] for exchange in way.dialect.exchanges] == way.logins.identities
-    assert len(way.logins.identities) == 2
+    assert [exchange["assertion"] for exchange in service.dialect.exchanges] == service.logins.identities
+    assert len(service.logins.identities) == 2
 
 
 def test_the_workspace_of_the_environment_is_part_of_the_exchange(open_model) -> None:
-    model, _, way = open_model("identity", says("a"), login={"ANTHROPIC_WORKSPACE_ID": "wrkspc_7"})
-    way.dialect.ids = {**IDS, "workspace_id": "wrkspc_7"}
+    model, _, service = open_model("identity", says("a"), login={"ANTHROPIC_WORKSPACE_ID": "wrkspc_7"})
+    service.dialect.ids = {**IDS, "workspace_id": "wrkspc_7"}
     assert isinstance(model.ask(ask()), ModelTurn)
 
 
 @pytest.mark.parametrize(("status", "transient"), [(401, False), (403, False), (500, True), (429, True)])
 def test_an_exchange_that_is_refused_ends_the_run_or_is_tried_again(status: int, transient: bool, open_model) -> None:
-    model, _, way = open_model("identity", says("a"))
-    way.dialect.refusal = Failure(status=status, message="the rule does not match")
+    model, _, service = open_model("identity", says("a"))
+    service.dialect.refusal = Failure(status=status, message="the rule does not match")
     fault = model.ask(ask())
     assert isinstance(fault, ModelFault)
     assert fault.transient is transient
     assert str(status) in fault.reason
     assert "anthropic-federation-rule-id" in fault.hint
-    assert [secret for secret in way.secrets() if secret in str(fault)] == []
+    assert [secret for secret in service.secrets() if secret in str(fault)] == []
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_an_exchange_that_is_refused_ends_the_run_or_is_tried_again(status: int,
     [(401, "", False), (503, "", True), (200, "<html>", True), (200, '{"value": ""}', True), (200, "[]", True)],
 )
 def test_an_identity_service_that_gives_no_token_is_named(status: int, body: str, transient: bool, open_model) -> None:
-    model, api, way = open_model("identity", says("a"))
-    way.logins.status, way.logins.body = status, body
+    model, api, service = open_model("identity", says("a"))
+    service.logins.status, service.logins.body = status, body
     fault = model.ask(ask())
     assert isinstance(fault, ModelFault)
     assert "identity service" in fault.reason
@@ -204,11 +204,11 @@ def test_an_identity_service_that_cannot_be_reached_is_tried_again(open_model) -
 
 @pytest.mark.parametrize("name", ["vertex-account", "vertex-identity"])
 def test_googles_token_is_kept_while_it_is_fresh_and_renewed_before_it_expires(name: str, open_model) -> None:
-    model, _, way = open_model(name, says("a"), says("b"), says("c"))
+    model, _, service = open_model(name, says("a"), says("b"), says("c"))
     assert isinstance(model.ask(ask()), ModelTurn)
-    way.logins.lifetime = 60
+    service.logins.lifetime = 60
     assert isinstance(model.ask(ask()), ModelTurn)
-    assert len(way.logins.google_tokens) == 1
+    assert len(service.logins.google_tokens) == 1
     model_, _, again = open_model(name, says("a"), says("b"))
     again.logins.lifetime = 60
     for _ in range(2):
@@ -218,8 +218,11 @@ def test_googles_token_is_kept_while_it_is_fresh_and_renewed_before_it_expires(n
 
 @pytest.mark.parametrize("name", ["vertex-account", "vertex-identity"])
 def test_a_login_that_google_refuses_is_a_fault(name: str, open_model) -> None:
-    model, api, way = open_model(name, says("a"))
-    way.logins.status, way.logins.body = 400, json.dumps({"error": "invalid_grant", "error_description": "no such"})
+    model, api, service = open_model(name, says("a"))
+    service.logins.status, service.logins.body = (
+        400,
+        json.dumps({"error": "invalid_grant", "error_description": "no such"}),
+    )
     fault = model.ask(ask())
     assert isinstance(fault, ModelFault)
     assert "login at Google failed" in fault.reason
@@ -256,14 +259,14 @@ def test_a_service_without_a_list_of_models_says_so_to_preflight(name: str, open
 
 
 def test_preflight_logs_in_with_the_jobs_identity(open_model) -> None:
-    model, _, way = open_model("identity")
+    model, _, service = open_model("identity")
     assert model.probe("sonnet") is None
-    assert len(way.dialect.exchanges) == 1
+    assert len(service.dialect.exchanges) == 1
 
 
 def test_preflight_tells_of_a_login_that_google_refuses(open_model) -> None:
-    model, _, way = open_model("vertex-account")
-    way.logins.status, way.logins.body = 400, "{}"
+    model, _, service = open_model("vertex-account")
+    service.logins.status, service.logins.body = 400, "{}"
     fault = model.probe("sonnet")
     assert isinstance(fault, ModelFault)
     assert "login at Google" in fault.reason
@@ -309,9 +312,9 @@ def test_the_addresses_are_those_of_the_sdk(region: str, monkeypatch) -> None:
 
 
 def test_tokens_that_were_given_are_in_no_message(open_model) -> None:
-    model, _, way = open_model("identity", says("a"), Failure(status=400, message="you sent sk-ant-oat01-given-1"))
+    model, _, service = open_model("identity", says("a"), Failure(status=400, message="you sent sk-ant-oat01-given-1"))
     assert isinstance(model.ask(ask()), ModelTurn)
-    assert isinstance(way.dialect, FederatedDialect)
+    assert isinstance(service.dialect, FederatedDialect)
     fault = model.ask(ask())
     assert isinstance(fault, ModelFault)
-    assert [secret for secret in way.secrets() if secret in str(fault)] == []
+    assert [secret for secret in service.secrets() if secret in str(fault)] == []

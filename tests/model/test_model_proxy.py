@@ -53,7 +53,7 @@ def corporate() -> Iterator[Corporate]:
 def test_a_call_goes_through_the_proxy_and_the_proxy_sees_no_key(corporate: Corporate) -> None:
     assert isinstance(corporate.ask(corporate.connection), ModelTurn)
     assert corporate.proxy.targets() == {f"{HOST}:443"}
-    assert KEY not in "".join(asked.head for asked in corporate.proxy.asked)
+    assert KEY not in "".join(request.head for request in corporate.proxy.asked)
 
 
 def test_the_login_in_a_proxys_url_is_shown_to_the_proxy_only(corporate: Corporate) -> None:

@@ -143,8 +143,8 @@ def test_a_resumed_scenario_goes_on_exactly_where_it_stopped(text, stop):
     whole, begun = scripted(text), scripted(text)
     expected = [whole.ask(ask()) for _ in range(4)]
     got = [begun.ask(ask()) for _ in range(min(stop, 4))]
-    kept = json.loads(json.dumps(begun.position))
-    resumed = scripted(text, position=kept)
+    saved = json.loads(json.dumps(begun.position))
+    resumed = scripted(text, position=saved)
     assert got + [resumed.ask(ask()) for _ in range(4 - len(got))] == expected
     assert resumed.leftover == whole.leftover
 

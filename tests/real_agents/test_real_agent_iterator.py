@@ -36,12 +36,12 @@ with_deno = [
 ]
 
 
-def make_runner(place: Path, deno: Path | None = None) -> Runner:
+def make_runner(root: Path, deno: Path | None = None) -> Runner:
     """The agent in a small repository of the language that its type check reads.
 
     The type checker is brought by the input `setup`, as a workflow would; the repository ignores the folder it is in.
     """
-    checkout, folder = place / "checkout", place / "runner"
+    checkout, folder = root / "checkout", root / "runner"
     folder.mkdir(parents=True)
     shutil.copytree(HERE / "repository", checkout)
     shutil.copytree(AGENT, checkout / ".agent" / "iterator")

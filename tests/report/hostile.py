@@ -81,10 +81,10 @@ SKIPPED = re.compile(
 
 def obeyed(output: str) -> list[str]:
     """The workflow commands that the runner would carry out, by name. `stop-commands` tokens are not modelled."""
-    found = []
+    commands = []
     for line in re.split(r"\r\n|\r|\n", output):
         seen = SKIPPED.sub("", line)
         at_start = re.match(rf"\s*::({COMMANDS})( [^\n]*?)?::", seen)
         anywhere = re.search(r"##\[([^\]]*)\]?", seen)
-        found += [match[1] for match in (at_start or anywhere,) if match]
-    return found
+        commands += [match[1] for match in (at_start or anywhere,) if match]
+    return commands

@@ -23,6 +23,6 @@ def hostile_agent(text: str, other: str) -> AgentDefinition:
         edges={Intent.CLOSING: Target(step_id=None), Intent.REPEAT: Target(step_id=first)},
         validation=replace(STEPS[3].validation, conditions=(condition,)),
     )
-    rule = Branch(condition=text, targets={other: second}, default=first)
-    work = replace(STEPS[2], id=first, name=text, kind=StepKind.VERIFICATION, edges={Intent.NEXT: rule})
+    branch = Branch(condition=text, targets={other: second}, default=first)
+    work = replace(STEPS[2], id=first, name=text, kind=StepKind.VERIFICATION, edges={Intent.NEXT: branch})
     return replace(AGENT, name=text, entry_step=first, steps={first: work, second: closure})

@@ -29,8 +29,8 @@ def page_of(
     report: Mapping[str, str] | None = None,
 ) -> str:
     """The page; `report` has attributes of the report that are replaced."""
-    told = replace(collect_report(entries, agent), **(report or {}))
-    return report_html(entries, told, agent, diffs=lambda: diffs or Diffs())
+    shown = replace(collect_report(entries, agent), **(report or {}))
+    return report_html(entries, shown, agent, diffs=lambda: diffs or Diffs())
 
 
 def long_run(events: int) -> tuple[Entry, ...]:

@@ -13,8 +13,8 @@ from stepflow.report.log import log_entries
 from stepflow.report.summary import job_summary
 from stepflow.report.watch import ActionLog
 
-KEPT = {"a tool's environment": "kept", "RUNNER_TEMP": "kept", "the docker socket": "not here"}
-REACHED = {**KEPT, "RUNNER_TEMP": "reached by shell: /tmp/runner | x (read)"}
+PROTECTED = {"a tool's environment": "kept", "RUNNER_TEMP": "kept", "the docker socket": "not here"}
+REACHED = {**PROTECTED, "RUNNER_TEMP": "reached by shell: /tmp/runner | x (read)"}
 
 
 def entry(canaries: dict[str, str]) -> Entry:
@@ -28,29 +28,29 @@ def sandbox_table(canaries: dict[str, str]) -> list[str]:
 
 
 def test_the_job_log_says_in_one_line_how_many_places_were_tried():
-    assert ActionLog().render(entry(KEPT)) == ("[Isolation] self-test: 2 places tried, none reached",)
+    assert ActionLog().render(entry(PROTECTED)) == ("[Isolation] self-test: 2 places tried, none reached",)
     assert ActionLog().render(entry(REACHED)) == ("[Isolation] self-test: 2 places tried, 1 reached: RUNNER_TEMP",)
 
 
 def test_the_log_file_has_each_place_and_warns_of_a_reach():
-    (line,) = log_entries(entry(KEPT))
-    assert (line.level, line.data) == ("info", KEPT)
+    (line,) = log_entries(entry(PROTECTED))
+    assert (line.level, line.data) == ("info", PROTECTED)
     (line,) = log_entries(entry(REACHED))
     assert (line.level, line.data) == ("warning", REACHED)
 
 
 def test_the_summary_counts_what_is_out_of_reach_and_names_what_is_not():
-    assert sandbox_table(KEPT)[-1] == "| canaries | 2 of 2 out of reach |"
+    assert sandbox_table(PROTECTED)[-1] == "| canaries | 2 of 2 out of reach |"
     *_, count, row = sandbox_table(REACHED)
     assert count == "| canaries | 1 of 2 out of reach |"
     assert row.startswith(r"| RUNNER\_TEMP | reached by shell")
 
 
 def test_the_report_has_each_place():
-    assert report_json(collect_report([entry(KEPT)]))["canaries"] == KEPT
+    assert report_json(collect_report([entry(PROTECTED)]))["canaries"] == PROTECTED
     assert collect_report(ENTRIES, AGENT).canaries == {}
 
 
 def test_the_time_between_two_parts_of_a_run_is_not_counted_twice():
-    shifted = replace(entry(KEPT), time=BEGAN + 1)
+    shifted = replace(entry(PROTECTED), time=BEGAN + 1)
     assert collect_report([Entry(seq=1, time=BEGAN, event=STARTED), shifted]).seconds == 1

@@ -211,11 +211,11 @@ def test_a_resumed_run_is_not_over_because_its_first_part_ended():
 
 
 def test_a_resumed_run_forgets_the_failure_that_was_told_and_what_was_validated_before_it():
-    told = (0.0, FailureReported(detail="updated", url="https://github.com/o/r/issues/7#c"))
+    failure = (0.0, FailureReported(detail="updated", url="https://github.com/o/r/issues/7#c"))
     resumed = (60.0, RunResumed(events=9, from_seq=1, iteration=1, step_id="s"))
-    before = collect_report(entries_of([*TIMED, told]))
+    before = collect_report(entries_of([*TIMED, failure]))
     assert (before.validated, before.failure_report) == (True, "https://github.com/o/r/issues/7#c")
-    report = collect_report(entries_of([*TIMED, told, resumed]))
+    report = collect_report(entries_of([*TIMED, failure, resumed]))
     assert (report.validated, report.failure_report) == (False, None)
     assert report.seconds == before.seconds
 
@@ -236,10 +236,10 @@ def test_the_comment_of_a_failed_run_is_not_an_effect():
 
 
 def test_a_checks_outcome_is_in_its_iteration():
-    check = CheckJudged(step_id="s_a", result="ng", message="no tests")
+    judged = CheckJudged(step_id="s_a", result="ng", message="no tests")
     other = Noted(level="info", message="[Check] s_a: ok", data={"message": "not a check"})
     begun = IterationStarted(iteration=1, step_id="s_a", kind=StepKind.WORK, model="m")
-    history = collect_report(entries_of([(0, check), (0, begun), (1, check), (1, other)])).history
+    history = collect_report(entries_of([(0, judged), (0, begun), (1, judged), (1, other)])).history
     assert history[0].check_result == CheckResult(result="ng", message="no tests")
 
 
@@ -275,8 +275,8 @@ def test_a_report_is_read_back_and_what_is_none_is_refused():
     report = collect_report(ENTRIES, AGENT)
     document = json.loads(json.dumps(report_json(report)))
     assert report_json(read_report(document)) == report_json(report)
-    without = {name: value for name, value in document.items() if name != "run_folder"}
-    for wrong in ([], "report", None, {}, {**document, "schema": 2}, {**document, "more": 1}, without):
+    incomplete = {name: value for name, value in document.items() if name != "run_folder"}
+    for wrong in ([], "report", None, {}, {**document, "schema": 2}, {**document, "more": 1}, incomplete):
         with pytest.raises(ValueError, match=r"."):
             read_report(wrong)
 

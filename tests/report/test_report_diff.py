@@ -46,12 +46,12 @@ def changed(
 
 
 def diff(before: str | bytes | FileSide | None, after: str | bytes | FileSide | None, path: str = "a.txt") -> FileDiff:
-    found = file_diff(changed(before, after, path), str)
-    assert found is not None
-    return found
+    made = file_diff(changed(before, after, path), str)
+    assert made is not None
+    return made
 
 
-def told(before: str | bytes | FileSide | None, after: str | bytes | FileSide | None) -> list[str]:
+def diff_lines(before: str | bytes | FileSide | None, after: str | bytes | FileSide | None) -> list[str]:
     return diff(before, after).text.split("\n")
 
 
@@ -89,9 +89,9 @@ def test_the_hunks_make_the_one_text_of_the_other():
 
 def test_a_changed_line_is_shown_with_three_lines_around_it():
     before = "".join(f"line {number}\n" for number in range(1, 21))
-    found = diff(before, before.replace("line 10\n", "line ten\n").replace("line 20\n", "line 20"))
-    assert (found.added, found.removed) == (2, 2)
-    assert found.text.split("\n") == [
+    made = diff(before, before.replace("line 10\n", "line ten\n").replace("line 20\n", "line 20"))
+    assert (made.added, made.removed) == (2, 2)
+    assert made.text.split("\n") == [
         "diff --git a/a.txt b/a.txt",
         "--- a/a.txt",
         "+++ b/a.txt",
@@ -135,14 +135,14 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_changed_is_told_in_the_first_lines(name):
     before, after, lines = CASES[name]
-    found = told(before, after)
-    assert found[0] == "diff --git a/a.txt b/a.txt"
-    assert found[1 : 1 + len(lines)] == lines
+    shown = diff_lines(before, after)
+    assert shown[0] == "diff --git a/a.txt b/a.txt"
+    assert shown[1 : 1 + len(lines)] == lines
 
 
 def test_bytes_that_are_no_text_and_carriage_returns_are_spelled_out():
-    assert told(b"caf\xe9\n", b"caf\xc3\xa9\n")[-2:] == ["-caf\\xe9", "+café"]
-    assert told("a\nb\n", "a\r\nb\n")[-3:] == ["-a", "+a<U+000D>", " b"]
+    assert diff_lines(b"caf\xe9\n", b"caf\xc3\xa9\n")[-2:] == ["-caf\\xe9", "+café"]
+    assert diff_lines("a\nb\n", "a\r\nb\n")[-3:] == ["-a", "+a<U+000D>", " b"]
 
 
 def test_nothing_that_git_knows_of_is_no_change():
@@ -151,8 +151,8 @@ def test_nothing_that_git_knows_of_is_no_change():
 
 @pytest.mark.parametrize("sign", ["\r", "\v", "\f", "\x1b[2K", "\x1c", "\x85", "\u2028", "\u2029"])
 def test_no_sign_in_a_line_makes_another_line_of_it_or_hides_it(sign):
-    found = diff("x\n", f"x{sign}+forged\n", path=f"a{sign}\n+++ b/forged")
-    shown = visible(found.text).split("\n")
+    made = diff("x\n", f"x{sign}+forged\n", path=f"a{sign}\n+++ b/forged")
+    shown = visible(made.text).split("\n")
     assert len(shown) == 6
     assert not any(line.startswith(("+forged", "+++ b/forged")) for line in shown)
     assert f"<U+{ord(sign[0]):04X}>" in shown[-1]
@@ -163,25 +163,23 @@ def test_a_secret_is_masked_on_both_sides_in_every_form():
     secret = "ghs_0123456789secret"
     wrapped = base64.encodebytes(secret.encode() * 4).decode()
     redact = Redactor([secret])
-    found = file_diff(
-        changed(f"token={secret}\n{wrapped}", f"other={secret}\n{wrapped}more\n", f"{secret}.txt"), redact
-    )
-    assert found
-    assert "-token=***" in found.text
-    assert "+other=***" in found.text
-    assert secret not in found.text + found.path
-    assert base64.b64encode(secret.encode()).decode()[:10] not in found.text
+    made = file_diff(changed(f"token={secret}\n{wrapped}", f"other={secret}\n{wrapped}more\n", f"{secret}.txt"), redact)
+    assert made
+    assert "-token=***" in made.text
+    assert "+other=***" in made.text
+    assert secret not in made.text + made.path
+    assert base64.b64encode(secret.encode()).decode()[:10] not in made.text
     masked = file_diff(changed(secret, secret.encode().hex()), redact)
     assert masked
     assert masked.text.endswith("\nonly what is masked here changed")
 
 
 def test_a_long_diff_and_a_long_line_are_cut_with_a_word():
-    found = diff(None, "".join(f"line {number}\n" for number in range(5000)) + "x" * 100_000)
-    assert found.added == 5001
-    assert len(found.text) < FILE_LIMIT + 200
-    assert re.search(r"\n… \d,\d\d\d more lines of this difference left out$", found.text)
-    assert told(None, "y" * 100_000)[-2] == f"+{'y' * (LINE_LIMIT - 1)} [… 99,501 characters left out …]"
+    made = diff(None, "".join(f"line {number}\n" for number in range(5000)) + "x" * 100_000)
+    assert made.added == 5001
+    assert len(made.text) < FILE_LIMIT + 200
+    assert re.search(r"\n… \d,\d\d\d more lines of this difference left out$", made.text)
+    assert diff_lines(None, "y" * 100_000)[-2] == f"+{'y' * (LINE_LIMIT - 1)} [… 99,501 characters left out …]"
 
 
 @pytest.mark.parametrize(
@@ -196,9 +194,9 @@ def test_a_long_diff_and_a_long_line_are_cut_with_a_word():
 def test_two_hostile_texts_are_compared_within_a_moment(before: list[str], after: list[str]):
     """difflib alone takes seconds for the second pair, and minutes for the others."""
     began = time.process_time()
-    found = diff("\n".join(before), "\n".join(after))
+    made = diff("\n".join(before), "\n".join(after))
     assert time.process_time() - began < 1
-    assert found.removed > len(before) // 2
+    assert made.removed > len(before) // 2
 
 
 def step(*changes: FileChange, budget: Budget | None = None) -> StepDiff:
@@ -207,17 +205,17 @@ def step(*changes: FileChange, budget: Budget | None = None) -> StepDiff:
 
 
 def test_a_step_with_very_many_files_shows_the_first_and_counts_the_others():
-    found = step(*(changed(None, "x", f"f{number}") for number in range(MOST_FILES + 12)))
-    assert len(found.files) == MOST_FILES
-    assert found.notes == ("… 12 more files left out",)
+    made = step(*(changed(None, "x", f"f{number}") for number in range(MOST_FILES + 12)))
+    assert len(made.files) == MOST_FILES
+    assert made.notes == ("… 12 more files left out",)
 
 
 def test_a_step_with_very_much_text_shows_the_first_files_and_counts_the_others():
     text = "some words of a line\n" * 2000
-    found = step(*(changed(None, text, f"f{number}") for number in range(20)))
-    assert 0 < len(found.files) < 10
-    assert sum(len(file.text) for file in found.files) < STEP_LIMIT + FILE_LIMIT + 200
-    assert found.notes == (f"… {20 - len(found.files)} more files left out",)
+    made = step(*(changed(None, text, f"f{number}") for number in range(20)))
+    assert 0 < len(made.files) < 10
+    assert sum(len(file.text) for file in made.files) < STEP_LIMIT + FILE_LIMIT + 200
+    assert made.notes == (f"… {20 - len(made.files)} more files left out",)
 
 
 def test_a_page_without_room_looks_at_no_file():
@@ -236,6 +234,6 @@ def test_a_page_has_room_for_so_many_bytes_of_files():
 
 
 def test_what_git_keeps_in_a_nested_repository_is_only_counted():
-    found = step(changed(None, b"\0", "sub/.git/objects/ab"), changed(None, "x", "sub/a"))
-    assert [file.path for file in found.files] == ["sub/a"]
-    assert found.notes == ("1 file left out in `.git` of a repository in the repository",)
+    made = step(changed(None, b"\0", "sub/.git/objects/ab"), changed(None, "x", "sub/a"))
+    assert [file.path for file in made.files] == ["sub/a"]
+    assert made.notes == ("1 file left out in `.git` of a repository in the repository",)

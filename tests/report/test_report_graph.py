@@ -116,10 +116,10 @@ def test_a_closing_target_is_ignored_and_a_red_validator_without_repeat_target_s
 
 
 def test_a_branch_with_its_own_default_target_has_no_else():
-    rule = Branch(condition="c", targets={"default": "closure.issue"}, default="initial.issue")
-    agent = agent_with(**{"initial.issue": replace(STEPS[0], edges={Intent.NEXT: rule})})
+    branch = Branch(condition="c", targets={"default": "closure.issue"}, default="initial.issue")
+    agent = agent_with(**{"initial.issue": replace(STEPS[0], edges={Intent.NEXT: branch})})
     assert edge("initial.issue", "closure.issue", agent).labels == ("next [c = default]",)
-    bare = replace(rule, targets={}, default=None)
+    bare = replace(branch, targets={}, default=None)
     agent = agent_with(**{"initial.issue": replace(STEPS[0], edges={Intent.NEXT: bare})})
     assert edge("initial.issue", "initial.issue", agent) is None
 

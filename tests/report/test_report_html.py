@@ -108,7 +108,7 @@ class Page(HTMLParser):
                 "tone": tone,
                 "title": title,
                 "facts": facts,
-                "parts": {label: data["texts"][place] for label, place, *_ in parts},
+                "parts": {label: data["texts"][number] for label, number, *_ in parts},
                 "puts": [put for part in parts for put in (part[4] if len(part) > 4 else [])],
                 "url": url,
             }
@@ -172,8 +172,8 @@ def test_prompts_answers_tools_corrections_validators_and_routes_are_all_there()
 
 def test_a_row_tells_what_an_iteration_did_and_what_it_cost():
     row = Page(page_of(ENTRIES, AGENT)).data["groups"][2]
-    told = {key: row[key] for key in ("n", "kind", "intent", "to", "tools", "tokens", "usd", "retries")}
-    assert told == {
+    figures = {key: row[key] for key in ("n", "kind", "intent", "to", "tools", "tokens", "usd", "retries")}
+    assert figures == {
         "n": 2,
         "kind": "work",
         "intent": "handoff",
@@ -277,8 +277,8 @@ def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one
 
 def test_a_conversation_that_was_too_long_is_told():
     compacted = ContextCompacted(reason="prompt is too long", by_fault=True, results=2, characters=34_567, left=900)
-    outgrown = ContextOverflowed(step_id="s", reason="and again", by_fault=True)
-    first, second = shown(compacted, outgrown).cards()[-2:]
+    overflowed = ContextOverflowed(step_id="s", reason="and again", by_fault=True)
+    first, second = shown(compacted, overflowed).cards()[-2:]
     removed = "removed 2 old tool results (34,567 characters)"
     assert first["title"] == f"the conversation was too long for the model: {removed} from it"
     assert (first["facts"], first["parts"]["Reason"]) == (["900 characters left"], "prompt is too long")
@@ -377,8 +377,8 @@ def test_hostile_text_stays_text_everywhere(text):
     page = shown(*events, report={"reason": text, "agent": text, "verdict": text, "run_folder": text})
     names = [tag for tag, _ in page.elements if tag not in ("dt", "dd", "li", "th", "td", "tr")]
     assert names == [tag for tag in SKELETON if tag not in ("dt", "dd", "li", "th", "td", "tr")]
-    told = "".join([*page.data["texts"], page.text])
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]", told)
+    texts = "".join([*page.data["texts"], page.text])
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]", texts)
     assert visible(text) in page.data["texts"] or not visible(text).strip()
 
 
@@ -410,10 +410,10 @@ def test_text_of_every_script_is_shown_as_it_is_and_only_hidden_signs_are_spelle
 
 def test_a_long_output_is_cut_in_the_middle_with_a_note_and_the_journal_named():
     page = shown(tool("a" * 600_000 + "END"))
-    place = next(number for number, text in enumerate(page.data["texts"]) if text.endswith("END"))
-    assert len(page.data["texts"][place]) < LIMITS[0] + 100
-    assert page.data["cuts"][place] == 600_003 - LIMITS[0]
-    assert "characters left out …]" in page.data["texts"][place]
+    number = next(number for number, text in enumerate(page.data["texts"]) if text.endswith("END"))
+    assert len(page.data["texts"][number]) < LIMITS[0] + 100
+    assert page.data["cuts"][number] == 600_003 - LIMITS[0]
+    assert "characters left out …]" in page.data["texts"][number]
 
 
 def test_the_same_text_stands_in_the_page_once():

@@ -17,23 +17,23 @@ NOT_FOR_PEOPLE = ("sandbox/child/probe.py",)
 
 def spoken(source: str) -> list[str]:
     """The places of a module that speak to people past the events."""
-    found = []
+    outputs = []
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(func=ast.Name(id="print")):
-                found.append(f"{node.lineno}: print")
+                outputs.append(f"{node.lineno}: print")
             case ast.Attribute(value=ast.Name(id="sys"), attr="stdout" | "stderr" | "__stdout__" | "__stderr__"):
-                found.append(f"{node.lineno}: sys.{node.attr}")
+                outputs.append(f"{node.lineno}: sys.{node.attr}")
             case ast.Import(names=names) if any(name.name.split(".")[0] in ("logging", "rich") for name in names):
-                found.append(f"{node.lineno}: import")
+                outputs.append(f"{node.lineno}: import")
             case ast.ImportFrom(module="rich.cells"):
                 # It measures how wide a text is, and prints nothing.
                 pass
             case ast.ImportFrom(module=str(module)) if module.split(".")[0] in ("logging", "rich"):
-                found.append(f"{node.lineno}: import")
+                outputs.append(f"{node.lineno}: import")
             case _:
                 pass
-    return found
+    return outputs
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def written(message: ast.expr) -> list[list[ast.expr]]:
 
 def faults(source: str) -> list[str]:
     """The messages of a module that do not begin as a sentence does, or do not end with a full stop."""
-    found = []
+    problems = []
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(func=ast.Name(id=name), args=[message, *_]) if name in ERRORS:
@@ -82,12 +82,12 @@ def faults(source: str) -> list[str]:
                     begin = first.value if isinstance(first, ast.Constant) else ""
                     word = str(begin).partition(" ")[0]
                     if word[:1].islower() and word not in PROGRAMS and not INPUT.match(word):
-                        found.append(f"{node.lineno}: begins with a small letter: {begin}")
+                        problems.append(f"{node.lineno}: begins with a small letter: {begin}")
                     if isinstance(last, ast.Constant) and last.value and not str(last.value).endswith("."):
-                        found.append(f"{node.lineno}: has no full stop: {last.value}")
+                        problems.append(f"{node.lineno}: has no full stop: {last.value}")
             case _:
                 pass
-    return found
+    return problems
 
 
 def test_a_message_that_is_no_sentence_is_seen() -> None:

@@ -87,9 +87,9 @@ def test_the_table_stands_at_the_end_with_what_has_no_scenario() -> None:
 
 def test_a_long_comparison_is_cut() -> None:
     rows = tuple(Row(place=str(number), expected="a", came="b") for number in range(1000))
-    told = text(replace(RED, differences=(Difference(what="steps", rows=rows),)))
-    assert len(told) < 50
-    assert "… 960 more rows" in told[-3]
+    lines = text(replace(RED, differences=(Difference(what="steps", rows=rows),)))
+    assert len(lines) < 50
+    assert "… 960 more rows" in lines[-3]
 
 
 def test_the_summary_has_a_row_for_each_and_folds_the_differences() -> None:

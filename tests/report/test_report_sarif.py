@@ -28,15 +28,15 @@ ARGUED = [case for case in cases("invalid") if "arguments" not in case.data]
 
 def log_of(name: str, root: Path) -> dict:
     case = next(case for case in ARGUED if case.name == name)
-    found = inspect_agent(case.agent, root=case.build(root), **case.options)
-    return sarif_log(found.problems, rules(), version="0.1.0")
+    inspected = inspect_agent(case.agent, root=case.build(root), **case.options)
+    return sarif_log(inspected.problems, rules(), version="0.1.0")
 
 
 def test_every_rule_has_what_github_shows_of_it(tmp_path: Path) -> None:
     (run,) = log_of("target-missing", tmp_path)["runs"]
-    told = run["tool"]["driver"]["rules"]
-    assert [rule["id"] for rule in told] == list(rules())
-    for rule in told:
+    published = run["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in published] == list(rules())
+    for rule in published:
         assert rule["shortDescription"]["text"]
         assert rule["fullDescription"]["text"].endswith(".")
         assert "Wrong" in rule["help"]["text"]
@@ -49,11 +49,11 @@ def test_results_have_rule_place_and_a_fingerprint_that_no_other_line_changes(tm
     (run,) = log_of("target-missing", tmp_path / "a")["runs"]
     result = run["results"][0]
     assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "SF343"
-    place = result["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"] == {"uri": ".agent/demo/steps_registry.json", "uriBaseId": "%SRCROOT%"}
-    line = (tmp_path / "a/.agent/demo/steps_registry.json").read_text().split("\n")[place["region"]["startLine"] - 1]
-    meant = line[place["region"]["startColumn"] - 1 : place["region"]["endColumn"] - 1]
-    assert meant == '"continuation.isue"'
+    location = result["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"] == {"uri": ".agent/demo/steps_registry.json", "uriBaseId": "%SRCROOT%"}
+    line = (tmp_path / "a/.agent/demo/steps_registry.json").read_text().split("\n")[location["region"]["startLine"] - 1]
+    marked = line[location["region"]["startColumn"] - 1 : location["region"]["endColumn"] - 1]
+    assert marked == '"continuation.isue"'
     prints = [one["partialFingerprints"]["stepflow/v1"] for one in run["results"]]
     assert len(set(prints)) == len(prints)
     (again,) = log_of("target-missing", tmp_path / "b")["runs"]
@@ -67,8 +67,8 @@ def test_a_problem_without_a_line_is_shown_on_the_first(tmp_path: Path) -> None:
 
 def test_a_file_name_of_any_script_becomes_a_uri(tmp_path: Path) -> None:
     case = next(case for case in ARGUED if case.name == "target-missing")
-    found = inspect_agent(case.agent, root=case.build(tmp_path), **case.options)
-    problem = replace(found.problems[0], file=".agent/demo/手 順 %.md", severity=Severity.NOTE)
+    inspected = inspect_agent(case.agent, root=case.build(tmp_path), **case.options)
+    problem = replace(inspected.problems[0], file=".agent/demo/手 順 %.md", severity=Severity.NOTE)
     (run,) = sarif_log([problem], rules(), version="0")["runs"]
     uri = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert uri.isascii()

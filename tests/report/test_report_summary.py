@@ -85,8 +85,8 @@ def test_a_red_validator_without_output_has_no_output_section():
 
 
 def test_what_was_changed_under_a_validator_is_told_once_for_each_validator():
-    told = "files this validator depends on were changed: <b>x|y"
-    runs = tuple(replace(RED.validators[0], iteration=at, warnings=(told,)) for at in (1, 2))
+    warning = "files this validator depends on were changed: <b>x|y"
+    runs = tuple(replace(RED.validators[0], iteration=at, warnings=(warning,)) for at in (1, 2))
     for text in (comment_summary(replace(RED, validators=runs)), job_summary(replace(RED, validators=runs), AGENT)):
         (line,) = [line for line in text.splitlines() if "were changed" in line]
         assert line.startswith("- ⚠️ ")
@@ -260,9 +260,9 @@ def filled(text: str) -> RunReport:
 
 def structure(markdown: str) -> list[str]:
     """The types of all blocks, in order; inline marks and foreign HTML are named too."""
-    found = []
+    types = []
     for token in MARKDOWN.parse(markdown):
-        found.append(token.type)
+        types.append(token.type)
         if token.type == "html_block":
             assert all(OWN_TAGS.fullmatch(line) for line in token.content.strip().split("\n")), token.content
             inside = re.sub(r"^<details><summary>|</summary>$", "", token.content.strip())
@@ -271,8 +271,8 @@ def structure(markdown: str) -> list[str]:
             if child.type == "html_inline":
                 assert OWN_TAGS.fullmatch(child.content), child.content
             elif child.type not in ("text", "softbreak", "text_special"):
-                found.append(child.type)
-    return found
+                types.append(child.type)
+    return types
 
 
 CALM = "calm"

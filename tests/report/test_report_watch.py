@@ -110,10 +110,10 @@ def test_the_sandbox_and_each_step_attempt_are_one_group_and_all_groups_close():
 def test_the_sandbox_is_one_line_whose_layers_a_terminal_shows_with_debug_only():
     held = {"uid": "1000", "network": "closed: no sockets", "credentials": "none found"}
     (started,) = entries_of([(0, replace(STARTED, isolation=held))])
-    told = ("  sandbox: 3 layers, network closed, credentials none found",)
-    assert TerminalLog().render(started)[1:] == told
+    sandbox = ("  sandbox: 3 layers, network closed, credentials none found",)
+    assert TerminalLog().render(started)[1:] == sandbox
     aside = ("  uid: 1000", "  network: closed: no sockets", "  credentials: none found")
-    assert TerminalLog(debug=True).render(started)[1:] == (*told, *aside)
+    assert TerminalLog(debug=True).render(started)[1:] == (*sandbox, *aside)
 
 
 def test_a_layer_that_does_not_hold_is_a_warning_for_everybody():
@@ -124,11 +124,11 @@ def test_a_layer_that_does_not_hold_is_a_warning_for_everybody():
 
 
 def test_what_an_event_tells_is_not_told_again_by_its_entry_of_the_log():
-    asked = UserMessage(text="Your answer does not fit", format_retry=True, errors=["no JSON object"])
+    correction = UserMessage(text="Your answer does not fit", format_retry=True, errors=["no JSON object"])
     again = Noted(level="warning", message='[Format] retry 1/2 on step "initial.issue"')
     planned = Noted(level="info", message="[Boundary] planned 4 effects")
     log = TerminalLog()
-    lines = [line for entry in entries_of([(0, again), (0, asked), (0, planned)]) for line in log.render(entry)]
+    lines = [line for entry in entries_of([(0, again), (0, correction), (0, planned)]) for line in log.render(entry)]
     assert lines == ["  format retry: no JSON object"]
 
 
