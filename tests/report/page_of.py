@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from html.parser import HTMLParser
 
 from stepflow.domain.definition import AgentDefinition
 from stepflow.domain.event import Entry, Event, IterationStarted, PromptRendered, ToolCalled
@@ -54,3 +56,56 @@ def _varied(event: Event, number: int) -> Event:
             return replace(event, output=f"output {number}\n" + "a line of output\n" * 50)
         case _:
             return event
+
+
+class PageReader(HTMLParser):
+    """What a browser would find: elements with their attributes, and the text of scripts, styles and the rest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: dict[str, list[str]] = {"script": [], "style": [], "text": []}
+        self._where = "text"
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._where = tag
+            self.inside[tag].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._where:
+            self._where = "text"
+
+    def handle_data(self, data: str) -> None:
+        if self._where == "text":
+            self.inside["text"].append(data)
+        else:
+            self.inside[self._where][-1] += data
+
+    @property
+    def data(self) -> dict:
+        return json.loads(self.inside["script"][0])
+
+    @property
+    def text(self) -> str:
+        return "".join(self.inside["text"])
+
+    def cards(self) -> list[dict]:
+        """All cards with their texts put in."""
+        data = self.data
+        return [
+            {
+                "id": id,
+                "tone": tone,
+                "title": title,
+                "facts": facts,
+                "parts": {label: data["texts"][number] for label, number, *_ in parts},
+                "puts": [put for part in parts for put in (part[4] if len(part) > 4 else [])],
+                "url": url,
+            }
+            for group in data["groups"]
+            for id, _, tone, title, facts, parts, url in group["cards"]
+        ]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hostile import TEXT, obeyed
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hostile import obeyed
 
 from stepflow.domain.conversation import Usage
 from stepflow.domain.event import (
@@ -66,15 +64,6 @@ def test_the_terminal_has_debug_too():
     assert any("You are careful." in line for line in shown(TerminalLog(debug=True), PROMPT))
 
 
-@settings(max_examples=60)
-@given(st.lists(TEXT, min_size=1, max_size=4))
-def test_no_line_of_a_prompt_shown_in_full_is_obeyed(texts):
-    prompt = PromptRendered(system=texts[0], blocks=texts[1:], source="a", retry=False, tools=[])
-    block = {"type": "tool_use", "input": {"command": texts[-1]}}
-    lines = shown(ActionLog(debug=True), prompt, turned({"type": "text", "text": texts[-1]}, block))
-    assert obeyed("\n".join(lines)) == []
-
-
 def test_what_a_command_printed_is_folded_under_its_message():
     lines = shown(
         ActionLog(),
@@ -96,15 +85,6 @@ def test_a_fold_in_a_step_ends_the_steps_group_since_groups_do_not_nest():
     bug = Noted(level="error", message="internal error", data={"traceback": "Traceback\n  boom"})
     after = StepAnswered(step_id="initial.a", answer=None, intent=None, target=None, reason="r")
     assert obeyed("\n".join(shown(ActionLog(), begun, bug, after))) == ["group", "endgroup", "group", "endgroup"]
-
-
-def test_a_note_without_output_is_no_fold():
-    assert shown(ActionLog(), Noted(level="info", message="quiet", data={"output": " \n"})) == ["quiet"]
-
-
-def test_a_terminal_shows_what_a_job_log_folds():
-    noted = Noted(level="error", message="internal error", data={"traceback": "Traceback\nboom"})
-    assert shown(TerminalLog(), noted) == ["  internal error", "  Traceback", "  boom"]
 
 
 def test_a_traceback_before_any_run_is_folded_and_not_obeyed():

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import time
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 from hostile import PIECES, TEXT
 from hostile_agent import hostile_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_of import events_of, page_of
+from page_of import PageReader, events_of, page_of
 from plausible_run import AGENT, ENTRIES, STEPS, entries_of
 
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
-    CommandRan,
-    ContextCompacted,
-    ContextOverflowed,
     EffectApplied,
     EffectPlanned,
     IterationStarted,
@@ -32,8 +27,6 @@ from stepflow.domain.event import (
     PromptRendered,
     RunResumed,
     RunStarted,
-    SnapshotTaken,
-    StrategyChosen,
     Substitution,
     TextRemoved,
     ToolCalled,
@@ -41,7 +34,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
-from stepflow.domain.words import Outcome, StepKind, Strategy
+from stepflow.domain.words import Outcome, StepKind
 from stepflow.report.collect import collect_report
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from stepflow.report.html.page import report_html
@@ -64,70 +57,17 @@ HOSTILE = (
 )
 
 
-class Page(HTMLParser):
-    """What a browser would find: elements with their attributes, and the text of scripts, styles and the rest."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.inside: dict[str, list[str]] = {"script": [], "style": [], "text": []}
-        self._where = "text"
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag in ("script", "style"):
-            self._where = tag
-            self.inside[tag].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == self._where:
-            self._where = "text"
-
-    def handle_data(self, data: str) -> None:
-        if self._where == "text":
-            self.inside["text"].append(data)
-        else:
-            self.inside[self._where][-1] += data
-
-    @property
-    def data(self) -> dict:
-        return json.loads(self.inside["script"][0])
-
-    @property
-    def text(self) -> str:
-        return "".join(self.inside["text"])
-
-    def cards(self) -> list[dict]:
-        """All cards with their texts put in."""
-        data = self.data
-        return [
-            {
-                "id": id,
-                "tone": tone,
-                "title": title,
-                "facts": facts,
-                "parts": {label: data["texts"][number] for label, number, *_ in parts},
-                "puts": [put for part in parts for put in (part[4] if len(part) > 4 else [])],
-                "url": url,
-            }
-            for group in data["groups"]
-            for id, _, tone, title, facts, parts, url in group["cards"]
-        ]
-
-
 def tool(output: str, **more: object) -> ToolCalled:
     given = {"tool_use_id": "t", "name": "bash", "input": {"command": "ls"}, "is_error": False, "exit_code": 0}
     return ToolCalled(**{**given, "output": output, "seconds": 0.1, **more})
 
 
-def shown(*events, **more) -> Page:
-    return Page(page_of(events_of(*events), **more))
+def shown(*events, **more) -> PageReader:
+    return PageReader(page_of(events_of(*events), **more))
 
 
 def test_the_page_of_a_plausible_run_tells_how_it_ended_and_why():
-    page = Page(page_of(ENTRIES, AGENT))
+    page = PageReader(page_of(ENTRIES, AGENT))
     for words in ("fixer on issue #7: completed", "validated", "39,150 tokens", "$0.1107", "verdict: fixed"):
         assert words in page.text
     assert "Review the pull request." in page.text
@@ -136,7 +76,7 @@ def test_the_page_of_a_plausible_run_tells_how_it_ended_and_why():
 
 
 def test_every_event_has_its_card_and_every_iteration_its_group():
-    page = Page(page_of(ENTRIES, AGENT))
+    page = PageReader(page_of(ENTRIES, AGENT))
     assert [card["id"] for card in page.cards()] == [
         f"e{entry.seq}" for entry in ENTRIES if not isinstance(entry.event, ToolStarted)
     ]
@@ -153,7 +93,7 @@ def test_every_event_has_its_card_and_every_iteration_its_group():
 
 
 def test_prompts_answers_tools_corrections_validators_and_routes_are_all_there():
-    cards = Page(page_of(ENTRIES, AGENT)).cards()
+    cards = PageReader(page_of(ENTRIES, AGENT)).cards()
     titles = [card["title"] for card in cards]
     prompt = "prompt: steps/initial/issue/f_default.md; tools: bash, read, write, edit, glob, grep"
     for title in (prompt, "The model answers", "✓ read src/parser.py", "format retry: no JSON object"):
@@ -171,7 +111,7 @@ def test_prompts_answers_tools_corrections_validators_and_routes_are_all_there()
 
 
 def test_a_row_tells_what_an_iteration_did_and_what_it_cost():
-    row = Page(page_of(ENTRIES, AGENT)).data["groups"][2]
+    row = PageReader(page_of(ENTRIES, AGENT)).data["groups"][2]
     figures = {key: row[key] for key in ("n", "kind", "intent", "to", "tools", "tokens", "usd", "retries")}
     assert figures == {
         "n": 2,
@@ -186,15 +126,15 @@ def test_a_row_tells_what_an_iteration_did_and_what_it_cost():
 
 
 def test_the_graph_is_in_the_page_and_leads_to_the_iterations():
-    page = Page(page_of(ENTRIES, AGENT))
+    page = PageReader(page_of(ENTRIES, AGENT))
     assert sum(tag == "svg" for tag, _ in page.elements) == 1
     assert {"#i1", "#i2", "#i3"} <= {attributes.get("href") for tag, attributes in page.elements if tag == "a"}
-    assert not any(tag == "svg" for tag, _ in Page(page_of(ENTRIES, None)).elements)
+    assert not any(tag == "svg" for tag, _ in PageReader(page_of(ENTRIES, None)).elements)
 
 
 def test_a_graph_of_very_many_arrows_is_left_out_with_a_word():
     steps = {f"s.{number}": replace(STEPS[0], id=f"s.{number}") for number in range(450)}
-    page = Page(page_of(ENTRIES, replace(AGENT, steps=steps)))
+    page = PageReader(page_of(ENTRIES, replace(AGENT, steps=steps)))
     assert "The graph is too large for a picture here" in page.text
     assert not any(tag == "svg" for tag, _ in page.elements)
 
@@ -202,7 +142,7 @@ def test_a_graph_of_very_many_arrows_is_left_out_with_a_word():
 def test_the_diff_of_a_step_stands_at_its_end():
     file = FileDiff(path="src/<b>.py", text="--- a\n+++ b\n-old\n+new\n", added=1_200, removed=1)
     steps = {2: StepDiff(files=(file,), notes=("… 3 more files left out",)), 9: StepDiff(files=(file,))}
-    page = Page(page_of(ENTRIES, AGENT, diffs=Diffs(steps=steps, note="Damaged <i>, see below.")))
+    page = PageReader(page_of(ENTRIES, AGENT, diffs=Diffs(steps=steps, note="Damaged <i>, see below.")))
     last = page.data["groups"][2]["cards"][-1]
     assert (last[0], last[3]) == ("i2-diff", "What the step changed")
     assert last[4] == ["1 file", "+1,200 −1", "… 3 more files left out"]
@@ -217,7 +157,7 @@ def test_effects_that_failed_removed_text_and_problems_are_shown():
     failed = EffectApplied(kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.FAILED, detail="403", url="javascript:x()")
     problem = Problem(severity=Severity.NOTE, code="SF346", file="a.json", path="/x", line=3, message="m", fix="f")
     entries = events_of(removed, EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"), failed)
-    page = Page(page_of(entries, replace(AGENT, problems=(problem,))))
+    page = PageReader(page_of(entries, replace(AGENT, problems=(problem,))))
     assert "do<U+200B> evil" in page.text
     assert "The first 1 are shown." in page.text
     assert "✗ failed" in page.text
@@ -238,7 +178,7 @@ def test_what_was_put_into_a_prompt_is_marked_with_its_variable():
             Substitution(name="topic", start=12, end=22),
         ],
     )
-    card = Page(page_of(events_of(prompt))).cards()[-1]
+    card = PageReader(page_of(events_of(prompt))).cards()[-1]
     units = sent.encode("utf-16-le")
     marked = [(units[2 * begin : 2 * end].decode("utf-16-le"), name) for begin, end, name in card["puts"]]
     assert marked == [("7", "issue"), ("the\nparser", "topic")]
@@ -250,7 +190,7 @@ def test_what_was_put_into_a_prompt_is_marked_with_its_variable():
 def test_a_prompt_that_was_masked_or_is_cut_is_not_marked(sent):
     put = Substitution(name="issue", start=5, end=6)
     prompt = PromptRendered(system="", blocks=[sent], source="a.md", retry=True, tools=[], substitutions=[put])
-    card = Page(page_of(events_of(prompt))).cards()[-1]
+    card = PageReader(page_of(events_of(prompt))).cards()[-1]
     assert (card["title"], card["facts"]) == ("retry prompt: a.md; tools: none", ["put in: issue"])
     assert card["puts"] == []
 
@@ -275,27 +215,6 @@ def test_a_call_that_nobody_answered_is_shown_with_its_input_and_an_answered_one
     ]
 
 
-def test_a_conversation_that_was_too_long_is_told():
-    compacted = ContextCompacted(reason="prompt is too long", by_fault=True, results=2, characters=34_567, left=900)
-    overflowed = ContextOverflowed(step_id="s", reason="and again", by_fault=True)
-    first, second = shown(compacted, overflowed).cards()[-2:]
-    removed = "removed 2 old tool results (34,567 characters)"
-    assert first["title"] == f"the conversation was too long for the model: {removed} from it"
-    assert (first["facts"], first["parts"]["Reason"]) == (["900 characters left"], "prompt is too long")
-    stays = "the conversation stays too long for the model, the step begins again"
-    assert second["title"] == f"{stays}: and again"
-
-
-def test_a_model_that_is_asked_in_another_way_is_told_with_the_reason():
-    chosen = StrategyChosen(model="m", strategy=Strategy.PROMPT, reason="prose came", by_fault=False)
-    assert "m is asked for structured output by the schema in words" in shown(chosen).cards()[-1]["title"]
-    assert "prose came" in shown(chosen).cards()[-1]["title"]
-
-
-def test_a_step_that_may_not_use_a_tool_is_told():
-    assert shown(tool("no", denied=True, exit_code=None)).cards()[-1]["facts"][0] == "denied: the step may not use it"
-
-
 def test_what_a_resumed_run_did_after_it_went_on_stands_apart():
     begun = IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
     resumed = RunResumed(events=2, from_seq=2, iteration=1, step_id="s")
@@ -309,43 +228,24 @@ def test_what_a_resumed_run_did_after_it_went_on_stands_apart():
     assert [card["title"] for card in page.cards()[1:]] == titles
 
 
-def test_commands_and_snapshots_have_their_words():
-    command = CommandRan(
-        step_id="s",
-        argv=["make", "a b"],
-        exit_code=2,
-        stdout="out",
-        stderr="err",
-        timed_out=False,
-        started=True,
-        error="",
-        seconds=1.0,
-    )
-    cards = shown(command, SnapshotTaken(name="a" * 40, head="b" * 40, files=1, bytes=9, seconds=0.1)).cards()
-    assert [(card["title"], card["facts"]) for card in cards[1:]] == [
-        ("Command make 'a b'", ["exit 2", "1.0 s"]),
-        ("Snapshot of 1 changed file", ["aaaaaaaaaaaa", "9 bytes", "0.1 s"]),
-    ]
-
-
 def test_a_resumed_run_has_its_parts_with_ids_of_their_own():
     begun = IterationStarted(iteration=1, step_id="s", kind=StepKind.WORK, model="m")
     started = ENTRIES[0].event
     assert isinstance(started, RunStarted)
-    page = Page(page_of(entries_of([(0.0, started), (0.1, begun), (0.1, started), (0.1, begun)])))
+    page = PageReader(page_of(entries_of([(0.0, started), (0.1, begun), (0.1, started), (0.1, begun)])))
     assert [group["id"] for group in page.data["groups"]] == ["start", "i1", "start-2", "i1-2"]
 
 
 def test_a_run_that_never_began_has_a_page_too():
     report = collect_report((), None)
-    page = Page(report_html((), report))
+    page = PageReader(report_html((), report))
     assert page.data == {"groups": [], "texts": [], "cuts": []}
     assert "None: nothing was planned or written." in page.text
     assert report.outcome is not Outcome.COMPLETED
 
 
 def test_the_page_lets_nothing_run_but_its_own_script_and_fetches_nothing():
-    page = Page(page_of(ENTRIES, AGENT))
+    page = PageReader(page_of(ENTRIES, AGENT))
     policy = next(a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none';")
     for kind, text in (("script", page.inside["script"][1]), ("style", page.inside["style"][0])):
@@ -358,13 +258,13 @@ def test_the_page_lets_nothing_run_but_its_own_script_and_fetches_nothing():
 
 
 def test_the_script_makes_no_markup_out_of_text():
-    script = Page(page_of(ENTRIES, AGENT)).inside["script"][1]
+    script = PageReader(page_of(ENTRIES, AGENT)).inside["script"][1]
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|fetch\(", script
     )
 
 
-SKELETON = [tag for tag, _ in Page(page_of(events_of(tool("x")))).elements]
+SKELETON = [tag for tag, _ in PageReader(page_of(events_of(tool("x")))).elements]
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
@@ -387,7 +287,7 @@ def test_hostile_text_stays_text_everywhere(text):
 def test_no_text_adds_an_element_or_an_attribute(texts):
     one, two, three = texts
     page = shown(tool(one, input={"command": two}), report={"reason": three, "agent": one})
-    allowed = {tag for tag, _ in Page(page_of(ENTRIES, AGENT)).elements}
+    allowed = {tag for tag, _ in PageReader(page_of(ENTRIES, AGENT)).elements}
     assert {tag for tag, _ in page.elements} <= allowed
     assert not [a for _, a in page.elements if any(name.startswith("on") for name in a)]
     assert visible(one) in page.data["texts"] or not one.strip()
@@ -395,7 +295,7 @@ def test_no_text_adds_an_element_or_an_attribute(texts):
 
 def test_the_graph_of_a_hostile_agent_is_only_text_in_the_page():
     for piece in PIECES:
-        page = Page(page_of(ENTRIES, hostile_agent(piece, piece)))
+        page = PageReader(page_of(ENTRIES, hostile_agent(piece, piece)))
         assert sum(tag == "script" for tag, _ in page.elements) == 2
         assert not any(tag == "img" for tag, _ in page.elements)
 
@@ -423,7 +323,7 @@ def test_the_same_text_stands_in_the_page_once():
 
 def test_a_run_of_very_many_long_outputs_has_a_page_of_bounded_size(monkeypatch):
     monkeypatch.setattr("stepflow.report.html.timeline.PAGE_LIMIT", 400_000)
-    page = Page(page_of(events_of(*(tool(f"{number} " + "x" * 30_000 + f" {number}") for number in range(300)))))
+    page = PageReader(page_of(events_of(*(tool(f"{number} " + "x" * 30_000 + f" {number}") for number in range(300)))))
     data = page.data
     outputs = [(text, cut) for text, cut in zip(data["texts"], data["cuts"], strict=True) if "xxx" in text]
     assert sum(map(len, data["texts"])) <= 400_000
@@ -443,7 +343,7 @@ def test_entries_may_come_one_by_one_and_are_let_go():
 
 def test_of_more_events_than_a_page_can_show_the_first_and_the_last_are_there(monkeypatch):
     monkeypatch.setattr("stepflow.report.html.timeline.EVENTS_SHOWN", 10)
-    page = Page(page_of(ENTRIES, AGENT))
+    page = PageReader(page_of(ENTRIES, AGENT))
     assert len(page.cards()) == 10
     assert sum(group["hidden"] for group in page.data["groups"]) == len(ENTRIES) - 10
     assert [group["id"] for group in page.data["groups"]][-1] == "end"
@@ -453,10 +353,6 @@ def test_a_line_of_a_megabyte_takes_no_time():
     began = time.process_time()
     shown(tool("\u202e" * 1_000_000), Noted(level="info", message="x" * 1_000_000))
     assert time.process_time() - began < 1.0
-
-
-def test_the_same_journal_gives_the_same_page():
-    assert page_of(ENTRIES, AGENT) == page_of(ENTRIES, AGENT)
 
 
 @pytest.mark.whole

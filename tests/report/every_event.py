@@ -1,0 +1,202 @@
+"""Every event that a journal may hold, in each form that is worded differently."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import Any
+
+from stepflow.domain.conversation import Usage
+from stepflow.domain.effect import EffectKind, EffectStatus
+from stepflow.domain.event import (
+    AnswerLost,
+    CanariesTried,
+    CheckJudged,
+    CommandRan,
+    CompletionJudged,
+    ContextCompacted,
+    ContextOverflowed,
+    EffectApplied,
+    EffectPlanned,
+    Event,
+    FailureReported,
+    FlowEnded,
+    IssueCostSummed,
+    IterationStarted,
+    LayerReported,
+    ModelTurned,
+    ModelWaited,
+    Noted,
+    PromptRendered,
+    Routed,
+    RunFinished,
+    RunResumed,
+    SchemaFailed,
+    SnapshotFailed,
+    SnapshotTaken,
+    StepAnswered,
+    StrategyChosen,
+    TextRemoved,
+    ToolCalled,
+    ToolStarted,
+    UserMessage,
+    ValidatorRan,
+    WorkCollected,
+)
+from stepflow.domain.visible_text import RemovalKind, RemovedPiece
+from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind, Strategy
+from tests.report.plausible_run import STARTED
+
+#: Of these fields the domain knows every value.
+FIXED = ("event", "level", "result")
+
+
+def model_turn(text: str, stop: str = "end_turn") -> ModelTurned:
+    """A turn that says this, and calls a tool."""
+    content = [{"type": "text", "text": text}, {"type": "tool_use", "id": "t", "name": "bash", "input": {}}]
+    return ModelTurned(
+        content=content, stop_reason=stop, usage=Usage(input_tokens=1), cost_usd=0.0, model="m", seconds=1
+    )
+
+
+TOOL = ToolCalled(
+    tool_use_id="t", name="bash", input={"command": "ls"}, output="out", is_error=False, exit_code=0, seconds=0.5
+)
+VALIDATOR = ValidatorRan(
+    iteration=1,
+    entry="e",
+    name="git-clean",
+    passed=False,
+    exit_code=1,
+    pattern="p",
+    attempt=1,
+    max_attempts=3,
+    action=FailureAction.RETRY,
+    recoverable=True,
+    seconds=0.5,
+    output_tail="",
+)
+COMMAND = CommandRan(
+    step_id="s",
+    argv=["make", "a b"],
+    exit_code=2,
+    stdout="out",
+    stderr="err",
+    timed_out=False,
+    started=True,
+    error="",
+    seconds=1.0,
+)
+ANSWERED = StepAnswered(step_id="s", answer={}, intent=Intent.NEXT, target=None, reason="r")
+JUDGED = CompletionJudged(entry="e", done=True, validated=True, step_id="s")
+ROUTED = Routed(source="a", to="b", transition="next", reason="r")
+COMPACTED = ContextCompacted(reason="400", by_fault=True, results=12, characters=34_567, left=9_000)
+SELF_TEST = {"a tool's environment": "kept", "RUNNER_TEMP": "kept", "the docker socket": "not here"}
+
+EVENTS: dict[str, Event] = {
+    "run without an issue": replace(STARTED, repository="", issue=None, isolation={}),
+    "run on an issue": replace(STARTED, isolation={}),
+    "run in a sandbox": replace(
+        STARTED, isolation={"uid": "1000", "network": "closed: no sockets", "credentials": "none"}
+    ),
+    "resumed": RunResumed(events=8, from_seq=1, iteration=1, step_id="s"),
+    "iteration": IterationStarted(iteration=3, step_id="s", kind=StepKind.WORK, model="m"),
+    "removed text": TextRemoved(count=1, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="hidden")]),
+    "prompt": PromptRendered(system="", blocks=[], source="f.md", retry=False, tools=[]),
+    "first schema failure": SchemaFailed(step_id="s", strikes=1, reason="no file"),
+    "second schema failure": SchemaFailed(step_id="s", strikes=2, reason="no file"),
+    "wait": ModelWaited(reason="529", seconds=2.5, attempt=1),
+    "wait before a deadline": ModelWaited(reason="529", seconds=10, attempt=2, tries=5, deadline_in=1500),
+    "lost answer": AnswerLost(reason="reset", usage=Usage(input_tokens=1200, output_tokens=1), cost_usd=0.1),
+    "compacted conversation": COMPACTED,
+    "compacted by one result": replace(COMPACTED, results=1),
+    "overflow": ContextOverflowed(step_id="s", reason="400", by_fault=True),
+    "tool strategy": StrategyChosen(model="m", strategy=Strategy.TOOL, reason="prose came", by_fault=False),
+    "prompt strategy": StrategyChosen(model="m", strategy=Strategy.PROMPT, reason="prose came", by_fault=True),
+    "turn with a tool": model_turn("First I look.\nThen more.", "tool_use"),
+    "turn without words": model_turn(" \n", "tool_use"),
+    "turn that was cut": model_turn("cut", "max_tokens"),
+    "turn with an answer": model_turn('{"next_action": {"action": "next"}}'),
+    "turn of many words": model_turn("\n".join(f"word {number}" for number in range(100)) + "x" * 1000),
+    "tool started": ToolStarted(tool_use_id="t", name="bash"),
+    "tool": TOOL,
+    "tool with an exit code": replace(TOOL, exit_code=2, seconds=75),
+    "denied tool": replace(TOOL, denied=True, name="write"),
+    "tool with an error": replace(
+        TOOL, name="read", input={"file_path": "a"}, exit_code=None, is_error=True, output="no such file"
+    ),
+    "tool of another kind": replace(TOOL, name="odd", input={"n": 1}, exit_code=None, is_error=True, output=""),
+    "tool without input": replace(TOOL, name="grep", input={}, exit_code=None),
+    "question": UserMessage(text="Is it green?\nSay.", format_retry=False),
+    "format retry": UserMessage(text="t", format_retry=True, errors=["a", "b"]),
+    "answer": ANSWERED,
+    "answer without an intent": replace(ANSWERED, answer=None, intent=None, reason="prose"),
+    "jump": replace(ANSWERED, intent=Intent.JUMP, target="t", reason=""),
+    "good check": CheckJudged(step_id="s", result="ok", message=""),
+    "bad check": CheckJudged(step_id="s", result="ng", message="It names\nno cause."),
+    "route": ROUTED,
+    "route by prefix": replace(ROUTED, by_prefix=True),
+    "route to completion": replace(ROUTED, to=None, transition="closing"),
+    "green validator": replace(VALIDATOR, passed=True, exit_code=0, action=None),
+    "red validator": VALIDATOR,
+    "red validator again": replace(VALIDATOR, attempt=2),
+    "skipped validator": replace(VALIDATOR, action=FailureAction.SKIP),
+    "unrecoverable validator": replace(VALIDATOR, recoverable=False, action=None),
+    "aborting validator": replace(VALIDATOR, recoverable=False, action=FailureAction.ABORT),
+    "done": JUDGED,
+    "done with a red validator": replace(JUDGED, validated=False),
+    "not done": replace(JUDGED, done=False, validated=False),
+    "not done, with a retry prompt": replace(
+        JUDGED,
+        done=False,
+        validated=False,
+        step_id="continuation.issue",
+        retry_prompt="# Not clean\n\n" + "\n".join(f"- file{number}.py" for number in range(40)),
+        retry_source="f_failed.md",
+    ),
+    "end of the flow": FlowEnded(outcome=Outcome.ABORTED, reason="r", step_id="s", answer=None, validated=False),
+    "commits": WorkCollected(head_commit="c", commits=2),
+    "uncommitted work": WorkCollected(head_commit="c", commits=0, uncommitted=["a.py", "b.py"]),
+    "plan": EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"),
+    "failed effect": EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.FAILED, detail="403"),
+    "skipped effect": EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.SKIPPED),
+    "applied effect": EffectApplied(kind=EffectKind.POST_COMMENT, status=EffectStatus.APPLIED, url="https://x.y/1"),
+    "failure without a comment": FailureReported(detail="It could not be told.", url=""),
+    "failure with a comment": FailureReported(detail="", url="https://x.y/1"),
+    "snapshot": SnapshotTaken(name="a" * 40, head="b" * 40, files=1, bytes=9, seconds=0.1),
+    "failed snapshot": SnapshotFailed(reason="the disk is full"),
+    "layer": LayerReported(layer="uid", state="off", is_warning=False),
+    "layer that does not hold": LayerReported(layer="uid", state="off", is_warning=True),
+    "self-test": CanariesTried(canaries=SELF_TEST),
+    "failed self-test": CanariesTried(canaries={**SELF_TEST, "RUNNER_TEMP": "reached by shell: /tmp | x (read)"}),
+    "cost of an issue": IssueCostSummed(usd=0.5, at_least=True, budget_usd=2),
+    "budget of an issue is spent": IssueCostSummed(usd=2, at_least=False, budget_usd=2),
+    "command": COMMAND,
+    "debug note": Noted(level="debug", message="not for people"),
+    "note": Noted(level="info", message="setup ended with exit code 0", data={"output": "one\n::error::two\n100 %"}),
+    "note without output": Noted(level="info", message="quiet", data={"output": " \n"}),
+    "warning": Noted(level="warning", message="[Isolation] landlock: not to be had here"),
+    "error": Noted(level="error", message="[Boundary] failed"),
+    "bug": Noted(level="error", message="internal error", data={"traceback": "Traceback\n  boom"}),
+    "end of the run": RunFinished(outcome=Outcome.ABORTED, reason="r", success=False),
+}
+
+
+def hostile_copy(value: Any, text: str) -> Any:
+    """The same event with this text wherever a model, a tool or a person may have written one."""
+    match value:
+        case Enum():
+            return value
+        case str():
+            return text
+        case list():
+            return [hostile_copy(each, text) for each in value]
+        case dict():
+            return {key: each if key == "type" else hostile_copy(each, text) for key, each in value.items()} | {
+                text: text
+            }
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            names = [field.name for field in fields(value) if field.name not in FIXED]
+            return replace(value, **{name: hostile_copy(getattr(value, name), text) for name in names})
+        case _:
+            return value
