@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from golden_files import assert_golden
 from jsonschema import Draft202012Validator
-from plausible_run import AGENT, BEGAN, CLOSING_ANSWER, ENTRIES, STARTED, TIMED, entries_of
+from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, TIMED, entries_of
 
 from stepflow.domain.conversation import Usage
-from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     CheckJudged,
     EffectApplied,
-    EffectPlanned,
     Entry,
     FailureReported,
     FlowEnded,
@@ -25,38 +24,15 @@ from stepflow.domain.event import (
     Noted,
     RunFinished,
     RunResumed,
-    RunStarted,
     StepAnswered,
     ToolCalled,
     WorkCollected,
 )
 from stepflow.domain.problem import Problem, Severity
-from stepflow.domain.report import AgentResult, CheckResult
+from stepflow.domain.report import CheckResult
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import read_report, report_json, report_schema
-
-GOLDEN = Path(__file__).parent / "golden"
-
-
-def test_the_history_has_one_entry_per_iteration_with_its_sums():
-    report = collect_report(ENTRIES, AGENT)
-    assert [line.step_id for line in report.history] == [
-        "initial.issue",
-        "continuation.issue",
-        "closure.issue",
-        "continuation.issue",
-        "closure.issue",
-    ]
-    first, second, third = report.history[:3]
-    assert (first.iteration, first.kind, first.intent, first.transition) == (1, StepKind.WORK, Intent.NEXT, "next")
-    assert (first.target, first.reason) == ("continuation.issue", "The empty line is the cause")
-    assert (first.tool_calls, first.model) == (2, "claude-opus-5-5")
-    assert first.usage == Usage(input_tokens=2400, output_tokens=300, cache_read_tokens=6000)
-    assert first.cost_usd == pytest.approx(0.0246)
-    assert first.seconds == pytest.approx(0.01 + 4.2 + 0.02 + 1.3 + 3.1 + 0.1)
-    assert (second.format_retries, second.usage.output_tokens) == (1, 450)
-    assert (third.transition, third.target) == ("closing", None)
 
 
 @pytest.mark.parametrize(("left", "validated"), [([], True), (["notes.txt"], False)])
@@ -65,43 +41,6 @@ def test_a_run_that_leaves_files_uncommitted_is_not_validated(left: list[str], v
     ended = next(at for at, (_, event) in enumerate(TIMED) if isinstance(event, FlowEnded))
     timed = [*TIMED[: ended + 1], (0.1, collected), *TIMED[ended + 1 :]]
     assert collect_report(entries_of(timed), AGENT).validated is validated
-
-
-def test_the_report_holds_the_totals_and_the_closing():
-    report = collect_report(ENTRIES, AGENT)
-    assert (report.outcome, report.success, report.code) == (Outcome.COMPLETED, True, None)
-    assert (report.iterations, report.final_step_id, report.entry_step_id) == (5, "closure.issue", "initial.issue")
-    assert (report.issue, report.base_commit, report.isolation["uid"]) == (7, "4f1c2d3", "on")
-    assert report.structured_output == CLOSING_ANSWER
-    assert report.verdict == "fixed"
-    assert report.validated
-    assert [(run.name, run.passed, run.action) for run in report.validators] == [
-        ("git-clean", False, "retry"),
-        ("git-clean", True, None),
-        ("type-check", True, None),
-    ]
-    assert report.handoff == {"initial.issue": {"cause": "empty line"}}
-    assert report.cost_usd == pytest.approx(9 * 0.0123)
-    assert report.usage.output_tokens == sum(line.usage.output_tokens for line in report.history)
-    assert report.seconds == pytest.approx(ENTRIES[-1].time - BEGAN)
-    assert AgentResult.of(report).reason.startswith("Completion loop:")
-
-
-def test_effects_show_the_latest_receipt_in_the_order_of_the_plan():
-    effects = collect_report(ENTRIES, AGENT).effects
-    assert [(e.kind.value, e.status.value) for e in effects] == [
-        ("push_branch", "applied"),
-        ("open_pull_request", "applied"),
-        ("post_comment", "applied"),
-        ("close_issue", "skipped"),
-    ]
-    assert effects[0] == Receipt(
-        kind=EffectKind.PUSH_BRANCH,
-        status=EffectStatus.APPLIED,
-        detail="stepflow/fixer/issue-7",
-        commit="9ab8c7d",
-    )
-    assert effects[3].detail == "already closed"
 
 
 def test_a_plan_that_was_not_applied_stays_planned():
@@ -119,12 +58,6 @@ def test_every_prefix_of_a_journal_gives_a_report(length):
     assert report.iterations == len(report.history)
     assert report.agent == "fixer"
     assert Draft202012Validator(report_schema()).is_valid(report_json(report))
-
-
-def test_the_time_of_a_stopped_flow_is_not_added_to_its_last_iteration():
-    report = collect_report(ENTRIES, AGENT)
-    assert report.history[-1].seconds == pytest.approx(0.01 + 2.5 + 0.8)
-    assert report.seconds > sum(line.seconds for line in report.history) + 2.9
 
 
 def test_what_became_known_of_a_layer_later_stands_beside_its_state():
@@ -261,14 +194,8 @@ def test_a_second_start_does_not_count_the_time_between():
 
 def test_report_json_is_as_published():
     document = report_json(collect_report(ENTRIES, AGENT, facts=ReportFacts(run_folder="/runs/7")))
-    assert document["schema"] == 1
-    assert document["final_step"] == "closure.issue"
-    assert document["history"][0]["step"] == "initial.issue"
-    assert "final_step_id" not in document
-    assert "step_id" not in document["history"][0]
-    assert set(document["effects"][0]) == {"kind", "status", "detail", "url"}
     Draft202012Validator(report_schema()).validate(json.loads(json.dumps(document)))
-    assert json.loads((GOLDEN / "report.json").read_text()) == document
+    assert_golden("report.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def test_a_report_is_read_back_and_what_is_none_is_refused():
@@ -282,16 +209,4 @@ def test_a_report_is_read_back_and_what_is_none_is_refused():
 
 
 def test_the_published_report_schema_is_the_models():
-    assert json.loads((GOLDEN / "report.schema.json").read_text()) == report_schema()
-
-
-def test_planned_effects_come_from_events_alone():
-    planned = EffectPlanned(kind=EffectKind.ADD_LABELS, detail="done")
-    assert collect_report(entries_of([(0, planned)])).effects[0].status is EffectStatus.PLANNED
-
-
-def test_run_started_is_enough_for_a_report():
-    report = collect_report(entries_of([(0, replace(STARTED, issue=None))]), facts=ReportFacts(issue=3))
-    assert isinstance(STARTED, RunStarted)
-    assert (report.issue, report.final_step_id) == (3, "initial.issue")
-    assert report.reason.startswith("Before the run:")
+    assert_golden("report.schema.json", json.dumps(report_schema(), indent=1, ensure_ascii=False) + "\n")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from golden_files import assert_golden
 from hostile import TEXT, obeyed
 from hypothesis import given, settings
 from markdown_it import MarkdownIt
+from page_of import events_of
 from plausible_run import AGENT, ENTRIES
 
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.event import CanariesTried
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, RunReport
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece, RemovedText
@@ -23,7 +25,6 @@ from stepflow.report.plain import one_line, width
 from stepflow.report.summary import comment_summary, final_words, job_summary
 from stepflow.report.wording import advice, next_step
 
-GOLDEN = Path(__file__).parent / "golden"
 REPORT = collect_report(ENTRIES, AGENT, facts=ReportFacts(run_folder="/runs/7"))
 PROBLEM = Problem(
     severity=Severity.WARNING, code="SF346", file="r.json", path="/s", line=4, message="not reachable", fix="drop it"
@@ -46,17 +47,15 @@ def removed(*texts: str) -> RemovedText:
 
 def test_the_summary_of_a_plausible_run_is_the_golden_one():
     report = replace(REPORT, removed_text=removed("<!-- ignore\u200b all -->", "\u202e"))
-    summary = job_summary(report, AGENT, notes=["left uncommitted: notes.txt"])
-    assert summary == (GOLDEN / "summary.md").read_text()
+    assert_golden("summary.md", job_summary(report, AGENT, notes=["left uncommitted: notes.txt"]))
 
 
 def test_the_comment_of_a_plausible_run_is_the_golden_one():
-    comment = comment_summary(REPORT, run_url="https://github.com/octo/parser/actions/runs/1")
-    assert comment == (GOLDEN / "comment.md").read_text()
+    assert_golden("comment.md", comment_summary(REPORT, run_url="https://github.com/octo/parser/actions/runs/1"))
 
 
 def test_the_final_words_of_a_plausible_run_are_the_golden_ones():
-    assert "\n".join(final_words(REPORT)) + "\n" == (GOLDEN / "final_words.txt").read_text()
+    assert_golden("final_words.txt", "\n".join(final_words(REPORT)) + "\n")
 
 
 def test_the_comment_that_is_written_before_the_effects_tells_of_a_success():
@@ -141,12 +140,6 @@ def test_a_check_its_transition_and_an_unknown_price_are_in_the_step_table():
     )
     assert "| none |  | 2 |" in summary
     assert "cost unknown" in summary
-
-
-def test_a_closing_that_was_not_the_end_says_so():
-    rows = [line for line in job_summary(REPORT).splitlines() if line.startswith(("| 3 |", "| 5 |"))]
-    assert "| closing | not done |" in rows[0]
-    assert "| closing | end |" in rows[1]
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
@@ -351,8 +344,10 @@ def test_removed_text_is_shown_with_its_invisible_characters():
     assert "and 182 more" in comment
 
 
-def test_nothing_is_said_where_nothing_was_removed():
-    assert "hidden piece" not in job_summary(REPORT) + comment_summary(REPORT)
+def test_the_self_test_of_the_sandbox_counts_what_is_out_of_reach_and_names_what_is_not():
+    canaries = {"a tool's environment": "kept", "RUNNER_TEMP": "reached by shell: /tmp | x", "the socket": "not here"}
+    summary = job_summary(collect_report(events_of(CanariesTried(canaries=canaries)), AGENT), AGENT)
+    assert "\n| canaries | 1 of 2 out of reach |\n| RUNNER\\_TEMP | reached by shell" in summary
 
 
 def test_a_text_that_was_too_long_is_said_to_be_cut():
