@@ -6,8 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from every_event import EVENTS, hostile_copy
 from golden_files import assert_golden
-from hostile import TEXT, obeyed
+from hostile import PIECES, TEXT, obeyed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
@@ -228,3 +229,38 @@ def test_small_words():
     assert (first_line("\n\n a\nb"), first_line(" \n"), one_line("a\n b")) == ("a …", "", "a b")
     assert last_lines("a\n\nb\nc", 2) == ("…", "b", "c")
     assert (defuse("  ::x::"), defuse("a ::x::"), defuse("###[x]")) == ("│   ::x::", "a ::x::", "###\\[x]")
+
+
+def hostile_entries(text: str) -> tuple[Entry, ...]:
+    return entries_of([(0.0, hostile_copy(event, text)) for event in EVENTS.values()])
+
+
+def job_log(entries: tuple[Entry, ...], *, debug: bool = False) -> str:
+    log = ActionLog(debug=debug)
+    return "\n".join(line for entry in entries for line in log.render(entry))
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXT)
+def test_nothing_that_a_model_or_tool_says_is_obeyed(text: str) -> None:
+    entries = hostile_entries(text)
+    output = job_log(entries)
+    commands = obeyed(output)
+    assert len(commands) >= 4
+    assert commands == ["group", "endgroup"] * (len(commands) // 2)
+    assert "\x1b" not in output
+    assert max(map(len, output.split("\n"))) < 900
+    assert set(obeyed(job_log(entries, debug=True))) == {"group", "endgroup"}
+    terminal = TerminalLog()
+    assert obeyed("\n".join(line for entry in entries for line in terminal.render(entry))) == []
+    for style in ("text", "jsonl"):
+        lines = [log_line(line, style) for entry in entries for line in log_entries(entry)]
+        assert obeyed("\n".join(lines)) == []
+        assert all(len(line.splitlines()) == 1 for line in lines)
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_what_is_not_obeyed_is_still_shown(piece: str) -> None:
+    shown = job_log(hostile_entries(f"before {piece} after"))
+    for word in ["before", "after", *clean(piece).strip().replace("##[", "##\\[").split()]:
+        assert word in shown
