@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from golden_files import assert_golden
 from jsonschema import Draft202012Validator
 from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, TIMED, entries_of
 
@@ -33,6 +32,7 @@ from stepflow.domain.report import CheckResult
 from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import read_report, report_json, report_schema
+from tests.golden import assert_golden
 
 
 @pytest.mark.parametrize(("left", "validated"), [([], True), (["notes.txt"], False)])
@@ -195,7 +195,7 @@ def test_a_second_start_does_not_count_the_time_between():
 def test_report_json_is_as_published():
     document = report_json(collect_report(ENTRIES, AGENT, facts=ReportFacts(run_folder="/runs/7")))
     Draft202012Validator(report_schema()).validate(json.loads(json.dumps(document)))
-    assert_golden("report.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    assert_golden("report/report.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 def test_a_report_is_read_back_and_what_is_none_is_refused():
@@ -209,4 +209,4 @@ def test_a_report_is_read_back_and_what_is_none_is_refused():
 
 
 def test_the_published_report_schema_is_the_models():
-    assert_golden("report.schema.json", json.dumps(report_schema(), indent=1, ensure_ascii=False) + "\n")
+    assert_golden("report/report.schema.json", json.dumps(report_schema(), indent=1, ensure_ascii=False) + "\n")

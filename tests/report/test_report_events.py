@@ -6,12 +6,12 @@ import json
 from typing import get_args
 
 from every_event import EVENTS
-from golden_files import assert_golden
 from page_of import PageReader, events_of, page_of
 
 from stepflow.domain.event import Event
 from stepflow.report.log import log_entries
 from stepflow.report.watch import TerminalLog
+from tests.golden import assert_golden
 
 
 def described(name: str, event: Event) -> str:
@@ -28,7 +28,7 @@ def described(name: str, event: Event) -> str:
 
 
 def test_each_event_reads_as_in_the_golden_file() -> None:
-    assert_golden("events.txt", "\n".join(described(*each) for each in EVENTS.items()))
+    assert_golden("report/events.txt", "\n".join(described(*each) for each in EVENTS.items()))
 
 
 def test_there_is_an_example_of_every_event() -> None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from golden_files import assert_golden
 from hostile import PIECES, TEXT
 from hostile_agent import hostile_agent
 from hypothesis import given, settings
@@ -22,6 +21,7 @@ from stepflow.domain.definition import AgentDefinition, Branch, Gate, Target
 from stepflow.domain.words import Intent, Outcome
 from stepflow.report.collect import collect_report
 from stepflow.report.graph import flow_graph, graph_json, mermaid_graph, walked_path
+from tests.golden import assert_golden
 
 REPORT = collect_report(ENTRIES, AGENT)
 
@@ -47,12 +47,12 @@ def agent_with(**steps) -> AgentDefinition:
 
 def test_the_picture_of_a_plausible_run_is_the_golden_one():
     picture = mermaid_graph(AGENT, walked_path(REPORT))
-    assert_golden("graph.mmd", picture)
+    assert_golden("report/graph.mmd", picture)
     assert drawable(picture)
 
 
 def test_the_graph_for_programs_is_the_golden_one():
-    assert_golden("graph.json", json.dumps(graph_json(AGENT, walked_path(REPORT)), indent=1) + "\n")
+    assert_golden("report/graph.json", json.dumps(graph_json(AGENT, walked_path(REPORT)), indent=1) + "\n")
 
 
 def test_only_the_path_of_a_run_that_completed_leads_to_the_end():

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from golden_files import assert_golden
 from hostile import TEXT, obeyed
 from hypothesis import given, settings
 from markdown_it import MarkdownIt
@@ -24,6 +23,7 @@ from stepflow.report.markdown import code, fence, html_text, link, plain, reveal
 from stepflow.report.plain import one_line, width
 from stepflow.report.summary import comment_summary, final_words, job_summary
 from stepflow.report.wording import advice, next_step
+from tests.golden import assert_golden
 
 REPORT = collect_report(ENTRIES, AGENT, facts=ReportFacts(run_folder="/runs/7"))
 PROBLEM = Problem(
@@ -47,15 +47,15 @@ def removed(*texts: str) -> RemovedText:
 
 def test_the_summary_of_a_plausible_run_is_the_golden_one():
     report = replace(REPORT, removed_text=removed("<!-- ignore\u200b all -->", "\u202e"))
-    assert_golden("summary.md", job_summary(report, AGENT, notes=["left uncommitted: notes.txt"]))
+    assert_golden("report/summary.md", job_summary(report, AGENT, notes=["left uncommitted: notes.txt"]))
 
 
 def test_the_comment_of_a_plausible_run_is_the_golden_one():
-    assert_golden("comment.md", comment_summary(REPORT, run_url="https://github.com/octo/parser/actions/runs/1"))
+    assert_golden("report/comment.md", comment_summary(REPORT, run_url="https://github.com/octo/parser/actions/runs/1"))
 
 
 def test_the_final_words_of_a_plausible_run_are_the_golden_ones():
-    assert_golden("final_words.txt", "\n".join(final_words(REPORT)) + "\n")
+    assert_golden("report/final_words.txt", "\n".join(final_words(REPORT)) + "\n")
 
 
 def test_the_comment_that_is_written_before_the_effects_tells_of_a_success():

@@ -8,7 +8,6 @@ from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import pytest
-from golden_files import assert_golden
 from hostile import TEXT
 from hostile_agent import hostile_agent
 from hypothesis import given, settings
@@ -22,6 +21,7 @@ from stepflow.report.graph import cost_words, flow_graph, walked_path
 from stepflow.report.svg.draw import graph_svg
 from stepflow.report.svg.layout import Layout, backward, lay_out, shapes
 from tests.definition.load_cases import cases
+from tests.golden import assert_golden
 
 REPORT = collect_report(ENTRIES, AGENT)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -56,7 +56,7 @@ def placed(agent: AgentDefinition) -> tuple[list, list, Layout]:
 
 
 def test_the_picture_of_a_plausible_run_is_the_golden_one():
-    assert_golden("graph.svg", graph_svg(AGENT, walked_path(REPORT), costs=cost_words(REPORT)) + "\n")
+    assert_golden("report/graph.svg", graph_svg(AGENT, walked_path(REPORT), costs=cost_words(REPORT)) + "\n")
 
 
 def test_an_unknown_price_is_told_and_what_was_free_is_not():

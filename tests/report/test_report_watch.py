@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from every_event import EVENTS, hostile_copy
-from golden_files import assert_golden
 from hostile import PIECES, TEXT, obeyed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,6 +33,7 @@ from stepflow.report.lines import LineKind
 from stepflow.report.log import LogEntry, log_entries, log_line
 from stepflow.report.plain import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
 from stepflow.report.watch import ActionLog, TerminalLog
+from tests.golden import assert_golden
 
 LIMITS = Limits(iterations=10, usd=5.0, deadline=BEGAN + 3000)
 
@@ -58,18 +58,18 @@ def test_a_run_that_goes_on_is_told_with_what_it_had_spent_and_in_the_step_where
 
 
 def test_the_job_log_of_a_plausible_run_is_the_golden_one():
-    assert_golden("job.log", "\n".join(action_log(ENTRIES)) + "\n")
+    assert_golden("report/job.log", "\n".join(action_log(ENTRIES)) + "\n")
 
 
 def test_a_terminal_shows_the_same_without_groups():
     log = TerminalLog(LIMITS)
     shown = [line for entry in ENTRIES for line in log.render(entry)]
-    assert_golden("terminal.txt", "\n".join(shown) + "\n")
+    assert_golden("report/terminal.txt", "\n".join(shown) + "\n")
 
 
 def test_the_text_log_of_a_plausible_run_is_the_golden_one():
     lines = [log_line(entry, "text") for line in ENTRIES for entry in log_entries(line)]
-    assert_golden("log.txt", "\n".join(lines) + "\n")
+    assert_golden("report/log.txt", "\n".join(lines) + "\n")
 
 
 def test_the_sandbox_is_one_line_whose_layers_a_terminal_shows_with_debug_only():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-GOLDEN = Path(__file__).parent / "golden"
+TESTS = Path(__file__).parent
 
 
 def assert_golden(name: str, text: str) -> None:
-    """The text is the golden file's."""
-    file = GOLDEN / name
+    """The text is that of a golden file: `report/log.txt` is the file `log.txt` in `tests/report/golden`."""
+    room, _, file_name = name.partition("/")
+    file = TESTS / room / "golden" / file_name
     if os.environ.get("STEPFLOW_ACCEPT"):
+        file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8")
