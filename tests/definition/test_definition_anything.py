@@ -19,9 +19,14 @@ from stepflow.domain.problem import Problem, Severity
 from stepflow.errors import DefinitionError
 from tests.tried import tried
 
-BASE = DEFINITIONS / "valid/issue-flow/.agent/demo"
 FILES = ("agent.json", "steps_registry.json", "schemas/issue.schema.json", "schemas/common.schema.json")
-DOCUMENTS = {file: json.loads((BASE / file).read_text()) for file in FILES}
+#: A sound agent of each dialect, and its files that are changed.
+AGENTS = {"issue-flow": FILES, "check-flow": FILES[:2]}
+DOCUMENTS = {
+    (agent, file): json.loads((DEFINITIONS / "valid" / agent / ".agent/demo" / file).read_text())
+    for agent, files in AGENTS.items()
+    for file in files
+}
 
 
 def words(value: JsonValue) -> set[str]:
@@ -74,10 +79,13 @@ def mutate(document: JsonValue, value: JsonValue, pick: random.Random) -> JsonVa
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sound agent, of which each example changes a file; made once: that takes longer than to load it."""
-    root = tmp_path_factory.mktemp("repository")
-    return Case(folder=DEFINITIONS / "valid/issue-flow", data={}).build(root) / ".agent/demo"
+def agents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The agents, of which each example changes a file; made once: that takes longer than to load one."""
+    roots = {name: tmp_path_factory.mktemp(name) for name in AGENTS}
+    return {
+        name: Case(folder=DEFINITIONS / "valid" / name, data={}).build(root) / ".agent/demo"
+        for name, root in roots.items()
+    }
 
 
 def assert_loads_or_reports(agent: Path, file: str, text: str, templates: Path, **options: bool) -> None:
@@ -96,27 +104,27 @@ def assert_loads_or_reports(agent: Path, file: str, text: str, templates: Path, 
     assert problems == sorted(problems, key=lambda one: (one.file, one.line or 0, one.code))
 
 
-@tried(30)
+@tried(130)
 @given(
-    file=st.sampled_from(FILES),
+    document=st.sampled_from(list(DOCUMENTS)),
     values=st.lists(JSON, min_size=1, max_size=3),
     pick=st.randoms(use_true_random=False),
 )
 def test_a_mutated_agent_gives_a_definition_or_problems(
-    file: str, values: list[JsonValue], pick: random.Random, agent: Path, templates: Path
+    document: tuple[str, str], values: list[JsonValue], pick: random.Random, agents: dict[str, Path], templates: Path
 ) -> None:
-    document = DOCUMENTS[file]
+    agent, file = document
+    mutated = DOCUMENTS[document]
     for value in values:
-        document = mutate(document, value, pick)
-    assert_loads_or_reports(
-        agent, file, json.dumps(document, indent=1), templates, allow_spec_violations=True, allow_custom_verdict=True
-    )
+        mutated = mutate(mutated, value, pick)
+    options = {"allow_spec_violations": True, "allow_custom_verdict": True}
+    assert_loads_or_reports(agents[agent], file, json.dumps(mutated, indent=1), templates, **options)
 
 
 @tried(25)
 @given(file=st.sampled_from(FILES), value=JSON)
-def test_any_json_gives_problems(file: str, value: JsonValue, agent: Path, templates: Path) -> None:
-    assert_loads_or_reports(agent, file, json.dumps(value), templates)
+def test_any_json_gives_problems(file: str, value: JsonValue, agents: dict[str, Path], templates: Path) -> None:
+    assert_loads_or_reports(agents["issue-flow"], file, json.dumps(value), templates)
 
 
 @tried(25)
@@ -125,8 +133,8 @@ def test_any_json_gives_problems(file: str, value: JsonValue, agent: Path, templ
     text=st.text(max_size=60)
     | st.text(alphabet='-{}[]:",\n \tuv1a.!&*', max_size=60).map(lambda text: f"---\n{text}\n---\nx"),
 )
-def test_any_text_gives_problems(file: str, text: str, agent: Path, templates: Path) -> None:
-    assert_loads_or_reports(agent, file, text, templates)
+def test_any_text_gives_problems(file: str, text: str, agents: dict[str, Path], templates: Path) -> None:
+    assert_loads_or_reports(agents["issue-flow"], file, text, templates)
 
 
 @pytest.mark.parametrize(
