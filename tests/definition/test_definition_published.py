@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from load_cases import DEFINITIONS, Case, cases
+from load_cases import DEFINITIONS, Case, cases, edit_json
 
 from stepflow.definition import file_models
 from stepflow.definition.agent import DEFAULT_MAX_ITERATIONS
@@ -88,9 +87,43 @@ def test_a_published_schema_describes_every_key_and_nothing_of_our_own_making(ma
     assert "registry.md" not in json.dumps(schema)
 
 
-def test_a_misspelt_word_breaks_the_published_schema() -> None:
-    document = json.loads((DEFINITIONS / "valid/issue-flow/.agent/demo/steps_registry.json").read_text())
-    wrong = copy.deepcopy(document)
-    wrong["steps"]["initial.issue"]["stepKind"] = "wrok"
-    assert Draft202012Validator(registry_schema()).is_valid(document)
-    assert not Draft202012Validator(registry_schema()).is_valid(wrong)
+@pytest.mark.parametrize(
+    ("file", "path", "value"),
+    [
+        ("agent.json", "/name", "Demo"),
+        ("agent.json", "/name", None),
+        ("agent.json", "/runner/flow/formatRetries", -1),
+        ("agent.json", "/parameters/issue/type", "int"),
+        ("steps_registry.json", "/steps/initial.issue/stepKind", "wrok"),
+        ("steps_registry.json", "/steps/initial.issue/outputSchemaRef", {"file": "x"}),
+        ("steps_registry.json", "/steps/closure.issue/fallbackKey", None),
+    ],
+)
+def test_a_wrong_value_breaks_the_published_schema(file: str, path: str, value: object, tmp_path: Path) -> None:
+    document = edited("issue-flow", tmp_path, file, "set", path, value)
+    assert not Draft202012Validator(SCHEMAS[file]()).is_valid(document)
+
+
+def test_a_wrong_value_of_the_check_dialect_breaks_its_published_schema(tmp_path: Path) -> None:
+    pointer = "/steps/s_a8f3/check/onFail/maxRetries"
+    document = edited("check-flow", tmp_path, "steps_registry.json", "set", pointer, -1)
+    for schema in (check_schema(), registry_schema()):
+        assert not Draft202012Validator(schema).is_valid(document)
+
+
+@pytest.mark.parametrize("key", ["agentId", "version", "c1", "steps", "steps/initial.issue/stepId"])
+def test_a_key_that_is_needed_may_not_be_left_out(key: str, tmp_path: Path) -> None:
+    document = edited("issue-flow", tmp_path, "steps_registry.json", "remove", f"/{key}")
+    assert not Draft202012Validator(gate_schema()).is_valid(document)
+
+
+def test_null_is_allowed_where_it_says_something(tmp_path: Path) -> None:
+    document = edited("issue-flow", tmp_path, "steps_registry.json", "set", "/steps/closure.issue/uvVariables", None)
+    Draft202012Validator(gate_schema()).validate(document)
+
+
+def edited(case: str, root: Path, file: str, *edit: object) -> object:
+    """A file of a valid case with one edit."""
+    path = Case(folder=DEFINITIONS / "valid" / case, data={}).build(root) / ".agent/demo" / file
+    edit_json(path, *edit)  # type: ignore[arg-type]
+    return json.loads(path.read_text())
