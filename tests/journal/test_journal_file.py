@@ -10,81 +10,38 @@ import tracemalloc
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from stepflow.domain.conversation import Usage
-from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
-    EffectApplied,
-    Event,
-    IterationStarted,
-    ModelTurned,
     Noted,
-    PromptRendered,
-    Routed,
     RunFinished,
-    RunStarted,
-    StepAnswered,
     ToolCalled,
 )
 from stepflow.domain.secrets import Redactor
-from stepflow.domain.state import fold
-from stepflow.domain.words import Intent, Outcome, StepKind
+from stepflow.domain.words import Outcome
 from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal.file import JournalFile
 from stepflow.journal.line import journal_schema
 from stepflow.journal.memory import Fanout, MemoryJournal
 from stepflow.journal.reader import JournalReader, iter_journal, read_journal
+from tests.golden import assert_golden
+from tests.report.every_event import EVENTS
+from tests.report.plausible_run import STARTED
 
-START = RunStarted(
-    run_id="r1",
-    agent="fixer",
-    dialect="gate",
-    definition_digest="d" * 64,
-    verdict_type="poll:state",
-    entry_step="initial.issue",
-    max_iterations=10,
-    issue=7,
-    options={"model": "opus", "nested": [1, 1.5, None, {"a": True}]},
-)
 NOTE = Noted(level="info", message="[Boundary] planned")
-
-
-def iteration(number: int) -> list[Event]:
-    return [
-        IterationStarted(iteration=number, step_id="initial.issue", kind=StepKind.WORK, model="opus"),
-        PromptRendered(system="s", blocks=["do it"], source="f.md", retry=False, tools=["bash"]),
-        ModelTurned(
-            content=[{"type": "text", "text": "ü\u2028😀"}],
-            stop_reason="end_turn",
-            usage=Usage(input_tokens=3, output_tokens=4),
-            cost_usd=None,
-            model="m",
-            seconds=1.25,
-        ),
-        StepAnswered(
-            step_id="initial.issue",
-            answer={"next_action": {"action": "repeat"}},
-            intent=Intent.REPEAT,
-            target=None,
-            reason="again",
-            handoff={"x": [1, {"y": None}]},
-        ),
-        Routed(source="initial.issue", to="initial.issue", transition="repeat", reason="again"),
-    ]
+ALL = [replace(STARTED, options={"model": "opus", "nested": [1, 1.5, None, {"a": True}]}), *EVENTS.values()]
 
 
 def test_each_event_is_one_line_with_version_number_and_time(tmp_path, clock):
     with JournalFile(tmp_path / "j", clock) as journal:
-        journal.append(START)
+        journal.append(STARTED)
         journal.append(NOTE)
     first, second = (tmp_path / "j").read_text().splitlines()
-    assert first.startswith('{"v":2,"seq":1,"t":1700000001.0,"event":"run_started","run_id":"r1",')
+    assert first.startswith('{"v":2,"seq":1,"t":1700000001.0,"event":"run_started","run_id":"20260715-101500-7",')
     assert json.loads(second) == {
         "v": 2,
         "seq": 2,
@@ -96,31 +53,33 @@ def test_each_event_is_one_line_with_version_number_and_time(tmp_path, clock):
     }
 
 
-def test_a_line_is_on_disk_before_append_returns(tmp_path, clock):
-    journal = JournalFile(tmp_path / "j", clock)
-    journal.append(START)
-    assert read_journal(tmp_path / "j")[0].event == START
-    journal.close()
-    journal.close()
-
-
-def test_what_was_written_folds_to_the_same_state_as_the_events(tmp_path, clock):
-    events = [START, *iteration(1), *iteration(2), RunFinished(outcome=Outcome.CANCELLED, reason="r", success=False)]
-    with JournalFile(tmp_path / "j", clock) as journal:
-        for event in events:
-            journal.append(event)
-    read = [entry.event for entry in read_journal(tmp_path / "j")]
-    assert read == events
-    assert fold(read) == fold(events)
-
-
-def test_a_file_and_a_memory_journal_give_equal_entries(tmp_path, clock):
+def test_every_event_is_read_as_it_was_written_and_fits_the_published_schema(tmp_path, clock):
     memory = MemoryJournal(type(clock)())
     with JournalFile(tmp_path / "j", clock) as journal:
-        for event in [START, *iteration(1)]:
+        for event in ALL:
             journal.append(event)
             memory.append(event)
+    assert [entry.event for entry in read_journal(tmp_path / "j")] == ALL
     assert memory.entries == read_journal(tmp_path / "j")
+    validator = Draft202012Validator(journal_schema())
+    lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()]
+    assert [list(validator.iter_errors(line)) for line in lines] == [[]] * len(lines)
+    for broken in ({**lines[0], "v": 1}, {**lines[0], "event": "sang"}, {"v": 2, "seq": 1, "t": 1}):
+        assert list(validator.iter_errors(broken))
+    for name in ("v", "seq", "t", "event"):
+        assert not any(validator.is_valid({key: line[key] for key in line if key != name}) for line in lines)
+
+
+def test_the_published_journal_schema_is_the_events():
+    assert_golden("journal/journal.schema.json", json.dumps(journal_schema(), indent=1, ensure_ascii=False) + "\n")
+
+
+def test_a_line_is_on_disk_before_append_returns(tmp_path, clock):
+    journal = JournalFile(tmp_path / "j", clock)
+    journal.append(STARTED)
+    assert read_journal(tmp_path / "j")[0].event == STARTED
+    journal.close()
+    journal.close()
 
 
 JSON = st.recursive(
@@ -177,7 +136,7 @@ def test_no_secret_reaches_the_file_or_a_listener(tmp_path, clock):
 def test_a_torn_last_line_is_ignored_and_cut_off_when_the_run_goes_on(tmp_path, clock, cut):
     path = tmp_path / "j"
     with JournalFile(path, clock) as journal:
-        for event in [START, *iteration(1)]:
+        for event in ALL[:6]:
             journal.append(event)
     data = path.read_bytes()
     path.write_bytes(data[:-cut])
@@ -194,7 +153,7 @@ def test_a_torn_last_line_is_ignored_and_cut_off_when_the_run_goes_on(tmp_path, 
 def test_a_last_line_that_a_dying_machine_filled_with_zeros_counts_as_torn(tmp_path, clock):
     path = tmp_path / "j"
     with JournalFile(path, clock) as journal:
-        journal.append(START)
+        journal.append(STARTED)
     path.write_bytes(path.read_bytes() + b"\0" * 40 + b"\n")
     assert len(read_journal(path)) == 1
     with JournalFile(path, clock) as journal:
@@ -205,7 +164,7 @@ def test_a_last_line_that_a_dying_machine_filled_with_zeros_counts_as_torn(tmp_p
 def test_a_broken_middle_line_is_named(tmp_path, clock):
     path = tmp_path / "j"
     with JournalFile(path, clock) as journal:
-        for event in [START, NOTE, NOTE]:
+        for event in [STARTED, NOTE, NOTE]:
             journal.append(event)
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([lines[0], lines[1][:20], *lines[2:]]))
@@ -268,11 +227,11 @@ def test_a_file_that_is_removed_comes_back_whole_with_the_next_event(tmp_path, c
     path = tmp_path / "run" / "j"
     path.parent.mkdir()
     with JournalFile(path, clock) as journal:
-        journal.append(START)
+        journal.append(STARTED)
         path.unlink()
         path.parent.rmdir()
         journal.append(NOTE)
-    assert [(entry.seq, entry.event) for entry in read_journal(path)] == [(1, START), (2, NOTE)]
+    assert [(entry.seq, entry.event) for entry in read_journal(path)] == [(1, STARTED), (2, NOTE)]
 
 
 @contextmanager
@@ -293,7 +252,7 @@ def test_a_full_disk_is_an_error_that_says_what_to_do_and_leaves_a_whole_journal
         journal.append(NOTE)
         full = path.stat().st_size + free
         with file_size_limit(full), pytest.raises(StepflowError, match=r"cannot be written.*Free space"):
-            journal.append(START)
+            journal.append(STARTED)
         assert path.stat().st_size == full
         journal.append(NOTE)
     assert [(entry.seq, entry.event) for entry in read_journal(path)] == [(1, NOTE), (2, NOTE)]
@@ -313,7 +272,7 @@ def test_a_signal_that_strikes_between_write_and_return_leaves_the_numbers_right
             super().__setattr__(name, value)
 
     with Struck(path, clock) as journal:
-        journal.append(START)
+        journal.append(STARTED)
         with pytest.raises(RunCancelled):
             journal.append(NOTE)
         journal.append(RunFinished(outcome=Outcome.CANCELLED, reason="r", success=False))
@@ -325,8 +284,8 @@ def test_a_reader_follows_a_growing_journal(tmp_path, clock):
     reader = JournalReader(path)
     assert tuple(reader.new_entries()) == ()
     with JournalFile(path, clock) as journal:
-        journal.append(START)
-        assert [entry.event for entry in reader.new_entries()] == [START]
+        journal.append(STARTED)
+        assert [entry.event for entry in reader.new_entries()] == [STARTED]
         journal.append(NOTE)
     whole = path.read_bytes()
     path.write_bytes(whole[:-9])
@@ -334,15 +293,6 @@ def test_a_reader_follows_a_growing_journal(tmp_path, clock):
     path.write_bytes(whole)
     assert [entry.event for entry in reader.new_entries()] == [NOTE]
     assert tuple(reader.new_entries()) == ()
-
-
-def test_receipts_are_written_like_any_other_event(tmp_path, clock):
-    receipt = EffectApplied(
-        kind=EffectKind.POST_COMMENT, status=EffectStatus.APPLIED, url="https://github.com/o/r/issues/7#c", number=3
-    )
-    with JournalFile(tmp_path / "j", clock) as journal:
-        journal.append(receipt)
-    assert read_journal(tmp_path / "j")[0].event == receipt
 
 
 def io_of_this_process() -> dict[str, int]:
@@ -427,41 +377,18 @@ def test_listeners_hear_what_is_already_written(tmp_path, clock):
     path = tmp_path / "j"
     with JournalFile(path, clock) as journal:
         seen = []
-        Fanout(journal, lambda entry: seen.append(read_journal(path)[-1] == entry)).append(START)
+        Fanout(journal, lambda entry: seen.append(read_journal(path)[-1] == entry)).append(STARTED)
     assert seen == [True]
-
-
-def test_every_event_has_a_line_that_fits_the_published_schema(tmp_path, clock):
-    validator = Draft202012Validator(journal_schema())
-    with JournalFile(tmp_path / "j", clock) as journal:
-        for event in [START, *iteration(1), NOTE]:
-            journal.append(event)
-    lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()]
-    assert [list(validator.iter_errors(line)) for line in lines] == [[]] * len(lines)
-    for broken in ({**lines[0], "v": 1}, {**lines[0], "event": "sang"}, {"v": 2, "seq": 1, "t": 1}):
-        assert list(validator.iter_errors(broken))
 
 
 def test_a_reader_sees_what_replaced_a_torn_line(tmp_path, clock):
     path = tmp_path / "j"
     reader = JournalReader(path)
     with JournalFile(path, clock) as journal:
-        journal.append(START)
+        journal.append(STARTED)
         journal.append(NOTE)
     path.write_bytes(path.read_bytes()[:-9])
-    assert [entry.event for entry in reader.new_entries()] == [START]
+    assert [entry.event for entry in reader.new_entries()] == [STARTED]
     with JournalFile(path, clock) as journal:
         journal.append(replace(NOTE, message="another and longer one"))
     assert [entry.event.message for entry in reader.new_entries()] == ["another and longer one"]
-
-
-def test_the_published_journal_schema_is_the_events():
-    published = Path(__file__).parent / "golden" / "journal.schema.json"
-    assert json.loads(published.read_text()) == journal_schema()
-
-
-def test_the_schema_knows_every_event():
-    schema = journal_schema()
-    assert len(schema["oneOf"]) == len(get_args(Event))
-    for reference in schema["oneOf"]:
-        assert schema["$defs"][reference["$ref"].rsplit("/", 1)[1]]["required"][:4] == ["v", "seq", "t", "event"]
