@@ -1,11 +1,9 @@
-"""A request to begin with.
-
-Takes: what shall differ. Gives: a `ModelRequest`. May touch: nothing.
-"""
+"""A request to begin with, and what a model makes of it."""
 
 from __future__ import annotations
 
-from stepflow.domain.conversation import Message, ModelRequest, text_block
+from stepflow.domain.conversation import Message, ModelFault, ModelRequest, text_block
+from stepflow.ports import Model
 
 KEY = "sk-ant-test-key"
 
@@ -20,3 +18,10 @@ def ask(prompt: str = "Fix the parser.", **more) -> ModelRequest:
         "messages": (Message(role="user", content=(text_block(prompt),)),),
     }
     return ModelRequest(**(given | more))
+
+
+def fault_of(model: Model, request: ModelRequest | None = None) -> ModelFault:
+    """What went wrong with the request; it must not have been answered."""
+    fault = model.ask(request or ask())
+    assert isinstance(fault, ModelFault), fault
+    return fault

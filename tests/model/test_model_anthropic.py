@@ -11,7 +11,6 @@ import pytest
 
 from stepflow.domain.conversation import (
     Message,
-    ModelFault,
     ModelTurn,
     StopReason,
     ToolResult,
@@ -23,7 +22,7 @@ from stepflow.domain.conversation import (
 )
 from stepflow.errors import InputError
 from stepflow.model.anthropic_model import AnthropicModel
-from tests.model.asking import KEY, ask
+from tests.model.asking import KEY, ask, fault_of
 from tests.servers.messages_api import Answer, Failure, MessagesApi, answers, calls, says
 
 BASH = ToolSpec(
@@ -180,8 +179,7 @@ def test_the_pinned_sdk_lists_no_other_stop_reason():
 
 def test_an_unknown_stop_reason_is_a_fault_that_says_so(serve):
     model, _ = serve(says("?", stop_reason="moved_on"))
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert "'moved_on'" in fault.reason
     assert not fault.transient
 
@@ -222,8 +220,7 @@ def test_a_server_that_ignores_the_format_gives_prose(serve):
 @pytest.mark.parametrize("field", ["cache_control", "output_config"])
 def test_a_part_that_the_service_does_not_know_is_left_out_from_the_next_call_on(serve, field):
     model, api = serve(says("{}"), says("{}"), unknown_fields=frozenset({field}))
-    fault = model.ask(ask(schema=SCHEMA))
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model, ask(schema=SCHEMA))
     assert (fault.transient, fault.retry_after) == (True, 0.0)
     assert f"`{field}`" in fault.reason
     assert isinstance(model.ask(ask(schema=SCHEMA)), ModelTurn)
@@ -246,8 +243,7 @@ def test_a_grammar_that_is_too_large_is_described_instead(serve):
 def test_a_broken_tool_schema_is_not_taken_for_a_refused_answer_schema(serve):
     model, _ = serve(says("never"))
     broken = ToolSpec(name="bash", description="", input_schema={"type": "array"})
-    fault = model.ask(ask(schema=SCHEMA, tools=(broken,)))
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model, ask(schema=SCHEMA, tools=(broken,)))
     assert not fault.transient
 
 
@@ -269,8 +265,7 @@ def test_a_redirect_is_not_followed(serve):
     with MessagesApi([says("caught")]) as elsewhere:
         moved = Failure(status=307, headers={"location": f"{elsewhere.url}/v1/messages"}, page="<p>moved</p>")
         model, _ = serve(moved)
-        fault = model.ask(ask())
-        assert isinstance(fault, ModelFault)
+        fault = fault_of(model)
         assert not fault.transient
         assert "307" in fault.reason
         assert elsewhere.requests == []

@@ -10,9 +10,9 @@ from email.utils import formatdate
 
 import pytest
 
-from stepflow.domain.conversation import ModelFault, ModelTurn
+from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.model.anthropic_model import AnthropicModel
-from tests.model.asking import KEY, ask
+from tests.model.asking import KEY, ask, fault_of
 from tests.servers.messages_api import Answer, Drop, Failure, calls, says
 
 LONG = "word " * 20
@@ -119,15 +119,21 @@ OVERFLOWS = {
 }
 
 
+def fault_from(serve, reply, request: ModelRequest | None = None, **timeouts: float) -> ModelFault:
+    """What comes of one call of a server that gives this reply."""
+    model, _ = serve(reply, model=timeouts)
+    return fault_of(model, request)
+
+
 @pytest.mark.parametrize("case", TRANSIENT)
 def test_what_may_pass_is_transient_and_the_next_call_works(serve, case):
     model, api = serve(TRANSIENT[case], says("back again"))
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault), fault
+    fault = fault_of(model)
     assert fault.transient
     assert fault.hint
     assert api.url in fault.reason
     assert "Traceback" not in fault.reason
+    assert "<h1>" not in fault.reason, "no web page is printed"
     assert len(api.bodies) == 1, "one call, one try"
     assert model.ask(ask()).text == "back again"
 
@@ -135,20 +141,18 @@ def test_what_may_pass_is_transient_and_the_next_call_works(serve, case):
 @pytest.mark.parametrize("case", LASTING)
 def test_what_stays_wrong_is_not_tried_again_and_says_what_to_change(serve, case):
     reply, hint = LASTING[case]
-    model, _ = serve(reply)
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault), fault
+    fault = fault_from(serve, reply)
     assert not fault.transient
     assert hint in fault.hint
     assert fault.retry_after is None
+    assert fault.overflow == (case in ("400 context", "413"))
 
 
 @pytest.mark.parametrize("missing", [1, 2, 9, 20])
 def test_a_tool_call_whose_input_is_cut_off_is_never_given_on(serve, missing):
     call = ("bash", {"command": "rm -rf build/old", "timeout_ms": 5000})
     model, _ = serve(calls(call, short_inputs=missing), calls(call))
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault), fault
+    fault = fault_of(model)
     assert fault.transient
     assert "the input of a tool call is not whole" in fault.reason
     assert model.ask(ask()).tool_uses[0].input == call[1]
@@ -170,15 +174,9 @@ def test_a_call_without_input_is_whole(serve):
 @pytest.mark.parametrize("case", OVERFLOWS)
 def test_a_conversation_that_does_not_fit_is_told_apart(serve, case):
     status, message = OVERFLOWS[case]
-    model, _ = serve(Failure(status=status, error="invalid_request_error", message=message))
-    fault = model.ask(ask(schema={"type": "object", "properties": {}}))
+    reply = Failure(status=status, error="invalid_request_error", message=message)
+    fault = fault_from(serve, reply, ask(schema={"type": "object", "properties": {}}))
     assert (fault.overflow, fault.transient) == (True, False)
-
-
-@pytest.mark.parametrize("case", [case for case in LASTING if case not in ("400 context", "413")])
-def test_no_other_refusal_passes_for_an_overflow(serve, case):
-    model, _ = serve(LASTING[case][0])
-    assert model.ask(ask()).overflow is False
 
 
 def test_a_key_that_worked_before_was_revoked(serve):
@@ -192,57 +190,43 @@ def test_a_key_that_worked_before_was_revoked(serve):
 
 @pytest.mark.parametrize("reply", [LASTING["401"][0], Failure(status=500, message="Bearer sk-ant-other_key-1 leaked")])
 def test_no_fault_carries_a_key(serve, reply):
-    model, _ = serve(reply)
-    fault = model.ask(ask())
+    fault = fault_from(serve, reply)
     assert "sk-ant" not in fault.reason + fault.hint
     assert "[redacted]" in fault.reason
 
 
 def test_a_long_or_many_lined_message_of_the_service_is_cut_and_put_on_one_line(serve):
-    model, _ = serve(Failure(status=400, error="invalid_request_error", message="::error::x\n" * 400))
-    fault = model.ask(ask())
+    fault = fault_from(serve, Failure(status=400, error="invalid_request_error", message="::error::x\n" * 400))
     assert "\n" not in fault.reason
     assert len(fault.reason) < 700
 
 
-def test_a_web_page_is_not_printed(serve):
-    model, _ = serve(TRANSIENT["bad gateway with a web page"])
-    assert "<" not in model.ask(ask()).reason
+IN_AN_HOUR = formatdate(time.time() + 3600, usegmt=True)
 
 
 @pytest.mark.parametrize(
-    ("value", "least", "most"),
-    [("7", 7, 7), ("0.5", 0.5, 0.5), ("-3", 0, 0), ("Thu, 01 Jan 1970 00:00:00 GMT", 0, 0)],
+    ("value", "seconds"),
+    [
+        ("7", 7),
+        ("0.5", 0.5),
+        ("-3", 0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        pytest.param(IN_AN_HOUR, pytest.approx(3500, abs=110), id="in an hour"),
+        ("soon", None),
+        ("", None),
+        ("nan", None),
+        ("inf", None),
+    ],
 )
-def test_retry_after_is_seconds_and_never_below_zero(serve, value, least, most):
-    model, _ = serve(Failure(status=429, error="rate_limit_error", headers={"retry-after": value}))
-    assert least <= model.ask(ask()).retry_after <= most
-
-
-def test_retry_after_may_be_a_date(serve):
-    in_an_hour = formatdate(time.time() + 3600, usegmt=True)
-    model, _ = serve(Failure(status=429, error="rate_limit_error", headers={"retry-after": in_an_hour}))
-    assert 3400 < model.ask(ask()).retry_after <= 3601
-
-
-@pytest.mark.parametrize("value", ["soon", "", "nan", "inf"])
-def test_a_retry_after_that_says_nothing_is_none(serve, value):
-    model, _ = serve(Failure(status=529, error="overloaded_error", headers={"retry-after": value}))
-    fault = model.ask(ask())
+def test_retry_after_is_seconds_or_a_date_and_never_below_zero(serve, value, seconds):
+    fault = fault_from(serve, Failure(status=529, error="overloaded_error", headers={"retry-after": value}))
     assert fault.transient
-    assert fault.retry_after is None
+    assert fault.retry_after == seconds
 
 
-def test_a_silent_service_times_out(serve):
-    model, _ = serve(Drop(silent=0.3), model={"read_timeout": 0.05})
-    fault = model.ask(ask())
-    assert fault.transient
-    assert "did not answer in time" in fault.reason
-
-
-def test_a_stream_that_falls_silent_times_out(serve):
-    model, _ = serve(says(LONG, pause=0.25), model={"read_timeout": 0.05})
-    fault = model.ask(ask())
+@pytest.mark.parametrize("reply", [Drop(silent=0.3), says(LONG, pause=0.25)], ids=["at once", "in the stream"])
+def test_a_service_that_falls_silent_times_out(serve, reply):
+    fault = fault_from(serve, reply, read_timeout=0.05)
     assert fault.transient
     assert "did not answer in time" in fault.reason
 
@@ -271,9 +255,8 @@ def test_no_drip_stretches_the_time_of_a_call(serve, drip):
 
 
 def test_a_request_may_allow_less_time_than_the_model(serve):
-    model, _ = serve(says(LONG, pause=0.05), model={"read_timeout": 5})
     started = time.monotonic()
-    assert "had not finished" in model.ask(ask(seconds=0.1)).reason
+    assert "had not finished" in fault_from(serve, says(LONG, pause=0.05), ask(seconds=0.1), read_timeout=5).reason
     assert time.monotonic() - started < 2
 
 
@@ -286,19 +269,16 @@ def test_a_look_up_is_bounded_too(serve, monkeypatch):
     assert time.monotonic() - started < 4
 
 
-def test_a_stream_without_end_is_cut_by_its_size(serve, monkeypatch):
+@pytest.mark.parametrize(
+    "reply", [says(LONG, flood=50_000), Failure(status=502, page="<p>" * 500_000)], ids=["a stream", "a refusal"]
+)
+def test_an_answer_without_end_is_cut_by_its_size(serve, monkeypatch, reply):
     monkeypatch.setattr("stepflow.model.http_client.MOST_BYTES", 1_000_000)
-    model, _ = serve(says(LONG, flood=50_000), says("back again"))
-    fault = model.ask(ask())
+    model, _ = serve(reply, says("back again"))
+    fault = fault_of(model)
     assert fault.transient
     assert "does not end after 1000000 bytes" in fault.reason
     assert model.ask(ask()).text == "back again"
-
-
-def test_a_refusal_without_end_is_cut_too(serve, monkeypatch):
-    monkeypatch.setattr("stepflow.model.http_client.MOST_BYTES", 1_000_000)
-    model, _ = serve(Failure(status=502, page="<p>" * 500_000))
-    assert "does not end after" in model.ask(ask()).reason
 
 
 def test_a_service_that_is_not_there_is_a_transient_fault_naming_the_input():
@@ -310,8 +290,7 @@ def test_a_service_that_is_not_there_is_a_transient_fault_naming_the_input():
 
 
 def test_an_answer_that_is_no_stream_is_told_by_its_kind(serve):
-    model, _ = serve(Failure(status=200, page="<h1>Log in to the hotel network</h1>"))
-    fault = model.ask(ask())
+    fault = fault_from(serve, Failure(status=200, page="<h1>Log in to the hotel network</h1>"))
     assert fault.transient
     assert "text/html" in fault.reason
 
@@ -337,22 +316,17 @@ USED = {"input_tokens": 1000, "cache_read_input_tokens": 200, "output_tokens": 5
     ids=["reset", "cut off", "cut off at its end", "garbled", "a reason that nobody knows", "a call without its end"],
 )
 def test_what_an_answer_had_used_when_it_broke_off_is_told(serve, reply, output_tokens):
-    model, _ = serve(reply)
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_from(serve, reply)
     assert (fault.usage.input_tokens, fault.usage.cache_read_tokens) == (1000, 200)
     assert fault.usage.output_tokens == output_tokens
     assert fault.cost_usd
 
 
 def test_an_answer_that_is_cut_by_its_deadline_has_used_what_it_told(serve):
-    model, _ = serve(says(LONG, usage=USED, pause=0.2))
-    fault = model.ask(ask(seconds=0.5))
-    assert fault.usage.input_tokens == 1000
+    assert fault_from(serve, says(LONG, usage=USED, pause=0.2), ask(seconds=0.5)).usage.input_tokens == 1000
 
 
 @pytest.mark.parametrize("reply", [Failure(status=529, error="overloaded_error"), Drop(), says(LONG, reset_after=0)])
 def test_a_call_that_no_answer_began_to_has_used_nothing(serve, reply):
-    model, _ = serve(reply)
-    fault = model.ask(ask())
+    fault = fault_from(serve, reply)
     assert (fault.usage.total, fault.cost_usd) == (0, 0.0)

@@ -17,7 +17,7 @@ from stepflow.model.access import ModelAccess
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.models import UnlistedModel, resolve_model
 from stepflow.model.vertex import vertex_url
-from tests.model.asking import ask
+from tests.model.asking import ask, fault_of
 from tests.servers.dialects import FederatedDialect
 from tests.servers.messages_api import Answer, Drop, Failure, MessagesApi, Reply, calls, says
 from tests.servers.providers import IDS, WAYS, Way, open_way
@@ -73,8 +73,7 @@ def test_a_refusal_is_a_fault_that_says_what_to_change_here(
     error = {429: "rate_limit_error", 503: "overloaded_error", 403: "permission_error"}
     said = Failure(status=status, error=error.get(status, "invalid_request_error"), message="the service says why")
     model, _, service = open_model(name, said)
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert (fault.transient, f"answered {status}" in fault.reason) == (transient, True)
     assert "the service says why" in fault.reason
     assert fault.hint
@@ -94,8 +93,7 @@ def test_a_refusal_is_a_fault_that_says_what_to_change_here(
 def test_an_answer_that_breaks_off_is_tried_again(name: str, spoilt: dict, open_model) -> None:
     reply = Drop() if "drop" in spoilt else says("half an answer", **spoilt)
     model, _, _ = open_model(name, reply, says("whole"))
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert fault.transient, fault
     assert isinstance(model.ask(ask()), ModelTurn)
 
@@ -114,16 +112,14 @@ def test_an_answer_that_breaks_off_is_tried_again(name: str, spoilt: dict, open_
 def test_an_exception_in_the_middle_of_bedrocks_stream_is_a_fault(kind: str, transient: bool, open_model) -> None:
     broken = Answer(content=says("x").content, extra_events=((2, kind, {"message": "the stream says why"}),))
     model, _, _ = open_model("bedrock", broken)
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert fault.transient is transient
     assert "the stream says why" in fault.reason
 
 
 def test_a_wrong_signature_is_refused_with_the_hint_to_the_credentials(open_model) -> None:
     model, _, _ = open_model("bedrock", says("never"), login={"AWS_SECRET_ACCESS_KEY": "another/secret"})
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert "signature we calculated does not match" in fault.reason
     assert "role-duration-seconds" in fault.hint
     assert not fault.transient
@@ -168,8 +164,7 @@ def test_the_workspace_of_the_environment_is_part_of_the_exchange(open_model) ->
 def test_an_exchange_that_is_refused_ends_the_run_or_is_tried_again(status: int, transient: bool, open_model) -> None:
     model, _, service = open_model("identity", says("a"))
     service.dialect.refusal = Failure(status=status, message="the rule does not match")
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert fault.transient is transient
     assert str(status) in fault.reason
     assert "anthropic-federation-rule-id" in fault.hint
@@ -183,8 +178,7 @@ def test_an_exchange_that_is_refused_ends_the_run_or_is_tried_again(status: int,
 def test_an_identity_service_that_gives_no_token_is_named(status: int, body: str, transient: bool, open_model) -> None:
     model, api, service = open_model("identity", says("a"))
     service.logins.status, service.logins.body = status, body
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert "identity service" in fault.reason
     assert fault.transient is transient
     assert api.requests == []
@@ -193,8 +187,7 @@ def test_an_identity_service_that_gives_no_token_is_named(status: int, body: str
 def test_an_identity_service_that_cannot_be_reached_is_tried_again(open_model) -> None:
     gone = {"ACTIONS_ID_TOKEN_REQUEST_URL": "http://127.0.0.1:9/identity?api-version=2.0"}
     model, _, _ = open_model("identity", says("a"), login=gone)
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert fault.transient
     assert "cannot be reached" in fault.reason
 
@@ -223,8 +216,7 @@ def test_a_login_that_google_refuses_is_a_fault(name: str, open_model) -> None:
         400,
         json.dumps({"error": "invalid_grant", "error_description": "no such"}),
     )
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert "login at Google failed" in fault.reason
     assert not fault.transient
     assert api.requests == []
@@ -315,6 +307,5 @@ def test_tokens_that_were_given_are_in_no_message(open_model) -> None:
     model, _, service = open_model("identity", says("a"), Failure(status=400, message="you sent sk-ant-oat01-given-1"))
     assert isinstance(model.ask(ask()), ModelTurn)
     assert isinstance(service.dialect, FederatedDialect)
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert [secret for secret in service.secrets() if secret in str(fault)] == []

@@ -27,7 +27,7 @@ from stepflow.model.recording import RecordingModel
 from stepflow.model.scenario import Expect
 from stepflow.model.scripted import ScriptedModel
 from stepflow.run.scenarios import parse_scenario
-from tests.model.asking import ask
+from tests.model.asking import ask, fault_of
 from tests.servers.messages_api import Answer, Failure, calls, says
 
 
@@ -65,8 +65,7 @@ def test_a_stop_reason_can_be_scripted_with_or_without_content(reason):
 @pytest.mark.parametrize(("status", "transient"), [(429, True), (500, True), (529, True), (408, True), (401, False)])
 def test_an_error_happens_once_and_is_transient_by_its_status(status, transient):
     model = scripted(f"turns: [{{error: {{status: {status}, retry_after: 3}}}}, {{text: fine}}]")
-    fault = model.ask(ask())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model)
     assert str(status) in fault.reason
     assert (fault.transient, fault.retry_after) == (transient, 3 if transient else None)
     assert fault.hint

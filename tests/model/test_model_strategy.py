@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolSpec, text_block
+from stepflow.domain.conversation import ModelTurn, StopReason, ToolSpec, text_block
 from stepflow.domain.words import Strategy
 from stepflow.model.recording import RecordingModel
 from stepflow.model.request import ANSWER_TOOL, answer_tool
-from tests.model.asking import ask
+from tests.model.asking import ask, fault_of
 from tests.servers.messages_api import Answer, Failure, calls, says
 
 BASH = ToolSpec(name="bash", description="Run a command.", input_schema={"type": "object", "properties": {}})
@@ -107,8 +107,7 @@ def test_a_recording_holds_the_answer_in_whatever_way_it_came(serve):
 def test_a_service_that_forces_nobody_is_asked_without_force_from_the_next_call_on(serve):
     said = "Thinking may not be enabled when tool_choice forces tool use."
     model, api = serve(Failure(status=400, error="invalid_request_error", message=said), calls(("answer", OK)))
-    fault = model.ask(by_tool())
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model, by_tool())
     assert (fault.transient, fault.retry_after, fault.no_strategy) == (True, 0.0, False)
     assert isinstance(model.ask(by_tool()), ModelTurn)
     assert [body.get("tool_choice") for body in api.bodies] == [FORCED, None]
@@ -128,6 +127,5 @@ def test_a_service_that_forces_nobody_is_asked_without_force_from_the_next_call_
 )
 def test_a_refusal_of_the_way_of_asking_is_told_from_one_of_this_schema(serve, said, request_, no_strategy):
     model, _ = serve(Failure(status=400, error="invalid_request_error", message=said))
-    fault = model.ask(request_)
-    assert isinstance(fault, ModelFault)
+    fault = fault_of(model, request_)
     assert fault.no_strategy is no_strategy
