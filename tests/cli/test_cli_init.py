@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -35,6 +31,7 @@ from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.domain.words import StepKind
 from stepflow.engine.prompt.template import parse_retry_template
 from tests.checkout import git
+from tests.cli.terminal import at_terminal
 from tests.tried import tried
 
 ROOT = Path(__file__).parents[2]
@@ -313,7 +310,9 @@ def test_json_that_is_laid_out_is_the_same_json(value: object) -> None:
 @pytest.mark.whole
 def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> None:
     root = repository(tmp_path, {"Makefile": "test:\n\ttrue\nlint:\n\tfalse\n", ".agent/fixer/agent.json": "{}"})
-    output = typed(root, "\nBad Name\nhelper\nverify\ny\nn\ntest -d .git\n\n")
+    output = at_terminal(
+        "init", cwd=root, columns=200, TERM="dumb", keys="\nBad Name\nhelper\nverify\ny\nn\ntest -d .git\n\n"
+    )
     assert "exists already and is left as it is: .agent/fixer/agent.json" in output
     assert '"Bad Name" is no agent name' in output
     assert "make lint (Makefile)" in output
@@ -326,27 +325,6 @@ def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> 
 @pytest.mark.whole
 def test_with_a_template_given_it_asks_nothing(tmp_path: Path) -> None:
     root = repository(tmp_path, {})
-    assert "Template" not in typed(root, "", "helper", "--template", "minimal")
+    words = ("init", "helper", "--template", "minimal")
+    assert "Template" not in at_terminal(*words, cwd=root, TERM="dumb")
     assert (root / ".agent/helper/agent.json").exists()
-
-
-def typed(root: Path, keys: str, *words: str) -> str:
-    """`stepflow init` at a terminal, into which somebody types; what stands on it at the end."""
-    ours, theirs = pty.openpty()
-    environ = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
-    command = [sys.executable, "-m", "stepflow", "init", *words]
-    process = subprocess.Popen(command, cwd=root, env=environ, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    os.write(ours, keys.encode())
-    shown = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the terminal is gone with the last process that had it
-            break
-        if not part:
-            break
-        shown += part
-    os.close(ours)
-    assert process.wait(60) == 0, shown.decode()
-    return shown.decode()

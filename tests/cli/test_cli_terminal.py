@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
 
 from stepflow.report.plain import width
+from tests.cli.terminal import at_terminal
 
 COLUMNS = 80
 WORDS = "最初に、何が壊れているかを見ます。日本語のとても長い文章がここに続きますので、八十列の端末では折り返します。"
@@ -75,34 +69,13 @@ class Screen:
                 self.column += 1
 
 
-def at_terminal(*words: str, **environ: str) -> str:
-    """All that the command writes to a terminal."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    command = [sys.executable, "-m", "stepflow", *words]
-    known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "CI")}
-    process = subprocess.Popen(
-        command, env={**known, "TERM": "xterm-256color", **environ}, stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    written = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the terminal is gone with the last process that had it
-            break
-        written += part
-    os.close(ours)
-    process.wait(60)
-    return written.decode()
-
-
 @pytest.mark.whole
 def test_a_run_at_a_terminal_shows_what_it_does_just_now_and_leaves_only_its_log(checkout: Path) -> None:
     (checkout.parent / "scenario.yaml").write_text(SCENARIO)
     scenario = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
     folder = str(checkout.parent / "run")
-    written = at_terminal("run", "fixer", "--issue", "7", "--repo", str(checkout), *scenario, "--run-folder", folder)
+    words = ("run", "fixer", "--issue", "7", "--repo", str(checkout), *scenario, "--run-folder", folder)
+    written = at_terminal(*words, code=None)
     screen = Screen()
     screen.take(written)
     screen_text = "\n".join(screen.lines)
@@ -126,7 +99,7 @@ def test_no_color_takes_the_colours_and_leaves_the_display(checkout: Path) -> No
     scenario = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
     folder = str(checkout.parent / "run")
     words = ("run", "fixer", "--issue", "7", "--repo", str(checkout), *scenario, "--run-folder", folder)
-    written = at_terminal(*words, NO_COLOR="1")
+    written = at_terminal(*words, code=None, NO_COLOR="1")
     assert not re.search(r"\x1b\[[0-9;]*3[0-9][0-9;]*m", written)
     assert "\x1b[2K" in written
     # The folder of a run that is over, with nothing that moves.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import jsonschema
@@ -18,6 +16,7 @@ from stepflow.cli.output import colored, theme_for
 from stepflow.definition.diagnostics import rules
 from stepflow.report.document import problems_schema
 from tests.checkout import git
+from tests.cli.terminal import at_terminal
 
 GOLDEN = Path(__file__).parent / "golden"
 REGISTRY = ".agent/fixer/steps_registry.json"
@@ -55,42 +54,15 @@ def test_the_mark_stands_under_wide_characters_too(misspelt: Path, capsys) -> No
 
 
 def test_a_terminal_of_eighty_columns_gets_no_longer_line_and_colours(misspelt: Path) -> None:
-    out = on_terminal(["validate"], columns=80)
+    out = at_terminal("validate", code=2)
     assert "\x1b[1;31merror[SF343]\x1b[0m" in out
-    plain = [strip(line) for line in out.splitlines()]
-    assert max(len(line) for line in plain if "-->" not in line) <= 80
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
+    assert max(len(line) for line in plain.splitlines() if "-->" not in line) <= 80
 
 
 @pytest.mark.whole
 def test_no_color_is_honoured_on_a_terminal(misspelt: Path) -> None:
-    assert "\x1b" not in on_terminal(["validate"], columns=80, NO_COLOR="1")
-
-
-def on_terminal(words: list[str], *, columns: int, **environ: str) -> str:
-    """What a program prints whose output is a terminal."""
-    ours, theirs = pty.openpty()
-    variables = {"PATH": os.environ["PATH"], "TERM": "xterm", "COLUMNS": str(columns), **environ}
-    done = subprocess.Popen([sys.executable, "-m", "stepflow", *words], stdout=theirs, stderr=theirs, env=variables)
-    os.close(theirs)
-    read = bytearray()
-    while part := _read(ours):
-        read += part
-    os.close(ours)
-    assert done.wait() == 2
-    return read.decode().replace("\r\n", "\n")
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # Linux tells so that the other end was closed
-        return b""
-
-
-def strip(line: str) -> str:
-    import re
-
-    return re.sub(r"\x1b\[[0-9;]*m", "", line)
+    assert "\x1b" not in at_terminal("validate", code=2, NO_COLOR="1")
 
 
 def test_colours_follow_the_terminal_and_what_the_environment_says() -> None:
