@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import sys
 from pathlib import Path
 
@@ -14,23 +13,12 @@ from stepflow.cli import main
 from stepflow.cli.options import add_input_flags, read_flags
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs
-from tests.checkout import DEMO, make_checkout
 
 
 def read(*words: str) -> Inputs:
     parser = argparse.ArgumentParser()
     add_input_flags(parser)
     return read_flags(parser.parse_args(words), agent="fixer")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return make_checkout(tmp_path / "checkout")
-
-
-def run(root: Path, *words: str) -> int:
-    scenario = ("--provider", "scripted", "--scenario", str(DEMO / "scenario.yaml"))
-    return main(["run", "fixer", "--repo", str(root), *scenario, "--run-folder", str(root.parent / "run"), *words])
 
 
 def test_every_input_has_a_flag_of_its_name_but_those_the_command_decides() -> None:
@@ -76,54 +64,6 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert read("--anthropic-api-key", "sk-ant-flag").secrets() == ("sk-ant-flag",)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--pass-env", "ANTHROPIC_API_KEY"), "pass-env"),
-        (("--pass-env", "GITHUB_TOKEN"), "pass-env"),
-        (("--working-directory", ".."), "outside"),
-        (("--working-directory", "nowhere"), "no folder"),
-        (("--record", "../x.yaml"), "record"),
-        (("--boundary", "github", "--github-token", "ghs_x"), "GITHUB_REPOSITORY"),
-        (("--read-token", "ghp_x"), "GITHUB_ACTOR"),
-        (("--budget-usd", "x"), "budget-usd"),
-    ],
-)
-def test_wrong_input_is_one_message_and_exit_2(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
-) -> None:
-    for name in ("GITHUB_REPOSITORY", "GITHUB_ACTOR"):
-        monkeypatch.delenv(name, raising=False)
-    if "github" in words:
-        monkeypatch.setenv("GITHUB_ACTOR", "bob")
-    assert run(root, *words) == 2
-    shown = capsys.readouterr()
-    assert said in shown.err
-    assert "Traceback" not in shown.err
-    assert not (root.parent / "run").exists()
-
-
-def test_debug_shows_the_prompts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(root, "--debug", "--max-iterations", "1", "--neutral-on-limit") == 0
-    assert "system prompt, in full:" in capsys.readouterr().out
-
-
-def test_an_issue_without_a_text_is_a_warning_in_a_rehearsal(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(root, "--issue", "8", "--max-iterations", "1", "--json")
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["issue"] == 8
-    assert "The text of issue #8 is not known" in shown.err
-
-
-def test_an_issue_without_a_text_is_an_error_for_a_real_model(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
-    words = ("--provider", "anthropic", "--anthropic-api-key", "sk-ant-x", "--issue", "8")
-    assert run(root, *words) == 2
-    assert "issue-text" in capsys.readouterr().err
-
-
 class BrokenOutput(io.StringIO):
     """A stdout with a bug."""
 
@@ -132,10 +72,9 @@ class BrokenOutput(io.StringIO):
 
 
 def test_a_bug_outside_a_run_exits_3_and_says_how_to_report_it(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-environment")
-    monkeypatch.chdir(root)
     monkeypatch.setattr(sys, "stdout", BrokenOutput())
     assert main(["validate"]) == 3
     output = capsys.readouterr().err

@@ -104,6 +104,13 @@ def test_a_real_model_is_asked_with_the_key_of_the_environment(
         (["--scenario", "/no/such/scenario"], "/no/such/scenario"),
         (["--boundary", "github", "--issue", "7"], "github-token"),
         ([], "SF209"),
+        (["--pass-env", "ANTHROPIC_API_KEY"], "pass-env"),
+        (["--pass-env", "GITHUB_TOKEN"], "pass-env"),
+        (["--working-directory", ".."], "outside"),
+        (["--working-directory", "nowhere"], "no folder"),
+        (["--record", "../x.yaml"], "record"),
+        (["--boundary", "github", "--issue", "7", "--github-token", "ghs_x"], "GITHUB_REPOSITORY"),
+        (["--issue", "7", "--read-token", "ghp_x"], "GITHUB_ACTOR"),
     ],
 )
 def test_wrong_words_exit_with_2_and_one_message(checkout: Path, capsys, words: list[str], message: str) -> None:
@@ -115,6 +122,23 @@ def test_wrong_words_exit_with_2_and_one_message(checkout: Path, capsys, words: 
     assert message in err
     assert not (checkout.parent / "temp").exists()
     assert git("status", "--porcelain", cwd=checkout) == ""
+
+
+def test_debug_shows_the_prompts(checkout: Path, capsys) -> None:
+    assert run(checkout, "--issue", "7", "--debug", "--max-iterations", "1", "--neutral-on-limit") == 0
+    assert "system prompt, in full:" in capsys.readouterr().out
+
+
+def test_an_issue_without_a_text_is_a_warning_in_a_rehearsal(checkout: Path, capsys) -> None:
+    run(checkout, "--issue", "8", "--max-iterations", "1", "--json")
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["issue"] == 8
+    assert "The text of issue #8 is not known" in shown.err
+
+
+def test_an_issue_without_a_text_is_an_error_for_a_real_model(checkout: Path, capsys) -> None:
+    assert run(checkout, "--provider", "anthropic", "--anthropic-api-key", "sk-ant-x", "--issue", "8") == 2
+    assert "issue-text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["run"], ["run", "fixer", "--nope"], ["dance"]])
