@@ -40,10 +40,6 @@ def test_the_help_of_run_stands_in_groups_with_defaults_and_choices(capsys: pyte
     assert "--boundary {github,dry-run}" in text
     assert "(default: dry-run)" in text
     assert "(or set ANTHROPIC_API_KEY)" in text
-
-
-def test_a_default_is_told_only_where_a_person_could_write_it(capsys: pytest.CaptureFixture[str]) -> None:
-    text = help_of(capsys, "run")
     assert "YAML map of values for the parameters that agent.json declares. the model:" in text
     assert "Undefined" not in text
 

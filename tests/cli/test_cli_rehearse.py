@@ -56,6 +56,14 @@ def rehearse(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]
     return code, out + err
 
 
+def played(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict]:
+    """Each scenario that was played, by its name; none of them brought a traceback."""
+    main(["rehearse", "--json", *words])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return {each["scenario"]: each for each in json.loads(out)["scenarios"]}
+
+
 @pytest.mark.whole
 def test_what_comes_as_expected_is_a_table_and_exit_0(checkout: Path, capsys) -> None:
     put(checkout)
@@ -288,14 +296,9 @@ def test_one_bad_scenario_does_not_keep_the_others_from_being_played(
     put(checkout, "absent")
     put(checkout, "greets")
     break_one(checkout)
-    main(["rehearse", "--json", *(["--update"] if update else [])])
-    out, err = capsys.readouterr()
-    scenarios = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
-    assert list(scenarios) == ["absent", "broken", "greets"], err
-    assert scenarios["absent"]["passed"], err
-    assert scenarios["greets"]["passed"], err
-    assert scenarios["broken"]["passed"] == (break_one is _removes_itself), err
-    assert "Traceback" not in err
+    scenarios = played(capsys, *(["--update"] if update else []))
+    passed = {"absent": True, "broken": break_one is _removes_itself, "greets": True}
+    assert {name: scenario["passed"] for name, scenario in scenarios.items()} == passed
 
 
 @pytest.mark.whole
@@ -303,10 +306,8 @@ def test_one_bad_scenario_does_not_keep_the_others_from_being_played(
 def test_an_expected_file_that_cannot_be_read_is_a_difference(checkout: Path, capsys, name: str) -> None:
     put(checkout, text=f"{TURNS}expect:\n  files: {{ {json.dumps(name)}: x }}\n")
     put(checkout, "second")
-    main(["rehearse", "--json"])
-    out, err = capsys.readouterr()
-    scenarios = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
-    assert scenarios["second"]["passed"], err
+    scenarios = played(capsys)
+    assert scenarios["second"]["passed"]
     assert [each["what"] for each in scenarios["greets"]["differences"]] == [f"file {name}"]
 
 
@@ -344,8 +345,6 @@ def test_a_signal_ends_it_within_seconds_and_leaves_nothing(checkout: Path) -> N
 def test_a_scenario_may_have_any_name(checkout: Path, capsys, name: str) -> None:
     put(checkout)
     put(checkout, name)
-    main(["rehearse", "--json"])
-    out, err = capsys.readouterr()
-    scenarios = {each["scenario"]: each for each in json.loads(out)["scenarios"]}
-    assert scenarios["greets"]["passed"], err
+    scenarios = played(capsys)
+    assert scenarios["greets"]["passed"]
     assert len(scenarios) == 2

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
-from stepflow.domain.event import Event, IterationStarted, Noted, ToolCalled
-from stepflow.domain.words import StepKind
+from stepflow.domain.event import Event
 from stepflow.journal.file import JournalFile
 from stepflow.run.clock import SystemClock
+from tests.report.every_event import EVENTS, hostile_copy
 from tests.report.hostile import PIECES, obeyed
 from tests.report.plausible_run import BEGAN, TIMED
 
@@ -180,26 +180,9 @@ def test_followed_a_run_that_is_killed_ends_with_that_news(tmp_path: Path) -> No
 
 
 def test_hostile_text_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    events: list[tuple[float, Event]] = [TIMED[0]]
-    for number, piece in enumerate(PIECES, 1):
-        step, text = f"{piece}step", f"{piece}{piece}text"
-        events += [
-            (0.1, IterationStarted(iteration=number, step_id=step, kind=StepKind.WORK, model=text)),
-            (0.1, Noted(level="warning", message=text)),
-            (
-                0.1,
-                ToolCalled(
-                    tool_use_id="t",
-                    name="bash",
-                    input={"command": text},
-                    output=text,
-                    is_error=True,
-                    exit_code=1,
-                    seconds=1,
-                ),
-            ),
-        ]
-    written(tmp_path / "run", events).close()
+    examples = ("iteration", "warning", "tool with an exit code")
+    events = [(0.1, hostile_copy(EVENTS[name], f"{piece}text")) for piece in PIECES for name in examples]
+    written(tmp_path / "run", [TIMED[0], *events]).close()
     output = shown(capsys, str(tmp_path / "run"))
     assert obeyed(output) == []
     assert "\x1b" not in output

@@ -17,6 +17,7 @@ from stepflow.definition.diagnostics import rules
 from stepflow.report.document import problems_schema
 from tests.checkout import git
 from tests.cli.terminal import at_terminal
+from tests.definition.load_cases import cases
 
 GOLDEN = Path(__file__).parent / "golden"
 REGISTRY = ".agent/fixer/steps_registry.json"
@@ -82,6 +83,7 @@ def test_colours_follow_the_terminal_and_what_the_environment_says() -> None:
 def test_json_fits_its_published_schema(misspelt: Path, capsys) -> None:
     document = json.loads(validated(capsys, "--format", "json"))
     jsonschema.validate(document, problems_schema())
+    assert (document["schema"], document["agents"]) == (1, ["fixer"])
     problem = next(one for one in document["problems"] if one["code"] == "SF343")
     assert 'did you mean "continuation.issue"?' in problem["message"]
 
@@ -111,6 +113,68 @@ def test_below_the_root_of_a_repository_files_are_named_from_its_root(
     (above / ".agent").rename(above / "tools/.agent")
     monkeypatch.chdir(above / "tools")
     assert f"tools/{REGISTRY}" in validated(capsys, "--format", form)
+
+
+def test_a_sound_agent_validates_with_exit_0(checkout: Path, capsys) -> None:
+    assert main(["validate"]) == 0
+    assert "fixer: 1 note" in capsys.readouterr().out.splitlines()
+
+
+def test_twenty_five_planted_errors_are_told_at_once_each_on_its_line(tmp_path: Path, monkeypatch, capsys) -> None:
+    case = next(case for case in cases("invalid") if case.name == "twenty-five-errors")
+    monkeypatch.chdir(case.build(tmp_path))
+    text = Path(".agent/demo/steps_registry.json").read_text()
+    assert main(["validate", "demo"]) == 2
+    out = capsys.readouterr().out
+    matches = re.findall(r"^error\[(SF\d{3})\]: .+\n +--> \.agent/demo/steps_registry\.json:(\d+):\d+$", out, re.M)
+    assert [code for code, _ in matches] == [one["code"] for one in case.data["problems"]]
+    for one, (_, line) in zip(case.data["problems"], matches, strict=True):
+        assert what_stands_at(json.loads(text), one["path"]) in text.splitlines()[int(line) - 1]
+    assert out.splitlines()[-2] == "demo: 25 errors"
+
+
+def what_stands_at(document: object, pointer: str) -> str:
+    """What the line of a JSON Pointer must show: the value, or the key of an object or a list."""
+    key = ""
+    for key in pointer.split("/")[1:]:
+        document = document[int(key) if isinstance(document, list) else key]  # type: ignore[index]
+    return f'"{key}"' if isinstance(document, dict | list) else json.dumps(document)
+
+
+ORDERS = "\n::error::forged\n##[add-path]/evil\u2028\x1b[31m"
+
+
+def lines_with_orders(text: str) -> list[str]:
+    lines = [line for line in re.split(r"[\n\r\u2028]", text) if not line.startswith("::error file=.agent/fixer/")]
+    return [line for line in lines if line.lstrip().startswith("::") or "##[" in line or "\x1b" in line]
+
+
+@pytest.mark.parametrize("form", ["text", "json", "github", "sarif"])
+def test_a_job_that_validates_obeys_no_text_of_a_definition(checkout: Path, capsys, form: str) -> None:
+    path = checkout / ".agent/fixer/steps_registry.json"
+    registry = json.loads(path.read_text())
+    registry["steps"]["initial.issue"]["transitions"]["next"] = {"target": ORDERS}
+    path.write_text(json.dumps(registry))
+    assert main(["validate", "--format", form]) == 2
+    out = capsys.readouterr().out
+    assert "forged" in out
+    assert lines_with_orders(out) == []
+    if form == "json":
+        assert any("##[add-path]" in problem["message"] for problem in json.loads(out)["problems"])
+
+
+def test_a_job_that_runs_obeys_no_text_of_a_definition(checkout: Path, capsys) -> None:
+    path = checkout / ".agent/fixer/steps_registry.json"
+    path.write_text(path.read_text().replace('"continuation.issue"', json.dumps(ORDERS), 1))
+    assert main(["run", "fixer", "--issue", "7"]) == 2
+    out, err = capsys.readouterr()
+    assert "forged" in err
+    assert lines_with_orders(out + err) == []
+
+
+def test_github_prints_nothing_for_a_sound_agent(checkout: Path, capsys) -> None:
+    assert main(["validate", "--format", "github"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 # explain
@@ -187,10 +251,10 @@ def test_an_agent_that_is_misspelt_is_recognised(checkout: Path, capsys) -> None
     assert 'there is no agent "fixr" (did you mean "fixer"?)' in error_of(capsys, "fixr")
 
 
-@pytest.mark.parametrize("command", ["validate", "rehearse", "graph"])
-def test_who_has_no_agent_yet_is_told_how_to_write_one(command: str, tmp_path: Path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("words", [["validate"], ["validate", "fixer"], ["rehearse", "fixer"], ["graph", "fixer"]])
+def test_who_has_no_agent_yet_is_told_how_to_write_one(words: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([command, "fixer"]) in (1, 2)
+    assert main(words) in (1, 2)
     shown = capsys.readouterr()
     assert "`stepflow init`" in shown.out + shown.err
     assert "none" not in shown.out + shown.err

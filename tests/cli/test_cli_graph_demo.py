@@ -1,0 +1,81 @@
+"""`stepflow graph` and `demo`: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from stepflow.cli import main
+from tests.checkout import git
+
+
+def test_graph_is_mermaid_or_json(checkout: Path, capsys) -> None:
+    assert main(["graph", "fixer"]) == 0
+    picture = capsys.readouterr().out
+    assert picture.startswith("flowchart TD\n")
+    assert 's1 -->|"handoff"| s2' in picture
+    assert main(["graph", "fixer", "--format", "json"]) == 0
+    graph = json.loads(capsys.readouterr().out)
+    assert "closure.issue" in json.dumps(graph)
+
+
+def test_graph_draws_the_path_of_a_run_in_both_forms(checkout: Path, capsys) -> None:
+    folder = checkout.parent / "run"
+    scripted = ["--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"), "--issue", "7"]
+    assert main(["run", "fixer", *scripted, "--run-folder", str(folder)]) == 0
+    capsys.readouterr()
+    assert main(["graph", "fixer", "--run", str(folder)]) == 0
+    mermaid = capsys.readouterr().out
+    assert 's1 ==>|"handoff"| s2' in mermaid
+    assert 's1 -->|"repeat"| s1' in mermaid
+    for words, walked in (([], 0), (["--run", str(folder)], 4)):
+        assert main(["graph", "fixer", "--format", "svg", *words]) == 0
+        picture = ElementTree.fromstring(capsys.readouterr().out)
+        assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(picture.findall("./{*}path[@class='arrow walked']")) == walked
+
+
+@pytest.mark.parametrize("words", [["graph", "nobody"], ["graph", "fixer", "--run", "/no/such/run"]])
+def test_graph_names_what_it_cannot_find(checkout: Path, capsys, words: list[str]) -> None:
+    assert main(words) == 2
+    assert words[-1] in capsys.readouterr().err
+
+
+@pytest.mark.whole
+def test_the_demo_shows_the_whole_method(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "demo"
+    assert main(["demo", "--keep", str(folder)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    expected = [
+        "A repository with a bug, an agent and an issue",
+        "Iteration 3 of 10 · closure.issue (closure)",
+        "✗ git-clean failed, attempt 1 of 3 → retry",
+        "not done: back to continuation.issue with this retry prompt",
+        "│ - `durations.py`",
+        "│ - `test_combined.py`",
+        "✗ bash mypy (exit 1",
+        "✓ git-clean (exit 0",
+        "✓ type-check (exit 0",
+        "planned: push_branch stepflow/fixer/issue-7",
+        "planned: open_pull_request",
+        "planned: post_comment",
+        "flowchart TD",
+        "✓ completed: ",
+        f"run folder  {folder / 'run'}",
+        "next        This was a dry run: nothing was written.",
+    ]
+    places = [out.find(text) for text in expected]
+    assert -1 not in places, expected[places.index(-1)]
+    assert places == sorted(places)
+    assert git("status", "--porcelain", cwd=folder / "repository") == ""
+    assert json.loads((folder / "run/report.json").read_text())["validated"] is True
+
+
+def test_the_demo_overwrites_nothing(tmp_path: Path, capsys) -> None:
+    (tmp_path / "repository").mkdir()
+    assert main(["demo", "--keep", str(tmp_path)]) == 2
+    assert "exists already" in capsys.readouterr().err
