@@ -26,7 +26,7 @@ from tests.checkout import Invocation
 from tests.servers.messages_api import Drop, Failure, Reply
 from tests.world import COMMIT, World, answer, bash, crowd, label_event, open_world, understood
 
-pytestmark = [pytest.mark.whole, pytest.mark.alone, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.whole, pytest.mark.timeout(1500)]
 
 ENTRYPOINT = Path(__file__).parents[2] / "entrypoint.py"
 MOMENTS = 10
@@ -58,12 +58,12 @@ KINDS: dict[str, tuple[Callable[[], list[Reply]], dict[str, str]]] = {
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """A folder that the tools' own user can reach, so that the checkout is really lent and taken back."""
-    folder = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+def folder() -> Iterator[Path]:
+    """A folder that the tools' own user can reach, so that the checkout really changes owners and back."""
+    path = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
 
 
 @dataclass
@@ -84,9 +84,9 @@ class Process:
                 stderr=subprocess.STDOUT,
             )
 
-    def wait_for(self, so: Callable[[], bool]) -> None:
+    def wait_for(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 60
-        while not so() and self.running.poll() is None:
+        while not condition() and self.running.poll() is None:
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.002)
 
@@ -94,9 +94,9 @@ class Process:
         """Whether the first line of the log is there."""
         return self.log.stat().st_size > 0
 
-    def end(self, patience: float) -> Invocation:
+    def end(self, timeout: float) -> Invocation:
         try:
-            code = self.running.wait(timeout=patience)
+            code = self.running.wait(timeout=timeout)
         finally:
             self.running.kill()
             self.running.wait()
@@ -126,15 +126,15 @@ def begin(world: World, kind: str) -> Process:
     script.write_text(scenario())
     inputs = {**inputs, "scenario": str(script)} if "provider" in inputs else inputs
     greeting = {"command": "sleep 0.5; grep 'hello, world' greeting.txt"}
-    world.edit("steps_registry.json", lambda found: found["validators"]["greeting"].update(greeting))
+    world.edit("steps_registry.json", lambda registry: registry["validators"]["greeting"].update(greeting))
     isolation = "required" if os.geteuid() == 0 else "best-effort"
     environ = world.runner.prepare(label_event(), isolation=isolation, **inputs)
     return Process(world, environ, world.runner.folder / "log")
 
 
-def whole_seconds(place: Path, kind: str) -> float:
+def whole_seconds(folder: Path, kind: str) -> float:
     """How long the run takes from its first line on when nobody disturbs it; one that would hang counts until then."""
-    with open_world(place) as world:
+    with open_world(folder) as world:
         process = begin(world, kind)
         process.wait_for(process.begun)
         began = time.monotonic()
@@ -153,14 +153,14 @@ def owners(checkout: Path) -> set[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_signal_at_any_moment_ends_the_run_whole_and_soon(place: Path, kind: str) -> None:
-    (place / "whole").mkdir()
+def test_a_signal_at_any_moment_ends_the_run_whole_and_soon(folder: Path, kind: str) -> None:
+    (folder / "whole").mkdir()
     chance = random.Random(f"cancel {kind}")
-    whole = whole_seconds(place / "whole", kind)
+    whole = whole_seconds(folder / "whole", kind)
     moments = sorted(chance.uniform(0, whole) for _ in range(MOMENTS))
     rows = []
     for number, moment in enumerate(moments):
-        rows.append(struck(place / str(number), kind, moment, chance))
+        rows.append(struck(folder / str(number), kind, moment, chance))
     print(f"\n{kind} ({whole:.1f} s)\n" + "\n".join(rows))
 
 
@@ -229,19 +229,19 @@ def check_whole(world: World, done: Invocation, *, over: bool) -> str:
 
 def sleepers(world: World) -> list[str]:
     """Processes of the tools that still sleep in this world's checkout."""
-    found = []
+    names = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words, here = (process / "cmdline").read_bytes(), (process / "cwd").readlink()
         except OSError:
             continue
         if words.startswith(b"sleep\0") and here == world.checkout:
-            found.append(process.name)
-    return found
+            names.append(process.name)
+    return names
 
 
-def test_a_signal_while_the_program_is_loaded_is_not_lost(place: Path) -> None:
-    with open_world(place) as world:
+def test_a_signal_while_the_program_is_loaded_is_not_lost(folder: Path) -> None:
+    with open_world(folder) as world:
         process = begin(world, "tools")
         bit = 1 << signal.SIGTERM - 1
 
