@@ -174,7 +174,6 @@ def test_an_issue_takes_as_many_requests_as_the_page_about_thousands_of_issues_s
     assert f"| {len(world.github.requests)}, of which {len(writes)} write |" in page
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_five_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(
     world: World, show: Callable[[str], None]

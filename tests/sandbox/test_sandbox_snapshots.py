@@ -221,7 +221,6 @@ class TestCost:
 
 
 @pytest.mark.whole
-@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_one_changed_file_among_twenty_thousand_takes_under_a_second_and_under_100_kb(open_folder):
     """Acceptance 6. What is held is the processors' time, all of the toolbox's processes together: other work on this
