@@ -54,7 +54,7 @@ def write_agent(folder: Path, steps: int) -> None:
         "version": "1.0.0",
         "c1": "steps",
         "entryStep": names[0],
-        "steps": {name: _step(names, place) for place, name in enumerate(names)},
+        "steps": {name: _step(names, index) for index, name in enumerate(names)},
     }
     agent = {
         "name": AGENT,
@@ -81,12 +81,12 @@ def write_agent(folder: Path, steps: int) -> None:
         (folder / name).write_text(text)
 
 
-def _step(names: list[str], place: int) -> dict[str, Any]:
-    is_last, is_closure = place == len(names) - 2, place == len(names) - 1
-    intent = "closing" if is_closure else "handoff" if is_last and place else "next"
+def _step(names: list[str], index: int) -> dict[str, Any]:
+    is_last, is_closure = index == len(names) - 2, index == len(names) - 1
+    intent = "closing" if is_closure else "handoff" if is_last and index else "next"
     step: dict[str, Any] = {
-        "stepId": names[place],
-        "c2": names[place].partition(".")[0],
+        "stepId": names[index],
+        "c2": names[index].partition(".")[0],
         "c3": "notes",
         "outputSchemaRef": {"file": "steps.json", "schema": intent},
         "structuredGate": {
@@ -95,11 +95,11 @@ def _step(names: list[str], place: int) -> dict[str, Any]:
             "intentSchemaRef": "#/properties/intent",
             "handoffFields": [] if is_closure else ["summary"],
         },
-        "transitions": {intent: {"target": None if is_closure else names[place + 1]}},
+        "transitions": {intent: {"target": None if is_closure else names[index + 1]}},
     }
-    if place:
+    if index:
         step["uvVariables"] = ["before"]
-        step["inputs"] = {"before": {"from": f"{names[place - 1]}.summary"}}
+        step["inputs"] = {"before": {"from": f"{names[index - 1]}.summary"}}
     return step
 
 

@@ -97,9 +97,9 @@ def test_no_module_of_the_checkout_or_of_the_environment_is_imported(
 ) -> None:
     for name in ("anthropic.py", "github.py", "stepflow.py", "sitecustomize.py", "usercustomize.py", "json.py"):
         (tmp_path / name).write_text(f"print('planted {name} was imported')\n")
-    place = (f"--volume={tmp_path}:/checkout", "--workdir=/checkout", "--env=HOME=/checkout")
+    checkout_options = (f"--volume={tmp_path}:/checkout", "--workdir=/checkout", "--env=HOME=/checkout")
     chosen = (f"--entrypoint={entrypoint}",) if entrypoint else ()
-    done = run_in_image(image, options=(*place, *chosen, "--env=PYTHONPATH=/checkout"))
+    done = run_in_image(image, options=(*checkout_options, *chosen, "--env=PYTHONPATH=/checkout"))
     assert "planted" not in done.stdout + done.stderr
 
 

@@ -79,8 +79,8 @@ def bundle(release: Path, tmp_path: Path) -> Path:
 
 
 def test_a_newcomer_has_an_agent_of_their_own_within_ten_minutes(machine: str, bundle: Path) -> None:
-    place = ("--rm", "--network=host", f"--volume={bundle}:/stepflow.bundle:ro")
-    command = ["docker", "run", *place, machine, "bash", "-c", VISIT]
+    options = ("--rm", "--network=host", f"--volume={bundle}:/stepflow.bundle:ro")
+    command = ["docker", "run", *options, machine, "bash", "-c", VISIT]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
     print(done.stdout)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
