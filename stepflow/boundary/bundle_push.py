@@ -81,10 +81,10 @@ class BundlePush:
 
     def _push(self, url: str, branch: str, author: Account, replaces: str | None) -> Pushed:
         remote = Remote(url=url, token=self.token)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix="push-") as place:
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix="push-") as scratch:
             object_format = "sha256" if len(self.base_commit) == 64 else "sha1"
             git = Git(
-                Path(place) / "repository.git",
+                Path(scratch) / "repository.git",
                 remote,
                 object_format=object_format,
                 redactor=self.redactor,

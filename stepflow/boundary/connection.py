@@ -54,4 +54,4 @@ def _system_file() -> Path | None:
     """The machine's own authorities, which an image may have added to, where the libraries were built to look."""
     paths = ssl.get_default_verify_paths()
     places = (Path(paths.openssl_cafile), Path(paths.openssl_capath) / "ca-certificates.crt")
-    return next((place for place in places if place.is_file()), None)
+    return next((path for path in places if path.is_file()), None)

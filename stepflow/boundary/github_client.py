@@ -252,18 +252,18 @@ def write_failed(
     method: str, repository: str, exc: Exception, redactor: Redactor, *, connection: Connection = DIRECT
 ) -> WriteFailed:
     """What the call of a `Writer` method came to; `status` 429 stands for every rate limit."""
-    place = f"GitHub failed at `{method}` in {repository}"
+    failure = f"GitHub failed at `{method}` in {repository}"
     if isinstance(exc, Redirected):
-        return WriteFailed(redactor(f"{place}: {exc}."), status=exc.status, hint=_MOVED)
+        return WriteFailed(redactor(f"{failure}: {exc}."), status=exc.status, hint=_MOVED)
     if not isinstance(exc, github.GithubException):
-        return _unanswered(place, exc, redactor, connection)
+        return _unanswered(failure, exc, redactor, connection)
     headers = exc.headers or {}
     status = TOO_MANY if _is_limit(exc, headers) else exc.status
     said = _said(exc)
     hint = next((hint for words, hint in _SAID_HINTS.items() if words in said), _HINTS.get(status, ""))
     spent = headers.get("x-ratelimit-remaining") == "0"
     return WriteFailed(
-        redactor(f"{place}: it answered {exc.status} ({said})."),
+        redactor(f"{failure}: it answered {exc.status} ({said})."),
         status=status,
         hint=_AGAIN if status >= SERVER_ERRORS else hint,
         retry_after=_number(headers.get("retry-after")),
@@ -271,7 +271,7 @@ def write_failed(
     )
 
 
-def _unanswered(place: str, exc: Exception, redactor: Redactor, connection: Connection) -> WriteFailed:
+def _unanswered(failure: str, exc: Exception, redactor: Redactor, connection: Connection) -> WriteFailed:
     """No answer of GitHub's came: the way is closed, or something else answered."""
     said = str(exc) if isinstance(exc, requests.ConnectionError) else ""
     problem = certificate_problem(said)
@@ -280,7 +280,9 @@ def _unanswered(place: str, exc: Exception, redactor: Redactor, connection: Conn
     else:
         what = f"no usable answer came{connection.through} ({type(exc).__name__})"
     lost = isinstance(exc, requests.ConnectionError | requests.Timeout)
-    failed = WriteFailed(redactor(f"{place}: {what}."), hint=(connection.advice(said) if lost else "") or _HINTS[None])
+    failed = WriteFailed(
+        redactor(f"{failure}: {what}."), hint=(connection.advice(said) if lost else "") or _HINTS[None]
+    )
     return failed.given_up() if stays_closed(said) else failed
 
 

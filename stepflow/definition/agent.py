@@ -115,8 +115,8 @@ def _check_part(part: CompositePart, at: Pointer, problems: FileProblems) -> Non
         message = f'the verdict type "{kind}" cannot be part of "meta:composite"'
         problems.add("SF204", at / "type", message, f"Use one of {listed(_PARTS_OF_COMPOSITE)}.")
         return
-    place = at / "config" if part.config else at
-    _check_config(kind, part.config or VerdictConfig(), place, problems, demanded=True)
+    config_at = at / "config" if part.config else at
+    _check_config(kind, part.config or VerdictConfig(), config_at, problems, demanded=True)
 
 
 def _handler(config: VerdictConfig, problems: FileProblems, *, folder: AgentFolder, allowed: bool) -> SourceText | None:

@@ -164,7 +164,7 @@ def add_aliases(
     named = [(node, node.entry.prompt.c3) for node in nodes.values() if node.entry.prompt and node.entry.prompt.c3]
     times = Counter(c3 for _, c3 in named)
     for node, prefix in (*prefixes, *(one for one in named if times[one[1]] == 1)):
-        for key, place in node.handed.items():
+        for key, named_at in node.handed.items():
             name, own = handoff_variable(prefix, key), (node.id, key)
             owner = owners.setdefault(name, own)
             if owner == own and name not in reserved:
@@ -172,4 +172,4 @@ def add_aliases(
             else:
                 other = f'"{owner[1]}" of step "{owner[0]}"' if owner != own else "another variable"
                 message = f'"{key}" is not known as "{name}" too, since that is {other}'
-                problems.report("SF111", place, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')
+                problems.report("SF111", named_at, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
-from stepflow.definition.json_text import Places, Span, find_places, keys_of
+from stepflow.definition.json_text import Positions, Span, find_positions, keys_of
 from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.problem import Example, Inspection, LintRule, Problem, Severity
 
@@ -31,11 +31,11 @@ def rules() -> Mapping[str, LintRule]:
 
 def _rule(code: str, severity: str, broken: str, text: str) -> LintRule:
     # An example without a place stands where the one before it does.
-    place: tuple[str, str] = ("", "")
+    location: tuple[str, str] = ("", "")
     by_word: dict[str, list[Example]] = {"Wrong": [], "Right": []}
     for match in _EXAMPLE.finditer(text):
-        place = (match["file"], match["pointer"] or "") if match["file"] else place
-        file, pointer = place
+        location = (match["file"], match["pointer"] or "") if match["file"] else location
+        file, pointer = location
         example = Example(file=file, pointer=pointer, language=match["language"], text=match["text"].rstrip("\n"))
         by_word[match["word"]].append(example)
     return LintRule(
@@ -59,7 +59,7 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def place(problem: Problem, word: str, text: str | None, places: Places | None) -> Problem:
+def locate(problem: Problem, word: str, text: str | None, positions: Positions | None) -> Problem:
     """The problem with the line and the columns of what is meant, as far as they can be told.
 
     `word` is what is meant on the line of a file that is no JSON, and has no `places`.
@@ -67,7 +67,7 @@ def place(problem: Problem, word: str, text: str | None, places: Places | None) 
     line, span = problem.line, None
     if text is None:
         return problem
-    if places is None or word or problem.column is not None:
+    if positions is None or word or problem.column is not None:
         lines = text.split("\n")
         start = sum(len(one) + 1 for one in lines[: line - 1]) if line else 0
         if line and problem.column is not None:
@@ -75,7 +75,7 @@ def place(problem: Problem, word: str, text: str | None, places: Places | None) 
         elif line and word and (at := "".join(lines[line - 1 : line]).find(word)) >= 0:
             span = (start + at, start + at + len(word))
     else:
-        value = places.nearest(problem.path)
+        value = positions.nearest(problem.path)
         line = line or value.line  # that of a key that is written twice was given
         span = _marked(value, text, about_key=problem.code in _ABOUT_KEYS) if value.line == line else None
     if span is None:
@@ -120,9 +120,9 @@ class Diagnostics:
         """The problems with the texts that they are in; `texts` are the files that were read, JSON or not."""
         known = {**texts, **self.json_texts}
         named = {one.file for one in self.collected} & known.keys()
-        places = {file: find_places(self.json_texts[file]) for file in named & self.json_texts.keys()}
+        positions = {file: find_positions(self.json_texts[file]) for file in named & self.json_texts.keys()}
         placed = [
-            _visible(place(one, word, known.get(one.file), places.get(one.file)), prefix)
+            _visible(locate(one, word, known.get(one.file), positions.get(one.file)), prefix)
             for one, word in self.collected.items()
         ]
         return Inspection(

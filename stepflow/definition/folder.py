@@ -47,8 +47,8 @@ def find_agents(root: Path) -> tuple[str, ...]:
 def find_folders(root: Path) -> tuple[str, ...]:
     """As `find_agents`, with the folders whose agent.json is missing or has another name: they were meant as agents."""
     try:
-        inside = [place for place in (root / AGENTS).iterdir() if not place.name.startswith(".") and place.is_dir()]
-        folders = (place.name for place in inside if any(place.glob("*.json*")) or any(place.glob("*.y*ml")))
+        inside = [path for path in (root / AGENTS).iterdir() if not path.name.startswith(".") and path.is_dir()]
+        folders = (path.name for path in inside if any(path.glob("*.json*")) or any(path.glob("*.y*ml")))
         return tuple(sorted(folders))
     except OSError:
         return ()
@@ -306,8 +306,8 @@ def beside(folder: AgentFolder, file: str) -> str:
     """
     there = [name for name in folder.files() if name != file and name not in folder.texts]
     alike = [name for name in there if _one_part_apart(name, file)]
-    place, _, _ = file.rpartition("/")
-    near = alike or [name for name in there if name.rpartition("/")[0] == place and _stem(name) == _stem(file)]
+    path, _, _ = file.rpartition("/")
+    near = alike or [name for name in there if name.rpartition("/")[0] == path and _stem(name) == _stem(file)]
     return f"; there is {listed(near[:3])}" if near else ""
 
 

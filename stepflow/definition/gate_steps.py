@@ -205,13 +205,13 @@ class _GateReader:
             self.problems.report("SF106", self.at / "targetField", message, names)
         seen: dict[str, str] = {}
         for index, path in enumerate(entry.handoff_fields):
-            place = self.at / "handoffFields" / index
+            field_at = self.at / "handoffFields" / index
             if not _dotted(path):
-                self.problems.report("SF106", place, f'the handoff field "{path}" is no dotted path', names)
+                self.problems.report("SF106", field_at, f'the handoff field "{path}" is no dotted path', names)
             key = path.rpartition(".")[2]
             if key in seen:
                 message = f'the handoff fields "{seen[key]}" and "{path}" both hand over "{key}"'
-                self.problems.report("SF327", place, message, "Hand over fields whose last names differ.")
+                self.problems.report("SF327", field_at, message, "Hand over fields whose last names differ.")
             seen.setdefault(key, path)
 
     def _check_jump(self) -> None:
@@ -234,24 +234,24 @@ class _GateReader:
         return texts if len(texts) == len(words) else None
 
     def _check_pointer(self, words: list[str] | None) -> None:
-        pointer, place = self.entry.intent_schema_ref or "", self.at / "intentSchemaRef"
+        pointer, field_at = self.entry.intent_schema_ref or "", self.at / "intentSchemaRef"
         if not pointer.strip():
             return  # SF325 was reported with the shape
         if not pointer.startswith("#/"):
             message = f'"intentSchemaRef" is "{pointer}", which does not begin with "#/"'
             fix = 'Write a pointer such as "#/properties/next_action/properties/action".'
-            self.problems.report("SF325", place, message, fix)
+            self.problems.report("SF325", field_at, message, fix)
         elif words is None and self.node.schema is not None:
             message = f'"intentSchemaRef" "{pointer}" leads to no enum of texts in the answer schema'
             fix = "Point it at the schema node whose enum lists the intents."
-            self.problems.report("SF325", place, message, fix)
+            self.problems.report("SF325", field_at, message, fix)
         elif words is not None and self.allowed and (set(words) ^ set(self.allowed)) - {Intent.ABORT}:
             extra = sorted(set(words) - set(self.allowed) - {Intent.ABORT})
             missing = sorted(set(self.allowed) - set(words) - {Intent.ABORT})
             message = f'the enum at "{pointer}" differs from "allowedIntents": '
             message += f"extra in the enum {listed(extra)}, missing in the enum {listed(missing)}"
             fix = f'Give the enum and "allowedIntents" the same words: {listed(words)}, or {listed(self.allowed)}.'
-            self.problems.report("SF326", place, message, fix)
+            self.problems.report("SF326", field_at, message, fix)
 
     def _check_fail_fast(self, allow_spec_violations: bool) -> None:
         if not self.entry.fail_fast:
@@ -263,14 +263,14 @@ class _GateReader:
         word = self.entry.fallback_intent
         if word is None:
             return
-        place = self.at / "fallbackIntent"
-        intent = check_intent(word, self.node, place, self.problems)
+        field_at = self.at / "fallbackIntent"
+        intent = check_intent(word, self.node, field_at, self.problems)
         if intent and word not in self.allowed and intent is not Intent.ABORT:
             message = f'"fallbackIntent" is "{word}", which is not among "allowedIntents"'
-            self.problems.report("SF321", place, message, f"Use one of {listed(self.allowed)}.")
+            self.problems.report("SF321", field_at, message, f"Use one of {listed(self.allowed)}.")
         elif intent and self.entry.fail_fast:
             message = '"fallbackIntent" is only used with "failFast": false'
-            self.problems.report("SF331", place, message, "Remove the key, or leave it.")
+            self.problems.report("SF331", field_at, message, "Remove the key, or leave it.")
 
 
 def _dotted(path: str) -> bool:

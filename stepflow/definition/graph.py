@@ -138,10 +138,10 @@ class _Rules:
     def check_targets(self, entry: RuleEntry, at: Pointer) -> None:
         named = {at / "target": entry.target, at / "fallback": entry.fallback}
         named |= {at / "targets" / value: step_id for value, step_id in (entry.targets or {}).items()}
-        for place, step_id in named.items():
+        for named_at, step_id in named.items():
             if step_id is not None and (fault := _no_flow_step(step_id, self.nodes.flow, self.nodes.sections)):
                 fix = f"Name a flow step; there are {listed(self.nodes.flow)}."
-                self.problems.report("SF343", place, f'the target "{step_id}" {fault}', fix)
+                self.problems.report("SF343", named_at, f'the target "{step_id}" {fault}', fix)
 
 
 def _no_flow_step(step_id: str, flow: Collection[str], sections: Collection[str]) -> str | None:

@@ -48,7 +48,7 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class Positions:
     """`spans` maps a JSON Pointer to what stands there; of a repeated key that is the last one, which is read.
 
     `repeated` holds pointer and line of each key met again.
@@ -95,14 +95,14 @@ def parse_json(text: str) -> Document:
         raise JsonFault(f"is not JSON that can be read: {exc}") from exc
     _check_depth(value)
     _check_unicode(value)
-    return Document(value=value, repeated=find_places(text).repeated if repeated else ())
+    return Document(value=value, repeated=find_positions(text).repeated if repeated else ())
 
 
-def find_places(text: str) -> Places:
+def find_positions(text: str) -> Positions:
     """Where everything stands in a text that `parse_json` has accepted."""
     scan = _Scan(text)
     scan.value(Pointer(), scan.skip(0))
-    return Places(spans=scan.spans, repeated=tuple(scan.repeated))
+    return Positions(spans=scan.spans, repeated=tuple(scan.repeated))
 
 
 def keys_of(pointer: str) -> list[str]:

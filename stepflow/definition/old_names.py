@@ -10,13 +10,13 @@ from stepflow.definition.json_text import Pointer
 from stepflow.definition.shapes import note_unknown
 from stepflow.domain.json import JsonObject, JsonValue
 
-Place = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
-_FLOW: Place = ("runner", "flow")
-_VERDICT: Place = ("runner", "verdict")
+_FLOW: KeyPath = ("runner", "flow")
+_VERDICT: KeyPath = ("runner", "verdict")
 
 #: Old place → new place. Both layouts may use them.
-_MOVES: tuple[tuple[Place, Place], ...] = (
+_MOVES: tuple[tuple[KeyPath, KeyPath], ...] = (
     (("behavior", "systemPromptPath"), (*_FLOW, "systemPromptPath")),
     (("behavior", "allowedTools"), ("runner", "boundaries", "allowedTools")),
     (("behavior", "permissionMode"), ("runner", "boundaries", "permissionMode")),
@@ -32,7 +32,7 @@ _MOVES: tuple[tuple[Place, Place], ...] = (
 )
 
 #: Old places that do nothing today.
-_DEAD: tuple[Place, ...] = (
+_DEAD: tuple[KeyPath, ...] = (
     ("actions",),
     ("worktree",),
     ("finalize",),
@@ -87,12 +87,12 @@ def to_runner_layout(document: JsonObject, problems: FileProblems) -> RunnerLayo
         message = 'the file has both "runner" (the layout of today) and "behavior" (the old one)'
         problems.add("SF205", "/behavior", message, 'Move what is in "behavior" into "runner" and remove it.')
         del layout.document["behavior"]
-    for place in _DEAD:
-        if holder := _holder(layout.document, place):
-            del holder[place[-1]]
-            name = ".".join(place)
+    for key_path in _DEAD:
+        if holder := _holder(layout.document, key_path):
+            del holder[key_path[-1]]
+            name = ".".join(key_path)
             layout.old_names.append(name)
-            problems.add("SF111", _pointer(place), f'"{name}" has no effect here', "Remove the key, or leave it.")
+            problems.add("SF111", _pointer(key_path), f'"{name}" has no effect here', "Remove the key, or leave it.")
     for old, new in _MOVES:
         _move(layout, old, new)
     _drop_rest(layout, problems)
@@ -109,7 +109,7 @@ def report_old_names(old_names: list[str], problems: FileProblems) -> None:
         problems.add("SF110", "", message, "Use the names of today; until then the old ones keep working.")
 
 
-def _move(layout: RunnerLayout, old: Place, new: Place) -> None:
+def _move(layout: RunnerLayout, old: KeyPath, new: KeyPath) -> None:
     holder = _holder(layout.document, old)
     if not holder:
         return
@@ -126,26 +126,26 @@ def _move(layout: RunnerLayout, old: Place, new: Place) -> None:
         layout.origins[_pointer(new)] = _pointer(old)
 
 
-def _holder(document: JsonObject, place: Place) -> JsonObject:
+def _holder(document: JsonObject, key_path: KeyPath) -> JsonObject:
     """The object that has the last key of a place; an empty one when there is none."""
     node: JsonValue = document
-    for key in place[:-1]:
+    for key in key_path[:-1]:
         node = node.get(key) if isinstance(node, dict) else None
-    return node if isinstance(node, dict) and place[-1] in node else {}
+    return node if isinstance(node, dict) and key_path[-1] in node else {}
 
 
 def _drop_rest(layout: RunnerLayout, problems: FileProblems) -> None:
     """What is left of the old containers are keys that nobody knows, or containers of a wrong type."""
-    for place in (("behavior",), ("prompts",), ("runner", "completion")):
-        holder = _holder(layout.document, place)
-        rest = holder.pop(place[-1]) if holder else {}
+    for key_path in (("behavior",), ("prompts",), ("runner", "completion")):
+        holder = _holder(layout.document, key_path)
+        rest = holder.pop(key_path[-1]) if holder else {}
         if not isinstance(rest, dict):
-            message = f'"{".".join(place)}" must be an object'
-            problems.add("SF106", _pointer(place), message, "Write it as an object.")
+            message = f'"{".".join(key_path)}" must be an object'
+            problems.add("SF106", _pointer(key_path), message, "Write it as an object.")
             continue
-        known = [old[-1] for old, _ in _MOVES if old[:-1] == place]
+        known = [old[-1] for old, _ in _MOVES if old[:-1] == key_path]
         for key in rest:
-            note_unknown(_pointer(place) / key, key, known, problems)
+            note_unknown(_pointer(key_path) / key, key, known, problems)
 
 
 def _rename_verdict_types(layout: RunnerLayout) -> None:
@@ -162,8 +162,8 @@ def _rename_verdict_types(layout: RunnerLayout) -> None:
             layout.old_names.append(f'verdict type "{old}"')
 
 
-def _pointer(place: Place) -> Pointer:
-    return Pointer("".join(f"/{key}" for key in place))
+def _pointer(key_path: KeyPath) -> Pointer:
+    return Pointer("".join(f"/{key}" for key in key_path))
 
 
 _TOP = (("completionSteps", "validationSteps"), ("completionPatterns", "failurePatterns"))

@@ -104,8 +104,8 @@ def _check_kind(fd: int, names: tuple[str, ...], *, last: bool) -> None:
     """Looked at before it is opened, because opening a device can already do something, and to say which part it is."""
     mode = os.stat(names[-1], dir_fd=fd, follow_symlinks=False).st_mode
     if stat.S_ISLNK(mode):
-        place = "/".join(names)
-        raise FileRefused(Why.LINK, "is a symbolic link" if last else f'is reached through the symbolic link "{place}"')
+        shown = "/".join(names)
+        raise FileRefused(Why.LINK, "is a symbolic link" if last else f'is reached through the symbolic link "{shown}"')
     if last and not stat.S_ISREG(mode):
         raise FileRefused(Why.IRREGULAR, "is not a regular file")
 

@@ -33,7 +33,7 @@ class SchemaFault(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemaPlace:
+class SchemaLocation:
     """A node of a schema file. `file` is relative to the agent folder."""
 
     file: str
@@ -53,7 +53,7 @@ class SchemaFiles:
     _parsed: dict[str, JsonValue] = field(default_factory=dict)
     _inline: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def find(self, ref: JsonValue) -> SchemaPlace:
+    def find(self, ref: JsonValue) -> SchemaLocation:
         """The place that an `outputSchemaRef` names. Raises `SchemaFault`."""
         match ref:
             case str() if ref.startswith("#/"):
@@ -67,12 +67,12 @@ class SchemaFiles:
             case _:
                 raise _malformed('it needs "file" and "schema", both texts', '{"file": …, "schema": …}')
 
-    def inline(self, schema: JsonObject, file: str, at: Pointer) -> SchemaPlace:
+    def inline(self, schema: JsonObject, file: str, at: Pointer) -> SchemaLocation:
         """A schema that stands in another file, at a pointer; its references are relative to the schemas base."""
         path = self.path(f"#{len(self._inline)}")  # no reference can name this
         self._parsed[path] = schema
         self._inline[path] = (file, at)
-        return SchemaPlace(file=path, pointer=Pointer(), node=schema)
+        return SchemaLocation(file=path, pointer=Pointer(), node=schema)
 
     def written_at(self, file: str, pointer: str) -> tuple[str, str]:
         """The real file and pointer of a place, which differ from the given ones for an inline schema."""
@@ -124,14 +124,14 @@ class SchemaFiles:
         message = f'a pointer needs a default schema file, and "{self.base}" has {len(names)} JSON files, none "{own}"'
         raise SchemaFault("SF404", message, 'Set "runner.flow.schemas.default", or use the {file, schema} form.')
 
-    def _by_name(self, path: str, document: JsonValue, name: str) -> SchemaPlace:
+    def _by_name(self, path: str, document: JsonValue, name: str) -> SchemaLocation:
         pointer = _bare(document, name) if name and name[0] not in "#/" else pointer_of(name)
         if pointer is None:
             raise _malformed(f'the identifier "{name}" is malformed', 'a name, or a pointer such as "#/definitions/x"')
         node = node_at(document, pointer)
         if not isinstance(node, dict):
             raise _not_found(document, name, path, there=node is not None)
-        return SchemaPlace(file=path, pointer=pointer, node=node)
+        return SchemaLocation(file=path, pointer=pointer, node=node)
 
 
 def _not_found(document: JsonValue, name: str, path: str, *, there: bool) -> SchemaFault:
@@ -198,10 +198,10 @@ _PLAIN = frozenset(
 _IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor"})
 
 
-def expand(files: SchemaFiles, place: SchemaPlace, *, draft: str) -> JsonValue:
+def expand(files: SchemaFiles, location: SchemaLocation, *, draft: str) -> JsonValue:
     """The schema at a place, self-contained. Raises `SchemaFault`."""
-    here = (place.file, place.pointer)
-    return _Expansion(files=files, draft=draft).schema(place.node, place.file, place.pointer, (here,))
+    here = (location.file, location.pointer)
+    return _Expansion(files=files, draft=draft).schema(location.node, location.file, location.pointer, (here,))
 
 
 @dataclass(kw_only=True)
@@ -261,7 +261,7 @@ class _Expansion:
         own = self.schema(rest, file, at, path)
         return merge([one for one in (schema, own) if isinstance(one, dict)])
 
-    def target(self, ref: JsonValue, file: str, at: Pointer) -> SchemaPlace:
+    def target(self, ref: JsonValue, file: str, at: Pointer) -> SchemaLocation:
         if not isinstance(ref, str):
             raise _refused(f'"$ref" is {shown(ref)}, but it must be a text', file, at)
         name, hash_, fragment = (unquote(part) for part in ref.partition("#"))
@@ -280,7 +280,7 @@ class _Expansion:
         if not isinstance(node, dict | bool):
             message = f'"$ref" leads to "{ref}", where no schema is'
             raise SchemaFault("SF403", message, "Correct the pointer, or add the schema.", file=file, pointer=at)
-        return SchemaPlace(file=path, pointer=pointer, node=node)
+        return SchemaLocation(file=path, pointer=pointer, node=node)
 
     def file_of(self, name: str, file: str, at: Pointer, ref: str) -> str:
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", name) or unsafe_reason(name) is not None:
@@ -359,34 +359,34 @@ class SchemaResolver:
             for key in ref.keys() - set(known):
                 note_unknown(at / key, key, known, self.registry)
         try:
-            place = self.files.find(ref)
+            location = self.files.find(ref)
         except SchemaFault as fault:
             self._report(fault, at)
             return None
-        here = (place.file, place.pointer)
+        here = (location.file, location.pointer)
         if here not in self._done:
-            self._done[here] = self._resolve(place, at)
+            self._done[here] = self._resolve(location, at)
         return self._done[here]
 
     def inline(self, schema: JsonObject, at: Pointer) -> JsonObject | None:
         """An answer schema that stands in the registry itself."""
         return self._resolve(self.files.inline(schema, self.registry.file, at), at)
 
-    def _resolve(self, place: SchemaPlace, at: Pointer) -> JsonObject | None:
-        draft = self._draft(place)
+    def _resolve(self, location: SchemaLocation, at: Pointer) -> JsonObject | None:
+        draft = self._draft(location)
         try:
-            return _checked(expand(self.files, place, draft=draft), place, draft)
+            return _checked(expand(self.files, location, draft=draft), location, draft)
         except SchemaFault as fault:
             self._report(fault, at)
             return None
 
-    def _draft(self, place: SchemaPlace) -> str:
-        root = self.files.load(place.file)
+    def _draft(self, location: SchemaLocation) -> str:
+        root = self.files.load(location.file)
         written = root.get("$schema", DRAFT_2020_12) if isinstance(root, dict) else DRAFT_2020_12
         draft = _DRAFTS.get(written.removesuffix("#")) if isinstance(written, str) else None
         if draft is None:
             message = f'"$schema" is {shown(written)}, which is not known; the schema is read as 2020-12'
-            file, pointer = self.files.written_at(place.file, "/$schema")
+            file, pointer = self.files.written_at(location.file, "/$schema")
             fix = f'Write "{DRAFT_2020_12}" or "{DRAFT_07}#".'
             self.registry.diagnostics.of(file).add("SF408", pointer, message, fix)
         return draft or DRAFT_2020_12
@@ -415,17 +415,17 @@ _DRAFTS = {
 }
 
 
-def _checked(schema: JsonValue, place: SchemaPlace, draft: str) -> JsonObject:
+def _checked(schema: JsonValue, location: SchemaLocation, draft: str) -> JsonObject:
     """The schema when it is valid for its draft and describes an object; with the draft's name if that is draft-07."""
-    _check_valid(schema, place, draft)
+    _check_valid(schema, location, draft)
     if not isinstance(schema, dict) or not _describes_object(schema):
         message = 'the root of the answer schema does not describe an object ("type": "object")'
         fix = 'Give the schema "type": "object".'
-        raise SchemaFault("SF409", message, fix, file=place.file, pointer=place.pointer)
+        raise SchemaFault("SF409", message, fix, file=location.file, pointer=location.pointer)
     return {"$schema": f"{DRAFT_07}#", **schema} if draft == DRAFT_07 else schema
 
 
-def _check_valid(schema: JsonValue, place: SchemaPlace, draft: str) -> None:
+def _check_valid(schema: JsonValue, location: SchemaLocation, draft: str) -> None:
     # Importing jsonschema takes a tenth of a second, which `--help` and friends must not pay.
     from jsonschema import Draft7Validator, Draft202012Validator, FormatChecker, SchemaError  # noqa: PLC0415
 
@@ -437,7 +437,7 @@ def _check_valid(schema: JsonValue, place: SchemaPlace, draft: str) -> None:
     except SchemaError as exc:
         where = "/".join(str(part) for part in exc.absolute_path)
         message = f"the answer schema is not valid{f' at {where}' if where else ''}: {exc.message[:200]}"
-        raise SchemaFault("SF407", message, "Correct it.", file=place.file, pointer=place.pointer) from exc
+        raise SchemaFault("SF407", message, "Correct it.", file=location.file, pointer=location.pointer) from exc
 
 
 def _is_pattern(value: object) -> bool:

@@ -134,12 +134,12 @@ def read_shape(
             return shape
 
 
-def _wrong_code(model: type[FileModel], place: tuple[str | int, ...]) -> str:
+def _wrong_code(model: type[FileModel], location: tuple[str | int, ...]) -> str:
     """The code of a wrong value at a place inside a model."""
     code = outer = WRONG
     inner: type[FileModel] | None = model
     in_container = False
-    for key in place:
+    for key in location:
         info = None if in_container or inner is None else fields_of(inner).get(str(key))
         mark = _code_of(info) if info else Code()
         code = mark.wrong or outer
@@ -230,8 +230,8 @@ def _review(shape: FileModel, at: Pointer, problems: FileProblems, silent: set[s
         elif value is None and name in shape.model_fields_set and NULL_ALLOWED not in info.metadata:
             message = f'"{key}" is null, which says nothing here'
             problems.report(mark.wrong or outer, pointer, message, f'Leave "{key}" out.')
-        for inner, place in _shapes_in(value, pointer):
-            _review(inner, place, problems, silent, mark.wrong if mark.inside and mark.wrong else outer)
+        for inner, inner_at in _shapes_in(value, pointer):
+            _review(inner, inner_at, problems, silent, mark.wrong if mark.inside and mark.wrong else outer)
 
 
 def _shapes_in(value: object, pointer: Pointer) -> Iterator[tuple[FileModel, Pointer]]:

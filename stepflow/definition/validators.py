@@ -206,9 +206,9 @@ class ValidationBuilder:
         for index, one in enumerate(entry.validation_conditions or ()):
             name = one.validator or ""
             if name and name not in known:
-                place = at / "validationConditions" / index / "validator"
+                validator_at = at / "validationConditions" / index / "validator"
                 message = f'there is no validator "{name}"{did_you_mean(name, known)}'
-                self.problems.report("SF603", place, message, f"The validators are {listed(known)}.")
+                self.problems.report("SF603", validator_at, message, f"The validators are {listed(known)}.")
             elif name in validators:
                 params = {key: value if isinstance(value, str) else compact(value) for key, value in one.params.items()}
                 conditions.append(Condition(validator=validators[name], params=params))

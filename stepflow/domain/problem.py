@@ -40,9 +40,9 @@ class Problem:
     end_column: int | None = None
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
+        location = f"{self.file}:{self.line}" if self.line else self.file
         pointer = f" ({self.path})" if self.path else ""
-        return f"{place}: {self.severity} {self.code} {self.message}{pointer}. Fix: {self.fix}"
+        return f"{location}: {self.severity} {self.code} {self.message}{pointer}. Fix: {self.fix}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Example:
     text: str
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the piece stands, in words."""
         return f"{self.file}, {self.pointer}" if self.pointer else self.file
 

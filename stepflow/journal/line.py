@@ -43,9 +43,9 @@ def write_line(event: Event, *, seq: int, time: float, redact: Callable[[str], s
     return _one_line(line), Entry(seq=seq, time=round(time, 6), event=seen)
 
 
-def read_line(line: bytes, *, place: str) -> Entry:
+def read_line(line: bytes, *, location: str) -> Entry:
     """The entry of one line. `place` names file and line in errors; raises `BrokenLine` and `InputError`."""
-    return _own_entry(line) or _any_entry(line.decode("utf-8", "replace"), place)
+    return _own_entry(line) or _any_entry(line.decode("utf-8", "replace"), location)
 
 
 def _own_entry(line: bytes) -> Entry | None:
@@ -60,22 +60,22 @@ def _own_entry(line: bytes) -> Entry | None:
         return None
 
 
-def _any_entry(text: str, place: str) -> Entry:
+def _any_entry(text: str, location: str) -> Entry:
     fields = _json_object(text)
     if fields.get("v") != VERSION:
         raise InputError(
-            f"{place} has journal version {fields.get('v')!r}; this stepflow reads version {VERSION}.",
+            f"{location} has journal version {fields.get('v')!r}; this stepflow reads version {VERSION}.",
             hint="Use the stepflow release that wrote this run folder.",
         )
     seq, time = fields.get("seq"), fields.get("t")
     if type(seq) is not int or isinstance(time, bool) or not isinstance(time, int | float):
-        raise _no_event(place, "seq must be an integer and t a number")
+        raise _no_event(location, "seq must be an integer and t a number")
     try:
         return Entry(seq=seq, time=float(time), event=_adapter().validate_python(fields))
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "event"
-        raise _no_event(place, f"{where}: {first['msg']}") from exc
+        raise _no_event(location, f"{where}: {first['msg']}") from exc
 
 
 def journal_schema() -> JsonObject:
@@ -137,8 +137,8 @@ def _json_object(text: str) -> JsonObject:
     return fields
 
 
-def _no_event(place: str, reason: str) -> InputError:
+def _no_event(location: str, reason: str) -> InputError:
     return InputError(
-        f"{place} is no event of a journal: {reason}.",
+        f"{location} is no event of a journal: {reason}.",
         hint="The file was changed or written by something else; start a new run, or restore the run folder.",
     )

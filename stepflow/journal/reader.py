@@ -79,20 +79,20 @@ class JournalReader:
         self._rest = line if not line.endswith(b"\n") else b""
 
     def _entry(self, line: bytes, *, last: bool) -> Entry | None:
-        place = f"{self._path}, line {self._lines + 1}"
+        location = f"{self._path}, line {self._lines + 1}"
         try:
-            entry = read_line(line, place=place)
+            entry = read_line(line, location=location)
         except BrokenLine as exc:
             if last:
                 return None
             raise InputError(
-                f"{place} is damaged ({exc.reason}).",
+                f"{location} is damaged ({exc.reason}).",
                 hint="Only a last line may be torn; start a new run, or restore the run folder.",
             ) from exc
         self._lines += 1
         if entry.seq != self._lines:
             raise InputError(
-                f"{place} has number {entry.seq}, so lines are missing or doubled before it.",
+                f"{location} has number {entry.seq}, so lines are missing or doubled before it.",
                 hint="Start a new run, or restore the run folder.",
             )
         return entry

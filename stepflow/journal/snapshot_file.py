@@ -72,11 +72,11 @@ def read_taken(data: bytes) -> Taken:
     return _read(_taken(), data, "The toolbox's manifest of a snapshot")
 
 
-def read_manifest(data: bytes, *, name: str, place: str) -> Manifest:
+def read_manifest(data: bytes, *, name: str, location: str) -> Manifest:
     """What is in a file of the store. Raises `InputError` when it is not what its name says."""
     if name_of(data) != name:
-        raise InputError(f"{place} is damaged: its content is not what its name says.", hint=HINT)
-    return _read(_manifest(), data, place)
+        raise InputError(f"{location} is damaged: its content is not what its name says.", hint=HINT)
+    return _read(_manifest(), data, location)
 
 
 def write_manifest(taken: Taken, *, parent: str | None, blobs: tuple[tuple[str, int], ...]) -> bytes:
@@ -101,13 +101,13 @@ def _manifest() -> TypeAdapter[Manifest]:
     return TypeAdapter(Manifest)
 
 
-def _read(adapter: TypeAdapter[Shape], data: bytes, place: str) -> Shape:
+def _read(adapter: TypeAdapter[Shape], data: bytes, location: str) -> Shape:
     try:
         return adapter.validate_json(data)
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "manifest"
-        raise InputError(f"{place} is no snapshot: {where}: {first['msg']}.", hint=HINT) from exc
+        raise InputError(f"{location} is no snapshot: {where}: {first['msg']}.", hint=HINT) from exc
 
 
 HINT = "The run folder was changed or damaged; start a new run, or restore the folder from its artifact."

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class Place:
+class BlobLocation:
     """Where a blob stands: in the file of blobs that came with the snapshot `file`."""
 
     file: str
@@ -33,7 +33,7 @@ class Resolved:
     entries: dict[str, EntryValue] = field(default_factory=dict)
     git: GitPart | None = None
     packs: tuple[str, ...] = ()
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, BlobLocation] = field(default_factory=dict)
     origins: dict[str, OriginValue] = field(default_factory=dict)
 
     def add(self, name: str, manifest: Manifest) -> None:
@@ -51,7 +51,7 @@ class Resolved:
         self.packs += manifest.packs
         offset = 0
         for digest, size in manifest.blobs:
-            self.places[digest] = Place(file=name, offset=offset, size=size)
+            self.places[digest] = BlobLocation(file=name, offset=offset, size=size)
             offset += size
 
     def digests(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stepflow.journal.snapshot_file import Manifest
-    from stepflow.journal.snapshot_resolved import Place
+    from stepflow.journal.snapshot_resolved import BlobLocation
 
 #: A run's snapshots together: what an artifact or a cache of GitHub takes without becoming the slowest part of a job.
 STORE_LIMIT = 4 * 1024 * 1024 * 1024
@@ -85,7 +85,7 @@ class SnapshotStore:
         coming.check_names(content)
         name = name_of(content)
         whole = now or Resolved(base=taken.base, modes=taken.modes)
-        whole.add(name, read_manifest(content, name=name, place="The new snapshot"))
+        whole.add(name, read_manifest(content, name=name, location="The new snapshot"))
         if missing := [digest for digest in whole.digests() if digest not in whole.places]:
             self._resolved = None
             raise InputError(f"The toolbox's manifest names a blob that did not come: {missing[0][:12]}.", hint=HINT)
@@ -124,7 +124,7 @@ class SnapshotStore:
     def blobs(self, whole: Resolved) -> tuple[tuple[int, Iterator[bytes]], ...]:
         """Every blob of the snapshot: its size, and its bytes in pieces that are read when they are asked for."""
         places = (whole.places[digest] for digest in whole.digests())
-        return tuple((place.size, self._pieces(place)) for place in places)
+        return tuple((location.size, self._pieces(location)) for location in places)
 
     def chain(self, name: str, *, after: str | None = None) -> list[tuple[str, Manifest]]:
         """From the whole snapshot at the beginning to this one, or from the one `after` that, where this one builds on
@@ -139,14 +139,14 @@ class SnapshotStore:
             wanted = manifest.parent
         return found[::-1]
 
-    def content(self, digest: str, size: int, places: Mapping[str, Place]) -> bytes:
+    def content(self, digest: str, size: int, places: Mapping[str, BlobLocation]) -> bytes:
         """The bytes of one blob. Raises `InputError` when they are not what the digest and the size say."""
-        place = places.get(digest)
-        if place is None:
+        location = places.get(digest)
+        if location is None:
             raise InputError(f"The snapshots in {self._folder} lack the blob {digest[:12]}.", hint=HINT)
-        data = b"".join(self._pieces(place)) if place.size == size else b""
+        data = b"".join(self._pieces(location)) if location.size == size else b""
         if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
-            raise self._damaged(place)
+            raise self._damaged(location)
         return data
 
     def _read(self, name: str) -> Manifest:
@@ -157,28 +157,28 @@ class SnapshotStore:
             data = path.read_bytes()
         except OSError as exc:
             raise InputError(f"The snapshot {path} cannot be read: {exc.strerror}.", hint=HINT) from exc
-        return read_manifest(data, name=name, place=f"The snapshot {path}")
+        return read_manifest(data, name=name, location=f"The snapshot {path}")
 
-    def _check(self, digest: str, place: Place) -> None:
+    def _check(self, digest: str, location: BlobLocation) -> None:
         seen, total = hashlib.sha256(), 0
-        for piece in self._pieces(place):
+        for piece in self._pieces(location):
             seen.update(piece)
             total += len(piece)
-        if total != place.size or seen.hexdigest() != digest:
-            raise self._damaged(place)
+        if total != location.size or seen.hexdigest() != digest:
+            raise self._damaged(location)
 
-    def _damaged(self, place: Place) -> InputError:
-        path = self._folder / f"{place.file}.blobs"
-        return InputError(f"The snapshot's file {path} is damaged at byte {place.offset}.", hint=HINT)
+    def _damaged(self, location: BlobLocation) -> InputError:
+        path = self._folder / f"{location.file}.blobs"
+        return InputError(f"The snapshot's file {path} is damaged at byte {location.offset}.", hint=HINT)
 
-    def _pieces(self, place: Place) -> Iterator[bytes]:
-        path = self._folder / f"{place.file}.blobs"
-        left = place.size
+    def _pieces(self, location: BlobLocation) -> Iterator[bytes]:
+        path = self._folder / f"{location.file}.blobs"
+        left = location.size
         if not left:
             return
         try:
             with path.open("rb") as file:
-                file.seek(place.offset)
+                file.seek(location.offset)
                 while left and (piece := file.read(min(left, _PIECE))):
                     left -= len(piece)
                     yield piece

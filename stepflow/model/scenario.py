@@ -116,9 +116,9 @@ class Scenario(_Shape):
     def _one_order(self) -> Self:
         if (self.turns is None) == (self.steps is None):
             raise ValueError("write either `turns` (a list) or `steps` (lists by step id)")
-        for place, turns in self.queues().items():
+        for queue, turns in self.queues().items():
             if turns and turns[0].repeat:
-                raise ValueError(f"`{place}` begins with `repeat`, but there is no turn before it")
+                raise ValueError(f"`{queue}` begins with `repeat`, but there is no turn before it")
         return self
 
     def queues(self) -> dict[str, tuple[Turn, ...]]:

@@ -25,10 +25,10 @@ class ScriptedModel:
 
     def __init__(self, scenario: Scenario, *, position: Mapping[str, int] | None = None) -> None:
         self._in_order = scenario.turns is not None
-        self._queues = {place: played_out(turns) for place, turns in scenario.queues().items()}
-        self._position = {place: (position or {}).get(place, 0) for place in self._queues}
+        self._queues = {queue: played_out(turns) for queue, turns in scenario.queues().items()}
+        self._position = {queue: (position or {}).get(queue, 0) for queue in self._queues}
         self._calls = sum(
-            len(turn.tools) for place, turns in self._queues.items() for turn in turns[: self._position[place]]
+            len(turn.tools) for queue, turns in self._queues.items() for turn in turns[: self._position[queue]]
         )
 
     @property
@@ -39,23 +39,23 @@ class ScriptedModel:
     @property
     def leftover(self) -> int:
         """How many turns were not played; worth a note at the end of a run."""
-        return sum(max(0, len(turns) - self._position[place]) for place, turns in self._queues.items())
+        return sum(max(0, len(turns) - self._position[queue]) for queue, turns in self._queues.items())
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """The next turn of the scenario, unless another step or another prompt was expected to ask for it."""
-        place = "turns" if self._in_order else request.step_id
-        turns, number = self._queues.get(place, ()), self._position.get(place, 0)
+        queue = "turns" if self._in_order else request.step_id
+        turns, number = self._queues.get(queue, ()), self._position.get(queue, 0)
         if number >= len(turns):
-            return _ended(request, place, number)
+            return _ended(request, queue, number)
         turn = turns[number]
         if problem := _mismatch(turn, request):
             return ModelFault(
-                reason=f"Turn {number + 1} of the scenario ({place}) {problem}",
+                reason=f"Turn {number + 1} of the scenario ({queue}) {problem}",
                 hint="Change the scenario, or the agent that no longer does what the scenario expects.",
             )
         first_id = self._calls + 1
         self._calls += len(turn.tools)
-        self._position[place] = number + 1
+        self._position[queue] = number + 1
         return _fault(turn.error) if turn.error else _turn(turn, first_id)
 
 
@@ -67,11 +67,11 @@ def played_out(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     return tuple(played)
 
 
-def _ended(request: ModelRequest, place: str, number: int) -> ModelFault:
+def _ended(request: ModelRequest, queue: str, number: int) -> ModelFault:
     played = f"iteration {request.iteration}, {count(number, 'turn')} played"
     return ModelFault(
         reason=f"the scenario ended at step {request.step_id!r} ({played})",
-        hint=f"Add a turn to the end of `{place}` in the scenario." if number else f"Add turns for {place!r} to it.",
+        hint=f"Add a turn to the end of `{queue}` in the scenario." if number else f"Add turns for {queue!r} to it.",
     )
 
 

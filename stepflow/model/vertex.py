@@ -58,16 +58,16 @@ class GoogleLogin:
         """The service, asked with this login; `shared` are the arguments that all of the SDK's clients take."""
         import anthropic  # noqa: PLC0415 - more than a second that only a real model should cost
 
-        place: dict[str, Any] = {"region": self.region, "project_id": self.project}
+        location: dict[str, Any] = {"region": self.region, "project_id": self.project}
         if self.token:
-            client = anthropic.AnthropicVertex(access_token=self.token, **place, **shared)
+            client = anthropic.AnthropicVertex(access_token=self.token, **location, **shared)
             own: dict[str, Any] = {"secrets": lambda: (self.token,)}
         else:
             # Loaded here: it is there only with the extra `vertex`.
             from stepflow.model.google_credentials import GoogleCredentials  # noqa: PLC0415
 
             google = GoogleCredentials(self.file, http)
-            client = anthropic.AnthropicVertex(credentials=cast("Any", google), **place, **shared)
+            client = anthropic.AnthropicVertex(credentials=cast("Any", google), **location, **shared)
             own = {"secrets": google.secrets, "log_in": google.log_in}
         return Service(
             client=client,

@@ -177,7 +177,7 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
 
 
 def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
-    name = f"canary: {canary.place}"
+    name = f"canary: {canary.location}"
     if canary.state is not CanaryState.REACHED:
         return ok(name, canary.description)
     refuses = required or canary.refuses

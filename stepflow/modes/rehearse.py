@@ -67,8 +67,8 @@ def rehearse_agents(
     played: list[Rehearsed] = []
     with _original(request, cancellation) as original:
         for number, each in enumerate(listed):
-            with rehearsal_folder() as place:
-                copy = place / "checkout"
+            with rehearsal_folder() as folder:
+                copy = folder / "checkout"
                 with cancellation.obeyed():
                     copy_checkout(original, copy)
                 scenario_request = _request_of(request, each, root=copy, first=number == 0)
@@ -151,8 +151,8 @@ def _request_of(request: RunRequest, listed: Listed, *, root: Path, first: bool 
 @contextmanager
 def _original(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]:
     """The checkout as it is now, all of it committed, for copies without credentials. Signals stay held at the end."""
-    with rehearsal_folder() as place:
-        original = place / "checkout"
+    with rehearsal_folder() as folder:
+        original = folder / "checkout"
         copy_checkout(request.root, original)
         cancellation.hold()
         # The runner's own files of credentials are away as well, as long as any tool of a rehearsal lives.

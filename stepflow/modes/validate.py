@@ -65,7 +65,7 @@ def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Prob
 
 def repository_above(root: Path) -> Path:
     """The root of the repository that a folder is in; the folder itself when it is in none."""
-    return next((place for place in (root, *root.parents) if (place / ".git").exists()), root)
+    return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
 
 
 def _where_else(root: Path) -> str:
@@ -74,7 +74,7 @@ def _where_else(root: Path) -> str:
         return "You stand in an agent's folder: `stepflow validate .` checks it."
     if root.name == ".agent" or root.parent.name == ".agent":
         return "Stand in the folder above `.agent`."
-    above = next((place for place in root.parents if find_folders(place)), None)
+    above = next((folder for folder in root.parents if find_folders(folder)), None)
     if above is not None:
         return f"There are agents in {above}: stand there."
     if (root / ".agents").is_dir():

@@ -162,8 +162,8 @@ def explanation(rule: LintRule, theme: Theme) -> tuple[str, ...]:
     location = ""
     for word, style, examples in (("Wrong", Style.ERROR, rule.wrong), ("Right", Style.HELP, rule.right)):
         for example in examples:
-            lines += [*_example(theme.style(style, word), example, where=example.place != location), ""]
-            location = example.place
+            lines += [*_example(theme.style(style, word), example, where=example.location != location), ""]
+            location = example.location
     return tuple(lines)
 
 
@@ -176,6 +176,6 @@ def rule_list(rules: Iterable[LintRule], theme: Theme) -> tuple[str, ...]:
 
 
 def _example(word: str, example: Example, *, where: bool) -> Iterator[str]:
-    yield f"{word}, in {example.place}:" if where else f"{word}:"
+    yield f"{word}, in {example.location}:" if where else f"{word}:"
     yield ""
     yield from (f"    {line}".rstrip() for line in example.text.split("\n"))

@@ -39,7 +39,7 @@ def sarif_log(problems: Iterable[Problem], rules: Mapping[str, LintRule], *, ver
 
 def _rule(rule: LintRule) -> JsonObject:
     examples = [("Wrong", one) for one in rule.wrong] + [("Right", one) for one in rule.right]
-    plain = "\n\n".join([rule.why, *(f"{word} ({one.place}):\n{one.text}" for word, one in examples)])
+    plain = "\n\n".join([rule.why, *(f"{word} ({one.location}):\n{one.text}" for word, one in examples)])
     marked = "\n\n".join([rule.why, *(_fenced(word, one) for word, one in examples)])
     # GitHub's words for rules that are about no security.
     severity = "recommendation" if rule.severity.value == "note" else rule.severity.value
@@ -55,7 +55,7 @@ def _rule(rule: LintRule) -> JsonObject:
 
 
 def _fenced(word: str, example: Example) -> str:
-    return f"{word}, `{example.place}`:\n\n```{example.language}\n{example.text}\n```"
+    return f"{word}, `{example.location}`:\n\n```{example.language}\n{example.text}\n```"
 
 
 def _result(problem: Problem, known: list[str]) -> JsonObject:

@@ -262,7 +262,7 @@ def _sandbox(report: RunReport) -> str:
     rows = [*report.isolation.items()]
     if report.canaries:
         rows.append(("canaries", count_canaries(report.canaries)))
-        rows += ((place, report.canaries[place]) for place in reached_places(report.canaries))
+        rows += ((location, report.canaries[location]) for location in reached_places(report.canaries))
     layers = table(("Layer", "State"), ((plain(layer), plain(state, 300)) for layer, state in rows))
     return details("The sandbox of tools and validators", layers)
 

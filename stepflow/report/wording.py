@@ -38,7 +38,7 @@ _OVER = "No other run may begin on it: raise budget-usd-per-issue if the issue i
 
 def reached_places(canaries: Mapping[str, str]) -> tuple[str, ...]:
     """Where a tool got that it should not."""
-    return tuple(place for place, state in canaries.items() if state.startswith(CanaryState.REACHED))
+    return tuple(location for location, state in canaries.items() if state.startswith(CanaryState.REACHED))
 
 
 def places_tried(canaries: Mapping[str, str]) -> int:
@@ -137,7 +137,7 @@ def describe_reason(outcome: Outcome, reason: str) -> str:
     """The reason for people: where it arose (flow.md §11) says something only when something went wrong."""
     if outcome not in (Outcome.COMPLETED, Outcome.SKIPPED):
         return reason
-    return next((reason.removeprefix(place) for place in STAGES if reason.startswith(place)), reason)
+    return next((reason.removeprefix(stage) for stage in STAGES if reason.startswith(stage)), reason)
 
 
 ADVICE: dict[Outcome, str] = {

@@ -34,8 +34,8 @@ class GitFolders:
         ref = said.removeprefix("ref: ")
         if not REF.fullmatch(ref) or ".." in ref:
             return ""
-        for place in (self.own, self.shared):
-            commit = _text(place / ref).strip()
+        for folder in (self.own, self.shared):
+            commit = _text(folder / ref).strip()
             if COMMIT.fullmatch(commit):
                 return commit
         lines = (line.split(" ") for line in _text(self.shared / "packed-refs").splitlines())

@@ -90,8 +90,8 @@ def yaml_map(value: object) -> object:
     try:
         _, loaded = read_yaml(value)
     except YamlFault as exc:
-        place = f" (line {exc.line})" if exc.line else ""
-        raise ValueError(f"not valid YAML: {exc.problem}{place}") from exc
+        position = f" (line {exc.line})" if exc.line else ""
+        raise ValueError(f"not valid YAML: {exc.problem}{position}") from exc
     if not isinstance(loaded, dict):
         raise ValueError("write a YAML map, one `name: value` per line")
     return {str(key): item for key, item in loaded.items()}

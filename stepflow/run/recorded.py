@@ -192,17 +192,17 @@ def receipts_of(events: Sequence[Event]) -> tuple[Receipt, ...]:
 def scenario_position(events: Iterable[Event], queues: Mapping[str, Sequence[Turn]]) -> dict[str, int]:
     """How many turns of a scenario were played, by list. A failure that ended the run was played, too."""
     position = dict.fromkeys(queues, 0)
-    place = "turns"
+    queue = "turns"
     for event in events:
         match event:
             case IterationStarted():
-                place = event.step_id if "turns" not in queues else "turns"
-                position.setdefault(place, 0)
+                queue = event.step_id if "turns" not in queues else "turns"
+                position.setdefault(queue, 0)
             case ModelTurned() | ModelWaited() | ContextCompacted(by_fault=True) | ContextOverflowed(by_fault=True):
-                position[place] += 1
+                position[queue] += 1
             case FlowEnded(outcome=Outcome.MODEL_FAILED):
-                turns = queues.get(place, ())
-                position[place] += position[place] < len(turns) and turns[position[place]].error is not None
+                turns = queues.get(queue, ())
+                position[queue] += position[queue] < len(turns) and turns[position[queue]].error is not None
             case _:
                 pass
     return position

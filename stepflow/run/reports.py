@@ -184,7 +184,7 @@ def page_of_journal(
     journal: Path,
     report: RunReport,
     agent: AgentDefinition | None,
-    place: Path,
+    path: Path,
     *,
     redact: Callable[[str], str] = str,
 ) -> None:
@@ -200,7 +200,7 @@ def page_of_journal(
         count=_lines_of(journal),
         diffs=lambda: diffs_of(stretches, journal.parent, redact),
     )
-    write_whole(place, page)
+    write_whole(path, page)
 
 
 def _lines_of(journal: Path) -> int:

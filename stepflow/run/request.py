@@ -111,9 +111,9 @@ def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
         return EventPayload.model_validate(payload)
     except ValidationError as exc:
         first = exc.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        location = ".".join(str(part) for part in first["loc"])
         raise InputError(
-            f"The event's payload is not what GitHub sends: {place}: {first['msg']}.",
+            f"The event's payload is not what GitHub sends: {location}: {first['msg']}.",
             hint="Check the file that GITHUB_EVENT_PATH (or --event) names.",
         ) from None
 

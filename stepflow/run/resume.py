@@ -118,7 +118,7 @@ class ResumedRun:
     def position(self, scenario: Scenario) -> dict[str, int]:
         """Where a scripted model goes on."""
 
-        queues = {place: played_out(turns) for place, turns in scenario.queues().items()}
+        queues = {queue: played_out(turns) for queue, turns in scenario.queues().items()}
         return scenario_position(self.events, queues)
 
     def turns(self) -> tuple[tuple[str, ModelTurn], ...]:

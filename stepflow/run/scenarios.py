@@ -42,10 +42,10 @@ def load_scenario(path: str | PathLike[str], *, root: Path | None = None) -> Sce
 
 def read_scenario(path: str | PathLike[str], *, root: Path | None = None) -> str:
     """The text of a scenario file. Below `root` no symbolic link is followed, and a relative path must stay there."""
-    place = Path(root or "", path)
-    base = root if root and place.is_relative_to(root) else place.parent
+    full_path = Path(root or "", path)
+    base = root if root and full_path.is_relative_to(root) else full_path.parent
     try:
-        return read_below(base, place.relative_to(base), limit=MAX_BYTES).decode("utf-8")
+        return read_below(base, full_path.relative_to(base), limit=MAX_BYTES).decode("utf-8")
     except FileRefused as exc:
         raise InputError(
             f"The scenario {path} {exc.message}.",
@@ -61,8 +61,8 @@ def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:
     try:
         node, data = _read(text)
     except YamlFault as exc:
-        place = f"{name}:{exc.line}" if exc.line else name
-        raise InputError(f"{place}: this cannot be read as YAML: {exc.problem}.", hint=_HINT) from exc
+        location = f"{name}:{exc.line}" if exc.line else name
+        raise InputError(f"{location}: this cannot be read as YAML: {exc.problem}.", hint=_HINT) from exc
     try:
         return Scenario.model_validate_json(data)
     except ValidationError as exc:
@@ -93,9 +93,9 @@ def _read(text: str) -> tuple[yaml.Node | None, str]:
 
 
 def _problem(loc: tuple[int | str, ...], message: str, node: yaml.Node | None, name: str) -> str:
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    location = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
     said = message.removeprefix("Value error, ")
-    return f"{name}:{_line(node, loc)}: {f'{place}: ' if place else ''}{said}."
+    return f"{name}:{_line(node, loc)}: {f'{location}: ' if location else ''}{said}."
 
 
 def _line(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:

@@ -81,5 +81,5 @@ class Snapshots:
 
 def _inside(checkout: Path, run_folder: Path) -> tuple[bytes, ...]:
     """A run folder inside the checkout is no part of it, or each snapshot would hold all those before."""
-    place = run_folder.resolve()
-    return (os.fsencode(place.relative_to(checkout)),) if place.is_relative_to(checkout) else ()
+    folder = run_folder.resolve()
+    return (os.fsencode(folder.relative_to(checkout)),) if folder.is_relative_to(checkout) else ()

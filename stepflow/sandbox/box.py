@@ -74,9 +74,9 @@ class Toolbox:
         Its end gives back what `restore` has taken as well: only then is it known that nothing of the tools is alive.
         """
         chosen = options or ToolboxOptions()
-        place = _existing(checkout)
-        choice = choose_identity(place, chosen)
-        restore = restore or CheckoutRestore(place)
+        root = _existing(checkout)
+        choice = choose_identity(root, chosen)
+        restore = restore or CheckoutRestore(root)
         serving: list[ChildChannel] = []
 
         def all_dead() -> bool:
@@ -90,20 +90,20 @@ class Toolbox:
                 # A container ends with its first process, and a job that waits has no time for what goes with it.
                 restore.remove_at_end(private)
             make_private_folder(private, choice.identity)
-            programs = interpreter_programs(place, chosen, choice.identity)
-            environment = build_environment(checkout=place, private=private, programs=programs.folder, options=chosen)
+            programs = interpreter_programs(root, chosen, choice.identity)
+            environment = build_environment(checkout=root, private=private, programs=programs.folder, options=chosen)
             uid = choice.identity.uid if choice.identity else os.geteuid()
-            open_places = reach(checkout=place, private=private, path=environment["PATH"], uid=uid)
+            open_places = reach(checkout=root, private=private, path=environment["PATH"], uid=uid)
             if choice.identity:
                 restore.hand_over_to(choice.identity)
             channel = ChildChannel(
-                checkout=place,
+                checkout=root,
                 environment=environment,
                 group=choice.identity.gid if choice.identity and "gid" not in chosen.disabled_layers else None,
             )
             restore.expect_end_of(channel.pid)
             ending.callback(channel.close)
-            config = sandbox_config(place, choice.identity, chosen, open_places)
+            config = sandbox_config(root, choice.identity, chosen, open_places)
             facts = channel.ask({"op": "enter_sandbox", **asdict(config)}, timeout=_START_TIMEOUT)
             if "problem" in facts:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
@@ -114,10 +114,10 @@ class Toolbox:
                 options=chosen,
                 path=path,
                 git_outside=open_places.git,
-                own_code=own_code_below(place),
+                own_code=own_code_below(root),
             )
             serving.append(channel)
-            box = cls(channel=channel, layers=judge_layers(sandbox), sandbox=sandbox, checkout=place)
+            box = cls(channel=channel, layers=judge_layers(sandbox), sandbox=sandbox, checkout=root)
             box.expect = restore.expect
             box._ending = ending.pop_all()
         return box
@@ -315,7 +315,7 @@ _REACH_HINT = "Put the checkout and the folder for temporary files where the too
 
 
 def _existing(checkout: Path) -> Path:
-    place = checkout.resolve()
-    if not place.is_dir():
-        raise IsolationError(f"There is no folder {place} to run tools in.", hint="Check the repository out first.")
-    return place
+    root = checkout.resolve()
+    if not root.is_dir():
+        raise IsolationError(f"There is no folder {root} to run tools in.", hint="Check the repository out first.")
+    return root

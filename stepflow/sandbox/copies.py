@@ -43,14 +43,14 @@ _COMMIT_TIMEOUT = 300.0
 @contextlib.contextmanager
 def rehearsal_folder() -> Iterator[Path]:
     """A folder that the tools' user can walk, removed at the end whatever tools left in it."""
-    place = Path(tempfile.mkdtemp(prefix="stepflow-rehearsal-")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="stepflow-rehearsal-")).resolve()
     try:
         if os.geteuid() == 0:
             # Only for a root parent the tools are somebody else; nobody else's copy is for others to read.
-            place.chmod(0o755)
-        yield place
+            folder.chmod(0o755)
+        yield folder
     finally:
-        remove_path(place)
+        remove_path(folder)
 
 
 def copy_checkout(source: Path, target: Path) -> None:
@@ -59,11 +59,11 @@ def copy_checkout(source: Path, target: Path) -> None:
     A `.git` folder is copied with its history. A `.git` file leads out of the checkout (a linked worktree) and stays
     behind, so that nothing in the copy can change the repository that it belongs to.
     """
-    place = source.resolve()
+    root = source.resolve()
     # The folder for temporary files may lie in the checkout itself.
     own = (target, target.parent)
     try:
-        _copy_folder(place, target, place, own)
+        _copy_folder(root, target, root, own)
     except OSError as exc:
         raise InputError(
             f"The checkout {source} cannot be copied for the rehearsal: {exc.strerror}: {exc.filename}.",
@@ -89,32 +89,32 @@ def _copy_folder(folder: Path, target: Path, source: Path, own: tuple[Path, ...]
     target.mkdir()
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            place, copy = Path(entry.path), target / entry.name
+            path, copy = Path(entry.path), target / entry.name
             if entry.is_symlink():
-                copy.symlink_to(_inside_copy(place.readlink(), source, copy, place))
+                copy.symlink_to(_inside_copy(path.readlink(), source, copy, path))
             elif entry.is_dir():
-                if place not in own and not _is_of_no_use(place, source):
-                    _copy_folder(place, copy, source, own)
-            elif stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode) and not _is_of_no_use(place, source):
-                shutil.copy2(place, copy, follow_symlinks=False)
+                if path not in own and not _is_of_no_use(path, source):
+                    _copy_folder(path, copy, source, own)
+            elif stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode) and not _is_of_no_use(path, source):
+                shutil.copy2(path, copy, follow_symlinks=False)
     shutil.copystat(folder, target)
 
 
-def _inside_copy(link: Path, source: Path, copy: Path, place: Path) -> Path:
+def _inside_copy(link: Path, source: Path, copy: Path, path: Path) -> Path:
     """A link by its full path into the checkout would lead from the copy back to it."""
     if not link.is_absolute() or not link.is_relative_to(source):
         return link
-    depth = len(place.relative_to(source).parts) - 1
+    depth = len(path.relative_to(source).parts) - 1
     return Path(*[".."] * depth) / link.relative_to(source)
 
 
-def _is_of_no_use(place: Path, source: Path) -> bool:
+def _is_of_no_use(path: Path, source: Path) -> bool:
     """What belongs to git processes of the moment, to other worktrees, or to a repository elsewhere."""
-    if place.name == GIT:
-        return place.is_file() and not _is_submodule(place, source)
-    if not place.is_relative_to(source / GIT):
+    if path.name == GIT:
+        return path.is_file() and not _is_submodule(path, source)
+    if not path.is_relative_to(source / GIT):
         return False
-    return place.suffix == _LOCK or place == source / GIT / "worktrees"
+    return path.suffix == _LOCK or path == source / GIT / "worktrees"
 
 
 def _is_submodule(file: Path, source: Path) -> bool:

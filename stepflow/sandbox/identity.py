@@ -192,4 +192,4 @@ def own_code_below(checkout: Path) -> tuple[Path, ...]:
     Whoever changes a file there decides what runs outside the sandbox, for much is loaded when it is needed.
     """
     places = {Path(entry).resolve() for entry in (*sys.path, sys.prefix, str(Path(__file__).parents[1]))}
-    return tuple(sorted(place for place in places if place.is_relative_to(checkout)))
+    return tuple(sorted(path for path in places if path.is_relative_to(checkout)))

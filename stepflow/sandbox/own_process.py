@@ -34,7 +34,7 @@ def wipe_variables(names: Iterable[str]) -> None:
     Unsetting alone leaves the bytes where the kernel put them when it started this process.
     """
     for name in names:
-        place = _LIBC.getenv(os.fsencode(name))
-        if place:
-            ctypes.memset(place, ord("*"), len(ctypes.string_at(place)))
+        address = _LIBC.getenv(os.fsencode(name))
+        if address:
+            ctypes.memset(address, ord("*"), len(ctypes.string_at(address)))
         os.environ.pop(name, None)

@@ -202,11 +202,11 @@ def mend_checkouts(journals: Path, checkout: Path) -> Iterator[tuple[str, tuple[
     own = _path_of(journals, checkout)
     for journal in RestoreJournal.left_in(journals, checkout):
         records = journal.records()
-        place = next((str(facts) for kind, facts in records if kind == "checkout"), "")
-        if not place:
+        named = next((str(facts) for kind, facts in records if kind == "checkout"), "")
+        if not named:
             journal.remove()
             continue
-        restore = CheckoutRestore(Path(place), journal)
+        restore = CheckoutRestore(Path(named), journal)
         try:
             restore.recall(records)
         except InputError:
@@ -223,7 +223,7 @@ def mend_checkouts(journals: Path, checkout: Path) -> Iterator[tuple[str, tuple[
                 ) from exc
             continue
         restore.give_back(all_dead=True)
-        yield f"A run that was killed had left {place} as it was then; what it took is given back.", restore.notes
+        yield f"A run that was killed had left {named} as it was then; what it took is given back.", restore.notes
 
 
 class CheckoutRestore:

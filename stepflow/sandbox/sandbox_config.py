@@ -37,9 +37,9 @@ def sandbox_config(checkout: Path, identity: Identity | None, options: ToolboxOp
         groups=os.getgroups() if "gid" in options.disabled_layers else [],
         guard_uid=identity.guard_uid if identity and "memory" not in options.disabled_layers else None,
         **vars(options.limits),
-        write=[str(place) for place in reach.write],
-        read=[str(place) for place in reach.read],
-        devices=[str(place) for place in reach.devices],
+        write=[str(path) for path in reach.write],
+        read=[str(path) for path in reach.read],
+        devices=[str(path) for path in reach.devices],
         close_network=options.network is Network.NONE,
         disabled_layers=sorted(options.disabled_layers),
         bash_timeout=options.bash_timeout,
@@ -64,11 +64,11 @@ def reach(*, checkout: Path, private: Path, path: str, uid: int) -> Reach:
     git = _git_outside(checkout)
     interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     named = (*_SYSTEM, *interpreter, *path.split(":"))
-    read = dict.fromkeys((*(Path(place) for place in named), _RESOLVER.resolve()))
+    read = dict.fromkeys((*(Path(name) for name in named), _RESOLVER.resolve()))
     return Reach(
         write=(checkout, private / "home", private / "tmp", Path(_SHARED_MEMORY), *git),
         # An interpreter in the root would open everything.
-        read=tuple(place for place in read if place.is_absolute() and place != Path("/")),
+        read=tuple(folder for folder in read if folder.is_absolute() and folder != Path("/")),
         devices=(*(Path(device) for device in _DEVICES), *terminals),
         git=git,
     )
@@ -92,7 +92,7 @@ def _git_outside(checkout: Path) -> tuple[Path, ...]:
         folder = _pointed_to(entry, _GITDIR) if entry.is_file() else entry.resolve()
         shared = folder / "commondir"
         folders = (folder, _pointed_to(shared) if shared.is_file() else folder)
-        return tuple(dict.fromkeys(place for place in folders if _is_outside(place, checkout)))
+        return tuple(dict.fromkeys(path for path in folders if _is_outside(path, checkout)))
     except (OSError, ValueError) as exc:
         raise IsolationError(
             f"It cannot be read where the git folder of {checkout} is: {exc}.", hint="Check the repository out again."

@@ -183,8 +183,8 @@ class Aside:
     `place` is an open folder of the same file system, which the caller keeps open.
     """
 
-    def __init__(self, place: int) -> None:
-        self._place = place
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
         self._into: int | None = None
         self._moved = 0
 
@@ -192,8 +192,8 @@ class Aside:
         """Move what stands at the name away; on another file system it is removed at once."""
         if self._into is None:
             own = f"{ASIDE}{secrets.token_hex(8)}"
-            os.mkdir(own, stat.S_IRWXU, dir_fd=self._place)
-            self._into = os.open(own, FOLDER_FLAGS, dir_fd=self._place)
+            os.mkdir(own, stat.S_IRWXU, dir_fd=self._parent)
+            self._into = os.open(own, FOLDER_FLAGS, dir_fd=self._parent)
         self._moved += 1
         try:
             self._move(folder, name, self._into)
@@ -211,12 +211,12 @@ class Aside:
     def remove(self) -> None:
         """Remove what was moved away, now or by a run that was killed; what cannot be removed stays."""
         self.close()
-        with os.scandir(self._place) as entries:
+        with os.scandir(self._parent) as entries:
             names = [entry.name for entry in entries]
         for name in names:
             if name.startswith(ASIDE):
                 with contextlib.suppress(OSError):
-                    remove_tree(self._place, name)
+                    remove_tree(self._parent, name)
 
     def _move(self, folder: int, name: str, into: int) -> None:
         try:

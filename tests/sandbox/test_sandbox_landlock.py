@@ -267,7 +267,7 @@ enter_sandbox.forgo_new_privileges()
 if blocked:
     seccomp.NUMBERS[os.uname().machine]["landlock"] = 444
     seccomp.refuse((seccomp.Rule(call="landlock", error=blocked),))
-said = landlock.restrict(landlock.Places(write=(place + "/in",)), close_tcp=True, highest_abi=abi)
+said = landlock.restrict(landlock.Allowed(write=(place + "/in",)), close_tcp=True, highest_abi=abi)
 def attempt(action):
     try:
         action()

@@ -20,7 +20,7 @@ from toolbox_world import AS_ROOT, git, readable_interpreter, root_only, run_as_
 from stepflow.domain.words import CanaryState, Isolation, Network
 from stepflow.errors import IsolationError
 from stepflow.sandbox.options import UserPolicy
-from stepflow.sandbox.selftest.canaries import ALWAYS, LAYERS, CanaryReport, Place
+from stepflow.sandbox.selftest.canaries import ALWAYS, LAYERS, CanaryReport, Location
 from stepflow.sandbox.selftest.outside import Outside, sockets_under
 from stepflow.sandbox.selftest.planting import Planting
 from stepflow.sandbox.selftest.trial import try_canaries
@@ -79,7 +79,7 @@ def listening(path: Path, mode: int = 0o666, group: int = -1) -> socket.socket:
 
 
 def reached(report: CanaryReport) -> dict[str, str]:
-    return {canary.place.value: canary.ways for canary in report.reached}
+    return {canary.location.value: canary.ways for canary in report.reached}
 
 
 def told(path: Path) -> str:
@@ -103,9 +103,9 @@ class TestWhatIsFound:
     def test_without_landlock_the_runners_folders_and_files_are_open(self, without_landlock, outside):
         report = try_canaries(without_landlock.toolbox, outside)
         assert reached(report).keys() == {*FOLDERS, "the parent's home", "abstract sockets"}
-        for place in FOLDERS:
-            assert "(list, read, write, make)" in reached(report)[place]
-            assert "a link to" in reached(report)[place]
+        for location in FOLDERS:
+            assert "(list, read, write, make)" in reached(report)[location]
+            assert "a link to" in reached(report)[location]
         assert f"{outside.environment['GITHUB_ENV']} (read, append)" in reached(report)["/github/file_commands"]
         assert f"{outside.environment['GITHUB_EVENT_PATH']} (read" in reached(report)["/github/workflow and the event"]
         report.demand(Isolation.BEST_EFFORT)
@@ -120,7 +120,7 @@ class TestWhatIsFound:
     def test_places_that_are_not_here_do_not_count_as_kept(self, without_landlock, open_folder):
         nothing = Outside(environment={"HOME": "/nowhere"}, run_folder=None, socket_folders=(), docker=("/nowhere",))
         states = try_canaries(without_landlock.toolbox, nothing).states
-        absent = {place for place, state in states.items() if state == "not here"}
+        absent = {location for location, state in states.items() if state == "not here"}
         assert absent >= {"RUNNER_TEMP", "the run folder", "the parent's home", "the docker socket", "TCP", "UDP"}
         assert not absent & {"a tool's environment", "git's configuration", "the parent in /proc", "abstract sockets"}
 
@@ -218,7 +218,7 @@ class TestWhatIsFound:
     def test_a_closed_network_is_tried_on_listeners_of_the_parent(self, own_user, start, outside, without):
         box = start(isolation=Isolation.BEST_EFFORT, network=Network.NONE, disabled_layers=without)
         states = try_canaries(box.toolbox, outside).states
-        told = {states[place] for place in ("TCP", "TCP over IPv6", "UDP")}
+        told = {states[location] for location in ("TCP", "TCP over IPv6", "UDP")}
         reached = {f"reached by shell: {way}" for way in ("127.0.0.1 (tcp)", "127.0.0.1 (udp)", "::1 (tcp)")}
         assert told == (reached if without else {"kept"})
 
@@ -231,7 +231,7 @@ class TestWhatIsFound:
         report = try_canaries(start().toolbox, outside)
         assert reached(report) == {}
         report.demand(Isolation.REQUIRED)
-        kept = {place for place, state in report.states.items() if state == "kept"}
+        kept = {location for location, state in report.states.items() if state == "kept"}
         assert kept >= {*FOLDERS, "the parent in /proc", "the parent's memory", "abstract sockets", "the parent's home"}
 
 
@@ -310,7 +310,7 @@ class TestWhatItLeavesBehind:
 
     def test_a_canary_that_was_changed_is_a_reach_whoever_says_otherwise(self, open_folder):
         with Planting(checkout=open_folder, uid=os.getuid(), gid=os.getgid()) as planting:
-            planting.plant_in(Place.RUNNER_TEMP, open_folder)
+            planting.plant_in(Location.RUNNER_TEMP, open_folder)
             assert planting.changed() == ()
             Path(str(planting.planted[0].target)).write_text("something else")
             assert [attempt.kind for attempt in planting.changed()] == ["write"]
@@ -318,7 +318,7 @@ class TestWhatItLeavesBehind:
 
     def test_a_folder_that_cannot_be_written_to_is_no_place(self, open_folder):
         with Planting(checkout=open_folder, uid=os.getuid(), gid=os.getgid()) as planting:
-            planting.plant_in(Place.RUNNER_TEMP, Path("/proc/self"))
+            planting.plant_in(Location.RUNNER_TEMP, Path("/proc/self"))
             assert planting.attempts == []
 
 
@@ -370,8 +370,8 @@ def test_sockets_are_found_below_folders_once_and_without_following_links(tmp_pa
 
 
 def test_every_place_names_the_layer_that_should_keep_it():
-    assert set(LAYERS) == set(Place)
-    assert set(Place) >= ALWAYS
+    assert set(LAYERS) == set(Location)
+    assert set(Location) >= ALWAYS
 
 
 def test_a_probe_that_cannot_be_run_refuses(monkeypatch, start, outside):
@@ -383,5 +383,5 @@ def test_a_probe_that_cannot_be_run_refuses(monkeypatch, start, outside):
 
 def test_states_are_told_for_every_place(box, outside):
     report = try_canaries(box.toolbox, outside)
-    assert list(report.states) == [place.value for place in Place]
+    assert list(report.states) == [location.value for location in Location]
     assert {canary.state for canary in report.canaries} <= set(CanaryState)

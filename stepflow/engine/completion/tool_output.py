@@ -36,7 +36,7 @@ MOST_TEST_LINES = 9
 #: mypy `f:1:2: error: …`, pyright `f:1:2 - error: …`, tsc `f(1,2): error TS1: …` and `f:1:2 - error TS1: …`.
 TYPE_ERROR = re.compile(
     r"(?P<file>.+?)"
-    r"(?::(?P<line>\d+)(?::(?P<column>\d+))?(?::\d+:\d+)?(?P<sign>: | - )|\((?P<row>\d+),(?P<place>\d+)\): )"
+    r"(?::(?P<line>\d+)(?::(?P<column>\d+))?(?::\d+:\d+)?(?P<sign>: | - )|\((?P<row>\d+),(?P<location>\d+)\): )"
     r"error(?: (?P<code>TS\d+))?: (?P<message>.+)"
 )
 MYPY_CODE = re.compile(r"\[(?P<code>[a-z][a-z0-9-]*)\]$")
@@ -106,8 +106,8 @@ def find_type_errors(lines: Sequence[str]) -> Iterator[JsonObject]:
         if located := TYPE_ERROR.fullmatch(line.strip()):
             known = True
             code, message = _type_message(located, following)
-            place = (located["line"] or located["row"], located["column"] or located["place"])
-            yield _record(located["file"], *place, code=code, message=message)
+            location = (located["line"] or located["row"], located["column"] or located["location"])
+            yield _record(located["file"], *location, code=code, message=message)
         if deno := DENO_ERROR.fullmatch(line.strip()):
             known = True
             yield _deno_error(deno, following)
@@ -175,11 +175,11 @@ def _deno_tests(lines: Sequence[str]) -> dict[str, tuple[str, str]]:
     """File and error of each failed test that Deno reports. A step's own line has the last part of its name only."""
     locations: dict[str, tuple[str, str]] = {}
     for line, following in pairwise(lines):
-        place = DENO_TEST.fullmatch(line.strip())
-        if place and following.startswith("error: "):
-            where = (place["file"], following.removeprefix("error: "))
-            locations[place["name"]] = where
-            locations.setdefault(place["name"].rpartition(" ... ")[2], where)
+        location = DENO_TEST.fullmatch(line.strip())
+        if location and following.startswith("error: "):
+            where = (location["file"], following.removeprefix("error: "))
+            locations[location["name"]] = where
+            locations.setdefault(location["name"].rpartition(" ... ")[2], where)
     return locations
 
 
@@ -218,14 +218,16 @@ def _deno_error(deno: re.Match[str], following: Sequence[str]) -> JsonObject:
     return {"file": "unknown", "line": 0, "code": deno["code"], "message": deno["message"]}
 
 
-def _lint_record(place: re.Match[str], finding: re.Match[str]) -> JsonObject:
-    return _record(place["file"], place["line"], place["column"], rule=finding["rule"], message=finding["message"])
+def _lint_record(location: re.Match[str], finding: re.Match[str]) -> JsonObject:
+    return _record(
+        location["file"], location["line"], location["column"], rule=finding["rule"], message=finding["message"]
+    )
 
 
 def _eslint_row(file: str, text: str) -> Iterator[JsonObject]:
     """A row of eslint's own report: place, severity, message, rule (not for a parsing error), two blanks between."""
     columns = re.split(r"\s{2,}", text)
-    place = ESLINT_PLACE.fullmatch(columns[0])
-    if place and len(columns) > 2 and columns[1] in ("error", "warning"):
+    location = ESLINT_PLACE.fullmatch(columns[0])
+    if location and len(columns) > 2 and columns[1] in ("error", "warning"):
         message, rule = (" ".join(columns[2:-1]), columns[-1]) if len(columns) > 3 else (columns[2], "")
-        yield _record(file, place["line"], place["column"], rule=rule, message=message)
+        yield _record(file, location["line"], location["column"], rule=rule, message=message)

@@ -321,8 +321,8 @@ def _ports(
         ordered = sorted(nexts, key=lambda slot: (xs[slot], slot))
         space = boxes[box].width - 24.0
         step = min(26.0, space / max(1, len(ordered) - 1))
-        for place, slot in enumerate(ordered):
-            ports[box, slot] = xs[box] + (place - (len(ordered) - 1) / 2) * step
+        for position, slot in enumerate(ordered):
+            ports[box, slot] = xs[box] + (position - (len(ordered) - 1) / 2) * step
     return ports
 
 

@@ -184,7 +184,7 @@ def _close(config: SandboxConfig) -> dict[str, object]:
     if "no_new_privs" not in disabled_layers:
         facts["no_new_privs"] = forgo_new_privileges()
     if "landlock" not in disabled_layers:
-        places = landlock.Places(write=config.write, read=config.read, devices=config.devices)
+        places = landlock.Allowed(write=config.write, read=config.read, devices=config.devices)
         facts["landlock"] = landlock.restrict(places, close_tcp=close_network)
     if "seccomp" not in disabled_layers:
         keeps_user = config.uid is None and "uid" not in disabled_layers

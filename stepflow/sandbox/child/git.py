@@ -87,12 +87,12 @@ def check_repository_fingerprint(checkout: str, start: dict[str, str]) -> None:
 
 def find_dot_git(checkout: str) -> str | None:
     """The `.git` that git would find: here, then further up."""
-    place = os.path.abspath(checkout)
-    while not os.path.lexists(os.path.join(place, ".git")):
-        if place == os.path.dirname(place):
+    folder = os.path.abspath(checkout)
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        if folder == os.path.dirname(folder):
             return None
-        place = os.path.dirname(place)
-    return os.path.join(place, ".git")
+        folder = os.path.dirname(folder)
+    return os.path.join(folder, ".git")
 
 
 def pointed_to(pointer: str, base: str) -> str:

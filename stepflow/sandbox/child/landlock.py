@@ -47,7 +47,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class Allowed:
     """Paths that stay open; what does not exist is passed over."""
 
     write: Sequence[str] = ()
@@ -55,7 +55,7 @@ class Places:
     devices: Sequence[str] = ()
 
 
-def restrict(places: Places, *, close_tcp: bool, highest_abi: int = 1 << 16) -> dict[str, object]:
+def restrict(places: Allowed, *, close_tcp: bool, highest_abi: int = 1 << 16) -> dict[str, object]:
     """Close everything but the places. Gives the `abi` that is in force, 0 with a `problem` where none is.
 
     `highest_abi` makes a newer kernel behave like an older one.
@@ -104,7 +104,7 @@ def _ruleset(abi: int, *, close_tcp: bool) -> Iterator[int]:
         os.close(ruleset)
 
 
-def _rules(places: Places) -> Iterable[tuple[str, int]]:
+def _rules(places: Allowed) -> Iterable[tuple[str, int]]:
     for paths, rights in ((places.read, READ), (places.write, WRITE), (places.devices, DEVICE)):
         for path in paths:
             yield path, rights
@@ -113,19 +113,19 @@ def _rules(places: Places) -> Iterable[tuple[str, int]]:
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         # O_PATH opens nothing, so a place that this user may not read can be named as well.
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        if not _is_folder(place):
+        if not _is_folder(descriptor):
             rights &= _FILE_RIGHTS
-        _call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, _PATH_BENEATH.pack(rights, place), 0)
+        _call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, _PATH_BENEATH.pack(rights, descriptor), 0)
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
-def _is_folder(place: int) -> bool:
-    return stat.S_ISDIR(os.fstat(place).st_mode)
+def _is_folder(descriptor: int) -> bool:
+    return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
 def _call(number: int, *arguments: int | bytes | None) -> int:

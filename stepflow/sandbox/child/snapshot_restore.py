@@ -276,30 +276,30 @@ class Blobs:
 
     def __init__(self, spool: IO[bytes]) -> None:
         self._spool = spool
-        self._places: dict[str, tuple[int, int]] = {}
+        self._offsets: dict[str, tuple[int, int]] = {}
         self.manifest: Manifest | None = None
         while header := spool.read(RECORD_HEADER.size):
             if len(header) < RECORD_HEADER.size:
                 raise Refusal("the snapshot is cut off")
             kind, size = RECORD_HEADER.unpack(header)
-            place = spool.tell()
+            offset = spool.tell()
             data = spool.read(size)
             if len(data) < size:
                 raise Refusal("the snapshot is cut off")
             if kind == MANIFEST:
                 self.manifest = Manifest.of(data)
             else:
-                self._places[digest_of(data)] = (place, size)
+                self._offsets[digest_of(data)] = (offset, size)
 
     def __contains__(self, digest: object) -> bool:
-        return digest in self._places
+        return digest in self._offsets
 
     def read(self, digest: str) -> bytes:
         """Raises `Refusal` for a blob that did not come."""
-        if digest not in self._places:
+        if digest not in self._offsets:
             raise Refusal(f"the snapshot lacks the blob {digest[:12]}")
-        place, size = self._places[digest]
-        self._spool.seek(place)
+        offset, size = self._offsets[digest]
+        self._spool.seek(offset)
         return self._spool.read(size)
 
 

@@ -51,13 +51,13 @@ class Setting:
         return f"{self.section}.{self.name}"
 
 
-def read_settings(data: bytes, place: str) -> tuple[Setting, ...]:
+def read_settings(data: bytes, location: str) -> tuple[Setting, ...]:
     """Every setting of a file; includes are not followed. Raises `IsolationError` for what git cannot read."""
     if not data.strip():
         return ()
     try:
         done = subprocess.run(  # noqa: S603 - an absolute path and fixed words
-            [_git(place), *_WORDS],
+            [_git(location), *_WORDS],
             input=data,
             env=_ENVIRONMENT,
             cwd="/",
@@ -66,11 +66,11 @@ def read_settings(data: bytes, place: str) -> tuple[Setting, ...]:
             check=False,
         )
     except subprocess.TimeoutExpired as exc:
-        raise _unreadable(place, "it took too long") from exc
+        raise _unreadable(location, "it took too long") from exc
     if done.returncode != 0:
         # Git may quote the file, which may hold a secret that nobody knows yet: only the number of the line is shown.
         line = re.search(rb"line \d+", done.stderr)
-        raise _unreadable(place, f"{line[0].decode()} is no configuration" if line else "it is no configuration")
+        raise _unreadable(location, f"{line[0].decode()} is no configuration" if line else "it is no configuration")
     return tuple(_setting(entry.decode("utf-8", "surrogateescape")) for entry in done.stdout.split(b"\0")[:-1])
 
 
@@ -85,16 +85,16 @@ def write_settings(settings: Iterable[Setting]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
 
 
-def _git(place: str) -> str:
+def _git(location: str) -> str:
     git = shutil.which("git", path=os.pathsep.join(SYSTEM_PATH))
     if git is None:
-        raise _unreadable(place, "there is no git on the fixed PATH")
+        raise _unreadable(location, "there is no git on the fixed PATH")
     return git
 
 
-def _unreadable(place: str, reason: str) -> IsolationError:
+def _unreadable(location: str, reason: str) -> IsolationError:
     return IsolationError(
-        f"It cannot be known whether {place} holds a credential: {reason}.",
+        f"It cannot be known whether {location} holds a credential: {reason}.",
         hint="Correct or remove this file, or check the repository out anew, and install git.",
     )
 

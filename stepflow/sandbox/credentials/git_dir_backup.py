@@ -85,7 +85,9 @@ class GitDirBackup:
             number=(info.st_dev, info.st_ino),
             mode=stat.S_IMODE(info.st_mode),
             nodes={name: take_node(descriptor, name, path / name, budget) for name in sorted(names)},
-            nodes_below={place: _nodes_at(path / place, names, budget) for place, names in _NAMES_BELOW.items()},
+            nodes_below={
+                subfolder: _nodes_at(path / subfolder, names, budget) for subfolder, names in _NAMES_BELOW.items()
+            },
             packed_replaced=frozenset(_replacing(_packed_refs(descriptor) or b"")),
             gitlinks=_gitlinks(descriptor),
             changes={file: change for file, change in survey.changes.items() if file.is_relative_to(path)},
@@ -148,8 +150,8 @@ class GitDirBackup:
     def _restore(self, folder: int, aside: Aside, known: Set[Path]) -> None:
         _set_mode(folder, self.state.mode | stat.S_IRWXU)
         self._put(folder, aside, clean=True)
-        for place, nodes in self.state.nodes_below.items():
-            _put_below(folder, place, nodes, aside)
+        for subfolder, nodes in self.state.nodes_below.items():
+            _put_below(folder, subfolder, nodes, aside)
         _drop_new_replaced(folder, self.state.packed_replaced, aside)
         if self.state.is_inside:
             for name in _REPOSITORIES:
@@ -185,15 +187,15 @@ def put_if_untouched(path: Path, change: Change, aside: Aside) -> None:
         return
 
 
-def _nodes_at(place: Path, names: tuple[str, ...], budget: Budget) -> dict[str, Node | None]:
-    if not place.is_dir():
+def _nodes_at(subfolder: Path, names: tuple[str, ...], budget: Budget) -> dict[str, Node | None]:
+    if not subfolder.is_dir():
         return dict.fromkeys(names)
-    with opened_folder(place.resolve()) as folder:
-        return {name: take_node(folder, name, place / name, budget) for name in names}
+    with opened_folder(subfolder.resolve()) as folder:
+        return {name: take_node(folder, name, subfolder / name, budget) for name in names}
 
 
-def _put_below(folder: int, place: str, nodes: Mapping[str, Node | None], aside: Aside) -> None:
-    first, _, rest = place.partition("/")
+def _put_below(folder: int, subfolder: str, nodes: Mapping[str, Node | None], aside: Aside) -> None:
+    first, _, rest = subfolder.partition("/")
     kind = kind_of(folder, first)
     if kind is None and not any(nodes.values()):
         return

@@ -140,20 +140,20 @@ class StrippedCredentials:
     def remove_aside(self) -> None:
         """Remove what was only moved out of the way, which may take long."""
         with suppress(OSError):
-            place = self._place()
+            parent = self._open_aside_folder()
             try:
-                Aside(place).remove()
+                Aside(parent).remove()
             finally:
-                os.close(place)
+                os.close(parent)
 
     def _give_back(self) -> list[str]:
-        place = self._place()
-        aside = Aside(place)
+        parent = self._open_aside_folder()
+        aside = Aside(parent)
         try:
             return self._restored(aside)
         finally:
             aside.close()
-            os.close(place)
+            os.close(parent)
 
     def _restored(self, aside: Aside) -> list[str]:
         changed = self._entry_changed()
@@ -201,7 +201,7 @@ class StrippedCredentials:
         for each in held:
             each.close()
 
-    def _place(self) -> int:
+    def _open_aside_folder(self) -> int:
         """Where to put aside what is removed later: in git's own folder, where nobody looks, or in the checkout."""
         for path in (self._entry, self._checkout):
             with suppress(OSError):

@@ -56,20 +56,20 @@ def git_folders(checkout: Path, entries: Iterable[Path]) -> tuple[Path, ...]:
 
 def files_of(folder: Path) -> Iterator[Path]:
     """Every regular file of a git folder that git or people write as text, nested git folders' left out."""
-    for place, folders, files in os.walk(folder):
-        nested = Path(place) == folder
+    for parent, folders, files in os.walk(folder):
+        nested = Path(parent) == folder
         folders[:] = sorted(name for name in folders if name not in _OPAQUE_FOLDERS)
         if nested:
             folders[:] = [name for name in folders if name != "modules"]
-        for path in (Path(place) / name for name in sorted(files) if name not in _OPAQUE_FILES):
+        for path in (Path(parent) / name for name in sorted(files) if name not in _OPAQUE_FILES):
             if stat.S_ISREG(path.lstat().st_mode):
                 yield path
 
 
 def _nested(checkout: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(checkout):
+    for parent, folders, files in os.walk(checkout):
         if ".git" in folders or ".git" in files:
-            yield Path(place) / ".git"
+            yield Path(parent) / ".git"
         folders[:] = sorted(name for name in folders if name != ".git")
 
 
@@ -94,10 +94,10 @@ def _pointed(file: Path, prefix: str) -> Path | None:
 
 def _inside(folder: Path) -> Iterator[Path]:
     """The git folders of submodules, whose names may have slashes, and of worktrees."""
-    for place, folders, files in os.walk(folder / "modules"):
+    for parent, folders, files in os.walk(folder / "modules"):
         folders[:] = sorted(name for name in folders if name not in _OPAQUE_FOLDERS)
         if "HEAD" in files:
-            yield Path(place)
+            yield Path(parent)
     for worktree in sorted((folder / "worktrees").glob("*/")):
         if not worktree.is_symlink():
             yield worktree.resolve()
@@ -159,7 +159,7 @@ class Survey:
 
     def is_inside(self, path: Path) -> bool:
         """Whether the path lies in the checkout or in a git folder that belongs to it."""
-        return any(path.is_relative_to(place) for place in (self.checkout, *self.folders))
+        return any(path.is_relative_to(folder) for folder in (self.checkout, *self.folders))
 
     def _name(self, path: Path) -> str:
         if path.is_relative_to(self.checkout):

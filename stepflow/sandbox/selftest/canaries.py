@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Place(StrEnum):
+class Location(StrEnum):
     """Every place that is tried, in the words of the report, and what should stop a tool on its way there, by the names
     of the report's sandbox rows where there is one.
 
@@ -25,10 +25,10 @@ class Place(StrEnum):
 
     def __new__(cls, words: str, layer: str, always: str = "") -> Self:
         """One row of the table below."""
-        place = str.__new__(cls, words)
-        place._value_ = words
-        place.layer, place.always = layer, bool(always)
-        return place
+        location = str.__new__(cls, words)
+        location._value_ = words
+        location.layer, location.always = layer, bool(always)
+        return location
 
     ENVIRONMENT = "a tool's environment", "environment", "always"
     DESCRIPTORS = "a tool's open descriptors", "environment", "always"
@@ -53,15 +53,15 @@ class Place(StrEnum):
     UDP = "UDP", "network"
 
 
-LAYERS = {place: place.layer for place in Place}
-ALWAYS = frozenset(place for place in Place if place.always)
+LAYERS = {location: location.layer for location in Location}
+ALWAYS = frozenset(location for location in Location if location.always)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Canary:
     """One place. `ways` says by what and how it was reached. `refuses`: reaching it ends every run."""
 
-    place: Place
+    location: Location
     state: CanaryState
     ways: str = ""
     refuses: bool = False
@@ -86,7 +86,7 @@ class CanaryReport:
     @property
     def states(self) -> Mapping[str, str]:
         """Each place's state, for journal and report."""
-        return {canary.place.value: canary.description for canary in self.canaries}
+        return {canary.location.value: canary.description for canary in self.canaries}
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -114,4 +114,4 @@ _ALWAYS_HINT = (
 
 
 def _explained(canary: Canary) -> str:
-    return f"{canary.place}, {canary.description} (what should stop that: {LAYERS[canary.place]})"
+    return f"{canary.location}, {canary.description} (what should stop that: {LAYERS[canary.location]})"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.words import Network
-from stepflow.sandbox.selftest.canaries import Place
+from stepflow.sandbox.selftest.canaries import Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 #: Where the runner mounts its folders into a Docker action, and where act keeps its own in place of them.
 _MOUNTED = (
-    (Place.RUNNER_TEMP, "/github/runner_temp"),
-    (Place.GITHUB_HOME, "/github/home"),
-    (Place.WORKFLOW, "/github/workflow"),
-    (Place.FILE_COMMANDS, "/github/file_commands"),
-    (Place.ACT, "/var/run/act/workflow"),
+    (Location.RUNNER_TEMP, "/github/runner_temp"),
+    (Location.GITHUB_HOME, "/github/home"),
+    (Location.WORKFLOW, "/github/workflow"),
+    (Location.FILE_COMMANDS, "/github/file_commands"),
+    (Location.ACT, "/var/run/act/workflow"),
 )
 #: The files by which a job's steps speak to the runner.
 _JOB_FILES = (
-    (Place.WORKFLOW, "GITHUB_EVENT_PATH"),
-    (Place.FILE_COMMANDS, "GITHUB_ENV"),
-    (Place.FILE_COMMANDS, "GITHUB_PATH"),
-    (Place.FILE_COMMANDS, "GITHUB_OUTPUT"),
-    (Place.FILE_COMMANDS, "GITHUB_STATE"),
-    (Place.FILE_COMMANDS, "GITHUB_STEP_SUMMARY"),
+    (Location.WORKFLOW, "GITHUB_EVENT_PATH"),
+    (Location.FILE_COMMANDS, "GITHUB_ENV"),
+    (Location.FILE_COMMANDS, "GITHUB_PATH"),
+    (Location.FILE_COMMANDS, "GITHUB_OUTPUT"),
+    (Location.FILE_COMMANDS, "GITHUB_STATE"),
+    (Location.FILE_COMMANDS, "GITHUB_STEP_SUMMARY"),
 )
 #: Listeners of the parent on this machine, by the kind of attempt.
 _LISTENERS = (
-    (Place.TCP, "tcp", socket.AF_INET, "127.0.0.1"),
-    (Place.UDP, "udp", socket.AF_INET, "127.0.0.1"),
-    (Place.TCP6, "tcp", socket.AF_INET6, "::1"),
+    (Location.TCP, "tcp", socket.AF_INET, "127.0.0.1"),
+    (Location.UDP, "udp", socket.AF_INET, "127.0.0.1"),
+    (Location.TCP6, "tcp", socket.AF_INET6, "::1"),
 )
 #: Each asks the kernel for more than that the process is there.
 _OF_A_PROCESS = (
@@ -65,46 +65,48 @@ class Outside:
 
 def try_everything(planting: Planting, outside: Outside, network: Network) -> None:
     """Plant and name everything that must be out of reach."""
-    files = [(place, Path(outside.environment[name])) for place, name in _JOB_FILES if outside.environment.get(name)]
-    for folder, place in _folders(outside, files, planting.checkout).items():
-        planting.plant_in(place, folder)
-    planting.plant_temporary(Place.TEMPORARY)
-    for place, path in files:
+    files = [
+        (location, Path(outside.environment[name])) for location, name in _JOB_FILES if outside.environment.get(name)
+    ]
+    for folder, location in _folders(outside, files, planting.checkout).items():
+        planting.plant_in(location, folder)
+    planting.plant_temporary(Location.TEMPORARY)
+    for location, path in files:
         if path.exists() and not path.resolve().is_relative_to(planting.checkout):
             # Nothing is written into a file of the job: opening it says enough.
-            planting.try_all(place, ("read", "append"), str(path), str(path), by_file_tool=True)
-    planting.try_all(Place.GIT_CONFIG, ("git-config",), "", "git config --list")
-    planting.try_all(Place.GIT_CONFIG, ("bytes",), str(planting.checkout / ".git" / "config"), ".git/config")
+            planting.try_all(location, ("read", "append"), str(path), str(path), by_file_tool=True)
+    planting.try_all(Location.GIT_CONFIG, ("git-config",), "", "git config --list")
+    planting.try_all(Location.GIT_CONFIG, ("bytes",), str(planting.checkout / ".git" / "config"), ".git/config")
     docker = {Path(path).resolve() for path in outside.docker if Path(path).exists()}
     for path in dict.fromkeys((*sorted(docker), *sockets_under(outside.socket_folders))):
-        planting.try_all(Place.DOCKER if path in docker else Place.SOCKETS, ("connect",), str(path), str(path))
+        planting.try_all(Location.DOCKER if path in docker else Location.SOCKETS, ("connect",), str(path), str(path))
     if sys.platform == "linux":
-        planting.listen(Place.ABSTRACT, "connect", socket.AF_UNIX, "@")
-        planting.try_all(Place.MEMORY, ("peek", "trace"), os.getpid(), "the parent")
-    for place, kind, family, host in _LISTENERS if network is Network.NONE else ():
-        planting.listen(place, kind, family, host)
-    planting.try_all(Place.SIGNAL, ("signal",), os.getpid(), "the parent")
-    for pid, place in {1: Place.FIRST_PROCESS, os.getpid(): Place.PARENT}.items():
+        planting.listen(Location.ABSTRACT, "connect", socket.AF_UNIX, "@")
+        planting.try_all(Location.MEMORY, ("peek", "trace"), os.getpid(), "the parent")
+    for location, kind, family, host in _LISTENERS if network is Network.NONE else ():
+        planting.listen(location, kind, family, host)
+    planting.try_all(Location.SIGNAL, ("signal",), os.getpid(), "the parent")
+    for pid, location in {1: Location.FIRST_PROCESS, os.getpid(): Location.PARENT}.items():
         folder = Path("/proc") / str(pid)
         for kind, name in _OF_A_PROCESS if folder.is_dir() else ():
-            planting.try_all(place, (kind,), str(folder / name), name, by_file_tool=name == "environ")
+            planting.try_all(location, (kind,), str(folder / name), name, by_file_tool=name == "environ")
 
 
-def _folders(outside: Outside, files: Iterable[tuple[Place, Path]], checkout: Path) -> Mapping[Path, Place]:
+def _folders(outside: Outside, files: Iterable[tuple[Location, Path]], checkout: Path) -> Mapping[Path, Location]:
     """Each folder once, under the name that says most; the checkout itself belongs to the tools."""
     temp, home = outside.environment.get("RUNNER_TEMP"), outside.environment.get("HOME")
-    named: tuple[tuple[Place, str | Path], ...] = (
+    named: tuple[tuple[Location, str | Path], ...] = (
         *_MOUNTED,
-        *([(Place.RUNNER_TEMP, temp)] if temp else []),
-        *([(Place.RUN_FOLDER, outside.run_folder)] if outside.run_folder else []),
-        *((place, file.parent) for place, file in files),
-        (Place.HOME, home or Path.home()),
+        *([(Location.RUNNER_TEMP, temp)] if temp else []),
+        *([(Location.RUN_FOLDER, outside.run_folder)] if outside.run_folder else []),
+        *((location, file.parent) for location, file in files),
+        (Location.HOME, home or Path.home()),
     )
-    folders: dict[Path, Place] = {}
-    for place, path in named:
+    folders: dict[Path, Location] = {}
+    for location, path in named:
         folder = Path(path).resolve()
         if folder.is_dir() and not folder.is_relative_to(checkout):
-            folders.setdefault(folder, place)
+            folders.setdefault(folder, location)
     return folders
 
 
@@ -132,4 +134,4 @@ def _fuse_mounts() -> frozenset[str]:
     except OSError:
         return frozenset()
     parted = (line.partition(" - ") for line in lines)
-    return frozenset(place.split()[4] for place, _, kind in parted if kind.startswith("fuse"))
+    return frozenset(location.split()[4] for location, _, kind in parted if kind.startswith("fuse"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.sandbox.selftest.canaries import Place
+from stepflow.sandbox.selftest.canaries import Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ CANARY = b"canary\n"
 class Attempt:
     """Something that the probe tries: its kind, and what it is tried on. `shown` is where, in words without chance."""
 
-    place: Place
+    location: Location
     kind: str
     target: str | int
     shown: str
@@ -43,14 +43,14 @@ class Planting(contextlib.ExitStack):
         self._folders: set[Path] = set()
 
     def try_all(
-        self, place: Place, kinds: Iterable[str], target: str | int, shown: str, *, by_file_tool: bool = False
+        self, location: Location, kinds: Iterable[str], target: str | int, shown: str, *, by_file_tool: bool = False
     ) -> None:
         """Something that is there. `by_file_tool`: a file that the tool `read` must not read either."""
-        self.attempts += (Attempt(place=place, kind=kind, target=target, shown=shown) for kind in kinds)
+        self.attempts += (Attempt(location=location, kind=kind, target=target, shown=shown) for kind in kinds)
         if by_file_tool:
-            self.files.append(Attempt(place=place, kind="read", target=target, shown=shown))
+            self.files.append(Attempt(location=location, kind="read", target=target, shown=shown))
 
-    def plant_in(self, place: Place, folder: Path) -> None:
+    def plant_in(self, location: Location, folder: Path) -> None:
         """A file that is the tools' own, so that nothing but the folder and the kernel keeps it from them."""
         path = folder / self._name
         with contextlib.suppress(OSError):
@@ -58,9 +58,9 @@ class Planting(contextlib.ExitStack):
             path.chmod(0o666)
             if os.geteuid() == 0:
                 os.chown(path, self.uid, self.gid)
-            self._try_planted(place, path, str(folder))
+            self._try_planted(location, path, str(folder))
 
-    def plant_temporary(self, place: Place) -> None:
+    def plant_temporary(self, location: Location) -> None:
         """A folder such as the parent makes for itself alone, with a file such as it may hold."""
         above = Path(tempfile.gettempdir())
         folder = above / f"{self._name}-private"
@@ -68,9 +68,9 @@ class Planting(contextlib.ExitStack):
             self._new(folder, lambda: folder.mkdir(mode=0o700))
             path = folder / self._name
             self._new(path, lambda: path.write_bytes(CANARY))
-            self._try_planted(place, path, str(above))
+            self._try_planted(location, path, str(above))
 
-    def listen(self, place: Place, kind: str, family: int, host: str) -> None:
+    def listen(self, location: Location, kind: str, family: int, host: str) -> None:
         """A socket of the parent: `@` in the abstract namespace, a host on a free port otherwise."""
         abstract = f"@{self._name}"
         with contextlib.suppress(OSError):
@@ -80,28 +80,28 @@ class Planting(contextlib.ExitStack):
             if kind != "udp":
                 server.listen(8)
             if host == "@":
-                self.try_all(place, (kind,), abstract, "one of the parent")
+                self.try_all(location, (kind,), abstract, "one of the parent")
             else:
-                self.try_all(place, (kind,), f"{host}:{server.getsockname()[1]}", host)
+                self.try_all(location, (kind,), f"{host}:{server.getsockname()[1]}", host)
 
     def changed(self) -> tuple[Attempt, ...]:
         """The planted files that are no longer what they were."""
         changed = (planted for planted in self.planted if _bytes_of(str(planted.target)) != CANARY)
         return tuple(replace(planted, kind="write") for planted in changed)
 
-    def _try_planted(self, place: Place, path: Path, shown: str) -> None:
+    def _try_planted(self, location: Location, path: Path, shown: str) -> None:
         """By its own path, and by one that begins inside the checkout."""
-        self.planted.append(Attempt(place=place, kind="read", target=str(path), shown=shown))
+        self.planted.append(Attempt(location=location, kind="read", target=str(path), shown=shown))
         made = path.with_name(f"{path.name}-made")
         self.expect(made)
         self.callback(_remove, made)
-        self.try_all(place, ("list",), str(path.parent), shown)
-        self.try_all(place, ("read", "write"), str(path), shown, by_file_tool=True)
-        self.try_all(place, ("make",), str(made), shown)
+        self.try_all(location, ("list",), str(path.parent), shown)
+        self.try_all(location, ("read", "write"), str(path), shown, by_file_tool=True)
+        self.try_all(location, ("make",), str(made), shown)
         link = self.checkout / f".{self._name}-{len(self.planted)}"
         with contextlib.suppress(OSError):
             self._new(link, lambda: link.symlink_to(path))
-            self.try_all(place, ("read",), str(link), f"a link to {shown}", by_file_tool=True)
+            self.try_all(location, ("read",), str(link), f"a link to {shown}", by_file_tool=True)
 
     def _new(self, path: Path, make: Callable[[], object]) -> None:
         """Make something that is not there yet. How to undo it is known first: a signal may come at any moment."""

@@ -16,7 +16,7 @@ from stepflow.domain.words import CanaryState
 from stepflow.errors import IsolationError
 from stepflow.sandbox.environment import is_never_given
 from stepflow.sandbox.identity import closed_interpreter
-from stepflow.sandbox.selftest.canaries import ALWAYS, Canary, CanaryReport, Place
+from stepflow.sandbox.selftest.canaries import ALWAYS, Canary, CanaryReport, Location
 from stepflow.sandbox.selftest.outside import try_everything
 from stepflow.sandbox.selftest.planting import Attempt, Planting
 
@@ -52,15 +52,15 @@ def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
             toolbox.close()
             raise
         reached += ((attempt, _SHELL) for attempt in planting.changed())
-        tried = {attempt.place for attempt in planting.attempts} | {Place.ENVIRONMENT, Place.DESCRIPTORS}
-    return CanaryReport(canaries=tuple(_judge(place, tried, reached) for place in Place))
+        tried = {attempt.location for attempt in planting.attempts} | {Location.ENVIRONMENT, Location.DESCRIPTORS}
+    return CanaryReport(canaries=tuple(_judge(location, tried, reached) for location in Location))
 
 
-def _judge(place: Place, tried: set[Place], reached: Reached) -> Canary:
-    ways = _ways([(attempt, by) for attempt, by in reached if attempt.place is place])
-    state = CanaryState.REACHED if ways else CanaryState.KEPT if place in tried else CanaryState.NOT_HERE
-    refuses = place in ALWAYS or (place is Place.DOCKER and os.geteuid() == 0)
-    return Canary(place=place, state=state, ways=ways, refuses=refuses)
+def _judge(location: Location, tried: set[Location], reached: Reached) -> Canary:
+    ways = _ways([(attempt, by) for attempt, by in reached if attempt.location is location])
+    state = CanaryState.REACHED if ways else CanaryState.KEPT if location in tried else CanaryState.NOT_HERE
+    refuses = location in ALWAYS or (location is Location.DOCKER and os.geteuid() == 0)
+    return Canary(location=location, state=state, ways=ways, refuses=refuses)
 
 
 def _ways(reached: Reached) -> str:
@@ -105,9 +105,9 @@ def _read_probe(output: str, attempts: Sequence[Attempt], redact: Redactor, reac
         if not result or (result.startswith(":") and _holds_secret(result[1:], redact)):
             reached.append((attempt, _SHELL))
     for leads_to in answer["descriptors"]:
-        reached.append((Attempt(place=Place.DESCRIPTORS, kind="open", target="", shown=leads_to), _SHELL))
+        reached.append((Attempt(location=Location.DESCRIPTORS, kind="open", target="", shown=leads_to), _SHELL))
     for name in _exposed_variables(answer["environment"], redact):
-        reached.append((Attempt(place=Place.ENVIRONMENT, kind="set", target="", shown=name), _SHELL))
+        reached.append((Attempt(location=Location.ENVIRONMENT, kind="set", target="", shown=name), _SHELL))
 
 
 def _exposed_variables(environment: Mapping[str, str], redact: Redactor) -> Iterator[str]:

@@ -117,8 +117,8 @@ def _of_tokens(tokens: Sequence[Token]) -> Iterator[Block]:
 
 def _row(tokens: Sequence[Token], at: int) -> int:
     """The line of the row that closes here: its last cell knows it."""
-    place = tokens[at - 2].map
-    return place[0] if place else 0
+    lines = tokens[at - 2].map
+    return lines[0] if lines else 0
 
 
 def _definitions(env: EnvType) -> Iterator[Block]:
