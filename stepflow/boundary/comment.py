@@ -47,7 +47,7 @@ class Marker:
         words = f"run={self.run} agent={self.agent} issue={self.issue} commit={self.commit}"
         return f"<!-- stepflow {words} cost={_figure(self.cost)} before={_figure(self.before)} -->"
 
-    def without(self, run: str) -> Spent:
+    def minus(self, run: str) -> Spent:
         """What other runs than this one have cost: a run that goes on does not count its beginning twice."""
         return self.before if self.run == marker_word(run) else self.cost
 
@@ -94,13 +94,13 @@ def spent_on_issue(comments: tuple[Comment, ...], viewer: Account, *, issue: int
     for comment in comments:
         marker = read_marker(comment.body) if comment.author_id == viewer.id else None
         if marker and marker.issue == issue:
-            newest[marker.agent] = marker.without(run)
+            newest[marker.agent] = marker.minus(run)
     return sum(newest.values(), _NOTHING)
 
 
 def make_marker(own: OwnComment | None, *, run: str, agent: str, issue: int, commit: str, cost: Spent) -> Marker:
     """The marker of a run's comment, which takes the place of `own`; without a `commit` that of `own` stays."""
-    before = own.marker.without(run) if own else _NOTHING
+    before = own.marker.minus(run) if own else _NOTHING
     return Marker(
         run=marker_word(run),
         agent=marker_word(agent),

@@ -61,12 +61,14 @@ def _describe(schema: JsonObject, model: type[BaseModel]) -> None:
 def _without_null(schema: JsonValue) -> JsonValue:
     if not isinstance(schema, dict):
         return schema
-    kept = {key: value for key, value in schema.items() if not (key == "default" and value is None)}
-    branches = kept.pop("anyOf", None)
+    remaining = {key: value for key, value in schema.items() if not (key == "default" and value is None)}
+    branches = remaining.pop("anyOf", None)
     if isinstance(branches, list):
         rest = [one for one in branches if one != {"type": "null"}]
-        kept = {**rest[0], **kept} if len(rest) == 1 and isinstance(rest[0], dict) else {**kept, "anyOf": rest}
-    return kept
+        remaining = (
+            {**rest[0], **remaining} if len(rest) == 1 and isinstance(rest[0], dict) else {**remaining, "anyOf": rest}
+        )
+    return remaining
 
 
 class FileModel(BaseModel):

@@ -44,7 +44,7 @@ class GitPart(_Strict):
     index_mtime: int
 
 
-class Taken(_Strict):
+class SentManifest(_Strict):
     """What the toolbox sends. `git` is left out when it is as before, null without a repository. `origins` are of the
     paths that were as in the base until now, or are so again; one that is not named is not in the base. It is left out
     of a snapshot that builds on none, null when nobody can tell."""
@@ -59,7 +59,7 @@ class Taken(_Strict):
     origins: dict[str, OriginValue] | None = None
 
 
-class Manifest(Taken):
+class Manifest(SentManifest):
     """What is stored: `parent` is the snapshot that this one builds on, `blobs` what its own file of blobs holds."""
 
     v: Literal[1]
@@ -67,9 +67,9 @@ class Manifest(Taken):
     blobs: tuple[tuple[Digest, int], ...]
 
 
-def read_taken(data: bytes) -> Taken:
+def read_sent_manifest(data: bytes) -> SentManifest:
     """What came from the toolbox. Raises `InputError`."""
-    return _read(_taken(), data, "The toolbox's manifest of a snapshot")
+    return _read(_sent_manifest(), data, "The toolbox's manifest of a snapshot")
 
 
 def read_manifest(data: bytes, *, name: str, location: str) -> Manifest:
@@ -79,9 +79,9 @@ def read_manifest(data: bytes, *, name: str, location: str) -> Manifest:
     return _read(_manifest(), data, location)
 
 
-def write_manifest(taken: Taken, *, parent: str | None, blobs: tuple[tuple[str, int], ...]) -> bytes:
+def write_manifest(sent: SentManifest, *, parent: str | None, blobs: tuple[tuple[str, int], ...]) -> bytes:
     """The content of the file."""
-    fields: JsonObject = taken.model_dump(mode="json", exclude_unset=True)
+    fields: JsonObject = sent.model_dump(mode="json", exclude_unset=True)
     manifest = Manifest.model_validate({**fields, "v": VERSION, "parent": parent, "blobs": blobs})
     return manifest.model_dump_json(exclude_unset=True).encode()
 
@@ -92,8 +92,8 @@ def name_of(data: bytes) -> str:
 
 
 @cache
-def _taken() -> TypeAdapter[Taken]:
-    return TypeAdapter(Taken)
+def _sent_manifest() -> TypeAdapter[SentManifest]:
+    return TypeAdapter(SentManifest)
 
 
 @cache

@@ -93,9 +93,9 @@ class SnapshotHistory:
     def _add(self, now: Resolved, name: str, manifest: Manifest) -> None:
         if manifest.base != now.base:
             self._sure = set()
-        told = {path for path, one in (manifest.origins or {}).items() if one[0] != "unsure"}
+        known = {path for path, one in (manifest.origins or {}).items() if one[0] != "unsure"}
         if manifest.origins is not None:
-            self._sure |= told | {path for path in _named(manifest) if path not in manifest.origins}
+            self._sure |= known | {path for path in _named(manifest) if path not in manifest.origins}
         now.add(name, manifest)
 
     def _origin(self, path: str, mode: int | None) -> FileSide | None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepflow.journal.snapshot_file import Taken
+from stepflow.journal.snapshot_file import SentManifest
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -72,36 +72,36 @@ class Resolved:
         return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def since(now: Resolved, taken: Taken) -> Taken:
+def since(now: Resolved, sent: SentManifest) -> SentManifest:
     """A whole snapshot as what it changes in the one before: a toolbox that was started anew remembers nothing."""
-    if (taken.base, taken.modes) != (now.base, now.modes):
-        return taken
-    dropped = now.entries.keys() - taken.set.keys()
+    if (sent.base, sent.modes) != (now.base, now.modes):
+        return sent
+    dropped = now.entries.keys() - sent.set.keys()
     fields = {
-        "base": taken.base,
-        "modes": taken.modes,
+        "base": sent.base,
+        "modes": sent.modes,
         "whole": False,
-        "set": {path: entry for path, entry in taken.set.items() if now.entries.get(path) != entry},
+        "set": {path: entry for path, entry in sent.set.items() if now.entries.get(path) != entry},
         "drop": tuple(dropped),
         "packs": (),
     }
-    if taken.origins is not None:
+    if sent.origins is not None:
         # The toolbox knows nothing of what was there and is no more.
-        origins = {**dict.fromkeys(dropped, ("unsure",)), **taken.origins}
+        origins = {**dict.fromkeys(dropped, ("unsure",)), **sent.origins}
         fields["origins"] = {path: one for path, one in origins.items() if path not in now.origins}
-    if taken.git != now.git:
-        fields |= {"git": taken.git, "packs": taken.packs}
-    return Taken.model_validate(fields)
+    if sent.git != now.git:
+        fields |= {"git": sent.git, "packs": sent.packs}
+    return SentManifest.model_validate(fields)
 
 
-def without_missing(taken: Taken, known: Sequence[Container[str]]) -> Taken:
+def without_missing(sent: SentManifest, known: Sequence[Container[str]]) -> SentManifest:
     """The same without the base's contents that are nowhere among the `known`: what holds a secret is not kept."""
     bare = {
         path: ("bare", one[1], one[3], "secret")
-        for path, one in (taken.origins or {}).items()
+        for path, one in (sent.origins or {}).items()
         if one[0] == "file" and not any(one[2] in digests for digests in known)
     }
-    return taken.model_copy(update={"origins": {**(taken.origins or {}), **bare}}) if bare else taken
+    return sent.model_copy(update={"origins": {**(sent.origins or {}), **bare}}) if bare else sent
 
 
 def left_out(whole: Resolved) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepflow.errors import InputError
-from stepflow.journal.snapshot_file import HINT, name_of, read_manifest, read_taken, write_manifest
+from stepflow.journal.snapshot_file import HINT, name_of, read_manifest, read_sent_manifest, write_manifest
 from stepflow.journal.snapshot_incoming import Incoming, unwritable, write_whole
 from stepflow.journal.snapshot_resolved import Resolved, left_out, since, without_missing
 
@@ -50,12 +50,12 @@ class SnapshotStore:
         self._folder, self._secrets = folder, secrets
         self.last = ""
         self._resolved: Resolved | None = None
-        self._room = limit - _size_of(folder)
+        self._free = limit - _size_of(folder)
 
     @property
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         """How many bytes the store may still grow by."""
-        return max(self._room, 0)
+        return max(self._free, 0)
 
     @contextlib.contextmanager
     def incoming(self) -> Iterator[Incoming]:
@@ -69,22 +69,22 @@ class SnapshotStore:
 
     def store(self, coming: Incoming, data: bytes) -> Stored:
         """Make a snapshot of what came, complete or not at all. Raises `StepflowError`, `InputError` for nonsense."""
-        taken = read_taken(data)
+        sent = read_sent_manifest(data)
         now = self._resolved
-        if not taken.whole and not now:
+        if not sent.whole and not now:
             raise InputError("A snapshot builds on one that is not there.", hint=HINT)
-        if taken.whole and now:
-            taken = since(now, taken)
-        files = len(taken.set) + len(taken.drop)
-        if now and not files and "git" not in taken.model_fields_set:
+        if sent.whole and now:
+            sent = since(now, sent)
+        files = len(sent.set) + len(sent.drop)
+        if now and not files and "git" not in sent.model_fields_set:
             return Stored(name=self.last, files=0, bytes=0, left_out=left_out(now))
         blobs = coming.finish()
-        coming.check_packs(taken.packs)
-        taken = without_missing(taken, (dict(blobs), now.places if now else {}))
-        content = write_manifest(taken, parent=self.last or None, blobs=blobs)
+        coming.check_packs(sent.packs)
+        sent = without_missing(sent, (dict(blobs), now.places if now else {}))
+        content = write_manifest(sent, parent=self.last or None, blobs=blobs)
         coming.check_names(content)
         name = name_of(content)
-        whole = now or Resolved(base=taken.base, modes=taken.modes)
+        whole = now or Resolved(base=sent.base, modes=sent.modes)
         whole.add(name, read_manifest(content, name=name, location="The new snapshot"))
         if missing := [digest for digest in whole.digests() if digest not in whole.places]:
             self._resolved = None
@@ -97,7 +97,7 @@ class SnapshotStore:
             raise unwritable(self._folder, exc) from exc
         self.last, self._resolved = name, whole
         size = len(content) + sum(size for _, size in blobs)
-        self._room -= size
+        self._free -= size
         return Stored(name=name, files=files, bytes=size, left_out=left_out(whole))
 
     def forget(self) -> None:
@@ -129,15 +129,15 @@ class SnapshotStore:
     def chain(self, name: str, *, after: str | None = None) -> list[tuple[str, Manifest]]:
         """From the whole snapshot at the beginning to this one, or from the one `after` that, where this one builds on
         it. A name is a digest of what names the one before, so there can be no ring. Raises `InputError`."""
-        found: list[tuple[str, Manifest]] = []
+        chain: list[tuple[str, Manifest]] = []
         wanted: str | None = name
         while wanted is not None and wanted != after:
-            if not _NAME.fullmatch(wanted) or len(found) > _LONGEST_CHAIN:
+            if not _NAME.fullmatch(wanted) or len(chain) > _LONGEST_CHAIN:
                 raise InputError(f"There is no snapshot {wanted!r}.", hint=HINT)
             manifest = self._read(wanted)
-            found.append((wanted, manifest))
+            chain.append((wanted, manifest))
             wanted = manifest.parent
-        return found[::-1]
+        return chain[::-1]
 
     def content(self, digest: str, size: int, places: Mapping[str, BlobLocation]) -> bytes:
         """The bytes of one blob. Raises `InputError` when they are not what the digest and the size say."""

@@ -64,8 +64,8 @@ def describe_rehearsal(rehearsal: Rehearsal) -> str:
 def rehearsal_lines(rehearsal: Rehearsal) -> list[tuple[LineKind, str]]:
     """The last lines: all scenarios in a table, agents without any, and the count."""
     rows = aligned([("", "agent", "scenario", "iterations", "seconds", ""), *map(_table_row, rehearsal.scenarios)])
-    without = [(LineKind.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
-    lines = [(LineKind.DETAIL, ""), *((LineKind.DETAIL, row) for row in rows), *without]
+    unrehearsed = [(LineKind.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
+    lines = [(LineKind.DETAIL, ""), *((LineKind.DETAIL, row) for row in rows), *unrehearsed]
     kind = LineKind.BAD if rehearsal.failed else LineKind.GOOD
     return [(kind, defuse(line)) for kind, line in [*lines, (kind, one_line(describe_rehearsal(rehearsal), REASON))]]
 

@@ -41,7 +41,7 @@ class Snapshots:
                 came = self._port.take(
                     coming,
                     base=self._base,
-                    room=self._store.room,
+                    free_bytes=self._store.free_bytes,
                     exclude=self._exclude,
                     builds=bool(self._store.last),
                 )

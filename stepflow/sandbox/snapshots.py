@@ -60,12 +60,14 @@ class SnapshotPort:
         self._channel, self._grace = channel, grace
         self._token = self._pending = -1
 
-    def take(self, sink: BlobSink, *, base: str, room: int, exclude: Sequence[bytes], builds: bool = False) -> Came:
+    def take(
+        self, sink: BlobSink, *, base: str, free_bytes: int, exclude: Sequence[bytes], builds: bool = False
+    ) -> Came:
         """What came of it; its blobs went to the sink. `builds`: there is a snapshot before it.
 
         The caller must say `keep` once everything is stored; without it, the next snapshot is a whole one.
         """
-        total = min(SNAPSHOT_LIMIT, room)
+        total = min(SNAPSHOT_LIMIT, free_bytes)
         request: JsonObject = {
             "op": "take_snapshot",
             "token": self._token,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepflow.definition.json_text import JsonFault, Pointer, find_places, parse_json
+from stepflow.definition.json_text import JsonFault, Pointer, find_positions, parse_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -29,14 +29,14 @@ def test_every_value_of_any_json_has_a_place(value: object, indent: object, asci
     document = parse_json(text)
     assert document.value == value
     assert document.repeated == ()
-    places = find_places(text)
+    places = find_positions(text)
     assert set(places.spans) == pointers(value, Pointer())
     assert all(1 <= span.line <= text.count("\n") + 1 for span in places.spans.values())
 
 
 def test_lines_are_those_of_keys_with_tabs_and_wide_characters() -> None:
     text = '{\n\t"é": "デモ 🚀 \\" }",\r\n\t"b" : [\n\t\t1, -2e3,\n\t\t{"c/d~": null}\n\t]\n}'
-    lines = {pointer: span.line for pointer, span in find_places(text).spans.items()}
+    lines = {pointer: span.line for pointer, span in find_positions(text).spans.items()}
     assert lines == {"": 1, "/é": 2, "/b": 3, "/b/0": 4, "/b/1": 4, "/b/2": 5, "/b/2/c~1d~0": 5}
 
 
@@ -67,7 +67,7 @@ def test_what_is_no_strict_json_is_refused(text: str, says: str, line: int | Non
 
 
 def test_the_nearest_thing_that_exists_gives_the_line() -> None:
-    places = find_places('{\n"a": {\n"b": 1}}')
+    places = find_positions('{\n"a": {\n"b": 1}}')
     assert places.nearest("/a/b").line == 3
     assert places.nearest("/a/c/d").line == 2
     assert places.nearest("/x").line == 1

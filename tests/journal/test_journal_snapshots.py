@@ -78,6 +78,6 @@ def test_a_folder_that_cannot_be_written_is_told_when_everything_was_read(tmp_pa
 def test_a_store_has_a_limit_and_says_what_room_is_left(tmp_path):
     store = SnapshotStore(tmp_path, limit=2000)
     keep(store, [b"x" * 1000], sent({"a": b"x" * 1000}))
-    assert 0 < store.room < 1000
-    assert SnapshotStore(tmp_path, limit=2000).room == store.room
-    assert SnapshotStore(tmp_path, limit=10).room == 0
+    assert 0 < store.free_bytes < 1000
+    assert SnapshotStore(tmp_path, limit=2000).free_bytes == store.free_bytes
+    assert SnapshotStore(tmp_path, limit=10).free_bytes == 0

@@ -135,9 +135,9 @@ class Baseline:
         return member.isfile() and not self._is_same(self._path(name), member)
 
     def _is_same(self, path: str, member: tarfile.TarInfo) -> bool:
-        kept = self._archive.extractfile(member)
+        saved = self._archive.extractfile(member)
         with open(path, "rb") as file:
-            while kept and (piece := kept.read(_PIECE)):
+            while saved and (piece := saved.read(_PIECE)):
                 if file.read(len(piece)) != piece:
                     return False
             return not file.read(1)
@@ -155,9 +155,9 @@ class Baseline:
             os.link(self._path(member.linkname), path)
             return
         elif member.isfile():
-            kept = self._archive.extractfile(member)
+            saved = self._archive.extractfile(member)
             with open(path, "xb") as file:
-                shutil.copyfileobj(kept, file, _PIECE) if kept else None
+                shutil.copyfileobj(saved, file, _PIECE) if saved else None
             os.utime(path, (member.mtime, member.mtime))
         os.chmod(path, stat.S_IMODE(self._facts[name].mode))
 
@@ -166,8 +166,8 @@ class Baseline:
         return os.path.join(self._folders[int(number)], below) if below else self._folders[int(number)]
 
 
-def _named(found: Mapping[str, str]) -> list[str]:
-    named = [f"{_SHOWN[name[0]]}{name[2:]} ({found[name]})" for name in sorted(found)]
+def _named(states: Mapping[str, str]) -> list[str]:
+    named = [f"{_SHOWN[name[0]]}{name[2:]} ({states[name]})" for name in sorted(states)]
     more = len(named) - _MOST_NAMED
     return [*named[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
 

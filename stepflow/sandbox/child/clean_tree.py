@@ -78,18 +78,18 @@ def _attribute_lines(folder: str, data: bytes) -> Iterator[bytes]:
             # Only the root's file may define macros.
             yield from () if folder else (line,)
             continue
-        if found := _TOKEN.fullmatch(line):
-            yield _moved_attributes(folder, found)
+        if match := _TOKEN.fullmatch(line):
+            yield _moved_attributes(folder, match)
 
 
-def _moved_attributes(folder: str, found: re.Match[bytes]) -> bytes:
+def _moved_attributes(folder: str, match: re.Match[bytes]) -> bytes:
     if not folder:
-        return found[0]
-    inside = found["quoted"]
+        return match[0]
+    inside = match["quoted"]
     if inside is None:
-        inside = found["plain"].replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+        inside = match["plain"].replace(b"\\", b"\\\\").replace(b'"', b'\\"')
     where = _escaped(folder).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
-    return b'"' + _joined(where, inside) + b'"' + (found["rest"] or found["more"] or b"")
+    return b'"' + _joined(where, inside) + b'"' + (match["rest"] or match["more"] or b"")
 
 
 def _below(folder: str, pattern: bytes) -> bytes:
@@ -179,12 +179,12 @@ def _tracked(children: ChildProcesses, name: str) -> list[str]:
 
 def _settings(children: ChildProcesses) -> tuple[tuple[str, str], ...]:
     """Every setting that counts, in git's order: where a key stands twice, the later one holds."""
-    found = []
+    settings = []
     for record in said(git(children, "config", "--list", "-z")).split("\0"):
         key, assigned, value = record.partition("\n")
         if key in _SETTINGS:
-            found.append((key, value if assigned else "true"))
-    return tuple(found)
+            settings.append((key, value if assigned else "true"))
+    return tuple(settings)
 
 
 def _configured_excludes(children: ChildProcesses) -> str:
@@ -251,13 +251,13 @@ class TreeWatch:
         """Remember the rules as they are; what they find now although git does not show it is excused from here on."""
         start = read_start(self._children, self._repository.top)
         self._start = start
-        found = self.look()
-        if not found.differences:
-            return found
+        look = self.look()
+        if not look.differences:
+            return look
         shown = frozenset(record[3:] for record in listing(git(self._children, *_STATUS)))
-        excused = {one.path: one.trace for one in found.differences if not _is_shown(one, shown)}
+        excused = {one.path: one.trace for one in look.differences if not _is_shown(one, shown)}
         self._start = replace(start, excused=excused)
-        return replace(found, tracked=self._kept(found.tracked), untracked=self._kept(found.untracked))
+        return replace(look, tracked=self._not_excused(look.tracked), untracked=self._not_excused(look.untracked))
 
     def look(self, commit: str = "") -> Look:
         """Compare the work tree with the commit, by default HEAD's. Raises `Refusal`."""
@@ -277,8 +277,8 @@ class TreeWatch:
             head=head,
             commit=against,
             tree=tree,
-            tracked=self._kept((*tracked, *self._of_submodules(start))),
-            untracked=self._kept(self._difference(_UNTRACKED, path) for path in others),
+            tracked=self._not_excused((*tracked, *self._of_submodules(start))),
+            untracked=self._not_excused(self._difference(_UNTRACKED, path) for path in others),
             new_ignores=tuple(path for path in nested if path not in start.nested),
         )
 
@@ -306,14 +306,14 @@ class TreeWatch:
             if digest(os.path.join(self._repository.top, path)) != before:
                 yield self._difference(_CHANGED, path)
 
-    def _kept(self, found: Iterable[Difference]) -> tuple[Difference, ...]:
+    def _not_excused(self, differences: Iterable[Difference]) -> tuple[Difference, ...]:
         excused = self._start.excused if self._start else {}
-        return tuple(one for one in found if excused.get(one.path) != one.trace)
+        return tuple(one for one in differences if excused.get(one.path) != one.trace)
 
 
-def lines(found: Iterable[Difference]) -> list[str]:
+def lines(differences: Iterable[Difference]) -> list[str]:
     """As `git status` writes them, the first thousand."""
-    return [str(one) for one in islice(found, _LINES_LIMIT)]
+    return [str(one) for one in islice(differences, _LINES_LIMIT)]
 
 
 def _untracked(own: EngineGit, start: Start) -> tuple[list[str], list[str]]:
@@ -327,8 +327,8 @@ def _untracked(own: EngineGit, start: Start) -> tuple[list[str], list[str]]:
     return nested, own.ask("ls-files", "--others", "--directory", "--no-empty-directory", "-z", excluded)
 
 
-def _by_path(found: Iterable[Difference]) -> Mapping[str, str]:
-    return {one.path: one.trace for one in found}
+def _by_path(differences: Iterable[Difference]) -> Mapping[str, str]:
+    return {one.path: one.trace for one in differences}
 
 
 def _is_shown(one: Difference, shown: frozenset[str]) -> bool:

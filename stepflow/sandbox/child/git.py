@@ -67,11 +67,11 @@ def repository_fingerprint(checkout: str) -> dict[str, str]:
     if dot_git is None:
         return {}
     info = os.lstat(dot_git)
-    found = {".git": f"{stat.S_IFMT(info.st_mode):o} {info.st_dev} {info.st_ino}"}
+    states = {".git": f"{stat.S_IFMT(info.st_mode):o} {info.st_dev} {info.st_ino}"}
     folder = pointed_to(dot_git, os.path.dirname(dot_git)) if stat.S_ISREG(info.st_mode) else dot_git
     common = pointed_to(os.path.join(folder, "commondir"), folder)
     return {
-        **found,
+        **states,
         **{name: f"{digest(os.path.join(folder, name))}, {digest(os.path.join(common, name))}" for name in _LENDERS},
     }
 
@@ -140,10 +140,10 @@ class Repository:
         said_by_head = _small(self.folder, b"HEAD", _SMALL_FILE).strip()
         name = said_by_head.removeprefix(b"ref: ")
         if name != said_by_head:
-            found = self._branch(name) if _REF.fullmatch(name) and b".." not in name else b""
+            commit_bytes = self._branch(name) if _REF.fullmatch(name) and b".." not in name else b""
         else:
-            found = said_by_head
-        commit = found.decode("ascii", "replace")
+            commit_bytes = said_by_head
+        commit = commit_bytes.decode("ascii", "replace")
         if not COMMIT.fullmatch(commit):
             raise Refusal("there is no commit yet")
         return commit
@@ -166,11 +166,11 @@ class EngineGit:
 
     def ask(self, *arguments: str) -> list[str]:
         """What git prints, cut at its NUL characters. Raises `Refusal`."""
-        kept = HeadTail(_LISTING_BYTES)
-        self.stream(*arguments, sink=kept)
-        if kept.left_out:
+        output = HeadTail(_LISTING_BYTES)
+        self.stream(*arguments, sink=output)
+        if output.left_out:
             raise Refusal(f"git {arguments[0]} prints more than {_LISTING_BYTES} bytes")
-        return [record for record in kept.text().split("\0") if record]
+        return [record for record in output.text().split("\0") if record]
 
     def line(self, *arguments: str) -> str:
         """The one line that git prints. Raises `Refusal`."""
@@ -257,10 +257,10 @@ def _small(folder: str, path: bytes, limit: int) -> bytes:
     """A regular file below the folder, empty where there is none; no link on the way is followed."""
     try:
         with below(folder) as tree:
-            found = read_regular(tree, path, limit)
+            file = read_regular(tree, path, limit)
     except OSError:
         return b""
-    return found[0] if found else b""
+    return file[0] if file else b""
 
 
 class TooLarge(Exception):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: linux/ptrace.h. Seizing asks for the same right as attaching, but does not stop the process.
 _PTRACE_SEIZE = 0x4206
-_PATIENCE = 0.5
+_TIMEOUT = 0.5
 _MOST_BYTES = 128 * 1024
 _HIGHEST_DESCRIPTOR = 256
 _MARK = b"reached\n"
@@ -96,20 +96,20 @@ def _connect(path: object) -> None:
 
 
 def _tcp(target: object) -> None:
-    family, host, port = _address(target)
-    with socket.socket(family, socket.SOCK_STREAM) as end:
+    address_family, host, port = _address(target)
+    with socket.socket(address_family, socket.SOCK_STREAM) as end:
         end.setblocking(False)
         code = end.connect_ex((host, port))
         if code == errno.EINPROGRESS:
-            ready = select.select([], [end], [], _PATIENCE)[1]
+            ready = select.select([], [end], [], _TIMEOUT)[1]
             code = end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if ready else errno.ETIMEDOUT
     if code:
         raise OSError(code, os.strerror(code))
 
 
 def _udp(target: object) -> None:
-    family, host, port = _address(target)
-    with socket.socket(family, socket.SOCK_DGRAM) as end:
+    address_family, host, port = _address(target)
+    with socket.socket(address_family, socket.SOCK_DGRAM) as end:
         end.sendto(_MARK, (host, port))
 
 

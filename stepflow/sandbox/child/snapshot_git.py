@@ -231,14 +231,14 @@ def list_index(git: Git, data: bytes) -> tuple[frozenset[bytes], set[str]]:
 
 def list_tree(git: Git, commit: str) -> dict[bytes, tuple[bytes, str]]:
     """Mode and object of each path of a commit, submodules left out; nothing without a commit."""
-    found = {}
+    blobs = {}
     for record in git.ask("ls-tree", "-r", "-z", commit).split(b"\0") if commit else ():
         facts, _, path = record.partition(b"\t")
         if path:
             mode, kind, oid = facts.split(b" ")
             if kind == b"blob":
-                found[path] = (mode, oid.decode())
-    return found
+                blobs[path] = (mode, oid.decode())
+    return blobs
 
 
 def pack_new(git: Git, base: str, now: Standing, objects: set[str], *, limit: int) -> tuple[Standing, bytes]:
@@ -246,20 +246,20 @@ def pack_new(git: Git, base: str, now: Standing, objects: set[str], *, limit: in
 
     Gives the standing with what is packed now, and no bytes when there was nothing to pack.
     """
-    fresh = now.commit and now.commit != base and now.commit not in now.heads
+    is_new = now.commit and now.commit != base and now.commit not in now.heads
     wanted = objects - now.packed
     if wanted and now.commit and now.commit != base:
         wanted -= {oid for _, oid in list_tree(git, now.commit).values()}
-    if not fresh and not wanted:
+    if not is_new and not wanted:
         return now, b""
     there = _existing(git, [*wanted, *now.heads, base])
-    without = "".join(f"^{commit}\n" for commit in (base, *now.heads) if commit in there)
-    lines = (f"{now.commit}\n" if fresh else "") + without + "".join(f"{oid}\n" for oid in sorted(wanted & there))
+    excluded = "".join(f"^{commit}\n" for commit in (base, *now.heads) if commit in there)
+    lines = (f"{now.commit}\n" if is_new else "") + excluded + "".join(f"{oid}\n" for oid in sorted(wanted & there))
     pack = bytearray()
     # Without deltas: what it holds is searched for secrets.
     plain = ("--window=0", "--depth=0", "--no-reuse-delta")
     git.stream("pack-objects", "--revs", "--stdout", "-q", *plain, given=lines.encode(), limit=limit, feed=pack.extend)
-    heads = _tips(git, [*now.heads, now.commit], there) if fresh else now.heads
+    heads = _tips(git, [*now.heads, now.commit], there) if is_new else now.heads
     return Standing(**{**vars(now), "heads": heads, "packed": now.packed | wanted}), b"" if _is_empty(pack) else bytes(
         pack
     )
@@ -298,16 +298,16 @@ def keys(root: str, names: tuple[str, ...]) -> tuple[Key, ...]:
 
 def _keys(paths: tuple[str, ...]) -> tuple[Key, ...]:
     now = time.time_ns()
-    found: list[Key] = []
+    keys: list[Key] = []
     for path in paths:
         try:
-            found.append(key_of(os.lstat(path), now))
+            keys.append(key_of(os.lstat(path), now))
         except OSError:
-            found.append((0, 0, 0, 0, 0))
-    return tuple(found)
+            keys.append((0, 0, 0, 0, 0))
+    return tuple(keys)
 
 
 def _existing(git: Git, names: list[str]) -> set[str]:
-    asked = "".join(f"{name}\n" for name in names if name)
-    said = git.ask("cat-file", "--batch-check=%(objectname) %(objecttype)", given=asked.encode()).decode()
+    query = "".join(f"{name}\n" for name in names if name)
+    said = git.ask("cat-file", "--batch-check=%(objectname) %(objecttype)", given=query.encode()).decode()
     return {line.split(" ")[0] for line in said.splitlines() if not line.endswith(" missing")}

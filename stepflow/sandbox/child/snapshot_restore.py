@@ -102,11 +102,11 @@ class TreeWriter:
     def remove_others(self, wanted: Wanted, seen: Scan) -> list[bytes]:
         """Remove what git does not ignore and the snapshot does not know, folders when nothing is left in them."""
         removed: list[bytes] = []
-        for path in sorted({*seen.found, *seen.special}, reverse=True):
+        for path in sorted({*seen.entries, *seen.special}, reverse=True):
             if path in wanted.entries or path in wanted.folders or _lies_below(path, wanted.left):
                 continue
             folder, name = self._tree.holder(path)
-            if path in seen.found and seen.found[path].kind == "folder":
+            if path in seen.entries and seen.entries[path].kind == "folder":
                 self._tree.forget()
                 folder, name = self._tree.holder(path)
                 with contextlib.suppress(OSError):
@@ -359,8 +359,8 @@ class Restoring:
         for pack in packs:
             self._git.ask("index-pack", "--stdin", "--fix-thin", given=blobs.read(pack))
         if commit:
-            without = [f"^{base}"] if base else []
-            self._git.ask("rev-list", "--objects", "--quiet", commit, *without)
+            excluded = [f"^{base}"] if base else []
+            self._git.ask("rev-list", "--objects", "--quiet", commit, *excluded)
         self._move_head(head, commit)
         self._write_index(index, int(str(standing["index_mtime"])))
 

@@ -44,7 +44,7 @@ _LOOKED_AT = 8000
 
 
 @dataclass(frozen=True)
-class Found:
+class ScannedEntry:
     """`kind` is file, link or folder."""
 
     kind: str
@@ -58,7 +58,7 @@ class Known:
     """What makes it needless to ask git again. Folders end with a slash in `asked` and `ignored`."""
 
     tracked: frozenset[bytes] = frozenset()
-    asked: frozenset[bytes] = frozenset()
+    examined: frozenset[bytes] = frozenset()
     ignored: frozenset[bytes] = frozenset()
     rules: dict[bytes, Key] = field(default_factory=dict)
 
@@ -67,10 +67,10 @@ class Known:
 class Scan:
     """`left` are paths that cannot be looked at, with the reason; `special` are pipes, sockets and devices."""
 
-    found: dict[bytes, Found] = field(default_factory=dict)
+    entries: dict[bytes, ScannedEntry] = field(default_factory=dict)
     left: dict[bytes, str] = field(default_factory=dict)
     special: set[bytes] = field(default_factory=set)
-    asked: set[bytes] = field(default_factory=set)
+    examined: set[bytes] = field(default_factory=set)
     ignored: set[bytes] = field(default_factory=set)
     rules: dict[bytes, Key] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ def scan(
     seen = _Walk(root, known, ask, exclude).run()
     if known.rules == seen.rules and None not in seen.rules.values():
         return seen
-    if not known.asked and not known.ignored:
+    if not known.examined and not known.ignored:
         return seen
     # An ignore file was changed: what was known of any name may be wrong now.
     return _Walk(root, Known(tracked=known.tracked), ask, exclude).run()
@@ -90,13 +90,13 @@ def scan(
 
 def folders_of(paths: frozenset[bytes]) -> set[bytes]:
     """Every folder on the way to one of the paths."""
-    found: set[bytes] = set()
+    folders: set[bytes] = set()
     for path in paths:
         above = path.rpartition(b"/")[0]
-        while above and above not in found:
-            found.add(above)
+        while above and above not in folders:
+            folders.add(above)
             above = above.rpartition(b"/")[0]
-    return found
+    return folders
 
 
 class _Walk:
@@ -127,49 +127,49 @@ class _Walk:
                 continue
             if stat.S_ISDIR(info.st_mode):
                 deeper.append((path, nested))
-        if len(self._scan.found) > MOST_ENTRIES:
+        if len(self._scan.entries) > MOST_ENTRIES:
             raise Refusal(f"there are more than {MOST_ENTRIES} files that git does not ignore")
         return deeper
 
     def _listing(self, tree: Below, path: bytes, nested: bool) -> list[tuple[bytes, os.stat_result, bool]]:
-        found: list[tuple[bytes, os.stat_result, bool]] = []
+        listed: list[tuple[bytes, os.stat_result, bool]] = []
         prefix = path + b"/" if path else b""
         if prefix.count(b"/") > _DEEPEST:
             self._scan.left[path] = f"lies more than {_DEEPEST} folders deep"
-            return found
+            return listed
         try:
             with os.scandir(tree.folder(path)) as entries:
                 for entry in entries:
                     name = os.fsencode(entry.name)
                     if (name == _GIT and not path) or prefix + name in self._exclude:
                         continue
-                    if len(found) > MOST_ENTRIES:
+                    if len(listed) > MOST_ENTRIES:
                         raise Refusal(f"a folder holds more than {MOST_ENTRIES} files")
                     with contextlib.suppress(FileNotFoundError):
-                        found.append((prefix + name, entry.stat(follow_symlinks=False), nested))
+                        listed.append((prefix + name, entry.stat(follow_symlinks=False), nested))
         except FileNotFoundError:
             return []
         except OSError as exc:
             self._scan.left[path] = reason(exc)
             return []
-        if path and any(name == prefix + _GIT for name, _, _ in found):
+        if path and any(name == prefix + _GIT for name, _, _ in listed):
             # git itself stops at a repository inside the repository; all that is in it belongs together.
-            return [(name, info, True) for name, info, _ in found]
-        for name, info, _ in found:
+            return [(name, info, True) for name, info, _ in listed]
+        for name, info, _ in listed:
             if name == prefix + RULES:
                 self._scan.rules[name] = key_of(info, self._now)
-        return found
+        return listed
 
     def _ignored(self, names: list[bytes]) -> set[bytes]:
         known = self._known
         untracked = [name for name in names if not self._is_tracked(name)]
-        unknown = [name for name in untracked if name not in known.asked and name not in known.ignored]
+        unknown = [name for name in untracked if name not in known.examined and name not in known.ignored]
         ignored = {name for name in untracked if name in known.ignored}
         if unknown:
             answer = self._ask([name.rstrip(b"/") for name in unknown])
             ignored |= {name for name in unknown if name.rstrip(b"/") in answer}
         self._scan.ignored |= ignored
-        self._scan.asked.update(name for name in untracked if name not in ignored)
+        self._scan.examined.update(name for name in untracked if name not in ignored)
         return ignored
 
     def _is_tracked(self, name: bytes) -> bool:
@@ -187,7 +187,7 @@ class _Walk:
             case _:
                 self._scan.special.add(path)
                 return False
-        self._scan.found[path] = Found(kind, mode, info.st_size, key_of(info, self._now))
+        self._scan.entries[path] = ScannedEntry(kind, mode, info.st_size, key_of(info, self._now))
         return True
 
 
@@ -258,16 +258,16 @@ def overlay_of(now: Memory) -> dict[bytes, Entry]:
     and one that holds only what git ignores is as little kept as that.
     """
     holding = {path.rstrip(b"/").rpartition(b"/")[0] for path in (*now.entries, *now.known.ignored)}
-    kept = {path for path, (_, entry) in now.entries.items() if entry[0] != "folder" or path not in holding}
-    on_the_way = folders_of(frozenset(kept))
-    found: dict[bytes, Entry] = {path: ("gone",) for path in now.tree if path not in now.entries}
+    remaining = {path for path, (_, entry) in now.entries.items() if entry[0] != "folder" or path not in holding}
+    on_the_way = folders_of(frozenset(remaining))
+    entries: dict[bytes, Entry] = {path: ("gone",) for path in now.tree if path not in now.entries}
     for path, (_, entry) in now.entries.items():
         if entry[0] == "folder":
-            if path in kept or (path in on_the_way and entry[1] != now.modes[2]):
-                found[path] = entry
+            if path in remaining or (path in on_the_way and entry[1] != now.modes[2]):
+                entries[path] = entry
         elif entry[0] != "base" or entry[1] != usual_mode(now.tree[path][0], now.modes):
-            found[path] = entry
-    return found
+            entries[path] = entry
+    return entries
 
 
 def unsent_origins(tree: Tree, sent: set[bytes], old: dict[bytes, Entry], new: dict[bytes, Entry]) -> list[bytes]:
@@ -282,19 +282,19 @@ def send_origins(
     git: Git, tree: Tree, paths: list[bytes], send: Callable[[str, bytes], bool]
 ) -> dict[str, tuple[str | int, ...]]:
     """Of each path ("file", mode, digest, size), ("link", target), or ("bare", mode, size, why) without its content."""
-    found: dict[str, tuple[str | int, ...]] = {}
+    origins: dict[str, tuple[str | int, ...]] = {}
     short: list[bytes] = []
-    room = TOTAL_LIMIT
+    free_bytes = TOTAL_LIMIT
     for path, size in zip(paths, _sizes(git, [tree[path][1] for path in paths]), strict=True):
-        if size is None or size > FILE_LIMIT or size > room or len(short) >= MOST_FILES:
+        if size is None or size > FILE_LIMIT or size > free_bytes or len(short) >= MOST_FILES:
             why = "missing" if size is None else "large" if size > FILE_LIMIT else "many"
-            found[path.decode("latin-1")] = ("bare", _mode(tree, path), size or 0, why)
+            origins[path.decode("latin-1")] = ("bare", _mode(tree, path), size or 0, why)
         else:
-            room -= size
+            free_bytes -= size
             short.append(path)
     for path, data in zip(short, git.contents(tree[path][1] for path in short) if short else (), strict=True):
-        found[path.decode("latin-1")] = _origin(tree, path, data, send)
-    return found
+        origins[path.decode("latin-1")] = _origin(tree, path, data, send)
+    return origins
 
 
 def _origin(tree: Tree, path: bytes, data: bytes, send: Callable[[str, bytes], bool]) -> tuple[str | int, ...]:
@@ -318,6 +318,6 @@ def _mode(tree: Tree, path: bytes) -> int:
 
 def _sizes(git: Git, objects: list[str]) -> Iterable[int | None]:
     """The size of each object; None for one that is not there."""
-    asked = "".join(f"{name}\n" for name in objects).encode()
-    said = git.ask("cat-file", "--batch-check=%(objectsize)", given=asked) if objects else b""
+    query = "".join(f"{name}\n" for name in objects).encode()
+    said = git.ask("cat-file", "--batch-check=%(objectsize)", given=query) if objects else b""
     return [int(line) if line.isdigit() else None for line in said.splitlines()]

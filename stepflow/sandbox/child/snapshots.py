@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from .child_processes import ChildProcesses
     from .paths import Below, Key
-    from .snapshot_state import Entry, Found
+    from .snapshot_state import Entry, ScannedEntry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Taking:
         limits = cast("Mapping[str, int]", request["limits"])
         self._limits = Limits(file=int(limits["file"]), total=int(limits["total"]), pack=int(limits["pack"]))
         self._builds = bool(request["builds"])
-        self._room = self._limits.total
+        self._free_bytes = self._limits.total
         self._packs: list[str] = []
 
     def take(self, before: Memory | None) -> tuple[dict[str, object], Memory | None]:
@@ -135,7 +135,7 @@ class Taking:
         ask = self._git.ignored if has_repository(self._root) else lambda _: set()
         seen = scan(self._root, known, ask, self._exclude)
         now.known = Known(
-            tracked=known.tracked, asked=frozenset(seen.asked), ignored=frozenset(seen.ignored), rules=seen.rules
+            tracked=known.tracked, examined=frozenset(seen.examined), ignored=frozenset(seen.ignored), rules=seen.rules
         )
         return seen
 
@@ -144,36 +144,36 @@ class Taking:
 
     def _is_same(self, before: Memory, now: Memory, seen: Scan) -> bool:
         """Whether nothing at all moved, so that not even what is remembered changes."""
-        if now.standing is not before.standing or seen.left or seen.found.keys() != before.entries.keys():
+        if now.standing is not before.standing or seen.left or seen.entries.keys() != before.entries.keys():
             return False
         entries = before.entries
-        return all(entries[path][0] == one.key and one.key is not None for path, one in seen.found.items())
+        return all(entries[path][0] == one.key and one.key is not None for path, one in seen.entries.items())
 
     def _read(self, now: Memory, seen: Scan) -> None:
         before = now.entries
         entries: dict[bytes, tuple[Key, Entry]] = {}
         changed: list[bytes] = []
-        for path, found in seen.found.items():
+        for path, scanned in seen.entries.items():
             known = before.get(path)
-            if known and known[0] == found.key and found.key is not None:
+            if known and known[0] == scanned.key and scanned.key is not None:
                 entries[path] = known
             else:
                 changed.append(path)
         # The small ones first: when there is no room for all, one large file is left out, not many small ones.
-        changed.sort(key=lambda path: seen.found[path].size)
-        in_order = sorted(changed) if sum(seen.found[path].size for path in changed) < self._room else changed
+        changed.sort(key=lambda path: seen.entries[path].size)
+        in_order = sorted(changed) if sum(seen.entries[path].size for path in changed) < self._free_bytes else changed
         with below(self._root) as tree:
             for path in in_order:
                 with contextlib.suppress(FileNotFoundError):
-                    entries[path] = (seen.found[path].key, self._entry(now, tree, path, seen.found[path]))
+                    entries[path] = (seen.entries[path].key, self._entry(now, tree, path, seen.entries[path]))
         entries.update({path: (None, ("left out", why)) for path, why in seen.left.items()})
         now.entries = entries
 
-    def _entry(self, now: Memory, tree: Below, path: bytes, found: Found) -> Entry:
-        if found.kind == "folder":
-            return ("folder", found.mode)
+    def _entry(self, now: Memory, tree: Below, path: bytes, entry: ScannedEntry) -> Entry:
+        if entry.kind == "folder":
+            return ("folder", entry.mode)
         try:
-            return _link(now, tree, path) if found.kind == "link" else self._file(now, tree, path, found.size)
+            return _link(now, tree, path) if entry.kind == "link" else self._file(now, tree, path, entry.size)
         except FileNotFoundError:
             raise
         except OSError as exc:
@@ -196,9 +196,9 @@ class Taking:
         """False when the snapshot has no room for it."""
         if digest in now.sent:
             return True
-        if len(data) + RECORD_HEADER.size > self._room:
+        if len(data) + RECORD_HEADER.size > self._free_bytes:
             return False
-        self._room -= len(data) + RECORD_HEADER.size
+        self._free_bytes -= len(data) + RECORD_HEADER.size
         pack_record(kind, data, self._hand_on)
         if kind == BLOB:
             # An origin is not among those that were sent: the parent keeps none with a secret in it.
@@ -207,7 +207,7 @@ class Taking:
 
     def _pack(self, now: Memory, objects: set[str]) -> None:
         now.standing, pack = pack_new(
-            self._git, now.base, now.standing, objects, limit=min(self._limits.pack, self._room)
+            self._git, now.base, now.standing, objects, limit=min(self._limits.pack, self._free_bytes)
         )
         if pack:
             digest = digest_of(pack)
@@ -270,11 +270,11 @@ class Snapshots:
 
     def take(self, request: Mapping[str, object], hand_on: Callable[[bytes], None]) -> dict[str, object]:
         """Hand on the records of a snapshot. Raises `Refusal` when none can be taken."""
-        asked = {**request, "whole": request["token"] != self._token}
+        with_whole = {**request, "whole": request["token"] != self._token}
         worker = self._living_worker()
-        answer, kept = worker.ask(asked, float(str(request["timeout"])), hand_on)
-        if kept:
-            self._packed_memory, self._token = kept, self._token + 1
+        answer, memory = worker.ask(with_whole, float(str(request["timeout"])), hand_on)
+        if memory:
+            self._packed_memory, self._token = memory, self._token + 1
         return {**answer, "token": self._token}
 
     def restore(self, request: Mapping[str, object], wait: Callable[[], bytes]) -> dict[str, object]:

@@ -113,14 +113,14 @@ class Records:
     """Finds the records in a stream that comes in pieces, and takes no more than `limit` bytes of it."""
 
     def __init__(self, sink: RecordSink, limit: int) -> None:
-        self._sink, self._room = sink, limit
+        self._sink, self._free_bytes = sink, limit
         self._head = b""
         self._left = 0
 
     def feed(self, data: bytes) -> None:
         """Take the next piece. Raises `RecordError`."""
-        self._room -= len(data)
-        if self._room < 0:
+        self._free_bytes -= len(data)
+        if self._free_bytes < 0:
             raise RecordError("the stream is longer than was asked for")
         view = memoryview(data)
         while view:

@@ -134,13 +134,13 @@ def clean_config(
     forms: tuple[bytes, ...],
 ) -> bytes:
     """A configuration without what is not visible; its own bytes where nothing has to go."""
-    clean = tuple(_without(setting, secrets) for setting in visible)
+    clean = tuple(_strip(setting, secrets) for setting in visible)
     if clean == settings and hide(data, forms) == data:
         return data
     return hide(write_settings(clean), forms)
 
 
-def _without(setting: Setting, secrets: set[str]) -> Setting:
+def _strip(setting: Setting, secrets: set[str]) -> Setting:
     """Before it is written: quoting may tear a secret apart that git would put together again."""
     value, subsection = setting.value, setting.subsection
     for secret in sorted((s for s in secrets if len(s) >= SHORTEST_SECRET), key=len, reverse=True):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _GIT = b".git"
 #: What of a new git folder stays, and as what it must stand there.
-_KEPT = {
+_EXPECTED = {
     **dict.fromkeys(("HEAD", "index", "packed-refs", "shallow", "description"), stat.S_IFREG),
     **dict.fromkeys(("objects", "refs", "logs"), stat.S_IFDIR),
 }
@@ -107,7 +107,7 @@ def _disarm(folder: int, aside: Aside) -> None:
     info = os.fstat(folder)
     configuration = File(data=_CONFIGURATION, mode=0o644, uid=info.st_uid, gid=info.st_gid)
     for name in names_in(folder):
-        if name != "config" and not name.startswith(ASIDE) and kind_of(folder, name) != _KEPT.get(name, 0):
+        if name != "config" and not name.startswith(ASIDE) and kind_of(folder, name) != _EXPECTED.get(name, 0):
             clear(folder, name, aside)
     put_node(folder, "config", configuration, aside)
     if kind_of(folder, "objects") == stat.S_IFDIR:

@@ -83,8 +83,8 @@ def try_everything(planting: Planting, outside: Outside, network: Network) -> No
     if sys.platform == "linux":
         planting.listen(Location.ABSTRACT, "connect", socket.AF_UNIX, "@")
         planting.try_all(Location.MEMORY, ("peek", "trace"), os.getpid(), "the parent")
-    for location, kind, family, host in _LISTENERS if network is Network.NONE else ():
-        planting.listen(location, kind, family, host)
+    for location, kind, address_family, host in _LISTENERS if network is Network.NONE else ():
+        planting.listen(location, kind, address_family, host)
     planting.try_all(Location.SIGNAL, ("signal",), os.getpid(), "the parent")
     for pid, location in {1: Location.FIRST_PROCESS, os.getpid(): Location.PARENT}.items():
         folder = Path("/proc") / str(pid)

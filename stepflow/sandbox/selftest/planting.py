@@ -70,11 +70,11 @@ class Planting(contextlib.ExitStack):
             self._new(path, lambda: path.write_bytes(CANARY))
             self._try_planted(location, path, str(above))
 
-    def listen(self, location: Location, kind: str, family: int, host: str) -> None:
+    def listen(self, location: Location, kind: str, address_family: int, host: str) -> None:
         """A socket of the parent: `@` in the abstract namespace, a host on a free port otherwise."""
         abstract = f"@{self._name}"
         with contextlib.suppress(OSError):
-            server = socket.socket(family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
+            server = socket.socket(address_family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
             self.callback(server.close)
             server.bind(abstract.replace("@", "\0") if host == "@" else (host, 0))
             if kind != "udp":
