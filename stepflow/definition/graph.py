@@ -34,9 +34,9 @@ def default_next(step_id: str, nodes: Nodes) -> str | None:
     return target if kind == "initial" and target in nodes.flow else None
 
 
-def targets_of(rule: Transition) -> Iterator[str]:
+def targets_of(transition: Transition) -> Iterator[str]:
     """Every step that a rule may lead to."""
-    match rule:
+    match transition:
         case Target(step_id=step_id):
             yield from () if step_id is None else (step_id,)
         case Branch(targets=targets, default=default):
@@ -54,18 +54,18 @@ class _Rules:
     problems: FileProblems
 
     def read(self) -> dict[Intent, Transition]:
-        rules: dict[Intent, Transition] = {}
+        transitions: dict[Intent, Transition] = {}
         for word, entry in (self.node.entry.transitions or {}).items():
             at = self.node.at / "transitions" / word
             intent = check_intent(word, self.node, at, self.problems)
             if intent is None:
                 continue
-            rule = self.rule(intent, entry, at)
+            transition = self.transition(intent, entry, at)
             self.check_targets(entry, at)
-            if not self.useless(intent, at) and rule is not None:
-                self.warn(intent, rule, at)
-                rules[intent] = Target(step_id=None) if intent is Intent.CLOSING else rule
-        return rules
+            if not self.useless(intent, at) and transition is not None:
+                self.warn(intent, transition, at)
+                transitions[intent] = Target(step_id=None) if intent is Intent.CLOSING else transition
+        return transitions
 
     def useless(self, intent: Intent, at: Pointer) -> bool:
         if intent is Intent.ABORT:
@@ -78,7 +78,7 @@ class _Rules:
         self.problems.report("SF342", at, message, f'Remove the rule, or allow "{intent}".')
         return True
 
-    def rule(self, intent: Intent, entry: RuleEntry, at: Pointer) -> Transition | None:
+    def transition(self, intent: Intent, entry: RuleEntry, at: Pointer) -> Transition | None:
         if "condition" in entry.model_fields_set or "targets" in entry.model_fields_set:
             return self.branch(intent, entry, at)
         if "target" not in entry.model_fields_set:
@@ -118,13 +118,13 @@ class _Rules:
         targets = {value: step_id for value, step_id in entry.targets.items() if value != "default"}
         return Branch(condition=entry.condition, targets=targets, default=default)
 
-    def warn(self, intent: Intent, rule: Transition, at: Pointer) -> None:
-        targets = [self.nodes.flow[step_id] for step_id in targets_of(rule) if step_id in self.nodes.flow]
+    def warn(self, intent: Intent, transition: Transition, at: Pointer) -> None:
+        targets = [self.nodes.flow[step_id] for step_id in targets_of(transition) if step_id in self.nodes.flow]
         closures = [one.id for one in targets if one.kind is StepKind.CLOSURE]
         others = [one.id for one in targets if one.kind is not StepKind.CLOSURE]
         report = self.problems.report
-        if intent is Intent.CLOSING and isinstance(rule, Target) and rule.step_id is not None:
-            message = f'the target "{rule.step_id}" of "closing" is ignored, "closing" ends the flow'
+        if intent is Intent.CLOSING and isinstance(transition, Target) and transition.step_id is not None:
+            message = f'the target "{transition.step_id}" of "closing" is ignored, "closing" ends the flow'
             report("SF353", at / "target", message, 'Write "target": null.')
         if intent is Intent.HANDOFF and others:
             message = f'"handoff" leads to {listed(others)}, which is no closure step'
@@ -172,7 +172,7 @@ def _following(node: Node[StepEntry], nodes: Nodes) -> set[str]:
     gate = node.gate
     if gate is not None and Intent.JUMP in gate.allowed and gate.target_field:
         return set(nodes.flow)
-    after = {target for rule in node.edges.values() for target in targets_of(rule)}
+    after = {target for transition in node.edges.values() for target in targets_of(transition)}
     default = default_next(node.id, nodes)
     if default is not None and Intent.NEXT not in node.edges and (gate is None or Intent.NEXT in gate.allowed):
         after.add(default)

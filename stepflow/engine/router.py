@@ -44,8 +44,8 @@ def choose_move(  # noqa: PLR0911 - one return per row of the table
 
 def repeat_move(step: Step, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | Stop:
     """Where `repeat` leads: the step's own `repeat` target, else the step itself. Engine-made repeats ask here too."""
-    rule = step.edges.get(Intent.REPEAT)
-    if rule is None or (isinstance(rule, Target) and rule.step_id is None):
+    transition = step.edges.get(Intent.REPEAT)
+    if transition is None or (isinstance(transition, Target) and transition.step_id is None):
         return GoTo(step_id=step.id)
     return _follow(step, Intent.REPEAT, handoff, steps)
 
@@ -81,27 +81,27 @@ def _prefix_move(step: Step, steps: Mapping[str, Step]) -> Move:
 
 
 def _follow(step: Step, intent: Intent, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]) -> GoTo | Stop:
-    rule: Transition | None = step.edges.get(intent)
-    match rule:
+    transition: Transition | None = step.edges.get(intent)
+    match transition:
         case Target(step_id=str(target)):
             return _existing(step, target, steps)
         case Branch():
-            return _branch(step, intent, rule, handoff, steps)
+            return _branch(step, intent, transition, handoff, steps)
         case None | Target():
             return _nowhere(f'step "{step.id}" has no transition for {intent}')
         case _:
-            assert_never(rule)
+            assert_never(transition)
 
 
 def _branch(
-    step: Step, intent: Intent, rule: Branch, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]
+    step: Step, intent: Intent, transition: Branch, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]
 ) -> GoTo | Stop:
-    value = handoff.get(rule.condition)
+    value = handoff.get(transition.condition)
     key = value if isinstance(value, str) else compact(value) if isinstance(value, bool | int | float) else None
-    target = rule.targets.get(key, rule.default) if key is not None else rule.default
+    target = transition.targets.get(key, transition.default) if key is not None else transition.default
     if target is None:
         return _nowhere(
-            f'the {intent} transition of step "{step.id}" has no target for {rule.condition} = {_shown(value)} '
+            f'the {intent} transition of step "{step.id}" has no target for {transition.condition} = {_shown(value)} '
             "and no default"
         )
     return _existing(step, target, steps)

@@ -114,7 +114,7 @@ class SnapshotStore:
         for digest in whole.digests():
             if digest not in whole.places:
                 raise InputError(f"The snapshot {name[:12]} lacks the blob {digest[:12]}.", hint=HINT)
-            self._check(digest, whole.places[digest])
+            self._verify(digest, whole.places[digest])
         return whole
 
     def build_on(self, name: str, whole: Resolved) -> None:
@@ -159,7 +159,7 @@ class SnapshotStore:
             raise InputError(f"The snapshot {path} cannot be read: {exc.strerror}.", hint=HINT) from exc
         return read_manifest(data, name=name, location=f"The snapshot {path}")
 
-    def _check(self, digest: str, location: BlobLocation) -> None:
+    def _verify(self, digest: str, location: BlobLocation) -> None:
         seen, total = hashlib.sha256(), 0
         for piece in self._pieces(location):
             seen.update(piece)

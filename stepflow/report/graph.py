@@ -43,8 +43,8 @@ def routes_of(agent: AgentDefinition) -> Iterator[Route]:
     """All declared ways: rules, the way back from a red validator, and the verdict's end of an ungated flow."""
     yield (None, agent.entry_step, "")
     for step in agent.steps.values():
-        for intent, rule in step.edges.items():
-            yield from _transition_routes(step.id, intent, rule)
+        for intent, transition in step.edges.items():
+            yield from _transition_routes(step.id, intent, transition)
         if step.check:
             yield from _check_routes(step.id, step.check)
         if step.validation:
@@ -54,20 +54,20 @@ def routes_of(agent: AgentDefinition) -> Iterator[Route]:
             yield (step.id, None, VERDICT)
 
 
-def _transition_routes(source: str, intent: Intent, rule: Transition) -> Iterator[Route]:
-    match rule:
+def _transition_routes(source: str, intent: Intent, transition: Transition) -> Iterator[Route]:
+    match transition:
         case Target(step_id=None) if intent is Intent.REPEAT:
             yield (source, source, intent)
         case Target():
             # `closing` ends the flow whatever its target says (registry.md §5.4).
-            yield (source, None if intent is Intent.CLOSING else rule.step_id, intent)
+            yield (source, None if intent is Intent.CLOSING else transition.step_id, intent)
         case Branch():
-            for value, to in rule.targets.items():
-                yield (source, to, f"{intent} [{rule.condition} = {value}]")
-            if rule.default is not None and "default" not in rule.targets:
-                yield (source, rule.default, f"{intent} [else]")
+            for value, to in transition.targets.items():
+                yield (source, to, f"{intent} [{transition.condition} = {value}]")
+            if transition.default is not None and "default" not in transition.targets:
+                yield (source, transition.default, f"{intent} [else]")
         case _:
-            assert_never(rule)
+            assert_never(transition)
 
 
 def _check_routes(source: str, check: StepCheck) -> Iterator[Route]:

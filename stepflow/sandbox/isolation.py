@@ -132,8 +132,8 @@ def _landlock(sandbox: SandboxFacts) -> State:
     if not abi:
         problem = cast("Mapping[str, object]", sandbox.facts["landlock"])["problem"]
         return f"not to be had here ({problem}): the tools reach every file that their user may", True
-    rule = f"ABI {abi}; tools write in the checkout, HOME and TMPDIR, and read the system's programs and settings"
-    notes = [rule, *(gap for since, gap in _GAPS if abi < since)]
+    access = f"ABI {abi}; tools write in the checkout, HOME and TMPDIR, and read the system's programs and settings"
+    notes = [access, *(gap for since, gap in _GAPS if abi < since)]
     if sandbox.git_outside:
         folders = ", ".join(map(str, sandbox.git_outside))
         notes.append(f"open as well, because the checkout's git needs it: {folders}, which others may share")
