@@ -36,7 +36,7 @@ test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the e
 
 whole: $(VENV)/.dev ## every slow test that needs no Docker: properties on 2000 examples, whole runs, hostile tools, times
 	STEPFLOW_PROPERTIES=2000 $(BIN)/python -m pytest -n 2 -m properties
-	$(BIN)/python -m pytest -n 2 -m "whole and not alone"
+	$(BIN)/python -m pytest -n 3 -m "whole and not alone"
 	$(BIN)/python -m pytest -m alone
 
 $(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
@@ -44,7 +44,7 @@ $(VENV)/.browser: requirements-browser.txt $(VENV)/.dev
 	@touch $@
 
 browser: $(VENV)/.browser ## report.html and the job summary in a real Chromium; pictures of them go to build/browser
-	$(BIN)/python -m pytest -m browser tests/browser
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m browser tests/browser
 
 IMAGE ?= stepflow-action
 REQUIREMENTS ?= requirements.txt
