@@ -102,9 +102,9 @@ class Watch:
             return entry
 
         JournalFile.record = recorded  # type: ignore[method-assign]
-        sys.addaudithook(self._told)
+        sys.addaudithook(self._follow)
 
-    def _told(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _follow(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in CHANGES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES):
             self.changes.append(self.lines[-1])
             self.die_before -= self.since in self.lines
@@ -126,7 +126,7 @@ def child(order: dict[str, Any], watch: Watch) -> int:
         return act(os.environ, log)
 
 
-def leave(order: dict[str, Any]) -> None:
+def serve_order(order: dict[str, Any]) -> None:
     """Do what is ordered and end this process, without anything of its parent's."""
     code, watch = 99, Watch(**order["die"])
     try:
@@ -153,7 +153,7 @@ def serve() -> None:
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            leave(json.loads(line))
+            serve_order(json.loads(line))
         _, status = os.waitpid(pid, 0)
         if ended := os.waitstatus_to_exitcode(status):
             print(json.dumps([ended, []]), flush=True)

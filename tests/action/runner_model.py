@@ -61,7 +61,7 @@ def unescaped(data: str) -> str:
 
 def outputs_in(text: str) -> dict[str, str]:
     """The names and values of an output file; raises `ValueError` where the runner fails the step."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     lines = text.split("\n")
     if lines and lines[-1] == "":
         lines.pop()
@@ -73,12 +73,12 @@ def outputs_in(text: str) -> dict[str, str]:
             continue
         equals, heredoc = line.find("="), line.find("<<")
         if equals >= 0 and (heredoc < 0 or equals < heredoc):
-            found[line[:equals]] = line[equals + 1 :]
+            variables[line[:equals]] = line[equals + 1 :]
             continue
         name, _, delimiter = line.partition("<<")
         if heredoc < 0 or not name or not delimiter:
             raise ValueError(line)
         end = lines.index(delimiter, at)
-        found[name] = "\n".join(lines[at:end])
+        variables[name] = "\n".join(lines[at:end])
         at = end + 1
-    return found
+    return variables

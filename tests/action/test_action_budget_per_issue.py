@@ -29,9 +29,9 @@ def reading(world: World) -> World:
 
 def marker(world: World) -> Marker:
     """That of the issue's last comment."""
-    found = read_marker(world.comments()[-1])
-    assert found is not None
-    return found
+    marker = read_marker(world.comments()[-1])
+    assert marker is not None
+    return marker
 
 
 def spent_earlier(world: World, usd: float, *, by: str = "github-actions[bot]", at_least: bool = False) -> None:
@@ -53,10 +53,10 @@ def test_without_a_read_token_the_sum_is_told_and_nothing_is_asked_before_the_cl
     assert (done.outputs["outcome"], set(world.requests_before_turn)) == ("completed", {0}), done.log
     cost = float(done.outputs["cost-usd"])
     assert marker(world).cost.usd == pytest.approx(19.99 + cost, abs=1e-5)
-    told = f"all runs on this issue: ${19.99 + cost:.2f} of $20.00"
-    assert f"[Budget] {told}. No other run may begin on it" in done.log
-    assert told in done.summary
-    assert issue_cost(done) == told
+    cost_line = f"all runs on this issue: ${19.99 + cost:.2f} of $20.00"
+    assert f"[Budget] {cost_line}. No other run may begin on it" in done.log
+    assert cost_line in done.summary
+    assert issue_cost(done) == cost_line
 
 
 def test_without_the_input_the_sum_is_kept_and_not_told(world: World) -> None:
@@ -153,7 +153,7 @@ def test_a_run_that_goes_on_is_held_to_what_others_left_meanwhile(reading: World
     first = reading.run([understood(), bash("true")], run_folder=folder, max_turns_per_step="1")
     assert first.outputs["outcome"] == "limit_reached", first.log
     spent_earlier(reading, 25)
-    asked = len(reading.model.bodies)
+    requests = len(reading.model.bodies)
     again = reading.run(solve()[1:], run_folder=folder, budget_usd_per_issue="20")
     assert again.outputs["outcome"] == "budget_exhausted", again.log
-    assert len(reading.model.bodies) == asked
+    assert len(reading.model.bodies) == requests

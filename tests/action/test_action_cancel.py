@@ -40,7 +40,9 @@ def test_during_a_call_of_the_model(world: World) -> None:
 
 
 def test_during_a_validator(world: World) -> None:
-    world.edit("steps_registry.json", lambda found: found["validators"]["greeting"].update(command=f"sleep {MARK}"))
+    world.edit(
+        "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {MARK}")
+    )
     done = signalled(world, solve(), when=lambda: sleepers(world) >= 1)
     assert_cancelled(world, done, where="Flow loop")
     assert done.outputs["final-step"] == "closure.issue"
@@ -120,15 +122,15 @@ def log_of(world: World) -> str:
 
 def sleepers(world: World) -> int:
     """How many processes of the tools sleep in this world's checkout."""
-    found = 0
+    count = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
             here = (process / "cwd").readlink() == world.checkout
         except OSError:
             continue
-        found += words[:2] == [b"sleep", MARK.encode()] and here
-    return found
+        count += words[:2] == [b"sleep", MARK.encode()] and here
+    return count
 
 
 def _wait(until: Callable[[], bool]) -> None:

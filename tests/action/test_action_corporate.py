@@ -145,13 +145,13 @@ BROKEN: dict[str, tuple[Broken, str]] = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_preflight_says_of_model_and_github_what_to_set(corporate: Corporate, case: str) -> None:
-    broken, told = BROKEN[case]
+    broken, reason = BROKEN[case]
     corporate.world.github.read_token = "github_pat_readonly0123456789"
     corporate.world.runner.inputs["read-token"] = "github_pat_readonly0123456789"
     done = broken(corporate)
     rows = [line for line in done.log.splitlines() if line.startswith("✗ failed")]
     assert [row.split()[2] for row in rows] == ["model", "read-token"], done.log
-    assert all(told in row for row in rows), rows
+    assert all(reason in row for row in rows), rows
     assert PASSWORD not in "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
 
 

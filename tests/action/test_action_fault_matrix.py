@@ -186,14 +186,14 @@ def disturbed(fault: Fault, before: int) -> Iterator[Reply]:
 def assert_waited(world: World, done: Invocation, slept: tuple[float, ...]) -> None:
     """Waited as long as said, through the clock, and each wait is told: in the log, the job log and the journal."""
     assert len(world.clock.slept) == len(slept)
-    for real, meant in zip(world.clock.slept, slept, strict=True):
-        assert abs(real - meant) <= max(1.5, meant / 4), world.clock.slept
+    for real, expected in zip(world.clock.slept, slept, strict=True):
+        assert abs(real - expected) <= max(1.5, expected / 4), world.clock.slept
     waits = [event for event in world.events(done) if event["event"] == "model_waited"]
     assert [wait["seconds"] for wait in waits] == world.clock.slept
     assert all(wait["seconds"] <= wait["deadline_in"] for wait in waits)
-    told = [line for line in done.log.splitlines() if "waiting" in line and "for the model (try" in line]
-    assert len(told) == len(waits)
-    assert all("left before the deadline" in line for line in told)
+    waiting = [line for line in done.log.splitlines() if "waiting" in line and "for the model (try" in line]
+    assert len(waiting) == len(waits)
+    assert all("left before the deadline" in line for line in waiting)
     log = (Path(done.outputs["run-folder"]) / "log.jsonl").read_text()
     assert log.count('"[Model] waiting') == len(waits)
     for text in (done.log, done.summary, log, *world.comments()):
@@ -264,7 +264,7 @@ def test_a_conversation_that_outgrew_the_model_is_shortened_once_and_cached_agai
     sizes = [len(str(body["messages"])) for body in world.model.bodies]
     assert sizes[6] < sizes[5] - 10_000
     turns = [event for event in world.events(done) if event["event"] == "model_turn"]
-    paid_in_full, cached = (turns[place]["usage"] for place in (5, 6))
+    paid_in_full, cached = (turns[turn]["usage"] for turn in (5, 6))
     assert cached["cache_read_tokens"] == paid_in_full["cache_write_tokens"] + paid_in_full["cache_read_tokens"]
     assert "the conversation was too long for the model: removed 3 old tool results" in done.log
     assert done.annotations == []

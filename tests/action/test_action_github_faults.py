@@ -102,7 +102,7 @@ PLACES: dict[str, dict[str, str]] = {
 }
 #: An answer that is lost after the write doubles what is made anew, and these two refusals have words of their own.
 ALWAYS = {
-    *(("lost after the write", place) for place in PLACES),
+    *(("lost after the write", moment) for moment in PLACES),
     ("500 after the write", "open_pull_request"),
     ("500 after the write", "post_comment"),
     ("HTML 200 after it", "open_pull_request"),
@@ -111,9 +111,9 @@ ALWAYS = {
     ("404", "actor check"),
 }
 CELLS = [
-    pytest.param(trouble, place, id=f"{trouble} at {place}")
-    for trouble, place in covering(tuple(TROUBLES), tuple(PLACES), in_each_row=2, always=ALWAYS)
-    if not (place == "push_branch" and TROUBLES[trouble].not_for_git)
+    pytest.param(trouble, moment, id=f"{trouble} at {moment}")
+    for trouble, moment in covering(tuple(TROUBLES), tuple(PLACES), in_each_row=2, always=ALWAYS)
+    if not (moment == "push_branch" and TROUBLES[trouble].not_for_git)
 ]
 
 
@@ -144,50 +144,50 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Left:
         return left(world)
 
 
-@pytest.mark.parametrize(("trouble", "place"), CELLS)
+@pytest.mark.parametrize(("trouble", "moment"), CELLS)
 def test_trouble_at_an_effect(
-    door: World, undisturbed: Left, show: Callable[[str], None], trouble: str, place: str
+    door: World, undisturbed: Left, show: Callable[[str], None], trouble: str, moment: str
 ) -> None:
     made = TROUBLES[trouble]
-    make(door, made, place)
+    make(door, made, moment)
     done = door.run(every_effect())
-    told = f"{trouble:22} {place:18} {done.outputs['outcome']:15} exit {done.exit_code}"
+    row = f"{trouble:22} {moment:18} {done.outputs['outcome']:15} exit {done.exit_code}"
     assert_honest(door, done)
     if made.passes:
         assert (done.outputs["outcome"], done.exit_code) == ("completed", 0), done.log
         assert set(effects(done).values()) == {"applied"}
-        assert door.clock.slept != [] or place == "push_branch"
-        show(f"GitHub fault | {told}  waited {sum(door.clock.slept):.0f} s")
+        assert door.clock.slept != [] or moment == "push_branch"
+        show(f"GitHub fault | {row}  waited {sum(door.clock.slept):.0f} s")
     else:
-        assert_ended(done, trouble, place, made)
-        show(f"GitHub fault | {told}  then {next_try(door)}")
+        assert_ended(done, trouble, moment, made)
+        show(f"GitHub fault | {row}  then {next_try(door)}")
     assert left(door) == undisturbed
 
 
-def assert_ended(done: Invocation, trouble: str, place: str, made: Trouble) -> None:
+def assert_ended(done: Invocation, trouble: str, moment: str, made: Trouble) -> None:
     """The outcome, the receipts before and after the place, and a reason that says what to do."""
-    stranger = (trouble, place) == ("404", "actor check")
+    stranger = (trouble, moment) == ("404", "actor check")
     assert (done.outputs["outcome"], done.exit_code) == ("refused" if stranger else "boundary_failed", 1), done.log
-    assert effects(done) == expected_effects(trouble, place)
+    assert effects(done) == expected_effects(trouble, moment)
     reason = done.outputs["reason"]
-    forbidden = (trouble, place) == ("403", "open_pull_request")
+    forbidden = (trouble, moment) == ("403", "open_pull_request")
     says = "Allow GitHub Actions" if forbidden else "has the permission 'none'" if stranger else made.says
     assert says in reason
     named = {"actor check": "Nothing was written", "read-back": "could not be read back"}.get(
-        place, f"`{place}` failed"
+        moment, f"`{moment}` failed"
     )
     assert forbidden or named in reason
 
 
-def expected_effects(trouble: str, place: str) -> dict[str, str]:
-    if place == "actor check":
+def expected_effects(trouble: str, moment: str) -> dict[str, str]:
+    if moment == "actor check":
         return dict.fromkeys(KINDS, "planned")
-    if place == "read-back":
+    if moment == "read-back":
         return dict.fromkeys(KINDS, "applied")
-    if (trouble, place) == ("403", "open_pull_request"):
+    if (trouble, moment) == ("403", "open_pull_request"):
         states = ("applied", "forbidden", "applied", "applied", "applied", "planned", "planned")
         return dict(zip(KINDS, states, strict=True))
-    at = KINDS.index(place)
+    at = KINDS.index(moment)
     return {
         kind: "applied" if number < at else "failed" if number == at else "planned" for number, kind in enumerate(KINDS)
     }
@@ -301,9 +301,9 @@ def test_a_signal_ends_a_wait_for_github(door: World) -> None:
 
 
 def with_every_effect(world: World, monkeypatch: pytest.MonkeyPatch | None = None) -> World:
-    def change(found: dict[str, Any]) -> None:
-        found["runner"]["verdict"]["type"] = "poll:state"
-        github = found["runner"]["integrations"]["github"]
+    def change(document: dict[str, Any]) -> None:
+        document["runner"]["verdict"]["type"] = "poll:state"
+        github = document["runner"]["integrations"]["github"]
         github["allowedEffects"] = ["comment", "labels", "close", "pull_request", "release"]
         github["closeBy"] = "now"
 
@@ -315,18 +315,18 @@ def with_every_effect(world: World, monkeypatch: pytest.MonkeyPatch | None = Non
 
 def every_effect() -> Iterator[Reply]:
     """The model's turns of a run that asks for every effect."""
-    asked = {"comment": "The world is greeted now.", "release": {"tag": "v1"}}
+    requested = {"comment": "The world is greeted now.", "release": {"tag": "v1"}}
     more = {"closure_action": "label-and-close", "pull_request": {"title": "Greet", "body": "It did not."}}
-    return iter([*solve()[:-1], answer("closure.issue", "closing", **asked, **more)])
+    return iter([*solve()[:-1], answer("closure.issue", "closing", **requested, **more)])
 
 
-def make(world: World, made: Trouble, place: str) -> None:
+def make(world: World, made: Trouble, moment: str) -> None:
     fault = made.given()
-    if place == "push_branch":
+    if moment == "push_branch":
         fault["headers"] = tuple(fault.get("headers", {}).items())
         world.git_server.fail("/git-receive-pack$", fault.pop("status"), **fault)
     else:
-        world.github.fail(**PLACES[place], **fault)
+        world.github.fail(**PLACES[moment], **fault)
 
 
 def next_try(world: World) -> str:
@@ -346,9 +346,9 @@ def assert_honest(world: World, done: Invocation) -> None:
     state = world.github.state
     assert max(len(state.pulls), len(state.releases), len(world.comments())) <= 1
     assert world.branches().keys() <= {"main", BRANCH}
-    told = effects(done)
+    statuses = effects(done)
     report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())["effects"]
-    assert {receipt["kind"]: receipt["status"] for receipt in report} == told
+    assert {receipt["kind"]: receipt["status"] for receipt in report} == statuses
     written = {
         "push_branch": BRANCH in world.branches(),
         "open_pull_request": bool(state.pulls),
@@ -356,7 +356,7 @@ def assert_honest(world: World, done: Invocation) -> None:
         "create_release": bool(state.releases),
         "close_issue": state.issues[7]["state"] == "closed",
     }
-    assert [kind for kind in written if told[kind] in ("applied", "skipped") and not written[kind]] == []
+    assert [kind for kind in written if statuses[kind] in ("applied", "skipped") and not written[kind]] == []
 
 
 def left(world: World) -> Left:
@@ -381,5 +381,5 @@ def plain(text: str) -> str:
 
 def effects(done: Invocation) -> dict[str, str]:
     """Kind → status, as effects.json has them."""
-    found = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())["effects"]
-    return {effect["kind"]: effect["status"] for effect in found}
+    recorded = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())["effects"]
+    return {effect["kind"]: effect["status"] for effect in recorded}

@@ -32,8 +32,8 @@ def validators(world: World, done: Invocation) -> list[tuple[str, bool, list[str
 def guard(world: World, how: str) -> None:
     """Let the second validator depend on a file that it does not name itself."""
 
-    def change(found: Any) -> None:
-        found["validators"]["greeting"].update(guards=["README.md"], guard=how)
+    def change(registry: Any) -> None:
+        registry["validators"]["greeting"].update(guards=["README.md"], guard=how)
 
     world.edit("steps_registry.json", change)
 
@@ -68,12 +68,12 @@ def test_a_changed_guard_is_told_in_summary_comment_and_log(world: World) -> Non
     done = world.run(did(f"echo more >> README.md; git add -A; {GREET}"))
     assert done.outputs["outcome"] == "completed", done.log
     assert world.comments()[0].startswith("<!-- stepflow -->\ndone\n")
-    told = "files this validator depends on were changed: README.md (added)"
-    assert validators(world, done)[-1] == ("greeting", True, [told])
+    warning = "files this validator depends on were changed: README.md (added)"
+    assert validators(world, done)[-1] == ("greeting", True, [warning])
     for text in (done.summary, world.comments()[0], str(world.pulls()[0]["body"]), done.log):
-        assert told in text.replace("\\", ""), text
+        assert warning in text.replace("\\", ""), text
     report = json.loads(next(path.read_text() for path in world.runner.folder.rglob("report.json")))
-    assert report["validators"][-1]["warnings"] == [told]
+    assert report["validators"][-1]["warnings"] == [warning]
 
 
 def test_a_changed_guard_blocks_until_it_is_put_back(world: World) -> None:
@@ -115,7 +115,7 @@ def test_a_definition_that_is_changed_midway_is_not_used_and_blocks_the_push(wor
 def test_a_repository_that_stands_on_something_else_is_refused_with_the_reason(
     world: World, harm: str, reason: str
 ) -> None:
-    world.edit("steps_registry.json", lambda found: found["validationSteps"].clear())
+    world.edit("steps_registry.json", lambda registry: registry["validationSteps"].clear())
     done = world.run(did(f"{GREET}; {harm}"))
     assert done.outputs["outcome"] == "refused", done.log
     assert reason in done.outputs["reason"].replace("\\", "")
@@ -125,8 +125,8 @@ def test_a_repository_that_stands_on_something_else_is_refused_with_the_reason(
 def test_what_a_validator_commits_leaves_with_nothing(world: World) -> None:
     """Code of the repository, which the model may edit, runs in validators too."""
 
-    def commits(found: Any) -> None:
-        found["validators"]["greeting"]["command"] = "sh check.sh"
+    def commits(registry: Any) -> None:
+        registry["validators"]["greeting"]["command"] = "sh check.sh"
 
     world.edit("steps_registry.json", commits)
     check = f'echo "echo evil > greeting.txt; git add -A; {COMMIT}" > check.sh; git add -A'

@@ -205,10 +205,10 @@ def test_on_failure_push_branch_keeps_the_work(world: World) -> None:
 
 def test_best_effort_warns_of_every_layer_that_is_missing(world: World) -> None:
     done = world.run(solve(), isolation="best-effort")
-    found = journal(done)[0]["isolation"]
+    isolation = journal(done)[0]["isolation"]
     warned = [message for message in messages(done, "warning") if message.startswith("[Isolation] ")]
-    assert any(message.startswith("[Isolation] uid:") for message in warned) == ("root" in found["uid"])
-    assert all(message.split()[1].rstrip(":") in found for message in warned)
+    assert any(message.startswith("[Isolation] uid:") for message in warned) == ("root" in isolation["uid"])
+    assert all(message.split()[1].rstrip(":") in isolation for message in warned)
 
 
 def test_setup_runs_before_the_flow_and_its_output_is_folded(world: World) -> None:
@@ -268,11 +268,11 @@ def test_working_directory_is_a_folder_of_the_workspace(world: World) -> None:
     assert done.outputs["outcome"] == "completed", done.log
 
 
-@pytest.mark.parametrize("place", ["..", "/", "../runner", "link"])
-def test_working_directory_stays_inside_the_workspace(world: World, place: str) -> None:
+@pytest.mark.parametrize("path", ["..", "/", "../runner", "link"])
+def test_working_directory_stays_inside_the_workspace(world: World, path: str) -> None:
     (world.checkout / "link").symlink_to("/usr")
-    assert refused(world.run(solve(), working_directory=place), "outside the workspace", "working-directory")
-    done = world.runner.run({}, name="push", mode="validate", working_directory=place)
+    assert refused(world.run(solve(), working_directory=path), "outside the workspace", "working-directory")
+    done = world.runner.run({}, name="push", mode="validate", working_directory=path)
     assert done.exit_code == 2
 
 
@@ -326,8 +326,8 @@ def test_without_debug_the_log_stays_short(world: World) -> None:
 
 
 def test_allow_spec_violations_lets_a_gate_fall_back(world: World) -> None:
-    def lenient(found: dict) -> None:
-        found["steps"]["initial.issue"]["structuredGate"].update(failFast=False, fallbackIntent="next")
+    def lenient(registry: dict) -> None:
+        registry["steps"]["initial.issue"]["structuredGate"].update(failFast=False, fallbackIntent="next")
 
     world.edit("steps_registry.json", lenient)
     done = world.run(solve())

@@ -121,13 +121,13 @@ class Scene:
 
 
 @contextmanager
-def open_scene(place: Path, nursery: Nursery) -> Iterator[Scene]:
+def open_scene(folder: Path, nursery: Nursery) -> Iterator[Scene]:
     """A new world, in which nothing has happened."""
-    place.mkdir()
-    with open_world(place) as world:
+    folder.mkdir()
+    with open_world(folder) as world:
         world.edit("agent.json", everything)
         world.play(reply)
-        yield Scene(world=world, nursery=nursery, folder=place / "mine")
+        yield Scene(world=world, nursery=nursery, folder=folder / "mine")
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ class Whole:
 
     kinds: list[str]
     state: dict[str, Any]
-    asked: int
+    requests: int
 
     @property
     def points(self) -> int:
@@ -157,7 +157,7 @@ def whole(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Whole:
         return Whole(
             kinds=[event["event"] for event in scene.events()],
             state=scene.state(),
-            asked=len(scene.world.model.bodies),
+            requests=len(scene.world.model.bodies),
         )
 
 
@@ -184,26 +184,26 @@ def test_killed_after_any_line_a_run_goes_on_as_if_nothing_had_happened(
 
 
 def killed_and_resumed(scene: Scene, whole: Whole, point: int, *, elsewhere: bool) -> None:
-    told = f"killed after line {point}, {whole.kinds[point - 1]}{', and moved' if elsewhere else ''}"
+    case = f"killed after line {point}, {whole.kinds[point - 1]}{', and moved' if elsewhere else ''}"
     ended = scene.run(die_after=point)
     before = scene.events()
     if before[-1]["event"] == "run_finished":
         # `git status` writes its index anew when the clock leaves it in doubt, so this run may have a snapshot less.
-        assert point >= whole.points - SNAPSHOTS_BY_THE_CLOCK, told
+        assert point >= whole.points - SNAPSHOTS_BY_THE_CLOCK, case
         return
-    assert (ended, len(before)) == (KILLED, point), told
+    assert (ended, len(before)) == (KILLED, point), case
     if elsewhere:
         scene.move()
-    assert scene.run() == 0, f"{told}\n{scene.log()}"
+    assert scene.run() == 0, f"{case}\n{scene.log()}"
     events = scene.events()
     assert events[:point] == before
-    assert events[point]["event"] == "run_resumed", told
+    assert events[point]["event"] == "run_resumed", case
     assert events[-1]["outcome"] == "completed"
-    assert scene.state() == whole.state, told
+    assert scene.state() == whole.state, case
     # A call that was at work is answered that it was, and a model that sends it again is asked once more for that.
     interrupted = sum(event.get("output") == INTERRUPTED for event in events)
-    assert interrupted == (whole.kinds[point - 1] in ("tool_started", "snapshot_taken") and is_at_work(before)), told
-    assert len(scene.world.model.bodies) == whole.asked + interrupted, told
+    assert interrupted == (whole.kinds[point - 1] in ("tool_started", "snapshot_taken") and is_at_work(before)), case
+    assert len(scene.world.model.bodies) == whole.requests + interrupted, case
     assert read_outputs(scene.outputs)["outcome"] == "completed"
 
 

@@ -69,14 +69,14 @@ SCENARIO = {
 class Scene:
     """A runner's folders and a checkout at `at`, and a copy of how they were before any run."""
 
-    place: Path
+    root: Path
     nursery: Nursery
     owner: tuple[int, int]
     resumes: bool
 
     @property
     def at(self) -> Path:
-        return self.place / "at"
+        return self.root / "at"
 
     @property
     def checkout(self) -> Path:
@@ -109,12 +109,12 @@ class Scene:
                 os.chown(path, *self.owner, follow_symlinks=False)
             os.chown(own, self.owner[0], 4711)
         own.chmod(0o640)
-        subprocess.run(["cp", "-a", self.at, self.place / "kept"], check=True)
+        subprocess.run(["cp", "-a", self.at, self.root / "kept"], check=True)
 
     def begin(self) -> None:
         """As it was; where the run is to resume another one, that one has been killed after its first tool call."""
         subprocess.run(["rm", "-rf", self.at], check=True)
-        subprocess.run(["cp", "-a", self.place / "kept", self.at], check=True)
+        subprocess.run(["cp", "-a", self.root / "kept", self.at], check=True)
         if self.resumes:
             assert self.run(die_after_first="tool_call").code == KILLED
 
@@ -143,10 +143,10 @@ class Scene:
 
     def look(self) -> dict[str, object]:
         """All that is there but the run folder; of git's own store only owners and modes."""
-        found = snapshot(self.checkout, *(self.at / name for name in FOLDERS))
+        states = snapshot(self.checkout, *(self.at / name for name in FOLDERS))
         store = tuple(str(self.checkout / ".git" / name) for name in STORE)
-        seen: dict[str, object] = {path: facts for path, facts in found.items() if not path.startswith(store)}
-        seen["git's store"] = {facts[:3] for path, facts in found.items() if path.startswith(store)}
+        seen: dict[str, object] = {path: facts for path, facts in states.items() if not path.startswith(store)}
+        seen["git's store"] = {facts[:3] for path, facts in states.items() if path.startswith(store)}
         safe = ("--no-optional-locks", "-c", f"safe.directory={self.checkout}")
         return {**seen, "git status": git(*safe, "status", "--ignored", "--porcelain", cwd=self.checkout)}
 
@@ -154,7 +154,7 @@ class Scene:
         """The job log of all processes."""
         return (self.at / "log").read_text()
 
-    def told(self) -> object:
+    def shown(self) -> object:
         """The outputs, but for the time that the run took, and the files for people."""
         outputs = {name: value for name, value in read_outputs(self.outputs).items() if name != "duration-seconds"}
         return outputs, sorted(path.name for path in self.folder.iterdir())
@@ -163,8 +163,8 @@ class Scene:
 @contextmanager
 def open_scene(nursery: Nursery, owner: tuple[int, int], *, resumes: bool) -> Iterator[Scene]:
     """Nothing has run yet."""
-    with reachable_folder() as place:
-        scene = Scene(place=place, nursery=nursery, owner=owner, resumes=resumes)
+    with reachable_folder() as root:
+        scene = Scene(root=root, nursery=nursery, owner=owner, resumes=resumes)
         scene.lay_out()
         yield scene
 
@@ -190,7 +190,7 @@ def try_moments(scene: Scene, moments: int) -> str:
     scene.begin()
     whole = scene.run()
     assert whole.code == 0, scene.log()
-    told, after = scene.told(), scene.look()
+    shown, after = scene.shown(), scene.look()
     expect_nothing_but_the_commit(scene, before, after)
     start, end = start_and_end(whole.changes)
     chosen = spread([*start, *end], moments)
@@ -198,8 +198,8 @@ def try_moments(scene: Scene, moments: int) -> str:
     for moment in chosen:
         scene.begin()
         codes = scene.run(**moment).code, scene.run().code
-        if (codes, scene.told(), now := scene.look()) != ((KILLED, 0), told, after):
-            wrong[str(moment)] = (codes, scene.told(), differences(after, now), scene.log())
+        if (codes, scene.shown(), now := scene.look()) != ((KILLED, 0), shown, after):
+            wrong[str(moment)] = (codes, scene.shown(), differences(after, now), scene.log())
     assert wrong == {}
     return f"killed before {len(chosen)} of {len(start)} changes of its start and {len(end)} of its end"
 
@@ -241,5 +241,5 @@ def test_killed_at_many_moments(
     nursery: Nursery, owner: tuple[int, int], resumes: bool, show: Callable[[str], None]
 ) -> None:
     with open_scene(nursery, owner, resumes=resumes) as scene:
-        told = try_moments(scene, MANY)
-    show(f"{'a run that resumes another' if resumes else 'a run in a fresh clone'}, owner {owner}: {told}")
+        shown = try_moments(scene, MANY)
+    show(f"{'a run that resumes another' if resumes else 'a run in a fresh clone'}, owner {owner}: {shown}")

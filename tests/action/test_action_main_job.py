@@ -203,8 +203,8 @@ def test_a_secret_that_the_model_knows_is_in_nothing_that_anybody_sees(world: Wo
         "github": json.dumps([world.comments(), world.pulls()]),
     }
     forms = leak.split()
-    assert {place: [form for form in forms if form in text] for place, text in seen.items()} == {
-        place: [] for place in seen
+    assert {name: [form for form in forms if form in text] for name, text in seen.items()} == {
+        name: [] for name in seen
     }
     assert "***" in world.comments()[0]
 
@@ -212,9 +212,9 @@ def test_a_secret_that_the_model_knows_is_in_nothing_that_anybody_sees(world: Wo
 @pytest.mark.skipif(os.getuid() != 0, reason="only a root process can give the tools a user of their own")
 @pytest.mark.whole
 def test_with_isolation_required_the_tools_are_somebody_else_and_see_nothing_of_the_parent() -> None:
-    with tempfile.TemporaryDirectory(prefix="stepflow-test-") as place:
-        Path(place).chmod(0o755)
-        with open_world(Path(place)) as world:
+    with tempfile.TemporaryDirectory(prefix="stepflow-test-") as folder:
+        Path(folder).chmod(0o755)
+        with open_world(Path(folder)) as world:
             world.runner.inputs["isolation"] = "required"
             hunt = (
                 f"id -u; cat /proc/{os.getpid()}/environ /proc/[0-9]*/environ {world.runner.folder}/* | tr '\\0' '\\n'"

@@ -38,9 +38,9 @@ def plan(world: World, *, name: str = "schedule", **inputs: str) -> Invocation:
 
 
 def numbers(done: Invocation) -> list[int]:
-    found = [entry["issue"] for entry in json.loads(done.outputs["plan"])]
-    assert json.loads(done.outputs["plan-issues"]) == found
-    return found
+    planned = [entry["issue"] for entry in json.loads(done.outputs["plan"])]
+    assert json.loads(done.outputs["plan-issues"]) == planned
+    return planned
 
 
 def add_issues(world: World, numbers: range, *, label: str = "bug", body: str = "It breaks.") -> None:
@@ -111,21 +111,21 @@ def test_a_list_that_grows_while_it_is_read_shows_no_issue_twice(world: World) -
                 world.github.state.issues[20]["labels"] = ["bug"]
 
     world.github.requests = Watched()
-    found = numbers(plan(world))
+    planned = numbers(plan(world))
     assert len(world.github.requests) == 2
-    assert found == [number for number in range(7, 160) if number != 20]
+    assert planned == [number for number in range(7, 160) if number != 20]
 
 
 @pytest.mark.parametrize("letter", ["x", "字", "🐛"])
 def test_a_page_of_long_texts_holds_fewer_issues_so_that_it_fits_a_jobs_outputs(world: World, letter: str) -> None:
     add_issues(world, range(8, 40), body=letter * 40_000)
     done = plan(world)
-    found = json.loads(done.outputs["plan"])
-    assert 5 < len(found) < 20
+    entries = json.loads(done.outputs["plan"])
+    assert 5 < len(entries) < 20
     assert utf16("".join(done.outputs[name] for name in ("plan", "plan-issues", "plan-next"))) < OUTPUTS
-    assert done.outputs["plan-next"] == str(found[-1]["issue"])
-    assert found[1]["text"].endswith("[the rest of this issue's text is left out]")
-    assert max(len(f"INPUT_ISSUE-TEXT={entry['text']}".encode()) for entry in found) < 128 * 1024
+    assert done.outputs["plan-next"] == str(entries[-1]["issue"])
+    assert entries[1]["text"].endswith("[the rest of this issue's text is left out]")
+    assert max(len(f"INPUT_ISSUE-TEXT={entry['text']}".encode()) for entry in entries) < 128 * 1024
 
 
 def test_without_an_issue_the_plan_is_an_empty_matrix(world: World) -> None:
@@ -198,16 +198,16 @@ def test_five_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(
         after = done.outputs["plan-next"]
         if not after:
             break
-    seconds, asked = time.monotonic() - began, len(world.github.requests)
+    seconds, requests = time.monotonic() - began, len(world.github.requests)
     most, waited = max(map(len, pages)), [round(wait) for wait in world.clock.slept]
     show(f"plan of {len(wanted):,} issues among {len(pulls)} pull requests: {len(pages)} pages of at most {most}")
-    show(f"plan, requests: {asked:,} in all, {asked // len(pages)} for a page; waited for GitHub {waited} s")
+    show(f"plan, requests: {requests:,} in all, {requests // len(pages)} for a page; waited for GitHub {waited} s")
     show(f"plan, outputs: at most {largest:,} bytes of {OUTPUTS:,}; {seconds:.1f} s in all")
     assert [number for page in pages for number in page] == wanted
     assert max(map(len, pages)) <= MATRIX
     assert largest < OUTPUTS
     # A hundred a request, for each page anew, and three that GitHub turned away.
-    assert asked == len(pages) * 56 + 3
+    assert requests == len(pages) * 56 + 3
     assert [round(wait) for wait in world.clock.slept[:2]] == [37, 37]
     assert 200 < world.clock.slept[2] <= 301
     assert world.github.writes() == []
@@ -219,9 +219,9 @@ def test_five_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(
 def report(folder: Path, done: Invocation, **changed: Any) -> None:
     """A run's report.json in the artifact of its issue, as the closing job downloads it."""
     text = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text()) | changed
-    place = folder / f"stepflow-{text['issue']}"
-    place.mkdir(parents=True)
-    (place / "report.json").write_text(json.dumps(text))
+    artifact = folder / f"stepflow-{text['issue']}"
+    artifact.mkdir(parents=True)
+    (artifact / "report.json").write_text(json.dumps(text))
 
 
 def gather(world: World, folder: Path, planned: list[int] | None = None) -> Invocation:
@@ -241,7 +241,7 @@ def test_gather_makes_one_table_of_all_reports_with_totals(world: World, ran: In
     report(
         tmp_path / "in", ran, issue=9, outcome="limit_reached", success=False, effects=[], reason="Flow loop: 10 | x"
     )
-    asked = world.requests_made()
+    requests = world.requests_made()
     done = gather(world, tmp_path / "in", [7, 9, 12])
     assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
     rows = [line for line in done.summary.splitlines() if line.startswith("| ")]
@@ -259,7 +259,7 @@ def test_gather_makes_one_table_of_all_reports_with_totals(world: World, ran: In
     assert (totals["issues"], totals["completed"], totals["pull_requests"]) == (3, 1, 1)
     assert totals["iterations"] == 2 * int(ran.outputs["iterations"])
     assert totals["cost_usd"] == pytest.approx(2 * float(ran.outputs["cost-usd"]), abs=1e-5)
-    assert world.requests_made() == asked
+    assert world.requests_made() == requests
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def assert_told(world: World, done: Invocation, outcome: str, *words: str, exit_
     assert outcome in comment
     assert "**What to do next:**" in comment
     assert stumbles(done.outputs["reason"]) == []
-    assert [found for line in done.log.splitlines() for found in stumbles(line) if "│" not in line] == []
+    assert [fault for line in done.log.splitlines() for fault in stumbles(line) if "│" not in line] == []
     assert done.outputs["comment-url"].startswith(world.git_server.url)
     assert done.outputs["comment-url"] in done.summary
     for name in ("report.json", "effects.json", "log.jsonl"):

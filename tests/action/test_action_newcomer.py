@@ -26,8 +26,8 @@ def test_a_missing_key_is_told_with_the_secret_to_add(world: World) -> None:
 def test_a_label_with_a_slip_names_the_agents_that_exist(world: World) -> None:
     done = world.runner.run(labeled("agent:fixr"))
     assert done.exit_code == 2
-    (told,) = [line for line in done.annotations if "SF101" in line]
-    assert re.search(r"\bfixer\b", told), told
+    (annotation,) = [line for line in done.annotations if "SF101" in line]
+    assert re.search(r"\bfixer\b", annotation), annotation
     assert world.wrote_nothing()
 
 
@@ -47,9 +47,9 @@ def test_a_token_that_may_not_open_pull_requests_is_told_with_the_setting(world:
 def test_a_tree_that_is_dirty_before_the_run_is_told_with_its_files(world: World) -> None:
     (world.checkout / "build.log").write_text("from yesterday\n")
     done = world.run(solve())
-    (told,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
-    assert "Before the run no commit holds build.log." in told
-    assert "name them in .gitignore" in told
+    (warning,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
+    assert "Before the run no commit holds build.log." in warning
+    assert "name them in .gitignore" in warning
 
 
 def test_the_way_out_of_a_dirty_tree_is_not_cut_off_by_the_names_of_its_files(world: World) -> None:
@@ -58,15 +58,15 @@ def test_the_way_out_of_a_dirty_tree_is_not_cut_off_by_the_names_of_its_files(wo
         folder.mkdir()
         (folder / "file").touch()
     done = world.run(solve())
-    (told,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
-    assert "no commit holds 0-a-folder-with-a-name-that-is-as-long-as-the-way-to-a-file/ and 4 more." in told
-    assert told.endswith("name them in .gitignore and commit that.")
+    (warning,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
+    assert "no commit holds 0-a-folder-with-a-name-that-is-as-long-as-the-way-to-a-file/ and 4 more." in warning
+    assert warning.endswith("name them in .gitignore and commit that.")
 
 
 def test_what_setup_leaves_behind_is_told_before_the_model_is_asked(world: World) -> None:
     done = world.run(solve(), setup="for at in 1 2 3 4 5 6 7; do touch made-$at; done")
-    (told,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
-    assert "After setup no commit holds made-1, made-2, made-3, made-4, made-5 and 2 more." in told
+    (warning,) = [line for line in done.log.splitlines() if "[Checkout]" in line]
+    assert "After setup no commit holds made-1, made-2, made-3, made-4, made-5 and 2 more." in warning
     assert done.log.index("[Checkout]") < done.log.index("Iteration 1")
 
 
@@ -76,7 +76,7 @@ def test_a_clean_tree_is_not_spoken_of(world: World) -> None:
 
 def test_a_missing_toolchain_is_told_with_the_inputs_that_install_it(world: World) -> None:
     world.edit(
-        "steps_registry.json", lambda found: found["validators"]["greeting"].update(command="cargo-of-mars test")
+        "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command="cargo-of-mars test")
     )
     done = world.run(solve())
     assert "install it with the input setup or apt-packages" in done.outputs["reason"]

@@ -31,7 +31,7 @@ def assert_ended(world: World, done: Invocation, outcome: str, exit_code: int = 
     assert f"## {sign} fixer on issue #7: {outcome}" in done.summary
     assert "**What to do next:**" in done.summary
     assert stumbles(done.outputs["reason"]) == []
-    assert [found for line in done.log.splitlines() for found in stumbles(line) if "│" not in line] == []
+    assert [fault for line in done.log.splitlines() for fault in stumbles(line) if "│" not in line] == []
     last = world.events(done)[-1]
     assert (last["event"], last["outcome"], last["reason"]) == ("run_finished", outcome, done.outputs["reason"])
     report = json.loads((Path(done.outputs["run-folder"]) / "report.json").read_text())
@@ -59,7 +59,9 @@ def test_attempts_that_are_used_up_are_told_with_the_validators_output(world: Wo
 
 
 def test_a_validator_that_cannot_run_ends_it_at_once(world: World) -> None:
-    world.edit("steps_registry.json", lambda found: found["validators"]["greeting"].update(command="greeter --check"))
+    world.edit(
+        "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command="greeter --check")
+    )
     done = world.run(solve())
     assert_ended(world, done, "validation_failed")
     assert "trying again cannot help" in done.outputs["reason"]
@@ -69,8 +71,8 @@ def test_a_validator_that_cannot_run_ends_it_at_once(world: World) -> None:
 
 
 def test_a_validator_whose_failure_aborts_ends_it_at_once(world: World) -> None:
-    def abort(found: Any) -> None:
-        found["validationSteps"]["closure.issue"]["onFailure"] = {"action": "abort"}
+    def abort(registry: Any) -> None:
+        registry["validationSteps"]["closure.issue"]["onFailure"] = {"action": "abort"}
 
     world.edit("steps_registry.json", abort)
     done = world.run([understood(), HANDED_OVER, CLAIM])
@@ -256,7 +258,7 @@ def test_a_repository_that_the_model_destroyed_ends_without_a_traceback(world: W
 
 
 def test_commits_that_cannot_be_taken_out_of_the_checkout_are_refused(world: World) -> None:
-    world.edit("steps_registry.json", lambda found: found["validationSteps"].clear())
+    world.edit("steps_registry.json", lambda registry: registry["validationSteps"].clear())
     done = world.run([understood(), bash("rm -rf .git"), *solve()[2:]])
     assert_ended(world, done, "refused")
     assert "The commits cannot be read from the checkout" in done.outputs["reason"]
@@ -306,8 +308,8 @@ def test_a_dry_run_asks_github_nothing(world: World, replies: list[Reply]) -> No
 
 def effects(done: Invocation) -> dict[str, str]:
     """Kind → status, as effects.json has them."""
-    found = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())["effects"]
-    return {effect["kind"]: effect["status"] for effect in found}
+    effects = json.loads((Path(done.outputs["run-folder"]) / "effects.json").read_text())["effects"]
+    return {effect["kind"]: effect["status"] for effect in effects}
 
 
 def test_a_pull_request_that_somebody_else_has_opened_is_named_by_the_outputs(world: World) -> None:

@@ -91,7 +91,7 @@ def shown(text: str | bytes) -> list[str]:
     return [secret for secret in SECRETS if secret.encode() in data]
 
 
-def family(pid: int) -> set[int]:
+def descendants(pid: int) -> set[int]:
     """The process and all its descendants."""
     parents = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
@@ -100,10 +100,10 @@ def family(pid: int) -> set[int]:
         except OSError:
             continue
         parents[int(status.parent.name)] = int(words[1])
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    members = {pid}
+    while more := {child for child, parent in parents.items() if parent in members} - members:
+        members |= more
+    return members
 
 
 def as_somebody_else(*argv: str) -> str:
@@ -119,8 +119,8 @@ def test_no_secret_is_in_a_command_line_an_environment_or_a_file_while_it_runs(a
     looked: list[int] = []
 
     def look(pid: int) -> None:
-        looked.append(len(family(pid)))
-        for member in family(pid):
+        looked.append(len(descendants(pid)))
+        for member in descendants(pid):
             # A process that just ended has neither any more.
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 assert shown(Path(f"/proc/{member}/cmdline").read_bytes()) == []
@@ -167,10 +167,10 @@ def test_no_secret_is_in_anything_that_is_left_and_the_checkouts_are_masked_firs
 
 def test_a_signal_in_the_middle_gives_the_credentials_back(armed: World) -> None:
     before = (armed.checkout / ".git/config").read_bytes()
-    kept = next((armed.runner.folder / "temp").glob("git-credentials-*"))
+    credentials = next((armed.runner.folder / "temp").glob("git-credentials-*"))
 
     def look(pid: int) -> None:
-        assert shown((armed.checkout / ".git/config").read_bytes() + kept.read_bytes()) == []
+        assert shown((armed.checkout / ".git/config").read_bytes() + credentials.read_bytes()) == []
         if len(armed.model.bodies) == 3:
             os.kill(pid, signal.SIGTERM)
 
@@ -178,7 +178,7 @@ def test_a_signal_in_the_middle_gives_the_credentials_back(armed: World) -> None
     done = Process(armed, [understood(), edit, Drop(silent=20)], look).finish()
     assert (done.exit_code, done.outputs["outcome"]) == (130, "cancelled"), done.log
     assert (armed.checkout / ".git/config").read_bytes() == before
-    assert CHECKOUT in kept.read_text()
+    assert CHECKOUT in credentials.read_text()
     assert not (armed.checkout / ".git/hooks/pre-push").exists()
 
 

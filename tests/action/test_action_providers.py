@@ -34,7 +34,7 @@ def served(world: World, name: str, folder: Path) -> Iterator[tuple[Way, Message
         yield way, api
 
 
-def told(done: Invocation, root: Path) -> Any:
+def figures_of(done: Invocation, root: Path) -> Any:
     """The report without what is each run's own."""
     text = Path(done.outputs["report"]).read_text().replace(str(root), "…")
     for name in ("claude-sonnet-5-5", "claude-opus-5-5"):
@@ -62,7 +62,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with open_world(root) as world, served(world, "key", root):
         done = world.run(solve(), debug="true")
         assert done.outputs["outcome"] == "completed", done.log
-        return told(done, root)
+        return figures_of(done, root)
 
 
 @pytest.mark.parametrize("name", [name for name in WAYS if name != "key"])
@@ -75,7 +75,7 @@ def test_the_same_scenario_gives_the_same_report_through_every_provider(
     assert len(api.bodies) == len(solve())
     assert float(done.outputs["cost-usd"]) > 0
     assert (len(world.pulls()), len(world.comments())) == (1, 1)
-    assert told(done, tmp_path) == {**direct, "provider": way.provider}
+    assert figures_of(done, tmp_path) == {**direct, "provider": way.provider}
     assert direct["history"][1]["tool_calls"]
     files = (path for path in Path(done.outputs["run-folder"]).rglob("*") if path.is_file())
     left = [path.read_text("utf-8", "replace") for path in files]
@@ -154,6 +154,6 @@ def test_the_credentials_file_that_a_login_step_left_in_the_checkout_is_away_whi
     assert done.outputs["outcome"] == "aborted", done.log
     assert "0 gha-creds-1.json" in json.dumps(api.bodies[1])
     assert path.read_bytes() == before
-    files = [found.read_text("utf-8", "replace") for found in Path(done.outputs["run-folder"]).rglob("*.json*")]
+    files = [file.read_text("utf-8", "replace") for file in Path(done.outputs["run-folder"]).rglob("*.json*")]
     for text in (*files, json.dumps(api.bodies)):
         assert [secret for secret in (REQUEST_TOKEN, *way.secrets()) if secret in text] == []

@@ -47,10 +47,10 @@ def rewrite(folder: Path, events: list[dict[str, Any]]) -> None:
 
 def test_after_a_failed_boundary_only_what_is_missing_is_written(world: World, folder: Path) -> None:
     fail_boundary(world, folder)
-    tip, before, asked = world.branches()[BRANCH], len(written(world)), len(world.model.bodies)
+    tip, before, requests = world.branches()[BRANCH], len(written(world)), len(world.model.bodies)
     done = world.run([], run_folder=str(folder))
     assert done.outputs["outcome"] == "completed", done.log
-    assert len(world.model.bodies) == asked
+    assert len(world.model.bodies) == requests
     assert world.branches()[BRANCH] == tip
     assert [line.split("/")[0] for line in written(world)[before:]][:1] == ["POST "]
     assert (len(world.pulls()), len(world.comments())) == (1, 1)
@@ -137,10 +137,10 @@ def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World
     events[0]["options"] |= {"max-turns-per-step": 50, "min-permission": "read"}
     events[0]["started_by"]["actor"] = "octocat"
     rewrite(folder, events)
-    asked = len(world.model.bodies)
+    requests = len(world.model.bodies)
     done = world.run([bash("true")] * 3, run_folder=str(folder), max_turns_per_step="2", report_failures="false")
     assert done.outputs["outcome"] == "limit_reached"
-    assert len(world.model.bodies) == asked
+    assert len(world.model.bodies) == requests
     world.github.state.permissions["bob"] = "read"
     continued = [answer("continuation.issue", "handoff", summary="s"), answer("closure.issue", "closing")]
     commit = bash("echo 'hello, world' > greeting.txt && git -c user.name=M -c user.email=m@x commit -qam Greet")
@@ -152,11 +152,11 @@ def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World
 def test_the_budget_of_an_issue_counts_what_the_earlier_job_has_spent(world: World, folder: Path) -> None:
     first = world.run([understood(), bash("true")], run_folder=str(folder), max_turns_per_step="1")
     assert first.outputs["outcome"] == "limit_reached"
-    asked = len(world.model.bodies)
+    requests = len(world.model.bodies)
     spent = float(first.outputs["cost-usd"])
     done = world.run([bash("true")], run_folder=str(folder), budget_usd_per_issue=f"{spent / 2:.6f}")
     assert done.outputs["outcome"] == "budget_exhausted"
-    assert (len(world.model.bodies), float(done.outputs["cost-usd"])) == (asked, spent)
+    assert (len(world.model.bodies), float(done.outputs["cost-usd"])) == (requests, spent)
 
 
 def test_a_named_folder_without_a_run_exits_with_2_and_a_complete_one_with_0(world: World, folder: Path) -> None:
@@ -166,9 +166,9 @@ def test_a_named_folder_without_a_run_exits_with_2_and_a_complete_one_with_0(wor
     both = world.run(solve(), resume=str(folder), run_folder=str(folder.with_name("other")))
     assert (both.exit_code, "leave out run-folder" in both.outputs["reason"]) == (2, True)
     first = world.run(solve(), run_folder=str(folder))
-    before, asked = (folder / "journal.jsonl").read_bytes(), len(written(world))
+    before, requests = (folder / "journal.jsonl").read_bytes(), len(written(world))
     again = world.run([], label_event(), resume=str(folder))
     assert (again.exit_code, again.outputs["outcome"]) == (0, "completed")
     assert again.outputs["pull-request"] == first.outputs["pull-request"]
     assert "nothing to resume" in again.log
-    assert ((folder / "journal.jsonl").read_bytes(), len(written(world))) == (before, asked)
+    assert ((folder / "journal.jsonl").read_bytes(), len(written(world))) == (before, requests)

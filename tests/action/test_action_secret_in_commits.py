@@ -58,8 +58,8 @@ def test_a_secret_in_any_commit_is_neither_pushed_nor_kept(world: World, command
     assert done.outputs["outcome"] == "refused", done.log
     assert "a secret of this run" in done.outputs["reason"]
     assert world.wrote_nothing()
-    kept = unpacked(Path(done.outputs["run-folder"]))
-    assert (TOKEN.encode() in kept, MODEL_KEY.encode() in kept) == (False, False)
+    content = unpacked(Path(done.outputs["run-folder"]))
+    assert (TOKEN.encode() in content, MODEL_KEY.encode() in content) == (False, False)
     assert "no snapshot of it is kept" in done.log
 
 

@@ -48,8 +48,8 @@ def test_a_secret_that_the_model_knows_from_elsewhere_is_in_nothing_that_is_left
     assert done.outputs["outcome"] == "completed", done.log
     left = left_behind(done, world)
     assert {"journal.jsonl", "log.jsonl", "report.json", "report.html", "effects.json", "recorded.yaml"} <= left.keys()
-    for name, found in left.items():
-        assert [secret for secret in (MODEL_KEY, TOKEN, READ_TOKEN) if secret in found] == [], name
+    for name, content in left.items():
+        assert [secret for secret in (MODEL_KEY, TOKEN, READ_TOKEN) if secret in content] == [], name
     assert "***" in left["journal.jsonl"]
 
 
@@ -60,8 +60,8 @@ def test_a_multi_line_key_is_masked_line_by_line_and_redacted(world: World) -> N
     assert done.outputs["outcome"] == "aborted", done.log
     masked = [line.removeprefix("::add-mask::") for line in done.log.splitlines() if line.startswith("::add-mask::")]
     assert [line for line in masked if line in KEY_LINES] == list(KEY_LINES)
-    for name, found in left_behind(done, world).items():
-        assert [line for line in KEY_LINES[1:] if line in found] == [], name
+    for name, content in left_behind(done, world).items():
+        assert [line for line in KEY_LINES[1:] if line in content] == [], name
 
 
 def test_the_masks_are_the_first_lines_of_the_log_and_none_comes_later(world: World) -> None:
@@ -121,12 +121,12 @@ def call(world: World, words: str, replies: Any) -> Invocation:
 
 
 @pytest.mark.parametrize(
-    ("words", "place"), [("intent next", "Flow loop"), ("Agent fixer", "Before the run")], ids=["in a step", "at start"]
+    ("words", "stage"), [("intent next", "Flow loop"), ("Agent fixer", "Before the run")], ids=["in a step", "at start"]
 )
-def test_a_bug_in_a_run_exits_3_with_a_folded_traceback_and_every_output(world: World, words: str, place: str) -> None:
+def test_a_bug_in_a_run_exits_3_with_a_folded_traceback_and_every_output(world: World, words: str, stage: str) -> None:
     done = call(world, words, [understood()])
     assert (done.exit_code, done.outputs["outcome"], done.outputs["success"]) == (3, "internal_error", "false")
-    assert done.outputs["reason"].startswith(f"{place}: an error of stepflow itself: RuntimeError")
+    assert done.outputs["reason"].startswith(f"{stage}: an error of stepflow itself: RuntimeError")
     assert (done.outputs["agent"], done.outputs["issue"]) == ("fixer", "7")
     lines = done.log.splitlines()
     at = lines.index("::group::internal error")

@@ -53,6 +53,6 @@ def test_with_best_effort_what_is_open_is_told_and_the_run_goes_on(world):
     assert "| canaries | " in done.summary
     tried = next(event for event in world.events(done) if event["event"] == "canaries_tried")
     assert tried["canaries"]["the parent in /proc"] == "kept"
-    for place, told in tried["canaries"].items():
-        opened = told.startswith("reached")
-        assert (f"[Isolation] open: {place}, reached" in done.log) is opened
+    for location, state in tried["canaries"].items():
+        opened = state.startswith("reached")
+        assert (f"[Isolation] open: {location}, reached" in done.log) is opened

@@ -97,7 +97,7 @@ def said(*lines: str) -> str:
 
 
 def obeyed(output: str) -> list[str]:
-    return [found[0] for line in lines_of(output) if (found := obeyed_in(line))]
+    return [parsed[0] for line in lines_of(output) if (parsed := obeyed_in(line))]
 
 
 def report(text: str) -> RunReport:
@@ -114,8 +114,8 @@ def test_the_model_of_the_runner_obeys_what_the_runner_obeys() -> None:
         "#\u200b#[error]": "error", "\u200b::error::x": "error", "::stop-commands::t": "stop-commands",
     }  # fmt: skip
     for line, command in table.items():
-        found = obeyed_in(lines_of(line)[0])
-        assert (found[0] if found else None) == command, line
+        parsed = obeyed_in(lines_of(line)[0])
+        assert (parsed[0] if parsed else None) == command, line
 
 
 @PROPERTY
@@ -141,9 +141,9 @@ def test_a_problem_of_a_definition_is_not_obeyed_where_it_is_checked(text: str) 
     )  # fmt: skip
     assert obeyed(said(*harmless(text).split("\n"))) == []
     placed = replace(problem, line=1, column=1, end_column=2)
-    found = {text: Inspection(problems=(problem, placed), texts={text: text})}
-    for paper in (Theme(), Theme(width=40)):
-        shown = said(*diagnostics(found, rules(), paper))
+    inspections = {text: Inspection(problems=(problem, placed), texts={text: text})}
+    for theme in (Theme(), Theme(width=40)):
+        shown = said(*diagnostics(inspections, rules(), theme))
         assert obeyed(shown) == []
         assert "\x1b" not in shown
 
@@ -156,7 +156,7 @@ def test_an_annotation_is_one_command_that_shows_its_text(text: str, title: str)
         assert obeyed(said(line)) in (["error"], ["warning"])
         data = unescaped(line.split("::", 2)[2])
         # The runner prints the text of an annotation into the log again.
-        assert [found for found in (obeyed_in(part) for part in lines_of(data)[1:]) if found] == []
+        assert [command for command in (obeyed_in(part) for part in lines_of(data)[1:]) if command] == []
         assert "##[" not in data
 
 

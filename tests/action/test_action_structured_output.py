@@ -162,10 +162,10 @@ def test_a_run_that_goes_on_asks_as_it_had_learnt_to(world: World) -> None:
 
     first = world.run(fails_later, run_folder=str(folder), report_failures="false", record="recorded.yaml")
     assert first.outputs["outcome"] == "model_failed", first.log
-    asked = len(world.model.bodies)
+    requests = len(world.model.bodies)
     done = world.run(server, run_folder=str(folder), record="recorded.yaml")
     assert done.outputs["outcome"] == "completed", done.log
-    assert all("output_config" not in body and "tool_choice" not in body for body in world.model.bodies[asked:])
+    assert all("output_config" not in body and "tool_choice" not in body for body in world.model.bodies[requests:])
     assert [event["strategy"] for event in world.events(done) if event["event"] == "strategy_chosen"] == [
         "tool",
         "prompt",

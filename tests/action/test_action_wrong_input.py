@@ -32,7 +32,7 @@ def assert_refused(done: Invocation, runner: Runner, *words: str) -> None:
     assert (done.outputs["outcome"], done.outputs["success"]) == ("invalid_definition", "false")
     errors = [line for line in done.annotations if line.startswith("::error")]
     assert any(all(word in line for word in words) for line in errors), done.log
-    assert [found for line in errors for found in stumbles(line)] == []
+    assert [fault for line in errors for fault in stumbles(line)] == []
     assert not (runner.folder / "temp").exists()
     assert "❌" in done.summary
     assert "0 iterations" not in done.summary
@@ -74,7 +74,7 @@ def test_a_missing_schema_file_is_named(runner: Runner) -> None:
 def test_an_enum_that_differs_from_the_allowed_intents_is_refused(runner: Runner) -> None:
     edit(
         registry(runner),
-        lambda found: found["steps"]["initial.issue"]["structuredGate"].update(allowedIntents=["next", "repeat"]),
+        lambda document: document["steps"]["initial.issue"]["structuredGate"].update(allowedIntents=["next", "repeat"]),
     )
     assert_refused(runner.run(labeled()), runner, "SF326", "repeat")
 
@@ -82,7 +82,7 @@ def test_an_enum_that_differs_from_the_allowed_intents_is_refused(runner: Runner
 def test_a_dangling_transition_is_refused(runner: Runner) -> None:
     edit(
         registry(runner),
-        lambda found: found["steps"]["initial.issue"]["transitions"].update(next={"target": "continuation.gone"}),
+        lambda document: document["steps"]["initial.issue"]["transitions"].update(next={"target": "continuation.gone"}),
     )
     assert_refused(runner.run(labeled()), runner, "SF343", "continuation.gone")
 
@@ -90,7 +90,9 @@ def test_a_dangling_transition_is_refused(runner: Runner) -> None:
 def test_an_unknown_validator_is_refused(runner: Runner) -> None:
     edit(
         registry(runner),
-        lambda found: found["validationSteps"]["closure.issue"]["validationConditions"].append({"validator": "nope"}),
+        lambda document: document["validationSteps"]["closure.issue"]["validationConditions"].append(
+            {"validator": "nope"}
+        ),
     )
     assert_refused(runner.run(labeled()), runner, "SF603", "nope")
 
@@ -102,15 +104,15 @@ def test_a_missing_prompt_is_refused(runner: Runner) -> None:
 
 def test_a_required_parameter_without_a_value_is_refused(runner: Runner) -> None:
     parameter = {"topic": {"type": "string", "cli": "--topic", "required": True, "description": "What about"}}
-    edit(runner.checkout / ".agent/fixer/agent.json", lambda found: found.update(parameters=parameter))
+    edit(runner.checkout / ".agent/fixer/agent.json", lambda document: document.update(parameters=parameter))
     assert_refused(runner.run(labeled()), runner, "SF209", "topic")
     assert runner.run(labeled(), parameters="topic: parsing").exit_code != 2
 
 
 def test_all_problems_of_a_broken_registry_appear_together_on_their_lines(runner: Runner) -> None:
-    def damage(found) -> None:
-        found["steps"]["initial.issue"]["transitions"]["next"] = {"target": "continuation.gone"}
-        found["validationSteps"]["closure.issue"]["validationConditions"].append({"validator": "nope"})
+    def damage(document) -> None:
+        document["steps"]["initial.issue"]["transitions"]["next"] = {"target": "continuation.gone"}
+        document["validationSteps"]["closure.issue"]["validationConditions"].append({"validator": "nope"})
 
     edit(registry(runner), damage)
     lines = registry(runner).read_text().splitlines()
