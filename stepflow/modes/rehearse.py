@@ -36,7 +36,7 @@ from stepflow.run.scenarios import (
 )
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, rehearsal_folder
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -157,7 +157,7 @@ def _original(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]
         cancellation.hold()
         # The runner's own files of credentials are away as well, as long as any tool of a rehearsal lives.
         journals = request.restore_folder
-        with credentials_away(original, request.runner_temp, request.login_files, journals=journals):
+        with credentials_stripped(original, request.runner_temp, request.login_files, journals=journals):
             copied = replace(request, root=original)
             with Toolbox.start(original, options=toolbox_options(copied)) as toolbox, cancellation.obeyed():
                 commit_everything(toolbox)

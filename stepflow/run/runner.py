@@ -43,7 +43,7 @@ from stepflow.run.sandbox import demand_nothing_in_reach
 from stepflow.run.subject import removal_event
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 from stepflow.sandbox.selftest.outside import Outside
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def open_workers(
         yield Workers(tools=tools, commands=commands)
         return
     with ExitStack() as opened:
-        stripped = opened.enter_context(credentials_away(root))
+        stripped = opened.enter_context(credentials_stripped(root))
         box = opened.enter_context(
             Toolbox.start(root, options=ToolboxOptions(isolation=Isolation.BEST_EFFORT), restore=stripped)
         )

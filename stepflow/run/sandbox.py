@@ -13,7 +13,7 @@ from stepflow.run.clock import COMPLETION_GRACE, Deadline
 from stepflow.run.proxies import proxy_variables
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.packages import install_packages
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 from stepflow.sandbox.selftest.outside import Outside
 from stepflow.sandbox.selftest.trial import try_canaries
 
@@ -71,7 +71,7 @@ def open_sandbox(
 def _lent(request: RunRequest, warn: Callable[[str], None]) -> Iterator[CheckoutRestore]:
     restore = None
     try:
-        with credentials_away(
+        with credentials_stripped(
             request.root, request.runner_temp, request.login_files, journals=request.restore_folder
         ) as restore:
             yield restore

@@ -171,7 +171,7 @@ def _untrusted(path: Path) -> InputError:
 
 
 @contextlib.contextmanager
-def credentials_away(
+def credentials_stripped(
     checkout: Path,
     runner_temp: Path | None = None,
     login_files: tuple[Path, ...] = (),

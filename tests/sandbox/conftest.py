@@ -25,13 +25,13 @@ def packages():
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
-    place = tmp_path_factory.mktemp("template") / "checkout"
-    place.mkdir()
-    git(place, "init", "--quiet", "--initial-branch", "main")
-    (place / "hello.txt").write_text("hello\nworld\n")
-    git(place, "add", ".")
-    git(place, "commit", "--quiet", "--message", "one")
-    return place
+    checkout = tmp_path_factory.mktemp("template") / "checkout"
+    checkout.mkdir()
+    git(checkout, "init", "--quiet", "--initial-branch", "main")
+    (checkout / "hello.txt").write_text("hello\nworld\n")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "--message", "one")
+    return checkout
 
 
 @pytest.fixture
@@ -63,6 +63,6 @@ def box(start):
 def shared_box(template):
     """One toolbox for many tests of a module that change nothing which another one looks at."""
     with reachable_folder() as folder:
-        place = shutil.copytree(template, folder / "checkout", symlinks=True)
-        with Toolbox.start(place) as toolbox:
-            yield Box(toolbox, place)
+        checkout = shutil.copytree(template, folder / "checkout", symlinks=True)
+        with Toolbox.start(checkout) as toolbox:
+            yield Box(toolbox, checkout)

@@ -17,15 +17,15 @@ def files_holding(secret: str | bytes, *places: Path) -> list[str]:
     needle = secret if isinstance(secret, bytes) else secret.encode()
     return [
         str(path)
-        for place in places
-        for path in place.rglob("*")
+        for root in places
+        for path in root.rglob("*")
         if needle in os.fsencode(path.name) or (path.is_file() and needle in path.read_bytes())
     ]
 
 
 def snapshot(*places: Path) -> dict[str, tuple[object, ...]]:
     """Kind, mode, owner and content of everything below these places."""
-    paths = [path for place in places for path in (place, *place.rglob("*"))]
+    paths = [path for root in places for path in (root, *root.rglob("*"))]
     return {str(path): _state(path) for path in paths}
 
 

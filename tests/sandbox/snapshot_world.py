@@ -16,17 +16,17 @@ from stepflow.run.snapshots import Snapshots
 from stepflow.sandbox.box import Toolbox
 
 
-def asked(folder: Path, *words: str, given: bytes = b"") -> bytes:
+def git_bytes(folder: Path, *words: str, given: bytes = b"") -> bytes:
     """What git says. It works on an index of its own with the same entries that knows no file times, so that it looks
     at every file anew and writes nothing to the checkout's.
     """
-    with tempfile.TemporaryDirectory() as place:
-        env = {"PATH": os.environ["PATH"], "HOME": place, "GIT_CONFIG_NOSYSTEM": "1", "GIT_OPTIONAL_LOCKS": "0"}
+    with tempfile.TemporaryDirectory() as home:
+        env = {"PATH": os.environ["PATH"], "HOME": home, "GIT_CONFIG_NOSYSTEM": "1", "GIT_OPTIONAL_LOCKS": "0"}
         safe = ("git", "-c", f"safe.directory={folder}")
         entries = subprocess.run(
             [*safe, "ls-files", "--stage", "-z"], cwd=folder, env=env, capture_output=True, check=False
         ).stdout
-        env["GIT_INDEX_FILE"] = f"{place}/index"
+        env["GIT_INDEX_FILE"] = f"{home}/index"
         subprocess.run([*safe, "update-index", "-z", "--index-info"], cwd=folder, env=env, input=entries, check=True)
         done = subprocess.run([*safe, *words], cwd=folder, env=env, input=given, capture_output=True, check=False)
     return done.stdout + (b"" if done.returncode in (0, 1) else b"failed: " + done.stderr)
@@ -38,25 +38,25 @@ def listing(folder: Path, *, raw_index: bool = True) -> dict[bytes, object]:
     paths = [path for path in folder.rglob("*") if path != top and top not in path.parents]
     names = {os.fsencode(path.relative_to(folder)): path for path in paths}
     nested = [path.parent for path in paths if path.name == ".git"]
-    known = set(asked(folder, "ls-files", "-z").split(b"\0"))
+    known = set(git_bytes(folder, "ls-files", "-z").split(b"\0"))
     inside = {name: one for name, path in names.items() for one in nested if one in path.parents}
     known |= inside.keys()
     given = b"".join(b"./%s\0" % name for name in names if name not in known)
-    ignored = {name[2:] for name in asked(folder, "check-ignore", "-z", "--stdin", given=given).split(b"\0")}
+    ignored = {name[2:] for name in git_bytes(folder, "check-ignore", "-z", "--stdin", given=given).split(b"\0")}
     ignored |= {name for name, one in inside.items() if os.fsencode(one.relative_to(folder)) in ignored}
-    kept = {path for name, path in names.items() if name not in ignored}
+    compared = {path for name, path in names.items() if name not in ignored}
     # A folder with nothing in it is kept, one that holds only what git ignores is not.
-    bare = {path for path in kept if is_folder(path) and any(path.iterdir())}
-    bare -= {above for path in kept - bare for above in path.parents}
-    found: dict[bytes, object] = {name: entry(path) for name, path in names.items() if path in kept - bare}
+    bare = {path for path in compared if is_folder(path) and any(path.iterdir())}
+    bare -= {above for path in compared - bare for above in path.parents}
+    states: dict[bytes, object] = {name: entry(path) for name, path in names.items() if path in compared - bare}
     index = folder / ".git/index"
     return {
-        **found,
-        b"> HEAD": asked(folder, "symbolic-ref", "HEAD") + asked(folder, "rev-parse", "HEAD"),
-        b"> status": asked(folder, "status", "--porcelain=v2", "-z", "--untracked-files=all"),
-        b"> staged": asked(folder, "diff", "--cached", "--binary"),
-        b"> unstaged": asked(folder, "diff", "--binary"),
-        b"> log": asked(folder, "log", "--format=raw", "--stat"),
+        **states,
+        b"> HEAD": git_bytes(folder, "symbolic-ref", "HEAD") + git_bytes(folder, "rev-parse", "HEAD"),
+        b"> status": git_bytes(folder, "status", "--porcelain=v2", "-z", "--untracked-files=all"),
+        b"> staged": git_bytes(folder, "diff", "--cached", "--binary"),
+        b"> unstaged": git_bytes(folder, "diff", "--binary"),
+        b"> log": git_bytes(folder, "log", "--format=raw", "--stat"),
         b"> index": index.read_bytes() if raw_index and index.exists() else b"",
     }
 
@@ -100,9 +100,9 @@ def worked(checkout: Path, run_folder: Path, *, base: str = ""):
         yield Worked(Box(toolbox, checkout), run_folder, Snapshots(toolbox, run_folder, base=base))
 
 
-def copy_of(checkout: Path, place: Path) -> Path:
+def copy_of(checkout: Path, target: Path) -> Path:
     """A fresh clone, as a job that resumes has it."""
     env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
-    words = ("git", "-c", "safe.directory=*", "clone", "--quiet", "--no-local", f"file://{checkout}", str(place))
+    words = ("git", "-c", "safe.directory=*", "clone", "--quiet", "--no-local", f"file://{checkout}", str(target))
     subprocess.run(words, env=env, check=True)
-    return place
+    return target

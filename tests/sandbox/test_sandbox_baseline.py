@@ -72,15 +72,15 @@ CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "told"), CHANGES.values(), ids=CHANGES)
-def test_a_validator_meets_what_setup_left_and_the_change_is_named(checked, change, told):
+@pytest.mark.parametrize(("change", "restored"), CHANGES.values(), ids=CHANGES)
+def test_a_validator_meets_what_setup_left_and_the_change_is_named(checked, change, restored):
     before = checked.check(LISTING).stdout
     checked.box.bash(f"cd ~; {change}")
     after = checked.check(LISTING)
     assert after.stdout == before
     assert "real" in checked.check("brought").stdout
-    if told is not None:
-        assert after.restored == told
+    if restored is not None:
+        assert after.restored == restored
     else:
         assert after.restored
 

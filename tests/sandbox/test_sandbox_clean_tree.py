@@ -120,8 +120,8 @@ def test_what_hides_a_change_from_git_does_not_hide_it_from_the_engine(prepared,
     looked = prepared()
     looked.box.sh(f"{cheat}\ntrue")
     assert looked.seen_by_the_checkouts_git() == ""
-    found = looked.look()
-    assert (found.problem, found.hidden) == ("", hidden)
+    look = looked.look()
+    assert (look.problem, look.hidden) == ("", hidden)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_what_only_the_starts_rules_or_new_folders_ignore_files_hide_is_no_fault
     looked = prepared()
     looked.box.sh(work)
     assert looked.seen_by_the_checkouts_git() == ""
-    found = looked.look()
-    assert (found.problem, found.hidden, len(found.notes)) == ("", (), notes)
+    look = looked.look()
+    assert (look.problem, look.hidden, len(look.notes)) == ("", (), notes)
 
 
 def test_an_ignore_file_that_appears_in_the_root_and_hides_itself_is_found(start):
@@ -205,10 +205,10 @@ class TestAStartThatIsNotClean:
         assert looked.look().hidden == (" M a.up",)
 
     def test_a_folder_without_a_commit_is_not_judged(self, open_folder):
-        place = open_folder / "plain"
-        place.mkdir()
-        with Toolbox.start(place) as toolbox:
-            (note,) = Looked(Box(toolbox, place)).look().notes
+        plain = open_folder / "plain"
+        plain.mkdir()
+        with Toolbox.start(plain) as toolbox:
+            (note,) = Looked(Box(toolbox, plain)).look().notes
         assert "not a git repository" in note
 
 

@@ -100,12 +100,12 @@ def test_hooks_of_the_checkout_do_not_stand_in_the_way(checkout: Path) -> None:
 
 
 def test_the_folder_is_gone_whatever_was_left_in_it() -> None:
-    with rehearsal_folder() as place:
-        (place / "a").mkdir()
-        (place / "a/b").touch()
-        (place / "a").chmod(0o500)
-        assert place.stat().st_mode & 0o777 == (0o755 if os.getuid() == 0 else 0o700)
-    assert not place.exists()
+    with rehearsal_folder() as folder:
+        (folder / "a").mkdir()
+        (folder / "a/b").touch()
+        (folder / "a").chmod(0o500)
+        assert folder.stat().st_mode & 0o777 == (0o755 if os.getuid() == 0 else 0o700)
+    assert not folder.exists()
 
 
 def test_a_copy_inside_the_checkout_does_not_copy_itself(checkout: Path) -> None:

@@ -17,7 +17,7 @@ from stepflow.errors import IsolationError, RunCancelled
 from stepflow.run.clock import Cancellation
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 
 PASSWORD = "pass%2Fword-of-a-test"
 
@@ -39,24 +39,24 @@ class TestForms:
         persist_as_v5(checkout)
         git(checkout, "status")
         before = snapshot(checkout, temp)
-        found = find_credentials(checkout, temp)
-        assert {TOKEN, PAYLOAD, f"x-access-token:{TOKEN}"} <= set(found.secrets)
+        survey = find_credentials(checkout, temp)
+        assert {TOKEN, PAYLOAD, f"x-access-token:{TOKEN}"} <= set(survey.secrets)
         assert snapshot(checkout, temp) == before
-        with credentials_away(checkout, temp) as away:
-            assert away.state == found.state == "1 taken out of .git/config"
+        with credentials_stripped(checkout, temp) as stripped:
+            assert stripped.state == survey.state == "1 taken out of .git/config"
             assert files_holding(PAYLOAD, checkout, temp) == []
             assert "extraheader" not in listed(checkout)
             assert git(checkout, "status", "--porcelain") == ""
         assert snapshot(checkout, temp) == before
-        assert away.notes == ()
+        assert stripped.notes == ()
 
     def test_a_file_in_runner_temp_that_includes_lead_to_as_from_version_6_on(self, checkout, temp):
         file = persist_as_v6(checkout, temp)
         file.chmod(0o600)
         before = snapshot(checkout, temp)
         assert TOKEN in find_credentials(checkout, temp).secrets
-        with credentials_away(checkout, temp) as away:
-            assert away.state == "1 taken out of runner_temp"
+        with credentials_stripped(checkout, temp) as stripped:
+            assert stripped.state == "1 taken out of runner_temp"
             assert files_holding(PAYLOAD, checkout, temp) == []
             assert "include" not in listed(checkout)
             assert file.read_bytes() == b""
@@ -65,7 +65,7 @@ class TestForms:
     def test_such_a_file_that_nothing_includes(self, checkout, temp):
         file = persist_as_v6(checkout, temp)
         git(checkout, "config", "--remove-section", f"includeIf.gitdir:{checkout}/.git")
-        with credentials_away(checkout, temp):
+        with credentials_stripped(checkout, temp):
             assert file.read_bytes() == b""
         assert PAYLOAD in file.read_text()
 
@@ -75,8 +75,8 @@ class TestForms:
         (checkout / ".git/parts").mkdir()
         (checkout / ".git/parts/second.conf").write_text(f"[include]\npath=../first.conf\n[http]extraHeader={HEADER}\n")
         before = snapshot(checkout)
-        with credentials_away(checkout, temp) as away:
-            assert away.state == "1 taken out of .git/parts/second.conf"
+        with credentials_stripped(checkout, temp) as stripped:
+            assert stripped.state == "1 taken out of .git/parts/second.conf"
             assert files_holding(PAYLOAD, checkout) == []
             assert 'path = "first.conf"' in (checkout / ".git/config").read_text()
             (checkout / ".git/parts/second.conf").write_text("[core]\n\tfsmonitor = evil\n")
@@ -87,8 +87,8 @@ class TestForms:
         outside = temp / "other.conf"
         outside.write_text("[alias]\n\tco = checkout\n")
         append(checkout, f"[include]\n\tpath = ../shared.conf\n\tpath = {outside}\n")
-        with credentials_away(checkout, temp) as away:
-            assert away.state == "none found"
+        with credentials_stripped(checkout, temp) as stripped:
+            assert stripped.state == "none found"
             assert "alias.st=status" in git(checkout, "config", "--list", "--includes", "--local")
             assert str(outside) not in (checkout / ".git/config").read_text()
             assert outside.read_text() == "[alias]\n\tco = checkout\n"
@@ -98,20 +98,20 @@ class TestForms:
         (temp / "mine.conf").write_text(f"[http]\n\textraheader = X-Token: {TOKEN}\n")
         append(checkout, "[include]\n\tpath = ~/mine.conf\n")
         assert find_credentials(checkout, temp).secrets == (TOKEN,)
-        with credentials_away(checkout, temp):
+        with credentials_stripped(checkout, temp):
             assert files_holding(TOKEN, temp) == []
         assert TOKEN in (temp / "mine.conf").read_text()
 
     def test_on_a_persons_own_machine_files_outside_stay_but_are_known_and_not_included(self, checkout, temp):
         file = persist_as_v6(checkout, temp)
         assert TOKEN in find_credentials(checkout).secrets
-        with credentials_away(checkout) as away:
+        with credentials_stripped(checkout) as stripped:
             assert PAYLOAD in file.read_text()
             assert "include" not in listed(checkout)
-            assert away.state.startswith("1 ")
+            assert stripped.state.startswith("1 ")
 
     @pytest.mark.parametrize(
-        ("key", "value", "kept", "secret"),
+        ("key", "value", "expected", "secret"),
         [
             ("remote.o.url", f"https://x-access-token:{TOKEN}@h/o/r.git", "https://h/o/r.git", TOKEN),
             ("remote.o.url", f"https://{TOKEN}@h/o/r.git", "https://h/o/r.git", TOKEN),
@@ -147,15 +147,15 @@ class TestForms:
             ("core.bare", "false", "false", None),
         ],
     )
-    def test_each_setting_keeps_what_is_no_credential(self, checkout, temp, key, value, kept, secret):
+    def test_each_setting_keeps_what_is_no_credential(self, checkout, temp, key, value, expected, secret):
         git(checkout, "config", key, value)
         before = snapshot(checkout)
-        found = find_credentials(checkout, temp)
-        assert (secret in found.secrets) if secret else found.secrets == ()
-        with credentials_away(checkout, temp):
+        survey = find_credentials(checkout, temp)
+        assert (secret in survey.secrets) if secret else survey.secrets == ()
+        with credentials_stripped(checkout, temp):
             lines = git(checkout, "config", "--local", "--list", "-z").split("\0")
             values = [line.partition("\n")[2] for line in lines if line.lower().startswith(f"{key.lower()}\n")]
-            assert values == ([] if kept is None else [kept])
+            assert values == ([] if expected is None else [expected])
             assert not secret or files_holding(secret, checkout) == []
         assert snapshot(checkout) == before
 
@@ -163,7 +163,7 @@ class TestForms:
         git(checkout, "config", f"url.https://u:{TOKEN}@h/.insteadOf", "https://h/")
         git(checkout, "config", f"http.https://ann:{PASSWORD}@h/.sslVerify", "true")
         assert {TOKEN, PASSWORD} <= set(find_credentials(checkout, temp).secrets)
-        with credentials_away(checkout, temp):
+        with credentials_stripped(checkout, temp):
             assert files_holding(TOKEN, checkout) + files_holding(PASSWORD, checkout) == []
             assert git(checkout, "config", "url.https://h/.insteadof") == "https://h/"
 
@@ -184,7 +184,7 @@ class TestForms:
         plain = config.read_bytes()
         config.write_bytes(text.encode() if text.startswith("\ufeff") else plain + text.encode())
         before = snapshot(checkout)
-        with credentials_away(checkout, temp):
+        with credentials_stripped(checkout, temp):
             for secret in (TOKEN, PAYLOAD, PAYLOAD[20:]):
                 assert files_holding(secret, checkout) == []
             assert git(checkout, "rev-parse", "--git-dir") == ".git"
@@ -194,10 +194,10 @@ class TestForms:
         git(checkout, "config", "alias.odd", "!f() { echo \"a\\tb\";\n\techo '#;'; }; f ")
         git(checkout, "config", 'odd.sub "section\\.x', " blanks ")
         append(checkout, "[core]\n\tignoreCase\n[push]default=\n")
-        kept = git(checkout, "config", "--local", "--list", "-z")
+        expected = git(checkout, "config", "--local", "--list", "-z")
         persist_as_v5(checkout)
-        with credentials_away(checkout, temp):
-            assert git(checkout, "config", "--local", "--list", "-z") == kept
+        with credentials_stripped(checkout, temp):
+            assert git(checkout, "config", "--local", "--list", "-z") == expected
 
     def test_files_that_repeat_a_secret_or_store_passwords(self, checkout, temp):
         persist_as_v5(checkout)
@@ -212,7 +212,7 @@ class TestForms:
             log.write(f"{'0' * 40} {'1' * 40} a <a@b> 1 +0000\tclone: from https://x:{TOKEN}@h/r\n")
         before = snapshot(checkout)
         assert PASSWORD in find_credentials(checkout, temp).secrets
-        with credentials_away(checkout, temp):
+        with credentials_stripped(checkout, temp):
             for secret in (TOKEN, PAYLOAD, PASSWORD):
                 assert files_holding(secret, checkout) == []
             assert "one" in git(checkout, "log", "--oneline", "-g")
@@ -222,9 +222,9 @@ class TestForms:
         persist_as_v5(checkout)
         log = checkout / ".git/logs/HEAD"
         log.write_text(log.read_text() + f"{'0' * 40} {'1' * 40} a <a@b> 1 +0000\tclone: {TOKEN}\n")
-        with credentials_away(checkout, temp) as away:
+        with credentials_stripped(checkout, temp) as stripped:
             git(checkout, "commit", "--allow-empty", "-m", "two")
-        assert away.notes == ()
+        assert stripped.notes == ()
         assert "commit: two" in log.read_text()
         assert TOKEN not in log.read_text()
 
@@ -243,8 +243,8 @@ class TestPlaces:
         git(checkout / "tree", "config", "--worktree", "http.extraheader", HEADER)
         git(checkout, "config", "--worktree", "http.extraheader", HEADER)
         before = snapshot(checkout)
-        with credentials_away(checkout, temp) as away:
-            assert away.state.startswith("4 taken out of .git/config.worktree")
+        with credentials_stripped(checkout, temp) as stripped:
+            assert stripped.state.startswith("4 taken out of .git/config.worktree")
             assert files_holding(PAYLOAD, checkout) == []
         assert snapshot(checkout) == before
 
@@ -252,7 +252,7 @@ class TestPlaces:
         git(checkout, "worktree", "add", "--quiet", str(open_folder / "tree"))
         persist_as_v5(checkout)
         before = snapshot(checkout, open_folder / "tree")
-        with credentials_away(open_folder / "tree", temp):
+        with credentials_stripped(open_folder / "tree", temp):
             assert files_holding(PAYLOAD, checkout) == []
             assert git(open_folder / "tree", "status", "--porcelain") == ""
         assert snapshot(checkout, open_folder / "tree") == before
@@ -260,17 +260,17 @@ class TestPlaces:
     def test_a_folder_of_the_repository_instead_of_its_root(self, checkout, temp):
         persist_as_v5(checkout)
         (checkout / "packages/one").mkdir(parents=True)
-        with credentials_away(checkout / "packages/one", temp):
+        with credentials_stripped(checkout / "packages/one", temp):
             assert files_holding(PAYLOAD, checkout) == []
         assert files_holding(PAYLOAD, checkout) == [str(checkout / ".git/config")]
 
     def test_a_folder_without_a_repository(self, open_folder, temp):
         (open_folder / "plain").mkdir()
-        with credentials_away(open_folder / "plain", temp) as away:
+        with credentials_stripped(open_folder / "plain", temp) as stripped:
             git(open_folder / "plain", "init", "--quiet")
-            assert away.state == "none found"
+            assert stripped.state == "none found"
         assert (open_folder / "plain/.git/config").exists()
-        assert away.notes == ()
+        assert stripped.notes == ()
 
 
 class TestRefusals:
@@ -285,7 +285,10 @@ class TestRefusals:
             file.truncate(2**27)
         persist_as_v5(checkout)
         before = (checkout / ".git/config").read_bytes()
-        with pytest.raises(IsolationError, match="hooks/huge cannot be remembered"), credentials_away(checkout, temp):
+        with (
+            pytest.raises(IsolationError, match="hooks/huge cannot be remembered"),
+            credentials_stripped(checkout, temp),
+        ):
             pytest.fail("it began")
         assert (checkout / ".git/config").read_bytes() == before
 
@@ -294,7 +297,7 @@ class TestInterrupted:
     def test_a_failure_inside_gives_back_too(self, checkout, temp):
         persist_as_v6(checkout, temp)
         before = snapshot(checkout, temp)
-        with pytest.raises(ZeroDivisionError), credentials_away(checkout, temp):
+        with pytest.raises(ZeroDivisionError), credentials_stripped(checkout, temp):
             raise ZeroDivisionError
         assert snapshot(checkout, temp) == before
 
@@ -309,7 +312,7 @@ class TestInterrupted:
             cancellation.hold()
             timer.start()
             while True:
-                with credentials_away(checkout, temp), cancellation.obeyed():
+                with credentials_stripped(checkout, temp), cancellation.obeyed():
                     pass
         timer.join()
         assert snapshot(checkout, temp) == before
@@ -317,7 +320,7 @@ class TestInterrupted:
     def test_a_run_that_ends_in_the_middle_of_a_tool(self, checkout, temp):
         persist_as_v6(checkout, temp)
         before = snapshot(checkout, temp)
-        with pytest.raises(RunCancelled), credentials_away(checkout, temp), Toolbox.start(checkout) as toolbox:
+        with pytest.raises(RunCancelled), credentials_stripped(checkout, temp), Toolbox.start(checkout) as toolbox:
             Box(toolbox, checkout).bash("git config core.fsmonitor evil; echo evil > .git/hooks/post-checkout")
             raise RunCancelled("SIGTERM")
         assert snapshot(checkout, temp) == before
@@ -328,7 +331,7 @@ def test_the_tools_of_a_real_toolbox_find_none_and_can_work(checkout, temp):
     persist_as_v6(checkout, temp)
     git(checkout, "remote", "add", "origin", f"https://u:{TOKEN}@h/r")
     before = snapshot(checkout / ".git/config", checkout / ".git/hooks", temp)
-    with credentials_away(checkout, temp) as away, Toolbox.start(checkout, restore=away) as toolbox:
+    with credentials_stripped(checkout, temp) as stripped, Toolbox.start(checkout, restore=stripped) as toolbox:
         box = Box(toolbox, checkout)
         seen = box.bash(
             "git config --list --show-origin; cat .git/config; grep -r . .git --include='*' | head -c 99999"
@@ -340,7 +343,7 @@ def test_the_tools_of_a_real_toolbox_find_none_and_can_work(checkout, temp):
     assert "remote.origin.url=https://h/r" in seen.text
     redact = Redactor((TOKEN, PAYLOAD))
     assert redact(seen.text) == seen.text
-    assert away.notes == ()
+    assert stripped.notes == ()
     assert snapshot(checkout / ".git/config", checkout / ".git/hooks", temp) == before
     assert git(checkout, "log", "--format=%s").splitlines() == ["x", "one"]
 
@@ -350,10 +353,10 @@ def test_a_file_that_cannot_be_read_at_the_end_comes_back(checkout, temp, spoil)
     persist_as_v5(checkout)
     files = (checkout / ".git/config", persist_as_v6(checkout, temp))
     before = snapshot(*files)
-    with credentials_away(checkout, temp) as away:
+    with credentials_stripped(checkout, temp) as stripped:
         for file in files:
             spoil(file)
-    assert (away.notes, snapshot(*files)) == ((), before)
+    assert (stripped.notes, snapshot(*files)) == ((), before)
 
 
 @root_only
@@ -364,7 +367,7 @@ def test_owners_come_back_too(checkout, temp):
         os.chown(path, 12345, 12, follow_symlinks=False)
     (checkout / ".git/config").chmod(0o640)
     before = snapshot(checkout, temp)
-    with credentials_away(checkout, temp), Toolbox.start(checkout) as toolbox:
+    with credentials_stripped(checkout, temp), Toolbox.start(checkout) as toolbox:
         assert toolbox.run_command is not None
         assert "extraheader" not in Box(toolbox, checkout).bash("cat .git/config").text
     assert snapshot(checkout, temp) == before
@@ -374,10 +377,10 @@ NOT_ROOT = """
 import os, subprocess, sys
 from pathlib import Path
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 from stepflow.domain.checkout import CommandRequest
 checkout, temp = Path(sys.argv[1]), Path(sys.argv[2])
-with credentials_away(checkout, temp) as away, Toolbox.start(checkout) as box:
+with credentials_stripped(checkout, temp) as away, Toolbox.start(checkout) as box:
     script = "grep -rc extraheader .git/config; chmod 000 .git/hooks .git/config; echo x > .git/info/exclude; true"
     print(box.run_command(CommandRequest(argv=("sh", "-c", script), timeout=9)).stdout.strip(), away.state)
 print(os.getuid(), away.notes)

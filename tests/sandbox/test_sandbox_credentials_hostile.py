@@ -18,7 +18,7 @@ from stepflow.run.request import RunRequest, Trigger
 from stepflow.run.sandbox import open_sandbox
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 
 pytestmark = pytest.mark.whole
 
@@ -42,10 +42,10 @@ def armed(checkout, temp):
 
 def after(checkout: Path, temp: Path, *script: str) -> tuple[str, ...]:
     """Run the script with the credentials away; the notes at the end. Paths begin at `.git`."""
-    with credentials_away(checkout, temp) as away, Toolbox.start(checkout, restore=away) as toolbox:
+    with credentials_stripped(checkout, temp) as stripped, Toolbox.start(checkout, restore=stripped) as toolbox:
         done = Box(toolbox, checkout).sh("cd .git\n" + "\n".join(script))
         assert done.exit_code == 0, done.stderr
-    return away.notes
+    return stripped.notes
 
 
 UNDONE = {
@@ -132,10 +132,10 @@ def test_a_nested_repository_without_credentials_may_go(armed, temp):
 def test_a_git_file_that_leads_elsewhere_afterwards(armed, open_folder, temp):
     tree = open_folder / "tree"
     git(armed, "worktree", "add", "--quiet", str(tree))
-    with credentials_away(tree, temp) as away:
+    with credentials_stripped(tree, temp) as stripped:
         shutil.copytree(armed / ".git/worktrees/tree", open_folder / "other")
         (tree / ".git").write_text(f"gitdir: {open_folder}/other\n")
-    assert "was replaced" in away.notes[0]
+    assert "was replaced" in stripped.notes[0]
     assert files_holding(PAYLOAD, armed, temp) == []
 
 
@@ -143,7 +143,7 @@ def test_a_file_outside_comes_back_whatever_was_put_in_its_place(armed, temp):
     file = next(temp.glob("git-credentials-*"))
     file.chmod(0o640)
     before = snapshot(temp)
-    with credentials_away(armed, temp):
+    with credentials_stripped(armed, temp):
         file.unlink()
         file.mkdir()
         (file / "x").write_text("x")
@@ -154,12 +154,12 @@ def test_nothing_outside_is_written_through_a_link(armed, temp, open_folder):
     victim = open_folder / "victim"
     victim.mkdir()
     (victim / "pre-push").write_text("mine")
-    with credentials_away(armed, temp) as away:
+    with credentials_stripped(armed, temp) as stripped:
         shutil.rmtree(armed / ".git/hooks")
         (armed / ".git/hooks").symlink_to(victim)
         (armed / ".git/config").unlink()
         (armed / ".git/config").symlink_to(victim / "config")
-    assert away.notes == ()
+    assert stripped.notes == ()
     assert [(path.name, path.read_text()) for path in victim.iterdir()] == [("pre-push", "mine")]
 
 

@@ -16,7 +16,7 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 
 FATE = "the credentials that the checkout had are not given back"
 
@@ -66,9 +66,9 @@ REPLACED = pytest.mark.parametrize("replace", [copied, moved, filed], ids=lambda
 def test_a_file_outside_is_given_back_to_the_nested_repository_that_leads_to_it(checkout, nested, temp):
     file = persist_outside(nested, temp)
     before = file.read_bytes()
-    with credentials_away(checkout, temp) as away:
+    with credentials_stripped(checkout, temp) as stripped:
         assert files_holding(PAYLOAD, checkout, temp) == []
-    assert (away.notes, file.read_bytes()) == ((), before)
+    assert (stripped.notes, file.read_bytes()) == ((), before)
 
 
 @REPLACED
@@ -77,7 +77,7 @@ def test_no_file_outside_is_given_back_where_the_nested_repository_that_leads_to
 ):
     persist_as_v5(checkout)
     file = persist_outside(nested, temp)
-    with credentials_away(checkout, temp):
+    with credentials_stripped(checkout, temp):
         replace(nested)
     assert files_holding(PAYLOAD, checkout, temp) == [str(checkout / ".git/config")]
     assert file.exists()
@@ -89,9 +89,9 @@ def test_no_file_outside_is_given_back_where_the_checkouts_own_repository_was_re
 ):
     """Also where it is not the own one that leads there: whatever stands in its place may lead to the nested one."""
     persist_outside(nested, temp)
-    with credentials_away(checkout, temp) as away:
+    with credentials_stripped(checkout, temp) as stripped:
         replace(checkout / ".git")
-    assert FATE in away.notes[0]
+    assert FATE in stripped.notes[0]
     assert files_holding(PAYLOAD, checkout, temp) == []
 
 
@@ -101,19 +101,19 @@ def test_a_repository_that_was_replaced_gets_no_credential_wherever_it_is_now(
 ):
     persist_as_v5(checkout)
     persist_as_v6(checkout, temp)
-    with credentials_away(checkout, temp) as away:
+    with credentials_stripped(checkout, temp) as stripped:
         replace(checkout / ".git")
-    assert str(checkout / ".git") in away.notes[0]
-    assert FATE in away.notes[0]
+    assert str(checkout / ".git") in stripped.notes[0]
+    assert FATE in stripped.notes[0]
     assert files_holding(PAYLOAD, checkout, temp) == []
 
 
 def test_a_git_file_that_cannot_be_read_at_the_end_is_not_the_one_of_the_start(checkout, open_folder, temp):
     persist_as_v5(checkout)
     git(checkout, "worktree", "add", "--quiet", str(open_folder / "tree"))
-    with credentials_away(open_folder / "tree", temp) as away, (open_folder / "tree/.git").open("ab") as file:
+    with credentials_stripped(open_folder / "tree", temp) as stripped, (open_folder / "tree/.git").open("ab") as file:
         file.truncate(2**27)
-    assert "was replaced" in away.notes[0]
+    assert "was replaced" in stripped.notes[0]
     assert files_holding(PAYLOAD, checkout, temp) == []
 
 
@@ -122,14 +122,14 @@ def test_nothing_is_given_back_while_a_process_of_the_tools_is_alive(checkout, t
     persist_as_v5(checkout)
     append(checkout, f'[remote "o"]\n\turl = https://u:{TOKEN}@h/r\n')
     options = ToolboxOptions(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
-    with credentials_away(checkout, temp) as away:
+    with credentials_stripped(checkout, temp) as stripped:
         with (
             pytest.raises(IsolationError, match="ended during"),
-            Toolbox.start(checkout, options=options, restore=away) as toolbox,
+            Toolbox.start(checkout, options=options, restore=stripped) as toolbox,
         ):
             Box(toolbox, checkout).bash("setsid sleep 30 & echo $! > alive; kill -9 $PPID; sleep 30")
         with suppress(ProcessLookupError):
             os.kill(int((checkout / "alive").read_text()), signal.SIGKILL)
-    assert any("not certain that every process of the tools is dead" in note for note in away.notes)
+    assert any("not certain that every process of the tools is dead" in note for note in stripped.notes)
     for secret in (PAYLOAD, TOKEN):
         assert files_holding(secret, checkout, temp) == []

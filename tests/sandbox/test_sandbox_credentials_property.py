@@ -18,7 +18,7 @@ from toolbox_world import git
 from stepflow.domain.secrets import Redactor
 from stepflow.sandbox.credentials.config import Setting, read_settings, write_settings
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 
 #: A secret that nobody writes by chance. What real tokens consist of, and what a quoted value can hold besides.
 pytestmark = pytest.mark.whole
@@ -96,10 +96,10 @@ def test_no_secret_is_left_in_any_file_and_afterwards_all_is_as_before(repositor
         left.mkdir()
         secrets = [secret for secret, _ in sections]
         text = "".join(section for _, section in sections)
-        place = checkout / ".git" / file
-        place.parent.mkdir(parents=True, exist_ok=True)
-        (place.parent / "HEAD").write_text("ref: refs/heads/main\n") if "modules" in file else None
-        with place.open("a", newline="") as config:
+        config_path = checkout / ".git" / file
+        config_path.parent.mkdir(parents=True, exist_ok=True)
+        (config_path.parent / "HEAD").write_text("ref: refs/heads/main\n") if "modules" in file else None
+        with config_path.open("a", newline="") as config:
             config.write(text if final else text.rstrip("\r\n"))
         with (checkout / ".git/config").open("a") as config:
             config.write("\n[include]\n\tpath = included.conf\n")
@@ -107,10 +107,10 @@ def test_no_secret_is_left_in_any_file_and_afterwards_all_is_as_before(repositor
         (checkout / ".git" / echo).write_text(f"seen: {' '.join(secrets)}\n")
         before = snapshot(checkout)
         redact = Redactor(find_credentials(checkout, left).secrets)
-        with credentials_away(checkout, left):
+        with credentials_stripped(checkout, left):
             for secret in secrets:
                 forms = {secret, quote(secret), _basic(secret), secret.replace("\\", "\\\\").replace('"', '\\"')}
-                assert [found for form in forms for found in files_holding(form, checkout)] == []
+                assert [path for form in forms for path in files_holding(form, checkout)] == []
                 assert redact(f"- {secret} -") == "- *** -"
             assert git(checkout, "config", "--get", "core.repositoryformatversion") == "0"
         assert snapshot(checkout) == before

@@ -91,8 +91,8 @@ class TestPrograms:
     @pytest.mark.parametrize("name", ["git", "sh", "python3", "cat"])
     def test_a_fake_in_the_checkout_or_in_home_stands_in_for_no_program(self, project, name):
         box, _ = project(home_programs=True)
-        for place in (name, f"~/{name}", f"~/.local/bin/{name}", f"bin/{name}", f"node_modules/.bin/{name}"):
-            box.sh(f"mkdir -p $(dirname {place}); {self.FAKE.format(place)}")
+        for path in (name, f"~/{name}", f"~/.local/bin/{name}", f"bin/{name}", f"node_modules/.bin/{name}"):
+            box.sh(f"mkdir -p $(dirname {path}); {self.FAKE.format(path)}")
         box.bash("export PATH=.:$HOME:$HOME/.local/bin:$PATH; alias git='echo fake'; hash -r")
         box.sh("echo 'PATH=.:~/.local/bin:$PATH' | tee ~/.profile ~/.bashrc ~/.bash_profile > ~/.env")
         assert box.sh(f"command -v {name}").stdout.startswith(("/usr/", "/bin/"))

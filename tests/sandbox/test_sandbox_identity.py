@@ -80,10 +80,12 @@ class TestEnvironment:
         assert states(checkout) == before
 
     def test_the_path_is_fixed_with_the_interpreters_programs_last(self):
-        place = Path("/nowhere")
+        nowhere = Path("/nowhere")
         system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         for programs, path in ((Path("/venv/bin"), f"{system}:/venv/bin"), (None, system)):
-            environment = build_environment(checkout=place, private=place, programs=programs, options=ToolboxOptions())
+            environment = build_environment(
+                checkout=nowhere, private=nowhere, programs=programs, options=ToolboxOptions()
+            )
             assert environment["PATH"] == path
 
     def test_an_interpreter_inside_the_checkout_is_left_out_or_named(self):
@@ -327,8 +329,8 @@ class TestRootParent:
         )
         assert made.exit_code == 0, made.text[:500]
         box.toolbox.close()
-        found = subprocess.run(["find", checkout, "!", "-uid", "0"], capture_output=True, text=True, check=True)
-        assert found.stdout == ""
+        listing = subprocess.run(["find", checkout, "!", "-uid", "0"], capture_output=True, text=True, check=True)
+        assert listing.stdout == ""
         count = subprocess.run(["find", checkout, "-name", "hello.txt"], capture_output=True, text=True, check=True)
         assert len(count.stdout.splitlines()) == 2
 

@@ -12,15 +12,15 @@ from credentials_world import HEADER, PAYLOAD, files_holding, persist_as_v5, per
 
 def test_a_second_run_in_the_same_checkout_is_refused(checkout, open_folder):
     from stepflow.errors import InputError
-    from stepflow.sandbox.restore import credentials_away, mend_checkouts
+    from stepflow.sandbox.restore import credentials_stripped, mend_checkouts
 
     journals = open_folder / "journals"
-    with credentials_away(checkout, journals=journals):
+    with credentials_stripped(checkout, journals=journals):
         (journal,) = journals.iterdir()
         assert (journal.stat().st_mode & 0o777, journals.stat().st_mode & 0o777) == (0o600, 0o700)
         with pytest.raises(InputError, match="Another run"):
             list(mend_checkouts(journals, checkout))
-        with pytest.raises(InputError, match="Another run"), credentials_away(checkout, journals=journals):
+        with pytest.raises(InputError, match="Another run"), credentials_stripped(checkout, journals=journals):
             pass
     assert not journals.exists()
 
@@ -28,7 +28,7 @@ def test_a_second_run_in_the_same_checkout_is_refused(checkout, open_folder):
 @pytest.mark.parametrize("plant", ["a link", "a folder of others"])
 def test_what_others_may_have_written_is_no_journal(checkout, open_folder, plant):
     from stepflow.errors import InputError
-    from stepflow.sandbox.restore import credentials_away
+    from stepflow.sandbox.restore import credentials_stripped
 
     journals = open_folder / "journals"
     if plant == "a link":
@@ -37,17 +37,17 @@ def test_what_others_may_have_written_is_no_journal(checkout, open_folder, plant
     else:
         journals.mkdir()
         journals.chmod(0o777)
-    with pytest.raises(InputError, match="not stepflow's own"), credentials_away(checkout, journals=journals):
+    with pytest.raises(InputError, match="not stepflow's own"), credentials_stripped(checkout, journals=journals):
         pass
 
 
 TAKES_AND_DIES = """
 import os, sys
 from pathlib import Path
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 
 checkout, temp, journals = map(Path, sys.argv[1:])
-with credentials_away(checkout, temp, journals=journals):
+with credentials_stripped(checkout, temp, journals=journals):
     os._exit(9)
 """
 

@@ -36,15 +36,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def plant(box: Box, place: Path) -> None:
+def plant(box: Box, runner: Path) -> None:
     """A folder beside the checkout that belongs to whoever the tools are, as the runner's mounts do."""
-    for leftover in (place, *(box.checkout / name for name in ("way", "inside"))):
+    for leftover in (runner, *(box.checkout / name for name in ("way", "inside"))):
         subprocess.run(["rm", "-rf", "--", str(leftover)], check=True)
-    place.mkdir()
-    (place / "secret").write_text("canary")
+    runner.mkdir()
+    (runner / "secret").write_text("canary")
     (box.checkout / "hello.txt").write_text("hello\n")
     uid = int(box.sh("id -u").stdout)
-    for path in (place, place / "secret", box.checkout / "hello.txt"):
+    for path in (runner, runner / "secret", box.checkout / "hello.txt"):
         os.chown(path, uid if os.getuid() == 0 else -1, -1)
 
 
@@ -71,29 +71,29 @@ if AS_ROOT:  # who keeps the parent's user has no unix sockets at all
 class TestOutside:
     @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
     def test_files_of_the_tools_own_user_are_closed(self, shared_box, attempt):
-        place = shared_box.checkout.parent / "runner"
-        plant(shared_box, place)
-        ended = shared_box.sh(attempt.format(place))
+        runner = shared_box.checkout.parent / "runner"
+        plant(shared_box, runner)
+        ended = shared_box.sh(attempt.format(runner))
         assert ended.exit_code != 0
         assert "canary" not in ended.stdout
-        assert [path.name for path in place.iterdir()] == ["secret"]
-        assert (place / "secret").read_text() == "canary"
+        assert [path.name for path in runner.iterdir()] == ["secret"]
+        assert (runner / "secret").read_text() == "canary"
 
     def test_without_the_layer_each_attempt_succeeds_and_the_state_says_so(self, start, open_folder):
         box = start(**WITHOUT)
-        place = open_folder / "runner"
+        runner = open_folder / "runner"
         failed = {}
         for name, attempt in ATTEMPTS.items():
-            plant(box, place)
-            if (ended := box.sh(attempt.format(place))).exit_code != 0:
+            plant(box, runner)
+            if (ended := box.sh(attempt.format(runner))).exit_code != 0:
                 failed[name] = ended
         assert failed == {}
         assert box.toolbox.isolation["landlock"] == "switched off"
         assert "landlock: switched off" in box.toolbox.warnings
 
     def test_the_places_where_systems_keep_data_are_closed(self, shared_box):
-        for place in ("/", "/tmp", "/var", "/run", "/home", "/root", "/srv", "/mnt", "/dev"):
-            assert "Permission denied" in shared_box.sh(f"ls {place}").stderr or not Path(place).exists()
+        for runner in ("/", "/tmp", "/var", "/run", "/home", "/root", "/srv", "/mnt", "/dev"):
+            assert "Permission denied" in shared_box.sh(f"ls {runner}").stderr or not Path(runner).exists()
 
     def test_system_files_can_be_read_but_not_written(self, shared_box):
         assert shared_box.sh("cat /etc/passwd /proc/version > /dev/null && ls /usr/bin /sys > /dev/null").exit_code == 0
@@ -184,16 +184,16 @@ class TestTwoRuns:
         import shutil
 
         places = [shutil.copytree(template, open_folder / name, symlinks=True) for name in ("one", "two")]
-        for path in (path for place in places for path in (place, *place.rglob("*"))):
+        for path in (path for root in places for path in (root, *root.rglob("*"))):
             os.chown(path, 12345, 12345, follow_symlinks=False)
         return places
 
     @pytest.mark.parametrize("apart", [True, False])
     def test_neither_can_touch_the_other(self, two, apart):
         # Their groups differ too, which alone closes /proc of the other.
-        without = frozenset() if apart else frozenset({"landlock", "gid"})
+        disabled = frozenset() if apart else frozenset({"landlock", "gid"})
         options = ToolboxOptions(
-            isolation=Isolation.BEST_EFFORT if without else Isolation.REQUIRED, disabled_layers=without
+            isolation=Isolation.BEST_EFFORT if disabled else Isolation.REQUIRED, disabled_layers=disabled
         )
         with Toolbox.start(two[0], options=options) as first, Toolbox.start(two[1], options=options) as second:
             attacker, victim = Box(first, two[0]), Box(second, two[1])
@@ -285,12 +285,12 @@ print(json.dumps({
 """
 
 
-def told(place: Path, *, abi: int = 99, blocked: int = 0) -> dict[str, object]:
+def run_program(root: Path, *, abi: int = 99, blocked: int = 0) -> dict[str, object]:
     for folder in ("in/a", "in/b", "out"):
-        (place / folder).mkdir(parents=True)
-    (place / "in/a/file").write_text("one")
-    (place / "out/file").write_text("two")
-    argv = [sys.executable, "-I", "-S", "-c", PROGRAM, str(ROOM), str(place), str(abi), str(blocked)]
+        (root / folder).mkdir(parents=True)
+    (root / "in/a/file").write_text("one")
+    (root / "out/file").write_text("two")
+    argv = [sys.executable, "-I", "-S", "-c", PROGRAM, str(ROOM), str(root), str(abi), str(blocked)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     return json.loads(done.stdout)
@@ -310,7 +310,7 @@ class TestKernels:
     def test_an_older_kernel_covers_less(self, open_folder, abi, open_there):
         if abi > kernel_abi():
             pytest.skip("this kernel is older still")
-        said = told(open_folder, abi=abi)
+        said = run_program(open_folder, abi=abi)
         attempts = {name: said[name] for name in ("read", "move", "truncate", "tcp", "signal")}
         assert {name for name, error in attempts.items() if not error} == open_there
         assert set(attempts.values()) <= {"", "EACCES", "EPERM", "EXDEV"}
@@ -318,7 +318,7 @@ class TestKernels:
 
     @pytest.mark.parametrize("error", [errno.ENOSYS, errno.EOPNOTSUPP])
     def test_a_kernel_without_landlock_is_told(self, open_folder, error):
-        said = told(open_folder, blocked=error)
+        said = run_program(open_folder, blocked=error)
         assert (said["abi"], said["problem"], said["read"]) == (0, os.strerror(error), "")
 
     def test_without_no_new_privs_the_kernel_refuses_it_to_an_ordinary_user(self, start):

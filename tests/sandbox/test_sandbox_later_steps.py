@@ -11,7 +11,7 @@ from credentials_world import files_holding, persist_as_v5, persist_as_v6
 from toolbox_world import Box, git
 
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 
 EVIL = "git -C {0} config core.fsmonitor 'sh -c \"echo $0 >> /tmp/MARK\"'"
 COMMIT = "git -c user.name=m -c user.email=m@e"
@@ -94,7 +94,7 @@ def test_nothing_of_the_tools_runs_and_the_credentials_are_back(checkout, temp, 
     tmp_path.chmod(0o777)
     names = ("config", "hooks", "info", "modules", "worktrees", "refs/replace")
     before = files(checkout, *names)
-    with credentials_away(checkout, temp) as away, Toolbox.start(checkout, restore=away) as toolbox:
+    with credentials_stripped(checkout, temp) as stripped, Toolbox.start(checkout, restore=stripped) as toolbox:
         done = Box(toolbox, checkout).sh("\n".join(script).replace("/tmp/MARK", str(mark)), timeout=60)
         assert done.exit_code == 0, done.stderr
     assert len(files_holding("AUTHORIZATION: basic", checkout, temp)) == 2
@@ -107,17 +107,17 @@ def test_nothing_of_the_tools_runs_and_the_credentials_are_back(checkout, temp, 
 
 
 def test_a_new_repository_keeps_its_commits(checkout):
-    with credentials_away(checkout) as away, Toolbox.start(checkout, restore=away) as toolbox:
+    with credentials_stripped(checkout) as stripped, Toolbox.start(checkout, restore=stripped) as toolbox:
         Box(toolbox, checkout).sh(f"{SUB}; echo evil > sub/.git/hooks/pre-commit")
     assert git(checkout / "sub", "log", "--format=%s") == "x"
     assert not (checkout / "sub/.git/hooks").exists()
-    assert away.notes == ()
+    assert stripped.notes == ()
 
 
 def test_a_git_file_or_link_that_is_new_is_removed_and_named(checkout):
-    with credentials_away(checkout) as away, Toolbox.start(checkout, restore=away) as toolbox:
+    with credentials_stripped(checkout) as stripped, Toolbox.start(checkout, restore=stripped) as toolbox:
         Box(toolbox, checkout).sh("mkdir a b; echo 'gitdir: /x' > a/.git; ln -s ../.git b/.git")
-    (note,) = away.notes
+    (note,) = stripped.notes
     assert "a/.git, b/.git" in note
     assert not os.path.lexists(checkout / "a/.git")
     assert not os.path.lexists(checkout / "b/.git")
@@ -126,16 +126,16 @@ def test_a_git_file_or_link_that_is_new_is_removed_and_named(checkout):
 def test_the_gitlinks_of_the_start_stay(checkout):
     head = git(checkout, "rev-parse", "HEAD")
     git(checkout, "update-index", "--add", "--cacheinfo", f"160000,{head},old")
-    with credentials_away(checkout) as away, Toolbox.start(checkout, restore=away) as toolbox:
+    with credentials_stripped(checkout) as stripped, Toolbox.start(checkout, restore=stripped) as toolbox:
         Box(toolbox, checkout).sh(f"{SUB}; {LINK}; echo more > more; git add more")
     assert git(checkout, "ls-files") == "hello.txt\nmore\nold"
 
 
 def test_an_index_that_cannot_be_read_keeps_the_credentials_away(checkout, temp):
     persist_as_v5(checkout)
-    with credentials_away(checkout, temp) as away, Toolbox.start(checkout, restore=away) as toolbox:
+    with credentials_stripped(checkout, temp) as stripped, Toolbox.start(checkout, restore=stripped) as toolbox:
         Box(toolbox, checkout).sh("git update-index --split-index")
-    (note,) = away.notes
+    (note,) = stripped.notes
     assert "its index cannot be read" in note
     assert files_holding("AUTHORIZATION", checkout, temp) == []
 
@@ -143,6 +143,6 @@ def test_an_index_that_cannot_be_read_keeps_the_credentials_away(checkout, temp)
 def test_git_files_of_the_start_come_back(checkout):
     git(checkout, "init", "-q", "--separate-git-dir", str(checkout / ".own"), str(checkout / "sub"))
     was = (checkout / "sub/.git").read_text()
-    with credentials_away(checkout) as away, Toolbox.start(checkout, restore=away) as toolbox:
+    with credentials_stripped(checkout) as stripped, Toolbox.start(checkout, restore=stripped) as toolbox:
         Box(toolbox, checkout).sh("git init -q evil; rm sub/.git; mv evil/.git sub/.git; git -C sub config a.b c")
     assert (checkout / "sub/.git").read_text() == was

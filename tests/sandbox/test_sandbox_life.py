@@ -107,9 +107,9 @@ while True:
 
 
 @pytest.mark.parametrize("hidden", [HEADLESS, RELAY], ids=["headless", "relay"])
-@pytest.mark.parametrize("without", [frozenset[str](), frozenset({"landlock"})], ids=["scoped", "unscoped"])
-def test_a_process_that_hides_in_the_process_table_is_dead_after_the_step(start, hidden, without):
-    box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=without)
+@pytest.mark.parametrize("disabled", [frozenset[str](), frozenset({"landlock"})], ids=["scoped", "unscoped"])
+def test_a_process_that_hides_in_the_process_table_is_dead_after_the_step(start, hidden, disabled):
+    box = start(isolation=Isolation.BEST_EFFORT, disabled_layers=disabled)
     box.bash(f"python3 -c '{hidden}' > /dev/null 2>&1 & while [ ! -e beat ]; do sleep 0.1; done")
     beat = box.checkout / "beat"
     first, deadline = beat.read_text(), time.monotonic() + 30

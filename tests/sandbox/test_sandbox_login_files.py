@@ -11,7 +11,7 @@ from toolbox_world import Box
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.credentials.rules import secrets_of_login
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
-from stepflow.sandbox.restore import credentials_away
+from stepflow.sandbox.restore import credentials_stripped
 
 #: As google-github-actions/auth writes it, with the job's own request token in it.
 GOOGLE = {
@@ -36,17 +36,17 @@ def put(checkout: Path, text: str, name: str = "gha-creds-1.json") -> Path:
 def test_tools_see_an_empty_file_and_later_steps_the_whole_one(checkout: Path) -> None:
     path = put(checkout, json.dumps(GOOGLE))
     before = (path.read_bytes(), path.stat().st_mode, path.stat().st_uid)
-    with credentials_away(checkout, None, (Path("gha-creds-1.json"),)) as away:
-        assert away.state == "1 taken out of gha-creds-1.json"
-        with Toolbox.start(checkout, restore=away) as toolbox:
+    with credentials_stripped(checkout, None, (Path("gha-creds-1.json"),)) as stripped:
+        assert stripped.state == "1 taken out of gha-creds-1.json"
+        with Toolbox.start(checkout, restore=stripped) as toolbox:
             assert Box(toolbox, checkout).bash("cat gha-creds-1.json; wc -c < gha-creds-1.json").text.strip() == "0"
     assert (path.read_bytes(), path.stat().st_mode, path.stat().st_uid) == before
-    assert away.notes == ()
+    assert stripped.notes == ()
 
 
 def test_what_a_tool_wrote_in_its_place_stays(checkout: Path) -> None:
     path = put(checkout, json.dumps(GOOGLE))
-    with credentials_away(checkout, None, (Path("gha-creds-1.json"),)):
+    with credentials_stripped(checkout, None, (Path("gha-creds-1.json"),)):
         path.write_text("a tool's own")
     assert path.read_text() == "a tool's own"
 
@@ -59,9 +59,9 @@ def test_its_secrets_are_known_before_anything_is_changed(checkout: Path) -> Non
 def test_a_file_outside_of_the_checkout_or_none_at_all_is_left_alone(checkout: Path, tmp_path: Path) -> None:
     outside = put(tmp_path, json.dumps(GOOGLE))
     (checkout / "link.json").symlink_to(outside)
-    with credentials_away(checkout, None, (outside, Path("link.json"), Path("no-such-file"))) as away:
+    with credentials_stripped(checkout, None, (outside, Path("link.json"), Path("no-such-file"))) as stripped:
         assert json.loads(outside.read_text()) == GOOGLE
-    assert away.state == "none found"
+    assert stripped.state == "none found"
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_a_file_outside_of_the_checkout_or_none_at_all_is_left_alone(checkout: P
     ],
 )
 def test_the_secrets_of_each_kind_of_file(text: str, secrets: set[str]) -> None:
-    found = secrets_of_login(text)
-    assert all(any(secret in form for form in found) for secret in secrets)
-    assert not {"eu", "k1", "https://x", ""} & found
+    secrets_in_it = secrets_of_login(text)
+    assert all(any(secret in form for form in secrets_in_it) for secret in secrets)
+    assert not {"eu", "k1", "https://x", ""} & secrets_in_it

@@ -88,9 +88,9 @@ def listening():
 @pytest.fixture(scope="module")
 def closed(template):
     with reachable_folder() as folder:
-        place = shutil.copytree(template, folder / "checkout", symlinks=True)
-        with Toolbox.start(place, options=ToolboxOptions(network=Network.NONE)) as toolbox:
-            yield Box(toolbox, place)
+        checkout = shutil.copytree(template, folder / "checkout", symlinks=True)
+        with Toolbox.start(checkout, options=ToolboxOptions(network=Network.NONE)) as toolbox:
+            yield Box(toolbox, checkout)
 
 
 def ways(box: Box, port: int) -> dict[str, str]:
@@ -102,15 +102,15 @@ def ways(box: Box, port: int) -> dict[str, str]:
 
 def test_every_way_out_is_closed(closed):
     with listening() as (port, came):
-        found = ways(closed, port)
-    assert {name for name, error in found.items() if error != CLOSED} <= {
+        errors = ways(closed, port)
+    assert {name for name, error in errors.items() if error != CLOSED} <= {
         "io_uring",
         "vsock",
         "crypto",
         "family 38",
         "family 40",
     }
-    assert set(found.values()) <= REFUSED
+    assert set(errors.values()) <= REFUSED
     assert came == []
     assert closed.toolbox.isolation["network"].startswith("closed")
     assert closed.toolbox.warnings == ()
@@ -122,8 +122,8 @@ def test_every_way_out_is_closed(closed):
 def test_without_the_layer_they_are_open(start, options):
     box = start(isolation=Isolation.BEST_EFFORT if options else Isolation.REQUIRED, **options)
     with listening() as (port, came):
-        found = ways(box, port)
-    assert {found[way] for way in ("tcp", "tcp listen", "udp", "netlink")} == {""}
+        errors = ways(box, port)
+    assert {errors[attempt] for attempt in ("tcp", "tcp listen", "udp", "netlink")} == {""}
     assert came
     assert box.toolbox.isolation["network"] == ("switched off" if options else "open")
 
@@ -133,9 +133,9 @@ def test_the_io_uring_door_is_shut_by_this_layer_alone_too(start):
         network=Network.NONE, isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"seccomp", "landlock"})
     )
     with listening() as (port, _):
-        found = ways(box, port)
-    assert found["io_uring"] == "ENOSYS"
-    assert {error for name, error in found.items() if name != "io_uring"} == {CLOSED}
+        errors = ways(box, port)
+    assert errors["io_uring"] == "ENOSYS"
+    assert {error for name, error in errors.items() if name != "io_uring"} == {CLOSED}
 
 
 PROGRAMS = (
@@ -157,9 +157,9 @@ def test_no_program_gets_out_from_the_shell_or_from_a_validator(closed):
 
 
 def test_the_same_programs_get_out_of_an_open_toolbox(box):
-    found = [program for program in PROGRAMS if shutil.which(program.split()[0], path=":".join(SYSTEM_PATH))]
+    programs = [program for program in PROGRAMS if shutil.which(program.split()[0], path=":".join(SYSTEM_PATH))]
     with listening() as (port, came):
-        for program in found:
+        for program in programs:
             before = len(came)
             box.sh(program.format(port))
             assert len(came) > before, program

@@ -20,13 +20,13 @@ INNER = Path(stepflow.sandbox.child.__file__).parent
 
 def imports(path: Path) -> list[tuple[int, str]]:
     """(level, module) of every import of a file."""
-    found = []
+    imports = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found += [(0, alias.name) for alias in node.names]
+            imports += [(0, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found.append((node.level, node.module or ""))
-    return found
+            imports.append((node.level, node.module or ""))
+    return imports
 
 
 @pytest.mark.parametrize("path", sorted(INNER.glob("*.py")), ids=lambda path: path.name)
@@ -76,13 +76,13 @@ class TestFrames:
         data = wire.pack(wire.JSON, b'{"a": "\\u00fc"}') + wire.pack(wire.RAW, b"\0" * 1000) + wire.pack(wire.RAW, b"")
         for size in (1, 3, 7, len(data)):
             frames = wire.Frames()
-            found = []
+            received = []
             for start in range(0, len(data), size):
                 frames.feed(data[start : start + size])
                 while frame := frames.take():
-                    found.append(frame)
-            assert found == [(wire.JSON, b'{"a": "\\u00fc"}'), (wire.RAW, b"\0" * 1000), (wire.RAW, b"")]
-            assert wire.unpack(found[0][1]) == {"a": "ü"}
+                    received.append(frame)
+            assert received == [(wire.JSON, b'{"a": "\\u00fc"}'), (wire.RAW, b"\0" * 1000), (wire.RAW, b"")]
+            assert wire.unpack(received[0][1]) == {"a": "ü"}
 
     @pytest.mark.parametrize("data", [b"hello world", b"J\xff\xff\xff\xff", b"X\0\0\0\0"])
     def test_what_is_no_frame_is_told(self, data):
@@ -114,19 +114,19 @@ class TestFrames:
 class TestHeadTail:
     @pytest.mark.parametrize("size", [1, 10, 1000])
     def test_text_within_the_limit_stays_whole(self, size):
-        kept = HeadTail(1000)
+        output = HeadTail(1000)
         for start in range(0, 800, size):
-            kept.feed(b"x" * min(size, 800 - start))
-        assert kept.text() == "x" * 800
-        assert kept.left_out == 0
+            output.feed(b"x" * min(size, 800 - start))
+        assert output.text() == "x" * 800
+        assert output.left_out == 0
 
     @pytest.mark.parametrize("size", [1, 10, 999, 5000])
     def test_of_longer_text_head_and_tail_stay_within_the_limit(self, size):
         data = b"".join(b"%05d\n" % number for number in range(1000))
-        kept = HeadTail(1000)
+        output = HeadTail(1000)
         for start in range(0, len(data), size):
-            kept.feed(data[start : start + size])
-        text = kept.text()
+            output.feed(data[start : start + size])
+        text = output.text()
         assert text.startswith("00000\n00001\n")
         assert text.endswith("00998\n00999\n")
         assert f"[… {len(data) - 872} bytes left out here …]" in text

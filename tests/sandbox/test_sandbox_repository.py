@@ -59,10 +59,10 @@ class TestTree:
         assert box.sh("ls ~/ran").exit_code != 0
         assert box.sh("git status; ls ~/ran").exit_code == 0
 
-    @pytest.mark.parametrize("place", [".git/config", ".git/HEAD", ".git/refs/heads/main", ".git/packed-refs"])
-    def test_a_pipe_where_git_expects_a_file_holds_nobody_up(self, box, place):
+    @pytest.mark.parametrize("path", [".git/config", ".git/HEAD", ".git/refs/heads/main", ".git/packed-refs"])
+    def test_a_pipe_where_git_expects_a_file_holds_nobody_up(self, box, path):
         box.toolbox.tree()
-        box.sh(f"rm -f {place}; mkfifo {place}")
+        box.sh(f"rm -f {path}; mkfifo {path}")
         begun = time.monotonic()
         box.toolbox.tree()
         assert time.monotonic() - begun < 20
@@ -75,18 +75,18 @@ class TestTree:
         assert box.bash("ls -A $TMPDIR").text == ""
 
     def test_a_folder_without_a_repository_says_so(self, open_folder):
-        place = open_folder / "plain"
-        place.mkdir()
-        with Toolbox.start(place) as toolbox:
+        plain = open_folder / "plain"
+        plain.mkdir()
+        with Toolbox.start(plain) as toolbox:
             state = toolbox.tree()
         assert (state.commit, state.tree) == ("", "")
         assert "not a git repository" in state.problem
 
     def test_a_repository_without_a_commit_says_so(self, open_folder):
-        place = open_folder / "plain"
-        place.mkdir()
-        git(place, "init", "--quiet")
-        with Toolbox.start(place) as toolbox:
+        plain = open_folder / "plain"
+        plain.mkdir()
+        git(plain, "init", "--quiet")
+        with Toolbox.start(plain) as toolbox:
             state = toolbox.tree()
         assert (state.commit, state.tree) == ("", "")
         assert "no commit yet" in state.problem

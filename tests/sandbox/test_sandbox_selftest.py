@@ -82,7 +82,7 @@ def reached(report: CanaryReport) -> dict[str, str]:
     return {canary.location.value: canary.ways for canary in report.reached}
 
 
-def told(path: Path) -> str:
+def text_of(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:
@@ -91,12 +91,12 @@ def told(path: Path) -> str:
 
 def everything_below(folder: Path) -> dict[str, tuple[object, ...]]:
     """Names, owners, modes, times and contents."""
-    found = {}
+    states = {}
     for path in (folder, *sorted(folder.rglob("*"))):
         info = path.lstat()
         data = path.read_bytes() if path.is_file() else b""
-        found[str(path)] = (info.st_uid, info.st_gid, info.st_mode, info.st_mtime_ns, data)
-    return found
+        states[str(path)] = (info.st_uid, info.st_gid, info.st_mode, info.st_mtime_ns, data)
+    return states
 
 
 class TestWhatIsFound:
@@ -214,13 +214,13 @@ class TestWhatIsFound:
         assert "ACTIONS_RUNTIME_TOKEN (set)" in ways
         assert "SOME_NAME (set)" in ways
 
-    @pytest.mark.parametrize("without", [frozenset(), frozenset({"network"})], ids=["closed", "without the layer"])
-    def test_a_closed_network_is_tried_on_listeners_of_the_parent(self, own_user, start, outside, without):
-        box = start(isolation=Isolation.BEST_EFFORT, network=Network.NONE, disabled_layers=without)
+    @pytest.mark.parametrize("disabled", [frozenset(), frozenset({"network"})], ids=["closed", "without the layer"])
+    def test_a_closed_network_is_tried_on_listeners_of_the_parent(self, own_user, start, outside, disabled):
+        box = start(isolation=Isolation.BEST_EFFORT, network=Network.NONE, disabled_layers=disabled)
         states = try_canaries(box.toolbox, outside).states
-        told = {states[location] for location in ("TCP", "TCP over IPv6", "UDP")}
-        reached = {f"reached by shell: {way}" for way in ("127.0.0.1 (tcp)", "127.0.0.1 (udp)", "::1 (tcp)")}
-        assert told == (reached if without else {"kept"})
+        tried = {states[location] for location in ("TCP", "TCP over IPv6", "UDP")}
+        reached = {f"reached by shell: {attempt}" for attempt in ("127.0.0.1 (tcp)", "127.0.0.1 (udp)", "::1 (tcp)")}
+        assert tried == (reached if disabled else {"kept"})
 
     @root_only
     def test_tools_that_stay_root_are_held_by_the_layers_that_this_takes(self, start, outside):
@@ -231,8 +231,14 @@ class TestWhatIsFound:
         report = try_canaries(start().toolbox, outside)
         assert reached(report) == {}
         report.demand(Isolation.REQUIRED)
-        kept = {location for location, state in report.states.items() if state == "kept"}
-        assert kept >= {*FOLDERS, "the parent in /proc", "the parent's memory", "abstract sockets", "the parent's home"}
+        unreachable = {location for location, state in report.states.items() if state == "kept"}
+        assert unreachable >= {
+            *FOLDERS,
+            "the parent in /proc",
+            "the parent's memory",
+            "abstract sockets",
+            "the parent's home",
+        }
 
 
 SAME_USER = """
@@ -292,11 +298,11 @@ class TestWhatItLeavesBehind:
 
         def wait_and_signal() -> None:
             deadline = time.monotonic() + 20
-            while not any(moment in told(path) for path in folder.iterdir()) and time.monotonic() < deadline:
+            while not any(moment in text_of(path) for path in folder.iterdir()) and time.monotonic() < deadline:
                 time.sleep(0.001)
             os.kill(os.getpid(), signal.SIGTERM)
 
-        kept = signal.signal(signal.SIGTERM, stop)
+        previous = signal.signal(signal.SIGTERM, stop)
         watcher = threading.Thread(target=wait_and_signal)
         try:
             watcher.start()
@@ -304,7 +310,7 @@ class TestWhatItLeavesBehind:
                 try_canaries(box.toolbox, outside)
         finally:
             watcher.join()
-            signal.signal(signal.SIGTERM, kept)
+            signal.signal(signal.SIGTERM, previous)
         box.toolbox.close()
         assert everything_below(open_folder) == before
 
@@ -346,9 +352,12 @@ class TestTheProbe:
         assert set(self.ask(*((kind, missing) for kind in kinds))["results"]) == {"ENOENT"}
         assert self.ask(("signal", 2**22 + 1), ("peek", 2**22 + 1), ("trace", 2**22 + 1))["results"] == ["ESRCH"] * 3
 
-    @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
-    def test_reaches_listeners_on_loopback_where_nothing_stops_it(self, host, family):
-        with socket.socket(family, socket.SOCK_STREAM) as server, socket.socket(family, socket.SOCK_STREAM) as closed:
+    @pytest.mark.parametrize(("host", "address_family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
+    def test_reaches_listeners_on_loopback_where_nothing_stops_it(self, host, address_family):
+        with (
+            socket.socket(address_family, socket.SOCK_STREAM) as server,
+            socket.socket(address_family, socket.SOCK_STREAM) as closed,
+        ):
             for end in (server, closed):
                 end.bind((host, 0))
             server.listen(1)
@@ -365,8 +374,8 @@ def test_sockets_are_found_below_folders_once_and_without_following_links(tmp_pa
     (tmp_path / "a" / "loop").symlink_to(tmp_path)
     (tmp_path / "a" / "file").touch()
     with listening(tmp_path / "a" / "b" / "one.sock"), listening(tmp_path / "two.sock"):
-        found = list(sockets_under((str(tmp_path), str(tmp_path / "a" / "loop"), str(tmp_path / "nowhere"))))
-    assert sorted(found) == [tmp_path / "a" / "b" / "one.sock", tmp_path / "two.sock"]
+        sockets = list(sockets_under((str(tmp_path), str(tmp_path / "a" / "loop"), str(tmp_path / "nowhere"))))
+    assert sorted(sockets) == [tmp_path / "a" / "b" / "one.sock", tmp_path / "two.sock"]
 
 
 def test_every_place_names_the_layer_that_should_keep_it():

@@ -226,19 +226,19 @@ def test_one_changed_file_among_twenty_thousand_takes_under_a_second_and_under_1
     """Acceptance 6. What is held is the processors' time, all of the toolbox's processes together: other work on this
     machine is not the snapshot's. The time on the clock is printed.
     """
-    place = open_folder / "large"
-    place.mkdir()
-    git(place, "init", "--quiet")
+    checkout = open_folder / "large"
+    checkout.mkdir()
+    git(checkout, "init", "--quiet")
     # After a commit of so many files git packs them in the background, while the toolbox takes the checkout back.
-    git(place, "config", "gc.auto", "0")
+    git(checkout, "config", "gc.auto", "0")
     for number in range(400):
-        folder = place / f"src/part{number % 20}/module{number}"
+        folder = checkout / f"src/part{number % 20}/module{number}"
         folder.mkdir(parents=True)
         for file in range(50):
             (folder / f"file_{file}.py").write_text(f"# {number} {file}\n" * 20)
-    git(place, "add", ".")
-    git(place, "commit", "--quiet", "--message", "one")
-    with worked(place, open_folder / "run") as one:
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "--message", "one")
+    with worked(checkout, open_folder / "run") as one:
         one.sh("git status --short")
         one.snapshots.take()
         supervisor = one.box.supervisor

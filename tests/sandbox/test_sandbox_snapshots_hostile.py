@@ -6,7 +6,7 @@ import hashlib
 import json
 
 import pytest
-from snapshot_world import asked, worked
+from snapshot_world import git_bytes, worked
 from toolbox_world import root_only
 
 from stepflow.errors import StepflowError
@@ -25,7 +25,7 @@ def one(checkout, open_folder):
 
 def forged(one, *, blobs: tuple[bytes, ...] = (BLOB,), **fields: object) -> None:
     """Put back what no store has seen."""
-    base = asked(one.folder, "rev-parse", "HEAD").decode().strip()
+    base = git_bytes(one.folder, "rev-parse", "HEAD").decode().strip()
     manifest = {"base": base, "modes": [0o644, 0o755, 0o755], "set": {}, "git": None, "packs": [], **fields}
     stream = [(len(blob), iter([blob])) for blob in blobs]
     one.box.toolbox.snapshots.restore(json.dumps(manifest).encode(), stream, exclude=())

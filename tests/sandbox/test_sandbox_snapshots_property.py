@@ -92,9 +92,9 @@ def free(path: Path, root: Path) -> Path | None:
 
 
 def do_write(root: Path, path: str, content: bytes, mode: int) -> None:
-    place = free(root / path, root)
-    place.write_bytes(content)
-    place.chmod(mode)
+    target = free(root / path, root)
+    target.write_bytes(content)
+    target.chmod(mode)
 
 
 def do_link(root: Path, path: str, target: str) -> None:
@@ -102,9 +102,9 @@ def do_link(root: Path, path: str, target: str) -> None:
 
 
 def do_folder(root: Path, path: str, mode: int) -> None:
-    place = free(root / path, root)
-    place.mkdir()
-    place.chmod(mode)
+    target = free(root / path, root)
+    target.mkdir()
+    target.chmod(mode)
 
 
 def do_remove(root: Path, path: str) -> None:
@@ -124,12 +124,12 @@ def do_intend(root: Path, path: str) -> None:
 
 
 def do_nested(root: Path, path: str) -> None:
-    place = free(root / path, root)
-    place.mkdir()
-    git(place, "init", "-q")
-    (place / "in.log").write_text("in\n")
-    git(place, "add", "-f", "in.log")
-    git(place, "commit", "-qm", "inner")
+    target = free(root / path, root)
+    target.mkdir()
+    git(target, "init", "-q")
+    (target / "in.log").write_text("in\n")
+    git(target, "add", "-f", "in.log")
+    git(target, "commit", "-qm", "inner")
 
 
 def do_ignore(root: Path, rules: str) -> None:

@@ -109,8 +109,8 @@ def run_as_other_user(code: str, *places: Path, packages: Path) -> subprocess.Co
     python = readable_interpreter()
     if not python:
         pytest.skip("no Python that other users can run")
-    for place in places:
-        for path in (place, *place.rglob("*")):
+    for root in places:
+        for path in (root, *root.rglob("*")):
             os.chown(path, 12345, 12345, follow_symlinks=False)
     return subprocess.run(
         [python, "-c", code, *map(str, places)],
