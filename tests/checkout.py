@@ -126,7 +126,7 @@ class Runner:
 
 def read_outputs(path: Path) -> dict[str, str]:
     """The outputs of a GITHUB_OUTPUT file, as the runner reads them."""
-    found: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     lines = iter(path.read_text().splitlines() if path.exists() else [])
     for line in lines:
         name, _, delimiter = line.partition("<<")
@@ -135,5 +135,5 @@ def read_outputs(path: Path) -> dict[str, str]:
             if inner == delimiter:
                 break
             value.append(inner)
-        found[name] = "\n".join(value)
-    return found
+        outputs[name] = "\n".join(value)
+    return outputs

@@ -91,16 +91,16 @@ class TableGuards:
     """Finds out what a table says about a validator; a list is answered in turn, the last of it for ever."""
 
     table: dict[str, list[GuardDiagnostics]] = field(default_factory=dict)
-    asked: list[tuple[str, bool]] = field(default_factory=list)
+    compared: list[tuple[str, bool]] = field(default_factory=list)
     closes_at: Closing = CLOSING
 
     def closing(self) -> Closing:
         return self.closes_at
 
     def look_again(self, validator: Validator, *, passed: bool) -> GuardDiagnostics:
-        self.asked.append((validator.name, passed))
-        findings = self.table.get(validator.name, [GuardDiagnostics()])
-        return findings.pop(0) if len(findings) > 1 else findings[0]
+        self.compared.append((validator.name, passed))
+        diagnostics = self.table.get(validator.name, [GuardDiagnostics()])
+        return diagnostics.pop(0) if len(diagnostics) > 1 else diagnostics[0]
 
 
 @dataclass

@@ -10,8 +10,8 @@ TESTS = Path(__file__).parent
 
 def assert_golden(name: str, text: str) -> None:
     """The text is that of a golden file: `report/log.txt` is the file `log.txt` in `tests/report/golden`."""
-    room, _, file_name = name.partition("/")
-    file = TESTS / room / "golden" / file_name
+    folder, _, file_name = name.partition("/")
+    file = TESTS / folder / "golden" / file_name
     if os.environ.get("STEPFLOW_ACCEPT"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")

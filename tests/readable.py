@@ -19,4 +19,4 @@ STUMBLES = re.compile(
 
 def stumbles(text: str) -> list[str]:
     """Each stumble with what stands around it."""
-    return [text[max(0, found.start() - 40) : found.end() + 20] for found in STUMBLES.finditer(text)]
+    return [text[max(0, match.start() - 40) : match.end() + 20] for match in STUMBLES.finditer(text)]

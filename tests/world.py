@@ -217,9 +217,9 @@ def _checkout(folder: Path, served: Path) -> Path:
 
 @cache
 def _repository() -> Path:
-    place = Path(tempfile.mkdtemp(prefix="stepflow-test-repository-"))
-    atexit.register(shutil.rmtree, place)
-    folder = shutil.copytree(SOURCE, place / "checkout")
+    parent = Path(tempfile.mkdtemp(prefix="stepflow-test-repository-"))
+    atexit.register(shutil.rmtree, parent)
+    folder = shutil.copytree(SOURCE, parent / "checkout")
     git("init", "--quiet", cwd=folder)
     git("add", "--all", cwd=folder)
     git("commit", "--quiet", "--message", "Begin", cwd=folder)

@@ -146,9 +146,9 @@ class AgentResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of a comparison. `place` says where: an iteration, a validator, a line of a file."""
+    """One line of a comparison. `where` says: an iteration, a validator, a line of a file."""
 
-    place: str
+    where: str
     expected: str
     came: str
 

@@ -119,7 +119,7 @@ def _what(rehearsed: Rehearsed) -> tuple[str, ...]:
 
 def _part(difference: Difference) -> Iterator[str]:
     rows = (
-        ("" if row.same else "≠", *(one_line(text, CELL) for text in (row.place, row.expected, row.came)))
+        ("" if row.same else "≠", *(one_line(text, CELL) for text in (row.where, row.expected, row.came)))
         for row in difference.rows[:ROWS]
     )
     lines = aligned((("", "", "expected", "came"), *rows))

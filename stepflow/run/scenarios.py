@@ -337,7 +337,7 @@ def _outcome(expected: Outcome | None, came: Outcome | None) -> Iterator[Differe
         return
     if expected is not came:
         yield Difference(
-            what="outcome", rows=(Row(place="", expected=expected or "another end", came=came or NOTHING),)
+            what="outcome", rows=(Row(where="", expected=expected or "another end", came=came or NOTHING),)
         )
 
 
@@ -347,13 +347,13 @@ def _sequence(what: str, expected: Sequence[str] | None, came: Sequence[str] | N
 
 
 def _aligned(expected: Sequence[str], came: Sequence[str]) -> Iterator[Row]:
-    """Both lists side by side; `place` is the number in what came, or in what was expected where nothing came."""
+    """Both lists side by side; `where` is the number in what came, or in what was expected where nothing came."""
     for _, left, left_end, right, right_end in SequenceMatcher(a=expected, b=came, autojunk=False).get_opcodes():
         numbers = zip_longest(range(left, left_end), range(right, right_end))
         for at, to in numbers:
             number = at if to is None else to
             yield Row(
-                place="" if number is None else str(number + 1),
+                where="" if number is None else str(number + 1),
                 expected=NOTHING if at is None else expected[at],
                 came=NOTHING if to is None else came[to],
             )
@@ -365,7 +365,7 @@ def _validators(
     if expected is None or {name: tuple(words) for name, words in expected.items()} == came:
         return
     names = dict.fromkeys((*expected, *came))
-    rows = (Row(place=name, expected=_words(expected.get(name)), came=_words(came.get(name))) for name in names)
+    rows = (Row(where=name, expected=_words(expected.get(name)), came=_words(came.get(name))) for name in names)
     yield Difference(what="validators", rows=tuple(rows))
 
 
@@ -378,7 +378,7 @@ def _file(path: str, given: Expect, came: Expect) -> Iterator[Difference]:
     if expected == came_text:
         return
     if expected is None or came_text is None:
-        rows: tuple[Row, ...] = (Row(place="", expected=_there(expected), came=_there(came_text)),)
+        rows: tuple[Row, ...] = (Row(where="", expected=_there(expected), came=_there(came_text)),)
     else:
         rows = tuple(_near([*_aligned(_lines(expected), _lines(came_text))]))
     yield Difference(what=f"file {path}", rows=rows)

@@ -75,7 +75,7 @@ def test_a_run_reaches_model_api_and_git_through_the_proxy(corporate: Corporate)
     done = corporate.run(corporate.variables)
     assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
     assert corporate.proxy.targets() == {f"{MODEL}:443", f"{GHES}:443"}
-    heads = "".join(asked.head for asked in corporate.proxy.asked)
+    heads = "".join(requests.head for requests in corporate.proxy.requests)
     assert TOKEN not in heads
     assert MODEL_KEY not in heads
     shown = f"{MODEL}, {GHES} through the proxy {corporate.proxy.url} (HTTPS_PROXY)"
@@ -181,7 +181,7 @@ def test_addresses_of_two_servers_are_refused_before_anything_is_sent(corporate:
     done = corporate.run(corporate.variables, github_server_url="https://github.com")
     assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
     assert "two servers" in done.outputs["reason"]
-    assert corporate.proxy.asked == []
+    assert corporate.proxy.requests == []
 
 
 READ_TOKEN = "github_pat_readonly0123456789"
@@ -196,7 +196,7 @@ def test_a_plan_reads_the_issues_through_the_proxy_and_with_the_certificates(cor
     done = plan(corporate, corporate.variables)
     assert (done.exit_code, done.outputs["plan-issues"]) == (0, "[7]"), done.log
     assert corporate.proxy.targets() == {f"{GHES}:443"}
-    assert READ_TOKEN not in "".join(asked.head for asked in corporate.proxy.asked)
+    assert READ_TOKEN not in "".join(requests.head for requests in corporate.proxy.requests)
 
 
 def test_a_plan_does_not_trust_a_certificate_file_of_the_checkout(corporate: Corporate) -> None:
@@ -221,4 +221,4 @@ def test_a_plan_sends_its_token_to_no_address_that_a_run_would_refuse(
     done = plan(corporate, corporate.variables, **inputs)
     assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition"), done.log
     assert words in done.outputs["reason"]
-    assert corporate.proxy.asked == []
+    assert corporate.proxy.requests == []

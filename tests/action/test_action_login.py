@@ -11,7 +11,7 @@ import pytest
 from stepflow.action.runner import read_runner, secret_variables, secrets_in
 from tests.servers.dialects import FederatedDialect
 from tests.servers.messages_api import MessagesApi
-from tests.servers.providers import IDS, open_way
+from tests.servers.providers import IDS, open_access
 from tests.world import World, answer, bash, label_event
 
 #: As the runner, aws-actions/configure-aws-credentials, google-github-actions/auth and a step's `env:` set them.
@@ -94,13 +94,13 @@ def test_the_service_account_of_the_workload_identity_is_the_one_that_the_workfl
 ) -> None:
     """The server takes an exchange with exactly these ids."""
     ids = {name: value for name, value in IDS.items() if name != "service_account_id" or account}
-    with open_way("identity", tmp_path) as way:
-        dialect = FederatedDialect(ids=ids, knows=lambda token: token in way.logins.identities)
+    with open_access("identity", tmp_path) as access:
+        dialect = FederatedDialect(ids=ids, knows=lambda token: token in access.logins.identities)
         with MessagesApi(lambda body: world.next_reply(body), dialect=dialect) as api:
-            world.runner.environ = dict(way.login)
+            world.runner.environ = dict(access.login)
             del world.runner.inputs["anthropic-api-key"]
             world.runner.inputs |= {
-                **way.inputs,
+                **access.inputs,
                 "anthropic-base-url": api.url,
                 "anthropic-service-account-id": account,
             }

@@ -14,7 +14,7 @@ import pytest
 from tests.checkout import Invocation
 from tests.servers.logins import REQUEST_TOKEN
 from tests.servers.messages_api import Failure, MessagesApi
-from tests.servers.providers import WAYS, Way, open_way
+from tests.servers.providers import PROVIDERS, ProviderAccess, open_access
 from tests.world import World, answer, bash, open_world, solve
 
 pytestmark = pytest.mark.whole
@@ -25,13 +25,16 @@ HASH = re.compile(r"\b[0-9a-f]{7,64}\b")
 
 
 @contextmanager
-def served(world: World, name: str, folder: Path) -> Iterator[tuple[Way, MessagesApi]]:
+def served(world: World, name: str, folder: Path) -> Iterator[tuple[ProviderAccess, MessagesApi]]:
     """The world with this provider's server in the place of the Anthropic API."""
-    with open_way(name, folder) as way, MessagesApi(lambda body: world.next_reply(body), dialect=way.dialect) as api:
-        world.runner.environ = dict(way.login)
+    with (
+        open_access(name, folder) as access,
+        MessagesApi(lambda body: world.next_reply(body), dialect=access.dialect) as api,
+    ):
+        world.runner.environ = dict(access.login)
         del world.runner.inputs["anthropic-api-key"]
-        world.runner.inputs |= {**way.inputs, "anthropic-base-url": api.url + way.suffix}
-        yield way, api
+        world.runner.inputs |= {**access.inputs, "anthropic-base-url": api.url + access.suffix}
+        yield access, api
 
 
 def figures_of(done: Invocation, root: Path) -> Any:
@@ -65,23 +68,23 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return figures_of(done, root)
 
 
-@pytest.mark.parametrize("name", [name for name in WAYS if name != "key"])
+@pytest.mark.parametrize("name", [name for name in PROVIDERS if name != "key"])
 def test_the_same_scenario_gives_the_same_report_through_every_provider(
     name: str, world: World, tmp_path: Path, direct: Any
 ) -> None:
-    with served(world, name, tmp_path) as (way, api):
+    with served(world, name, tmp_path) as (access, api):
         done = world.run(solve(), debug="true")
     assert (done.exit_code, done.outputs["outcome"], done.outputs["validated"]) == (0, "completed", "true"), done.log
     assert len(api.bodies) == len(solve())
     assert float(done.outputs["cost-usd"]) > 0
     assert (len(world.pulls()), len(world.comments())) == (1, 1)
-    assert figures_of(done, tmp_path) == {**direct, "provider": way.provider}
+    assert figures_of(done, tmp_path) == {**direct, "provider": access.provider}
     assert direct["history"][1]["tool_calls"]
     files = (path for path in Path(done.outputs["run-folder"]).rglob("*") if path.is_file())
     left = [path.read_text("utf-8", "replace") for path in files]
     log = "\n".join(line for line in done.log.splitlines() if not line.startswith("::add-mask::"))
     for text in (*left, log, done.summary, str(done.outputs), *world.comments(), json.dumps(api.bodies)):
-        assert [secret for secret in way.secrets() if secret in text] == []
+        assert [secret for secret in access.secrets() if secret in text] == []
 
 
 @pytest.mark.parametrize("name", ["bedrock", "vertex-token", "foundry", "identity"])
@@ -136,18 +139,18 @@ def test_preflight_says_that_the_login_works_or_what_the_first_turn_will_tell(
 
 
 def test_a_resumed_run_logs_in_again(world: World, tmp_path: Path) -> None:
-    with served(world, "identity", tmp_path) as (way, _):
+    with served(world, "identity", tmp_path) as (access, _):
         stopped = world.run([*solve()[:2], Failure(status=400, error="invalid_request_error", message="stop")])
         assert stopped.outputs["outcome"] == "model_failed", stopped.log
         done = world.run(solve()[2:], resume=stopped.outputs["run-folder"])
     assert done.outputs["outcome"] == "completed", done.log
-    assert len(way.dialect.given) == 2
+    assert len(access.dialect.given) == 2
 
 
 def test_the_credentials_file_that_a_login_step_left_in_the_checkout_is_away_while_tools_run(world: World) -> None:
     exclude = world.checkout / ".git" / "info" / "exclude"
     exclude.write_text(exclude.read_text() + "gha-creds-*.json\n")
-    with served(world, "vertex-identity", world.checkout) as (way, api):
+    with served(world, "vertex-identity", world.checkout) as (access, api):
         path = world.checkout / "gha-creds-1.json"
         before = path.read_bytes()
         done = world.run([bash("cat gha-creds-1.json; ls -s gha-creds-1.json"), answer("initial.issue", "abort")])
@@ -156,4 +159,4 @@ def test_the_credentials_file_that_a_login_step_left_in_the_checkout_is_away_whi
     assert path.read_bytes() == before
     files = [file.read_text("utf-8", "replace") for file in Path(done.outputs["run-folder"]).rglob("*.json*")]
     for text in (*files, json.dumps(api.bodies)):
-        assert [secret for secret in (REQUEST_TOKEN, *way.secrets()) if secret in text] == []
+        assert [secret for secret in (REQUEST_TOKEN, *access.secrets()) if secret in text] == []

@@ -97,8 +97,8 @@ def test_the_package_ships_every_file_of_the_demo() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["setuptools"]["package-data"]["stepflow.cli"]
     # As in setuptools, `*` passes over names that begin with a dot.
-    found = (glob.glob(pattern, root_dir=DEMO.parent, recursive=True) for pattern in patterns)  # noqa: PTH207
-    shipped = set(chain.from_iterable(found))
+    matches = (glob.glob(pattern, root_dir=DEMO.parent, recursive=True) for pattern in patterns)  # noqa: PTH207
+    shipped = set(chain.from_iterable(matches))
     files = {path.relative_to(DEMO.parent).as_posix() for path in DEMO.rglob("*") if path.is_file()}
     assert files
     assert files - shipped == set()
@@ -122,8 +122,8 @@ def _expected(file: Path) -> str:
 
 def _answers(scenario: Scenario) -> Iterator[tuple[str, JsonObject]]:
     """Every structured answer with its step: by the list it stands in, or the last step that was expected."""
-    for place, turns in scenario.queues().items():
-        step_id = place
+    for queue, turns in scenario.queues().items():
+        step_id = queue
         for turn in turns:
             step_id = turn.expect_step or step_id
             if turn.output is not None:

@@ -31,7 +31,7 @@ def test_this_repository_keeps_its_own_rules() -> None:
 
 
 def test_a_good_module_passes(tmp_path: Path) -> None:
-    done = check(repository(tmp_path, room=OPENING, __init__=OPENING))
+    done = check(repository(tmp_path, engine=OPENING, __init__=OPENING))
     assert done.returncode == 0, done.stdout
 
 
@@ -46,9 +46,9 @@ def test_a_good_module_passes(tmp_path: Path) -> None:
     ids=["syntax", "no docstring", "long module", "long function"],
 )
 def test_each_broken_rule_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
-    done = check(repository(tmp_path, room=text))
+    done = check(repository(tmp_path, engine=text))
     assert done.returncode == 1
-    assert done.stdout.startswith(f"stepflow/room.py:{said}")
+    assert done.stdout.startswith(f"stepflow/engine.py:{said}")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_each_broken_rule_is_named_with_its_place(tmp_path: Path, text: str, sai
     ids=["module", "function, whose docstring does not count"],
 )
 def test_what_is_just_short_enough_passes(tmp_path: Path, text: str) -> None:
-    assert check(repository(tmp_path, room=text)).returncode == 0
+    assert check(repository(tmp_path, engine=text)).returncode == 0
 
 
 def test_a_file_that_was_never_added_is_checked_and_an_ignored_one_is_not(tmp_path: Path) -> None:
@@ -69,14 +69,14 @@ def test_a_file_that_was_never_added_is_checked_and_an_ignored_one_is_not(tmp_pa
 
 
 def test_a_deleted_file_is_passed_over(tmp_path: Path) -> None:
-    folder = repository(tmp_path, room=OPENING, gone=OPENING)
+    folder = repository(tmp_path, engine=OPENING, gone=OPENING)
     subprocess.run(["git", "-C", folder, "add", "."], check=True)
     (folder / "stepflow/gone.py").unlink()
     assert check(folder).returncode == 0
 
 
 def test_nothing_is_written_into_the_checkout(tmp_path: Path) -> None:
-    folder = repository(tmp_path, room=OPENING)
+    folder = repository(tmp_path, engine=OPENING)
     before = sorted(path for path in folder.rglob("*") if ".git" not in path.parts)
     check(folder)
     assert sorted(path for path in folder.rglob("*") if ".git" not in path.parts) == before

@@ -43,13 +43,13 @@ def main() -> None:
         rows = [("start", *_starts(folder)), *_tools(folder, calls)]
     print(f"Medians of {calls} calls ({STARTS} starts), in milliseconds, with and without in turn:\n")
     print("| what | with the sandbox | without | difference |\n| --- | --- | --- | --- |")
-    for name, with_layers, without in rows:
-        print(f"| {name} | {with_layers:.1f} | {without:.1f} | {with_layers - without:+.1f} |")
+    for name, with_layers, disabled in rows:
+        print(f"| {name} | {with_layers:.1f} | {disabled:.1f} | {with_layers - disabled:+.1f} |")
 
 
 def _starts(folder: Path) -> tuple[float, float]:
-    def start(place: Path, options: ToolboxOptions) -> None:
-        Toolbox.start(place, options=options).close()
+    def start(checkout: Path, options: ToolboxOptions) -> None:
+        Toolbox.start(checkout, options=options).close()
 
     return _medians(STARTS, lambda: start(folder / "with", WITH), lambda: start(folder / "without", WITHOUT))
 
@@ -65,13 +65,13 @@ def _tools(folder: Path, calls: int) -> Iterator[tuple[str, float, float]]:
 
 def _medians(times: int, one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
     """In turn, so that whatever else the machine does strikes both alike."""
-    taken: tuple[list[float], list[float]] = ([], [])
+    measured: tuple[list[float], list[float]] = ([], [])
     for _ in range(times):
-        for measure, kept in zip((one, other), taken, strict=True):
+        for measure, series in zip((one, other), measured, strict=True):
             begun = time.perf_counter()
             measure()
-            kept.append((time.perf_counter() - begun) * 1000)
-    return statistics.median(taken[0]), statistics.median(taken[1])
+            series.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(measured[0]), statistics.median(measured[1])
 
 
 def _call(box: Toolbox, name: str, **inputs: str) -> None:

@@ -219,10 +219,10 @@ def test_a_registry_of_ten_times_the_steps_is_checked_in_about_ten_times_the_cal
 
 
 def _agent(folder: Path, steps: int) -> Path:
-    place = folder / f"{steps}" / ".agent" / "bencher"
-    if not place.exists():
-        write_agent(place, steps)
-    return place
+    agent_folder = folder / f"{steps}" / ".agent" / "bencher"
+    if not agent_folder.exists():
+        write_agent(agent_folder, steps)
+    return agent_folder
 
 
 def _calls(work) -> int:

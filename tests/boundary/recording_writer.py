@@ -116,12 +116,12 @@ class RecordingWriter:
 class RecordingPusher:
     """Branches in memory. `taken` are branches that hold somebody else's commits."""
 
-    def __init__(self, commit: str = "a" * 40, *, refusal: str = "", taken: tuple[str, ...] = ()) -> None:
-        self.commit, self._refusal, self._taken = commit, refusal, taken
-        self.asked: list[tuple[str, str | None]] = []
+    def __init__(self, commit: str = "a" * 40, *, refusal: str = "", occupied: tuple[str, ...] = ()) -> None:
+        self.commit, self._refusal, self._occupied = commit, refusal, occupied
+        self.pushes: list[tuple[str, str | None]] = []
 
     def push(self, branch: str, *, author: Account, replaces: str | None) -> Pushed:
         if self._refusal:
             raise Refused(self._refusal)
-        self.asked.append((branch, replaces))
-        return Pushed(branch=f"{branch}-2" if branch in self._taken else branch, commit=self.commit)
+        self.pushes.append((branch, replaces))
+        return Pushed(branch=f"{branch}-2" if branch in self._occupied else branch, commit=self.commit)

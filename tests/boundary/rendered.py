@@ -81,18 +81,18 @@ def faults(text: str, allowed_hosts: frozenset[str]) -> dict[str, str]:
     page.close()
     # As people read it, and each piece of text as a word of its own.
     readings = ("".join(page.pieces), " ".join(page.pieces))
-    found: dict[str, str] = {}
+    active: dict[str, str] = {}
     for tag, target in page.targets:
         if not _is_allowed(target, allowed_hosts):
-            found["foreign image" if tag == "img" else "foreign link"] = target
+            active["foreign image" if tag == "img" else "foreign link"] = target
     for reading in readings:
         if closing := _CLOSING.search(reading):
-            found["closing keyword"] = closing[0]
+            active["closing keyword"] = closing[0]
     if mention := _MENTION.search(readings[0]):
-        found["mention"] = mention[0]
+        active["mention"] = mention[0]
     if page.odd_tags:
-        found["HTML"] = page.odd_tags[0]
-    return found
+        active["HTML"] = page.odd_tags[0]
+    return active
 
 
 def _is_allowed(target: str, allowed_hosts: frozenset[str]) -> bool:

@@ -87,7 +87,7 @@ def test_the_same_event_twice_leaves_one_comment_one_pull_request_one_branch() -
     again, _ = apply(plan(run_id="run-2"), writer, pusher)
     assert again.outcome is Outcome.COMPLETED
     assert (len(writer.posted), len(writer.pulls), len(writer.released)) == (1, 1, 1)
-    assert pusher.asked == [("stepflow/fixer/issue-7", None), ("stepflow/fixer/issue-7", "a" * 40)]
+    assert pusher.pushes == [("stepflow/fixer/issue-7", None), ("stepflow/fixer/issue-7", "a" * 40)]
     marker = read_marker(writer.posted[0].body)
     assert marker is not None
     assert (marker.run, marker.agent, marker.issue, marker.commit) == ("run-2", "fixer", 7, "a" * 40)
@@ -148,7 +148,7 @@ def test_nothing_is_written_for_an_actor_who_may_not_write(given: dict[str, obje
     applied, recorded = apply(plan(given=given), writer, pusher)
     assert applied.outcome is Outcome.REFUSED
     assert refusal in applied.reason
-    assert (writer.calls, pusher.asked, recorded) == ([], [], [])
+    assert (writer.calls, pusher.pushes, recorded) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_pull_request_to_another_base_is_not_ours() -> None:
 
 def test_the_comment_names_the_branch_that_was_used_instead() -> None:
     writer = RecordingWriter()
-    applied, _ = apply(plan(), writer, RecordingPusher(taken=("stepflow/fixer/issue-7",)))
+    applied, _ = apply(plan(), writer, RecordingPusher(occupied=("stepflow/fixer/issue-7",)))
     assert applied.branch == "stepflow/fixer/issue-7-2"
     assert "those of this run are on `stepflow/fixer/issue-7-2`" in writer.posted[0].body
 
@@ -285,7 +285,7 @@ def test_somebody_elses_comment_with_our_marker_is_not_ours() -> None:
     apply(plan(), writer, pusher)
     assert writer.posted[0].body == forged
     assert len(writer.posted) == 2
-    assert pusher.asked[0][1] is None
+    assert pusher.pushes[0][1] is None
 
 
 def test_another_agents_comment_is_not_overwritten() -> None:
@@ -381,7 +381,7 @@ def test_without_an_issue_the_branch_and_the_pull_request_are_all() -> None:
     writer, pusher = RecordingWriter(), RecordingPusher()
     applied, _ = apply(plan({}, issue=None), writer, pusher)
     assert applied.outcome is Outcome.COMPLETED
-    assert (writer.calls, pusher.asked) == (["create_pull_request"], [("stepflow/fixer/run-run-1", None)])
+    assert (writer.calls, pusher.pushes) == (["create_pull_request"], [("stepflow/fixer/run-run-1", None)])
 
 
 def test_a_label_that_vanished_between_look_and_removal_is_no_failure() -> None:

@@ -11,7 +11,7 @@ from stepflow.boundary.output_filter import OutputFilter
 from stepflow.domain.definition import DEFAULT_PROTECTED_PATHS
 from stepflow.domain.secrets import Redactor
 
-OUTLET = OutputFilter(redactor=Redactor(("ghs_secretsecret",)))
+FILTER = OutputFilter(redactor=Redactor(("ghs_secretsecret",)))
 OURS = {"Stepflow-Run": "run-1"}
 
 
@@ -146,14 +146,14 @@ MESSAGES = {
 
 @pytest.mark.parametrize(("message", "expected"), MESSAGES.values(), ids=MESSAGES)
 def test_messages_are_freed(message: str, expected: str) -> None:
-    assert clean_message(message, OURS, OUTLET) == f"{expected}\n\nStepflow-Run: run-1\n"
+    assert clean_message(message, OURS, FILTER) == f"{expected}\n\nStepflow-Run: run-1\n"
 
 
 @given(
     st.text(), st.sampled_from(["", "[skip ci]", "fixes #1", "Co-authored-by: x", "\n\n", "A: b\n", "skip-checks:true"])
 )
 def test_any_message_ends_with_our_trailers_only(text: str, piece: str) -> None:
-    message = clean_message(text + piece + text, OURS, OUTLET)
+    message = clean_message(text + piece + text, OURS, FILTER)
     assert message.endswith("\n\nStepflow-Run: run-1\n")
     assert "[skip ci]" not in message.lower()
     assert not re.search(r"(?im)^[ \t]*co-authored-by:", message)

@@ -54,9 +54,9 @@ TOLD = [
 @pytest.mark.parametrize("outcome", TOLD)
 def test_a_failed_run_writes_its_one_comment_and_nothing_else(outcome: Outcome) -> None:
     writer = RecordingWriter()
-    told = report(writer, outcome=outcome)
-    assert told is not None
-    assert told.url == writer.posted[0].url
+    failure = report(writer, outcome=outcome)
+    assert failure is not None
+    assert failure.url == writer.posted[0].url
     assert writer.calls == ["create_comment"]
     assert writer.posted[0].body.startswith("<!-- stepflow -->\nIt failed.\n\n<!-- stepflow run=run-1")
 
@@ -124,43 +124,43 @@ def test_an_earlier_runs_comment_is_replaced_also_when_the_boundary_failed() -> 
 
 def test_the_work_is_kept_on_a_branch_when_asked_for() -> None:
     writer, pusher = RecordingWriter(), RecordingPusher("c" * 40)
-    told = report(writer, pusher=pusher, given=PUSHES)
-    assert told is not None
-    assert (told.branch, told.commit) == ("stepflow/fixer/issue-7", "c" * 40)
+    failure = report(writer, pusher=pusher, given=PUSHES)
+    assert failure is not None
+    assert (failure.branch, failure.commit) == ("stepflow/fixer/issue-7", "c" * 40)
     assert "kept on the branch `stepflow/fixer/issue-7`" in writer.posted[0].body
     marker = read_marker(writer.posted[0].body)
     assert marker is not None
     assert marker.commit == "c" * 40
     report(writer, pusher=pusher, given=PUSHES)
-    assert pusher.asked[1] == ("stepflow/fixer/issue-7", "c" * 40)
+    assert pusher.pushes[1] == ("stepflow/fixer/issue-7", "c" * 40)
 
 
 def test_work_that_may_not_leave_is_said_to_stay() -> None:
     writer = RecordingWriter()
-    told = report(writer, pusher=RecordingPusher(refusal="refused: protected path: action.yml"), given=PUSHES)
-    assert told is not None
-    assert told.branch == ""
+    failure = report(writer, pusher=RecordingPusher(refusal="refused: protected path: action.yml"), given=PUSHES)
+    assert failure is not None
+    assert failure.branch == ""
     assert "could not be kept on a branch: refused: protected path: action.yml" in writer.posted[0].body
 
 
 def test_without_an_issue_the_work_is_kept_all_the_same() -> None:
     writer = RecordingWriter()
-    told = report(writer, issue=None, pusher=RecordingPusher(), given=PUSHES)
-    assert told is not None
-    assert (told.branch, told.url, writer.calls) == ("stepflow/fixer/run-run-1", "", [])
+    failure = report(writer, issue=None, pusher=RecordingPusher(), given=PUSHES)
+    assert failure is not None
+    assert (failure.branch, failure.url, writer.calls) == ("stepflow/fixer/run-run-1", "", [])
 
 
 def test_somebody_without_write_access_gets_no_comment_written_for_failing() -> None:
     writer, pusher = RecordingWriter(), RecordingPusher()
-    told = report(writer, pusher=pusher, given={"actor": "eve", **PUSHES})
-    assert told is not None
-    assert "has the permission 'read'" in told.detail
-    assert (writer.calls, pusher.asked) == ([], [])
+    failure = report(writer, pusher=pusher, given={"actor": "eve", **PUSHES})
+    assert failure is not None
+    assert "has the permission 'read'" in failure.detail
+    assert (writer.calls, pusher.pushes) == ([], [])
 
 
 def test_a_report_that_cannot_be_written_is_said_and_raises_nothing() -> None:
     writer = RecordingWriter()
     writer.failures["create_comment"] = [WriteFailed("it answered 500", status=500)]
-    told = report(writer)
-    assert told is not None
-    assert told.detail == "The failure could not be reported on the issue: it answered 500"
+    failure = report(writer)
+    assert failure is not None
+    assert failure.detail == "The failure could not be reported on the issue: it answered 500"

@@ -61,9 +61,9 @@ def differing(checkout: Checkout, git: Git) -> list[tuple[str, str]]:
     base, tip = (checkout.git("rev-parse", f"{commit}^{{tree}}") for commit in (checkout.base, "HEAD"))
     raw = checkout.git("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", base, tip).split("\0")
     expected = [(path, head.split(" ")[1], head.split(" ")[3]) for head, path in zip(raw[::2], raw[1::2], strict=False)]
-    found = compare_trees(git, base, [tip])
-    assert [(entry.path, entry.mode, entry.oid) for entry in found] == sorted(expected)
-    return [(entry.path, entry.mode) for entry in found]
+    changes = compare_trees(git, base, [tip])
+    assert [(entry.path, entry.mode, entry.oid) for entry in changes] == sorted(expected)
+    return [(entry.path, entry.mode) for entry in changes]
 
 
 def test_the_diff_of_trees_agrees_with_gits(trees: tuple[Checkout, Git]) -> None:

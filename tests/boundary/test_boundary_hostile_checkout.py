@@ -112,13 +112,13 @@ def test_what_is_planted_would_run_for_whoever_used_git_in_the_checkout(run: Run
     """So that the test above means something."""
     run(f"{WORK}; {PLANT.format(marks=run.marks)}")
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
-    asked = ["git", "-c", f"safe.directory={run.checkout.folder}", "-C", str(run.checkout.folder), "status"]
+    command = ["git", "-c", f"safe.directory={run.checkout.folder}", "-C", str(run.checkout.folder), "status"]
     shutil.copytree(run.checkout.folder, run.folder / "copy", symlinks=True)
     script = run.folder / "evil"
     script.write_text(f"#!/bin/sh\necho theirs >> {run.marks}\n")
     script.chmod(0o755)
-    subprocess.run([*asked[:3], *asked[3:5], "config", "core.fsmonitor", str(script)], env=environment, check=True)
-    subprocess.run(asked, env=environment, check=False, capture_output=True)
+    subprocess.run([*command[:3], *command[3:5], "config", "core.fsmonitor", str(script)], env=environment, check=True)
+    subprocess.run(command, env=environment, check=False, capture_output=True)
     assert "theirs" in run.marks.read_text()
 
 

@@ -33,7 +33,7 @@ def run(
         removed=f"Hidden pieces did not reach the model: {HUGE}",
         commits=CommitsInfo(count=1, uncommitted=NAMES, warnings=WARNINGS),
     )
-    return apply_effects(plan, writer=writer, pusher=RecordingPusher(taken=(BRANCH,)), record=lambda _: None)
+    return apply_effects(plan, writer=writer, pusher=RecordingPusher(occupied=(BRANCH,)), record=lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_everything_the_engine_says_fits_below_a_text_of_any_length(
 
 def test_a_failure_of_any_length_says_where_its_work_is(github: GitHubServer, writer: GitHubWriter) -> None:
     for outcome in (Outcome.VALIDATION_FAILED, Outcome.BOUNDARY_FAILED, Outcome.BOUNDARY_FAILED):
-        told = report_failure(
+        failure = report_failure(
             agent(),
             facts(),
             settings(server_url=github.web_url, api_url=github.api_url, on_failure=OnFailure.PUSH_BRANCH),
@@ -75,8 +75,8 @@ def test_a_failure_of_any_length_says_where_its_work_is(github: GitHubServer, wr
             writer=writer,
             pusher=RecordingPusher(),
         )
-        assert told is not None
-        assert told.detail == "The run's comment says what happened."
+        assert failure is not None
+        assert failure.detail == "The run's comment says what happened."
     (comment,) = github.state.comments
     assert len(comment["body"]) <= LONGEST
     assert f"The unfinished work is kept on the branch `{BRANCH}`." in comment["body"]

@@ -17,7 +17,7 @@ from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_l
 from stepflow.domain.secrets import Redactor
 
 SECRET = "ghs_0123456789abcdefghij"
-OUTLET = OutputFilter(allowed_hosts=frozenset({"github.com", "docs.example.org"}), redactor=Redactor((SECRET,)))
+FILTER = OutputFilter(allowed_hosts=frozenset({"github.com", "docs.example.org"}), redactor=Redactor((SECRET,)))
 Z = "\u200b"
 
 TABLE = {
@@ -77,11 +77,11 @@ TABLE = {
 
 @pytest.mark.parametrize(("text", "expected"), TABLE.values(), ids=TABLE)
 def test_the_filter_makes_harmless(text: str, expected: str) -> None:
-    assert filter_text(text, OUTLET) == expected
+    assert filter_text(text, FILTER) == expected
 
 
 def test_a_secret_in_base64_is_redacted() -> None:
-    filtered = filter_text(base64.b64encode(f"key={SECRET};".encode()).decode(), OUTLET)
+    filtered = filter_text(base64.b64encode(f"key={SECRET};".encode()).decode(), FILTER)
     assert "***" in filtered
     assert len(filtered) < 20
 
@@ -113,12 +113,12 @@ UNSEEN = [
 @pytest.mark.parametrize("unseen", UNSEEN)
 def test_a_secret_with_characters_in_it_that_nobody_sees_is_redacted(unseen: str) -> None:
     """A reader who copies the text would have the secret."""
-    assert filter_text(f"token {SECRET[:9]}{unseen}{SECRET[9:]}", OUTLET) == "token ***"
-    assert filter_line(f"token {unseen.join(SECRET)}", OUTLET) == "token ***"
+    assert filter_text(f"token {SECRET[:9]}{unseen}{SECRET[9:]}", FILTER) == "token ***"
+    assert filter_line(f"token {unseen.join(SECRET)}", FILTER) == "token ***"
 
 
 def test_signs_keep_the_selector_that_makes_them_pictures() -> None:
-    assert filter_text("⚠\ufe0f and ▫\ufe0f", OUTLET) == "⚠\ufe0f and ▫\ufe0f"
+    assert filter_text("⚠\ufe0f and ▫\ufe0f", FILTER) == "⚠\ufe0f and ▫\ufe0f"
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -129,7 +129,7 @@ def test_signs_keep_the_selector_that_makes_them_pictures() -> None:
 )
 def test_an_independent_reader_of_the_page_finds_no_form_of_a_secret(form: str, unseen: str, around: str) -> None:
     text = f"{around} {form[:7]}{unseen}{form[7:]} {around}"
-    page = html.unescape(re.sub(r"<[^>]*>", "", MarkdownIt("commonmark").render(filter_text(text, OUTLET))))
+    page = html.unescape(re.sub(r"<[^>]*>", "", MarkdownIt("commonmark").render(filter_text(text, FILTER))))
     seen = "".join(
         each for each in page if unicodedata.category(each) not in ("Cf", "Mn", "Cc", "Co") and each not in UNSEEN
     )
@@ -139,7 +139,7 @@ def test_an_independent_reader_of_the_page_finds_no_form_of_a_secret(form: str, 
 def test_a_forged_marker_is_no_marker_any_more() -> None:
     forged = marked("Done.", Marker(run="1", agent="a", issue=7))
     assert read_marker(forged)
-    assert read_marker(filter_text(forged, OUTLET)) is None
+    assert read_marker(filter_text(forged, FILTER)) is None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_forged_marker_is_no_marker_any_more() -> None:
     ids=["plain", "mentions", "URLs", "an open fence", "open folds"],
 )
 def test_a_long_text_is_cut_and_says_so(text: str) -> None:
-    filtered = filter_text(text, OUTLET)
+    filtered = filter_text(text, FILTER)
     assert len(filtered) <= LONGEST_TEXT
     assert filtered.endswith("has been cut here.)*")
 
@@ -160,14 +160,14 @@ def test_a_long_text_is_cut_and_says_so(text: str) -> None:
 )
 def test_no_text_makes_the_filter_slow(text: str) -> None:
     started = time.perf_counter()
-    filter_text(text, OUTLET)
+    filter_text(text, FILTER)
     assert time.perf_counter() - started < 5
 
 
 def test_a_title_is_one_line_without_anything_that_acts() -> None:
-    line = filter_line(f"Fix @bob\n[skip ci] fixes #1 {SECRET}", OUTLET)
+    line = filter_line(f"Fix @bob\n[skip ci] fixes #1 {SECRET}", FILTER)
     assert line == f"Fix @{Z}bob f{Z}ixes #1 ***"
-    assert len(filter_line("x" * 900, OUTLET)) == 240
+    assert len(filter_line("x" * 900, FILTER)) == 240
 
 
 WORDS = """
@@ -197,7 +197,7 @@ def _text(tokens: list[Token]) -> str:
 @example("| `a` | https://evil.com|`b` |")
 def test_a_commonmark_parser_finds_nothing_that_acts(text: str) -> None:
     """markdown-it reads the result as GitHub does: no foreign link or image, no HTML but folds, no live mention."""
-    tokens = MarkdownIt("commonmark").enable("table").parse(filter_text(text, OUTLET))
+    tokens = MarkdownIt("commonmark").enable("table").parse(filter_text(text, FILTER))
     for token in _inline(tokens):
         target = str(token.attrs.get("href") or token.attrs.get("src") or "")
         assert "evil" not in target or target.startswith("https://github.com/"), token
@@ -213,5 +213,5 @@ def test_a_commonmark_parser_finds_nothing_that_acts(text: str) -> None:
 @given(st.lists(PIECES, max_size=24).map("".join))
 def test_what_the_engine_writes_below_stays_visible(text: str) -> None:
     """Nothing left open swallows the engine's own lines."""
-    tokens = MarkdownIt("commonmark").parse(filter_text(text, OUTLET) + "\n\nENGINE")
+    tokens = MarkdownIt("commonmark").parse(filter_text(text, FILTER) + "\n\nENGINE")
     assert any(token.type == "inline" and token.content.endswith("ENGINE") for token in tokens)

@@ -69,7 +69,7 @@ def test_a_comment_of_our_account_that_quotes_a_marker_is_not_ours(quote: object
     applied = run(writer, pusher)
     assert (writer.posted[0].body, len(writer.posted)) == (body, 2)
     assert applied.spent == Spent(usd=2)
-    assert pusher.asked == [("stepflow/fixer/issue-7", None)]
+    assert pusher.pushes == [("stepflow/fixer/issue-7", None)]
 
 
 def test_a_marker_in_our_own_text_counts_nothing() -> None:
@@ -77,7 +77,7 @@ def test_a_marker_in_our_own_text_counts_nothing() -> None:
     run(writer, pusher, comment=f"```\n<!-- stepflow -->\nDone.\n\n{MARKER}\n```")
     again = run(writer, pusher, run_id="run-2")
     assert (len(writer.posted), again.spent) == (1, Spent(usd=4))
-    assert pusher.asked[1] == ("stepflow/fixer/issue-7", "a" * 40)
+    assert pusher.pushes[1] == ("stepflow/fixer/issue-7", "a" * 40)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_agents_of_similar_names_on_one_issue_keep_their_own_comment_branch_and_
     for name in (*NAMES, *reversed(NAMES)):
         run(writer, pushers[name], name=name, run_id=f"run-of-{name}", comment=f"Done by {name}.")
     assert [comment.body.splitlines()[1] for comment in writer.posted] == [f"Done by {name}." for name in NAMES]
-    assert [pusher.asked for pusher in pushers.values()] == [
+    assert [pusher.pushes for pusher in pushers.values()] == [
         [(f"stepflow/{name}/issue-7", None), (f"stepflow/{name}/issue-7", pushers[name].commit)] for name in NAMES
     ]
     assert list(writer.heads.values()) == [f"stepflow/{name}/issue-7" for name in NAMES]

@@ -305,11 +305,11 @@ def test_a_field_of_the_wrong_type_has_no_effect_and_is_warned_about(path: str, 
 
 
 def test_a_release_needs_leave_and_a_proper_tag() -> None:
-    asked: JsonObject = {"release": {"tag": "v1.2", "name": "One"}}
-    refused = plan(asked)
+    answer: JsonObject = {"release": {"tag": "v1.2", "name": "One"}}
+    refused = plan(answer)
     assert "create_release" not in kinds(refused)
     assert any("allowedEffects" in warning for warning in refused.warnings)
-    released = effect(plan(asked, allowed_effects=("release",)), CreateRelease)
+    released = effect(plan(answer, allowed_effects=("release",)), CreateRelease)
     assert released == CreateRelease(tag="v1.2", name="One", body="", draft=False)
     odd = plan({"release": {"tag": "../v1"}}, allowed_effects=("release",))
     assert odd.effects == ()

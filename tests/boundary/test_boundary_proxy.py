@@ -49,8 +49,8 @@ class Corporate:
 
     def list(self, connection: Connection, host: str = HOST) -> str:
         remote = Remote(url=f"https://{host}/o/r.git", token=TOKEN)
-        place = self.folder / f"git-{len(list(self.folder.glob('git-*')))}"
-        return Git(place, remote, connection=connection).run_remote("ls-remote", remote.url).decode()
+        repository = self.folder / f"git-{len(list(self.folder.glob('git-*')))}"
+        return Git(repository, remote, connection=connection).run_remote("ls-remote", remote.url).decode()
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ BOTH = pytest.mark.parametrize("call", [Corporate.read, Corporate.list], ids=["t
 def test_a_call_goes_through_the_proxy_which_sees_no_token(corporate: Corporate, call: Call) -> None:
     call(corporate, corporate.connection)
     assert corporate.proxy.targets() == {f"{HOST}:443"}
-    heads = "".join(asked.head.lower() for asked in corporate.proxy.asked)
+    heads = "".join(requests.head.lower() for requests in corporate.proxy.requests)
     assert TOKEN not in heads
     assert "\r\nauthorization:" not in heads
 
@@ -91,7 +91,7 @@ def test_the_login_in_a_proxys_url_is_given_to_the_proxy(corporate: Corporate, c
 @BOTH
 def test_without_a_proxy_the_server_itself_is_called(corporate: Corporate, call: Callable[..., str]) -> None:
     call(corporate, Connection(certificates=pem_of(corporate.authority)), host=f"127.0.0.1:{corporate.front.port}")
-    assert corporate.proxy.asked == []
+    assert corporate.proxy.requests == []
 
 
 @BOTH

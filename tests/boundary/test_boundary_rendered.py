@@ -14,7 +14,7 @@ from tests.boundary.rendered import faults
 from tests.tried import MANY, MARKS, tried
 
 HOSTS = frozenset({"github.com"})
-OUTLET = OutputFilter(allowed_hosts=HOSTS)
+FILTER = OutputFilter(allowed_hosts=HOSTS)
 
 KEYWORDS = (
     "Fixes", "_Closes", "__Fixes__", "**resolve**", "*f*ix", "F*ix*es", "Fix*es*", "~~closed~~", "[fix](docs)",
@@ -72,9 +72,9 @@ def links() -> list[str]:
 def test_the_judge_finds_every_kind_of_fault_in_texts_that_were_not_filtered() -> None:
     """A judge that found nothing there would prove nothing below."""
     texts = [*closings()[::97], *links(), *MENTIONS]
-    found = Counter(kind for text in texts for kind in faults(text, HOSTS))
-    assert set(found) == {"closing keyword", "foreign link", "foreign image", "mention", "HTML"}
-    assert min(found.values()) >= len(MENTIONS), found
+    active = Counter(kind for text in texts for kind in faults(text, HOSTS))
+    assert set(active) == {"closing keyword", "foreign link", "foreign image", "mention", "HTML"}
+    assert min(active.values()) >= len(MENTIONS), active
 
 
 @pytest.mark.parametrize(
@@ -94,17 +94,17 @@ def test_the_judge_finds_every_kind_of_fault_in_texts_that_were_not_filtered() -
 )
 def test_what_got_through_once_stays_dead(text: str, kind: str) -> None:
     assert kind in faults(text, HOSTS)
-    assert faults(filter_text(text, OUTLET), HOSTS) == {}
+    assert faults(filter_text(text, FILTER), HOSTS) == {}
 
 
 @MARKS[0]
 def test_no_closing_keyword_acts_on_the_page() -> None:
     texts = closings() if MANY else closings()[::37]
-    assert [text for text in texts if faults(filter_text(text, OUTLET), HOSTS)] == []
+    assert [text for text in texts if faults(filter_text(text, FILTER), HOSTS)] == []
 
 
 def test_no_link_image_or_mention_acts_on_the_page() -> None:
-    acting = [text for text in (*links(), *MENTIONS) if faults(filter_text(text, OUTLET), HOSTS)]
+    acting = [text for text in (*links(), *MENTIONS) if faults(filter_text(text, FILTER), HOSTS)]
     assert acting == []
 
 
@@ -122,17 +122,17 @@ WORDS = st.sampled_from(
 @tried(100)
 @given(st.lists(WORDS, max_size=20).map("".join))
 def test_nothing_acts_on_the_page_whatever_the_text(text: str) -> None:
-    assert faults(filter_text(text, OUTLET), HOSTS) == {}
+    assert faults(filter_text(text, FILTER), HOSTS) == {}
 
 
 @pytest.mark.parametrize("text", ["_Closes #99_", "__Fixes__ acme/other#5", f"Fixes{' ' * 21}#77", "x_fixes: #5"])
 def test_a_title_and_a_commit_message_close_nothing_read_as_they_stand(text: str) -> None:
     """A merge takes both over word for word; neither is Markdown there."""
-    assert "\u200b" in filter_line(text, OUTLET)
+    assert "\u200b" in filter_line(text, FILTER)
 
 
 @pytest.mark.parametrize(
     "text", ["What I fixed:\n\n## Tests", "prefixes #5 are gone", "fixed a thing of #5", "Closed the gap. See #5."]
 )
 def test_words_that_close_nothing_are_left_alone(text: str) -> None:
-    assert filter_text(text, OUTLET) == text
+    assert filter_text(text, FILTER) == text

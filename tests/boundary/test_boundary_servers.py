@@ -47,9 +47,9 @@ def test_the_api_knows_its_token_and_hides_the_user(github: GitHubServer) -> Non
 
 def test_issues_are_listed_by_label_and_state(github: GitHubServer) -> None:
     github.state.add_issue(8, "Other", "", labels=["bug"])
-    found = get(f"{github.api_url}/repos/o/r/issues?labels=bug,agent:fixer&state=open&per_page=100")
-    assert isinstance(found, list)
-    assert [issue["number"] for issue in found] == [7]
+    issues = get(f"{github.api_url}/repos/o/r/issues?labels=bug,agent:fixer&state=open&per_page=100")
+    assert isinstance(issues, list)
+    assert [issue["number"] for issue in issues] == [7]
 
 
 def test_the_contract_notices_what_github_would_not_understand() -> None:
@@ -88,9 +88,9 @@ def test_both_servers_run_as_processes(tmp_path: Path) -> None:
         shown = get(f"{url}/repos/o/r/issues/3")
         assert isinstance(shown, dict)
         assert shown["title"] == "T"
-        kept = get(url.removesuffix("/api/v3") + "/_state", None)
-        assert isinstance(kept, dict)
-        assert kept["issues"]["3"]["labels"] == ["agent:x"]
+        state = get(url.removesuffix("/api/v3") + "/_state", None)
+        assert isinstance(state, dict)
+        assert state["issues"]["3"]["labels"] == ["agent:x"]
     with process("tests.servers.git_http", "--root", str(tmp_path)) as url:
         assert status(f"{url}/o/r.git/info/refs?service=git-upload-pack", None) == 401
 

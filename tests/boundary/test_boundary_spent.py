@@ -87,10 +87,10 @@ def completed(writer: RecordingWriter, run_id: str, cost: float) -> Spent | None
 
 
 def failed(writer: RecordingWriter, run_id: str, cost: float) -> Spent | None:
-    told = report_failure(
+    failure = report_failure(
         agent(), facts(run_id=run_id), settings(), outcome=Outcome.ABORTED, text="t", writer=writer, cost=dollars(cost)
     )
-    return told.spent if told else None
+    return failure.spent if failure else None
 
 
 def test_run_after_run_the_comment_keeps_the_sum_also_of_failures() -> None:

@@ -199,7 +199,7 @@ def test_lines_of_a_file_that_look_like_a_diff_s_own_are_told_apart(open_page: O
     names = page.evaluate(
         "[...document.querySelectorAll('#i2-diff details:nth-of-type(2) span')].map((one) => one.className)"
     )
-    assert names == [*["quiet"] * 6, "place", "", "taken", "added", "added", "taken", "taken", "quiet", "quiet"]
+    assert names == [*["quiet"] * 6, "hunk", "", "removed", "added", "added", "removed", "removed", "quiet", "quiet"]
     assert page.inner_text("#i2-diff .top .facts") == "3 files · +1,207 −4 · … 3 more files left out"
 
 

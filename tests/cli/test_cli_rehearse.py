@@ -230,7 +230,7 @@ def test_json_is_one_object_and_junit_a_file_that_can_be_read(checkout: Path, ca
     assert (out.count("\n"), document["success"], document["outcome"]) == (1, False, "validation_failed")
     assert [each["passed"] for each in document["scenarios"]] == [False, True]
     assert document["scenarios"][0]["differences"][0]["rows"] == [
-        {"place": "", "expected": "aborted", "came": "completed"}
+        {"where": "", "expected": "aborted", "came": "completed"}
     ]
     assert "2 scenarios, 1 not as expected" in err
     suites = ElementTree.parse(file).getroot()

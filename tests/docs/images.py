@@ -26,8 +26,8 @@ class Row:
 
 def block(name: str) -> PageBlock:
     """The only block that is called so, by its comment, its file or its language."""
-    (found,) = (each for each in page_blocks(PAGE) if name in {each.note, each.file, each.language})
-    return found
+    (block,) = (each for each in page_blocks(PAGE) if name in {each.note, each.file, each.language})
+    return block
 
 
 def told_layers() -> list[Row]:

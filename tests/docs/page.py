@@ -88,8 +88,8 @@ def page_steps(page: Path, begin: str = "", end: str = "") -> list[Step]:
         elif block.language == "sh":
             steps.append(Step(commands=block.text))
         elif block.language == SHOWN:
-            found = _EXIT.fullmatch(block.note)
-            steps[-1] = replace(steps[-1], shown=block.text, exit_code=int(found[1]) if found else 0)
+            match = _EXIT.fullmatch(block.note)
+            steps[-1] = replace(steps[-1], shown=block.text, exit_code=int(match[1]) if match else 0)
         else:
             raise AssertionError(f"{page.name} has a block that is neither file, commands nor output: {block}")
     return steps
@@ -114,9 +114,9 @@ class Reader:
         return ""
 
     def _run(self, step: Step) -> str:
-        told = self.folder.parent / "where"
+        where = self.folder.parent / "where"
         # What a terminal would keep from one command to the next: the folder and the variables.
-        script = f"trap 'env -0 > \"{told}\"' EXIT\nset -e\n{step.commands}"
+        script = f"trap 'env -0 > \"{where}\"' EXIT\nset -e\n{step.commands}"
         done = subprocess.run(
             ["bash", "-c", script],
             cwd=self.folder,
@@ -127,9 +127,9 @@ class Reader:
             check=False,
         )
         assert done.returncode == step.exit_code, f"{step.commands}\n{done.stdout}"
-        kept = dict(entry.split("=", 1) for entry in told.read_text(encoding="utf-8").split("\0") if entry)
-        self.environment = kept
-        self.folder = Path(kept["PWD"])
+        environment = dict(entry.split("=", 1) for entry in where.read_text(encoding="utf-8").split("\0") if entry)
+        self.environment = environment
+        self.folder = Path(environment["PWD"])
         return done.stdout
 
 

@@ -51,8 +51,8 @@ def shown(output: str) -> list[Text]:
     begin, graph, words, end = (
         next(at for at, line in enumerate(lines) if line.plain.startswith(mark)) for mark in (BEGIN, GRAPH, WORDS, END)
     )
-    kept = (*lines[begin:graph], *lines[words:end])
-    return [_without_times(line) for line in kept if not LEFT_OUT.match(line.plain)]
+    shown = (*lines[begin:graph], *lines[words:end])
+    return [_without_times(line) for line in shown if not LEFT_OUT.match(line.plain)]
 
 
 def _without_times(line: Text) -> Text:

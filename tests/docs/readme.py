@@ -34,10 +34,10 @@ class Block:
 
 def readme_blocks(document: Path = README) -> list[Block]:
     """Every fenced block, in order."""
-    found = _BLOCK.finditer(document.read_text(encoding="utf-8"))
+    blocks = _BLOCK.finditer(document.read_text(encoding="utf-8"))
     return [
         Block(language=match["language"], name=match["name"] or match["file"] or "", text=match["text"])
-        for match in found
+        for match in blocks
     ]
 
 

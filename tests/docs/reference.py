@@ -77,19 +77,19 @@ def page() -> str:
 
 def _file(schema: dict[str, Any], root: str, known: Iterable[str] = ()) -> Iterator[str]:
     """One table for each object of a file that is not `known` yet, in the order of its keys."""
-    todo, told = [(root, schema, "")], {root, *known}
+    todo, seen = [(root, schema, "")], {root, *known}
     while todo:
-        name, shape, place = todo.pop(0)
-        if place:
-            yield f"### `{place}`\n"
+        name, shape, anchor = todo.pop(0)
+        if anchor:
+            yield f"### `{anchor}`\n"
         yield _table(("key", "type", "default", "from", "meaning"), _keys(name, shape, schema["$defs"]))
         inner = [
-            (model, schema["$defs"][model], f"{place}.{key}{suffix}".removeprefix(".").replace("<>", _named(key)))
+            (model, schema["$defs"][model], f"{anchor}.{key}{suffix}".removeprefix(".").replace("<>", _named(key)))
             for key, described in shape["properties"].items()
             for model, suffix in _objects(described)
-            if model in field_notes() and model not in told
+            if model in field_notes() and model not in seen
         ]
-        told.update(model for model, _, _ in inner)
+        seen.update(model for model, _, _ in inner)
         todo = [*inner, *todo]
 
 
@@ -168,8 +168,8 @@ def _kinds() -> Iterator[Sequence[str]]:
 
 
 def _aliases() -> str:
-    told = ", ".join(f"`{word}` for `{intent}`" for word, intent in INTENT_ALIASES.items())
-    return f"An answer may also say {told}.\n"
+    aliases = ", ".join(f"`{word}` for `{intent}`" for word, intent in INTENT_ALIASES.items())
+    return f"An answer may also say {aliases}.\n"
 
 
 def _extractors() -> Iterator[Sequence[str]]:
@@ -228,9 +228,9 @@ def _marked(text: str) -> str:
 
 def _examples() -> dict[str, Problem]:
     """For each code the problem of the corpus that is told in the fewest words."""
-    told = [problem for case in cases("invalid") for problem in _problems(case)]
-    told.sort(key=lambda problem: (len(problem.message), problem.message), reverse=True)
-    return {problem.code: problem for problem in told}  # the last of a code stays
+    problems = [problem for case in cases("invalid") for problem in _problems(case)]
+    problems.sort(key=lambda problem: (len(problem.message), problem.message), reverse=True)
+    return {problem.code: problem for problem in problems}  # the last of a code stays
 
 
 def _problems(case: Case) -> tuple[Problem, ...]:

@@ -64,8 +64,8 @@ def written(document: Path) -> str:
     """The document with its tables as they should be."""
     text = document.read_text(encoding="utf-8")
     for name, table in documents()[document].items():
-        text, found = part_pattern(name).subn(lambda match, table=table: f"{match[1]}\n{table}\n{match[3]}", text)
-        assert found == 1, f"{document.name} has {found} parts {name}"
+        text, replaced = part_pattern(name).subn(lambda match, table=table: f"{match[1]}\n{table}\n{match[3]}", text)
+        assert replaced == 1, f"{document.name} has {replaced} parts {name}"
     return text
 
 

@@ -26,4 +26,4 @@ def test_the_way_of_an_event_opens_few_files_and_none_twice() -> None:
 
 def test_what_people_change_has_its_file() -> None:
     assert len(PLACES) >= 10
-    assert [place for place in PLACES if not (ROOT / place).is_file()] == []
+    assert [path for path in PLACES if not (ROOT / path).is_file()] == []

@@ -70,16 +70,18 @@ def test_the_caller_gives_the_reusable_workflow_what_it_takes() -> None:
     job = yaml.safe_load(block.text)["jobs"]["issues"]
     # YAML 1.1 reads the key `on` as true.
     called = yaml.safe_load((ROOT / ".github" / "workflows" / "many-issues.yml").read_text("utf-8"))[True]
-    taken = called["workflow_call"]
-    assert set(job["with"]) <= set(taken["inputs"])
-    assert {name for name, given in taken["inputs"].items() if given["required"]} <= set(job["with"])
-    assert set(job["secrets"]) <= set(taken["secrets"])
+    called_with = called["workflow_call"]
+    assert set(job["with"]) <= set(called_with["inputs"])
+    assert {name for name, given in called_with["inputs"].items() if given["required"]} <= set(job["with"])
+    assert set(job["secrets"]) <= set(called_with["secrets"])
 
 
 def test_the_reusable_workflow_hands_every_input_and_secret_on() -> None:
     text = (ROOT / ".github" / "workflows" / "many-issues.yml").read_text("utf-8")
-    taken = yaml.safe_load(text)[True]["workflow_call"]
-    wanted = {f"inputs.{name}" for name in taken["inputs"]} | {f"secrets.{name}" for name in taken["secrets"]}
+    called_with = yaml.safe_load(text)[True]["workflow_call"]
+    wanted = {f"inputs.{name}" for name in called_with["inputs"]} | {
+        f"secrets.{name}" for name in called_with["secrets"]
+    }
     assert wanted <= set(re.findall(r"\$\{\{ ((?:inputs|secrets)\.[a-z-]+) \}\}", text))
 
 
@@ -106,9 +108,11 @@ def test_the_arithmetic_of_the_page_about_thousands_of_issues_is_right() -> None
     assert f"*m* = {minutes}, *p* = {at_once}, *k* = {page}, {issues:,} issues are {-(-issues // page)} pages" in text
     assert f"{issues * minutes // 60:,} hours of runners and {round(issues * minutes / 60 / at_once)} hours" in text
     assert f"*c* = {dollars:.2f} the model costs {issues * dollars:,.0f} dollars" in text
-    asked, written = map(int, re.findall(r"\| (\d+), of which (\d+) write \|", text)[0])
-    assert f"With {asked} and {written} for each issue that is {1000 // asked} and {500 // written} issues" in text
-    assert f"{1000 // asked} · *m* / 60: {1000 // asked * minutes // 60} for *m* = {minutes}" in text
+    requests, written = map(int, re.findall(r"\| (\d+), of which (\d+) write \|", text)[0])
+    assert (
+        f"With {requests} and {written} for each issue that is {1000 // requests} and {500 // written} issues" in text
+    )
+    assert f"{1000 // requests} · *m* / 60: {1000 // requests * minutes // 60} for *m* = {minutes}" in text
 
 
 def test_the_inputs_of_a_page_are_read_as_they_stand_there() -> None:
@@ -121,8 +125,8 @@ def test_the_inputs_of_a_page_are_read_as_they_stand_there() -> None:
 
 def test_the_defaults_that_the_page_about_costs_names_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| .+? \| (.+?) \|$", (DOCS / "how-to/costs.md").read_text("utf-8"), re.M)
-    told = {name: default for name, default in rows if default.isdigit()}
-    assert told == {
+    numbers = {name: default for name, default in rows if default.isdigit()}
+    assert numbers == {
         name: f"{getattr(Inputs(), name.replace('-', '_')):g}"
         for name in ("budget-usd", "max-turns-per-step", "timeout-minutes")
     }

@@ -18,9 +18,9 @@ CLOUDS = {"requirements-bedrock.txt": "boto3", "requirements-vertex.txt": "googl
 
 
 def test_every_layer_of_the_image_stands_in_the_table_with_what_it_is_for() -> None:
-    told, made = told_layers(), made_layers()
-    assert len(told) == len(made)
-    for row, instruction in zip(told, made, strict=True):
+    described, made = told_layers(), made_layers()
+    assert len(described) == len(made)
+    for row, instruction in zip(described, made, strict=True):
         assert " ".join(instruction.split()).startswith(row.made_by), (row, instruction)
         assert row.why
 

@@ -33,10 +33,10 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     for link in links(page):
-        file, _, place = link.partition("#")
+        file, _, anchor = link.partition("#")
         target = (page.parent / file).resolve() if file else page
         assert target.exists(), link
-        assert not place or place in anchors(target), link
+        assert not anchor or anchor in anchors(target), link
 
 
 def test_every_page_is_reached_from_the_first_one() -> None:

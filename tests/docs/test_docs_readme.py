@@ -139,8 +139,8 @@ def test_the_steps_for_code_scanning_are_clean_and_their_command_makes_what_they
     file = tmp_path / ".github/workflows/agents.yml"
     file.parent.mkdir(parents=True)
     # PyYAML reads the key `on` as true.
-    told = yaml.safe_dump({"on": whole.pop(True), **whole}, sort_keys=False)
-    pinned = re.sub(r"(@[0-9a-f]{40})$", r"\1 # pinned", told, flags=re.M)
+    document = yaml.safe_dump({"on": whole.pop(True), **whole}, sort_keys=False)
+    pinned = re.sub(r"(@[0-9a-f]{40})$", r"\1 # pinned", document, flags=re.M)
     file.write_text(pinned, encoding="utf-8")
     for words in (("actionlint",), ("zizmor", "--offline", "--quiet", "--no-progress")):
         checked = subprocess.run([BIN / words[0], *words[1:], file], capture_output=True, text=True, check=False)
@@ -259,8 +259,8 @@ def test_every_command_of_the_readme_exists() -> None:
                 assert target in MAKE_TARGETS
             case ["export", assignment]:
                 assert assignment.startswith(("ANTHROPIC_API_KEY=", "PATH="))
-            case ["cd", place]:
-                assert place == "../your-repository"
+            case ["cd", folder]:
+                assert folder == "../your-repository"
             case [_, command, *_]:
                 assert command in COMMANDS
 
@@ -289,11 +289,11 @@ def test_the_program_to_paste_runs_the_agent_of_the_examples(tmp_path: Path, mon
 @pytest.mark.whole
 def test_the_demo_leaves_what_the_readmes_next_command_needs(tmp_path: Path) -> None:
     """The command is run as it stands, with a folder of the test and a loopback server in place of the API."""
-    place = tmp_path / "kept"
-    demo = _stepflow("demo", "--keep", str(place))
+    demo_folder = tmp_path / "kept"
+    demo = _stepflow("demo", "--keep", str(demo_folder))
     assert demo.returncode == 0, demo.stderr
     (command,) = [words for words in _commands() if words[1:2] == ["run"]]
-    words = [word.replace("build/demo", str(place)) for word in command[1:]]
+    words = [word.replace("build/demo", str(demo_folder)) for word in command[1:]]
     assert shlex.join(words) in demo.stdout
     aborts = answers(
         {"next_action": {"action": "abort", "reason": "enough seen"}, "cause": "none", "plan": "none"},
@@ -301,11 +301,11 @@ def test_the_demo_leaves_what_the_readmes_next_command_needs(tmp_path: Path) -> 
     with MessagesApi([calls(("read", {"file_path": "durations.py"})), aborts], api_key="sk-ant-readme") as api:
         folder = str(tmp_path / "run")
         done = _stepflow(*words, "--anthropic-base-url", api.url, "--run-folder", folder, key="sk-ant-readme")
-        asked = [json.dumps(request.body) for request in api.requests]
+        requests = [json.dumps(request.body) for request in api.requests]
     assert done.returncode == 1
     assert "aborted" in done.stdout
-    assert "A duration such as 1h30m is not understood" in asked[0]
-    assert "How many seconds are `90s`, `25m` or `2h`?" in asked[1], "the copy is not untouched"
+    assert "A duration such as 1h30m is not understood" in requests[0]
+    assert "How many seconds are `90s`, `25m` or `2h`?" in requests[1], "the copy is not untouched"
 
 
 def _stepflow(*words: str, key: str = "") -> subprocess.CompletedProcess[str]:

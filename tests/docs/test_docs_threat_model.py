@@ -48,15 +48,15 @@ def test_every_case_has_its_row_in_order() -> None:
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"case {case.number}")
 def test_the_tests_of_a_case_exist_and_are_run(case: Case) -> None:
     assert case.tests, case.attempt
-    for label, place in case.tests:
-        path = (THREAT_MODEL.parent / place).resolve()
-        assert path.is_file(), f"{place} does not exist"
+    for label, link in case.tests:
+        path = (THREAT_MODEL.parent / link).resolve()
+        assert path.is_file(), f"{link} does not exist"
         name = _name(label)
-        assert name in defined(path) or label == path.name, f"{place} has no {name}"
-        assert re.fullmatch(r"test_\w+\.py", path.name), f"pytest does not look into {place}"
+        assert name in defined(path) or label == path.name, f"{link} has no {name}"
+        assert re.fullmatch(r"test_\w+\.py", path.name), f"pytest does not look into {link}"
         assert path.is_relative_to(ROOT / "tests")
         for mark in marks(path, name):
-            assert re.search(rf'-m "?{mark}\b', makefile_target(_TARGETS[mark])), f"no target runs {label}"
+            assert re.search(rf'-m ("[^"]*)?\b{mark}\b', makefile_target(_TARGETS[mark])), f"no target runs {label}"
 
 
 def _name(label: str) -> str:
@@ -65,7 +65,7 @@ def _name(label: str) -> str:
 
 
 def test_what_concerns_the_container_is_tried_in_the_image() -> None:
-    in_the_image = {case.number for case in cases() if any("e2e" in place for _, place in case.tests)}
+    in_the_image = {case.number for case in cases() if any("e2e" in link for _, link in case.tests)}
     assert in_the_image >= {1, 2, 3, 4, 7, 8, 11, 12, 15, 18, 25, 26, 27, 29, *range(34, 41)}
 
 
@@ -85,13 +85,13 @@ def test_the_costs_are_those_that_the_benchmark_prints() -> None:
 @pytest.mark.parametrize("document", ["docs/threat-model.md", "SECURITY.md", "README.md", "CHANGELOG.md"])
 def test_links_inside_the_repository_lead_somewhere(document: str) -> None:
     path = ROOT / document
-    for label, place in _LINK.findall(path.read_text(encoding="utf-8")):
-        target, _, section = place.partition("#")
-        if re.match(r"[a-z]+:", place):
+    for label, link in _LINK.findall(path.read_text(encoding="utf-8")):
+        target, _, section = link.partition("#")
+        if re.match(r"[a-z]+:", link):
             continue
-        found = (path.parent / target).resolve() if target else path
-        assert found.exists(), f"{document}: [{label}]({place})"
-        assert not section or section in sections(found), f"{document}: [{label}]({place})"
+        file = (path.parent / target).resolve() if target else path
+        assert file.exists(), f"{document}: [{label}]({link})"
+        assert not section or section in sections(file), f"{document}: [{label}]({link})"
 
 
 @cache
@@ -117,8 +117,8 @@ def _is_pytestmark(node: ast.Assign) -> bool:
 
 
 def _marks_in(*nodes: ast.expr) -> frozenset[str]:
-    found = {part.attr for node in nodes for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-    return frozenset(found & _TARGETS.keys())
+    marks = {part.attr for node in nodes for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+    return frozenset(marks & _TARGETS.keys())
 
 
 def makefile_target(name: str) -> str:

@@ -64,13 +64,13 @@ def test_the_entries_of_a_language_load_without_any_problem(language: str, tmp_p
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     registry = folder / "steps_registry.json"
-    found = json.loads(registry.read_text(encoding="utf-8"))
+    extracted = json.loads(registry.read_text(encoding="utf-8"))
     given = entries(language)
     for part in ("validators", "failurePatterns"):
-        found[part] |= given[part]
-    conditions = found["validationSteps"]["closure.default"]["validationConditions"]
+        extracted[part] |= given[part]
+    conditions = extracted["validationSteps"]["closure.default"]["validationConditions"]
     conditions += [{"validator": name} for name in given["validators"]]
-    registry.write_text(json.dumps(found), encoding="utf-8")
+    registry.write_text(json.dumps(extracted), encoding="utf-8")
     (prompt,) = noted("retry prompt")
     (folder / "prompts/steps/retry/default/f_failed.md").write_text(prompt.text, encoding="utf-8")
     assert load_agent(folder).problems == ()
@@ -86,16 +86,16 @@ def test_the_retry_prompt_names_what_the_real_tool_found(language: str, name: st
         stderr=stderr.read_text(encoding="utf-8") if stderr.exists() else "",
     )
     names = entries(language)["validators"][name]["extractParams"]
-    found = extract(names, result, root="/srv/project", current_branch=lambda: "topic")
+    extracted = extract(names, result, root="/srv/project", current_branch=lambda: "topic")
     (prompt,) = noted("retry prompt")
-    told = render_template(parse_template(prompt.text), {"validator": name, "attemptsLeft": 2, **found})
-    ((variable, values),) = found.items()
+    text = render_template(parse_template(prompt.text), {"validator": name, "attemptsLeft": 2, **extracted})
+    ((variable, values),) = extracted.items()
     assert values, f"{variable} is empty"
     for value in values:
         expected = (
             [value] if isinstance(value, str) else [value[key] for key in ("file", "name", "message") if key in value]
         )
-        assert any(words in told for words in expected), told
+        assert any(words in text for words in expected), text
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

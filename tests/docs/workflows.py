@@ -27,12 +27,12 @@ def with_lines(given: Mapping[str, object]) -> str:
     """The README's workflow with these inputs beside its own; one of the same name is replaced."""
     whole = named_block("workflow")
     lines = yaml.safe_dump(dict(given), sort_keys=False)
-    kept = "".join(
+    unchanged = "".join(
         line
         for line in whole.splitlines(keepends=True)
         if not line.startswith(tuple(f"{' ' * 10}{name}:" for name in given))
     )
-    return kept + "".join(f"{' ' * 10}{line}\n" for line in lines.splitlines())
+    return unchanged + "".join(f"{' ' * 10}{line}\n" for line in lines.splitlines())
 
 
 def check_workflow(text: str, folder: Path) -> None:

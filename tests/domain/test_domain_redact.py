@@ -20,7 +20,7 @@ SPELLINGS = {
     "hex": SECRET.encode().hex(),
     "capital hex": SECRET.encode().hex().upper(),
     "URL encoding": quote(SECRET, safe=""),
-    "lower-case URL encoding": re.sub("%..", lambda found: found[0].lower(), quote(SECRET, safe="")),
+    "lower-case URL encoding": re.sub("%..", lambda match: match[0].lower(), quote(SECRET, safe="")),
 }
 
 

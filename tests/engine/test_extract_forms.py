@@ -12,8 +12,8 @@ from stepflow.engine.completion.extract import EXTRACTORS, extract
 def test_an_unknown_extractor_gives_null_and_the_others_go_on():
     result = CommandResult(exit_code=3, stdout="o\n", stderr="e")
     names = {"a": "parseNonsense", "b": "stdout", "c": "stderr", "d": "exitCode"}
-    found = extract(names, result, root="/repo", current_branch=lambda: None)
-    assert found == {"a": None, "b": "o\n", "c": "e", "d": 3}
+    extracted = extract(names, result, root="/repo", current_branch=lambda: None)
+    assert extracted == {"a": None, "b": "o\n", "c": "e", "d": 3}
 
 
 def test_the_list_of_extractors_is_the_published_one():
@@ -64,8 +64,8 @@ def test_failed_tests_of_every_form_are_found(text, expected):
 
 
 def test_tests_are_found_in_both_streams_stdout_first():
-    found = run("failedTests", "--- FAIL: TestB (0s)", "--- FAIL: TestA (0s)")
-    assert [record["name"] for record in found] == ["TestB", "TestA"]
+    records = run("failedTests", "--- FAIL: TestB (0s)", "--- FAIL: TestA (0s)")
+    assert [record["name"] for record in records] == ["TestB", "TestA"]
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ PIECES = ["FAILED ", "a.py", "::t[", "] - ", "error: ", ":1", ":2: ", "E501 ", "
 @given(text=st.lists(st.sampled_from(PIECES), max_size=30).map("".join), code=st.sampled_from([0, 1, -1]))
 def test_no_output_makes_an_extractor_fail(text, code):
     names = {name: name for name in EXTRACTORS}
-    found = extract(
+    extracted = extract(
         names, CommandResult(exit_code=code, stdout=text, stderr=text), root="/r", current_branch=lambda: None
     )
-    assert set(found) == set(EXTRACTORS)
+    assert set(extracted) == set(EXTRACTORS)
 
 
 @pytest.mark.parametrize(

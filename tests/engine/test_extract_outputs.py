@@ -25,8 +25,8 @@ def test_the_extractors_find_what_the_tool_said(case):
         exit_code=expected["exit_code"], stdout=read(case / "stdout.txt"), stderr=read(case / "stderr.txt")
     )
     names = {name: name for name in expected["extracted"]}
-    found = extract(names, result, root="/srv/project", current_branch=lambda: "topic")
-    assert found == expected["extracted"]
+    extracted = extract(names, result, root="/srv/project", current_branch=lambda: "topic")
+    assert extracted == expected["extracted"]
 
 
 def test_there_is_an_output_of_every_tool():

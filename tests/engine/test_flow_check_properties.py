@@ -99,12 +99,12 @@ def play(agent: AgentDefinition, replies: list[ModelTurn]):
 
 def visits(routed: list[Routed]) -> list[list[str]]:
     """The transitions of each visit: another one begins where another step was moved to."""
-    found: list[list[str]] = [[]]
+    paths: list[list[str]] = [[]]
     for event in routed:
-        found[-1].append(event.transition)
+        paths[-1].append(event.transition)
         if event.to != event.source:
-            found.append([])
-    return found
+            paths.append([])
+    return paths
 
 
 def runs_of_last_visit(events: list[Event]) -> int:

@@ -44,12 +44,12 @@ FULL = says('{"next_act', stop=StopReason.CONTEXT_EXCEEDED)
 def exchange(number: int, *sizes: int, name: str = "bash") -> tuple[Message, Message]:
     """An assistant's turn with a call for each size, and the results, each of so many characters."""
     uses = [
-        {"type": "tool_use", "id": f"u{number}-{place}", "name": name, "input": {"command": f"cat {number}-{place}"}}
-        for place in range(len(sizes))
+        {"type": "tool_use", "id": f"u{number}-{index}", "name": name, "input": {"command": f"cat {number}-{index}"}}
+        for index in range(len(sizes))
     ]
     results = [
-        tool_result_block(ToolResult(tool_use_id=f"u{number}-{place}", text="x" * size))
-        for place, size in enumerate(sizes)
+        tool_result_block(ToolResult(tool_use_id=f"u{number}-{index}", text="x" * size))
+        for index, size in enumerate(sizes)
     ]
     return (Message(role="assistant", content=tuple(uses)), Message(role="user", content=tuple(results)))
 
@@ -76,10 +76,10 @@ def sizes_of(messages: tuple[Message, ...]) -> list[int]:
     ],
 )
 def test_old_results_become_notes_as_few_as_free_half(given, left) -> None:
-    found = compact_messages(given)
-    assert found is not None
-    assert sizes_of(found.messages) == left
-    assert found.results == left.count(0)
+    compacted = compact_messages(given)
+    assert compacted is not None
+    assert sizes_of(compacted.messages) == left
+    assert compacted.results == left.count(0)
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,15 @@ def test_what_would_free_too_little_is_left_alone(given) -> None:
 
 def test_everything_but_results_stays_and_the_figures_are_true() -> None:
     given = talk((9000,), (9000,), (9000,))
-    found = compact_messages(given)
-    assert found is not None
-    assert [message for message in found.messages if message.role == "assistant"] == list(given[1::2])
-    assert (found.messages[0], found.messages[-1]) == (OPENING, given[-1])
-    lengths = [len(json.dumps([m.content for m in some], separators=(",", ":"))) for some in (given, found.messages)]
-    assert found.characters == lengths[0] - lengths[1]
-    assert 0 < lengths[1] - found.left < 60, "the commas and brackets of the lists are not counted"
+    compacted = compact_messages(given)
+    assert compacted is not None
+    assert [message for message in compacted.messages if message.role == "assistant"] == list(given[1::2])
+    assert (compacted.messages[0], compacted.messages[-1]) == (OPENING, given[-1])
+    lengths = [
+        len(json.dumps([m.content for m in some], separators=(",", ":"))) for some in (given, compacted.messages)
+    ]
+    assert compacted.characters == lengths[0] - lengths[1]
+    assert 0 < lengths[1] - compacted.left < 60, "the commas and brackets of the lists are not counted"
 
 
 def test_a_note_is_one_line_that_says_what_went_and_how_to_get_it_again() -> None:
@@ -115,9 +117,9 @@ def test_a_note_is_one_line_that_says_what_went_and_how_to_get_it_again() -> Non
         Message(role="user", content=(result,)),
         *exchange(1, 10),
     )
-    found = compact_messages(messages)
-    assert found is not None
-    (block,) = found.messages[2].content
+    compacted = compact_messages(messages)
+    assert compacted is not None
+    (block,) = compacted.messages[2].content
     note = str(block["content"])
     assert note.startswith('[The result of bash {"command":"cat <<E\\nword')
     assert note.endswith("Call it again only if you need the text.]")
@@ -128,8 +130,8 @@ def test_a_note_is_one_line_that_says_what_went_and_how_to_get_it_again() -> Non
 
 def test_it_ends_after_few_rounds() -> None:
     messages, rounds = talk(*[(2000,)] * 200), 0
-    while found := compact_messages(messages):
-        messages, rounds = found.messages, rounds + 1
+    while compacted := compact_messages(messages):
+        messages, rounds = compacted.messages, rounds + 1
     assert 1 <= rounds <= 4
 
 
@@ -157,10 +159,10 @@ def test_an_overflow_shortens_the_conversation_and_asks_again(overflow, by_fault
     (compacted,) = ports.journal.of(ContextCompacted)
     assert (compacted.by_fault, compacted.results) == (by_fault, 2)
     assert compacted.characters > 9000
-    asked = ports.model.requests[4]
-    assert [message.role for message in asked.messages] == ["user", "assistant"] * 3 + ["user"]
-    assert sizes_of(asked.messages) == [0, 0, 5000]
-    assert asked.system == ports.model.requests[3].system
+    request = ports.model.requests[4]
+    assert [message.role for message in request.messages] == ["user", "assistant"] * 3 + ["user"]
+    assert sizes_of(request.messages) == [0, 0, 5000]
+    assert request.system == ports.model.requests[3].system
     assert len(ports.journal.of(ToolCalled)) == 3, "no tool ran again"
     assert ports.clock.slept == []
 
@@ -173,7 +175,7 @@ def test_later_turns_begin_with_the_same_shorter_messages_so_that_the_cache_serv
 
 
 def test_a_step_that_stays_too_long_begins_again_with_its_handoff_and_its_tree() -> None:
-    replies = [answers("next", found="it"), reads(1), reads(2), TOO_LONG, TOO_LONG, *HAPPY[1:]]
+    replies = [answers("next", cause="it"), reads(1), reads(2), TOO_LONG, TOO_LONG, *HAPPY[1:]]
     result, ports = play(issue_agent(), replies, tools=WordyTools())
     assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 4)
     assert steps_of(ports) == ["initial.issue", "continuation.issue", "continuation.issue", "closure.issue"]
@@ -222,15 +224,15 @@ def test_every_beginning_of_its_journal_leads_to_the_same_end_without_asking_twi
     replies = [HAPPY[0], reads(1), reads(2), TOO_LONG, reads(3), FULL, TOO_LONG, reads(4), TOO_LONG, *HAPPY[1:]]
     result, ports = play(issue_agent(), replies, tools=WordyTools())
     recorded = ports.journal.events
-    asked = [isinstance(event, ModelTurned) or getattr(event, "by_fault", False) for event in recorded]
-    assert (result.outcome, sum(asked)) == (Outcome.COMPLETED, len(replies))
+    is_turn = [isinstance(event, ModelTurned) or getattr(event, "by_fault", False) for event in recorded]
+    assert (result.outcome, sum(is_turn)) == (Outcome.COMPLETED, len(replies))
     for end in range(1, len(recorded)):
-        kept = recorded[:end]
-        safe = safe_point(kept)
-        journal = ListJournal(list(kept))
-        past = Replay(kept[safe:], journal)
-        parts = fake_ports(replies[sum(asked[:end]) :], tools=WordyTools())
-        again = run_flow(issue_agent(), make_facts(), past.over(parts), fold(kept[:safe]))
+        recorded_until = recorded[:end]
+        safe = safe_point(recorded_until)
+        journal = ListJournal(list(recorded_until))
+        replay = Replay(recorded_until[safe:], journal)
+        parts = fake_ports(replies[sum(is_turn[:end]) :], tools=WordyTools())
+        again = run_flow(issue_agent(), make_facts(), replay.over(parts), fold(recorded_until[:safe]))
         assert again == result
         assert parts.model.replies == []
         assert [type(event) for event in journal.events] == [type(event) for event in recorded]

@@ -379,8 +379,8 @@ def test_an_answer_that_broke_off_counts_as_spent() -> None:
     lost = ModelFault(reason="reset", transient=True, usage=Usage(input_tokens=900), cost_usd=0.5)
     result, ports = play(issue_agent(), [lost, *HAPPY])
     assert result.outcome is Outcome.COMPLETED
-    [told] = ports.journal.of(AnswerLost)
-    assert (told.usage.input_tokens, told.cost_usd) == (900, 0.5)
+    [answer_lost] = ports.journal.of(AnswerLost)
+    assert (answer_lost.usage.input_tokens, answer_lost.cost_usd) == (900, 0.5)
     state = fold(ports.journal.events)
     assert (state.usage.input_tokens >= 900, state.cost_usd >= 0.5) == (True, True)
 
@@ -405,19 +405,19 @@ def test_the_services_own_waiting_time_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deadline", "asked", "words"),
+    ("deadline", "seconds", "words"),
     [
         (1060, 61, "only 60 s are left before the deadline (input timeout-minutes)"),
         (1060, 1e12, "only 60 s are left"),
         (None, 3601, "waits 3600 s at most"),
     ],
 )
-def test_a_wait_that_cannot_help_is_not_begun(deadline, asked, words) -> None:
-    fault = ModelFault(reason="rate limit (429).", hint="Let fewer runs work.", transient=True, retry_after=asked)
+def test_a_wait_that_cannot_help_is_not_begun(deadline, seconds, words) -> None:
+    fault = ModelFault(reason="rate limit (429).", hint="Let fewer runs work.", transient=True, retry_after=seconds)
     facts = make_facts(limits=Limits(iterations=10, deadline=deadline))
     result, ports = play(issue_agent(), [fault], facts=facts)
     assert result.outcome is Outcome.MODEL_FAILED
-    assert f"rate limit (429). It asks for a wait of {asked:.0f} s, and " in result.reason
+    assert f"rate limit (429). It asks for a wait of {seconds:.0f} s, and " in result.reason
     assert words in result.reason
     assert result.reason.endswith("Let fewer runs work.")
     assert ports.clock.slept == []
@@ -426,8 +426,8 @@ def test_a_wait_that_cannot_help_is_not_begun(deadline, asked, words) -> None:
 def test_a_wait_says_which_try_failed_and_what_is_left_of_the_deadline() -> None:
     facts = make_facts(limits=Limits(iterations=10, deadline=1100))
     _result, ports = play(issue_agent(), [BUSY, BUSY, *HAPPY], facts=facts)
-    told = [(event.seconds, event.attempt, event.tries, event.deadline_in) for event in ports.journal.of(ModelWaited)]
-    assert told == [(5, 1, 5, 100), (10, 2, 5, 95)]
+    waits = [(event.seconds, event.attempt, event.tries, event.deadline_in) for event in ports.journal.of(ModelWaited)]
+    assert waits == [(5, 1, 5, 100), (10, 2, 5, 95)]
 
 
 def test_a_call_may_take_what_is_left_of_the_deadline_and_half_a_minute() -> None:

@@ -82,7 +82,7 @@ class World:
     schemas: list[bool]
     clock: StillClock
     journal: WatchedJournal = field(init=False)
-    asked: list[tuple[float, ModelRequest, RunState]] = field(default_factory=list)
+    requests: list[tuple[float, ModelRequest, RunState]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.journal = WatchedJournal(world=self)
@@ -99,7 +99,7 @@ class World:
         )
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
-        self.asked.append((self.clock.time, request, fold(self.journal.events)))
+        self.requests.append((self.clock.time, request, fold(self.journal.events)))
         reply = self.replies.pop(0) if self.replies else ModelFault(reason="nothing is left to say")
         return sound_answer(request.step_id, reply) if isinstance(reply, int) else reply
 
@@ -279,7 +279,7 @@ def check_end_and_state(world: World, result: FlowResult) -> None:
     assert (end.outcome, end.reason, end.answer) == (result.outcome, result.reason, result.answer)
     assert (state.outcome, state.iteration, state.step_id) == (result.outcome, result.iterations, result.step_id)
     assert state.handoff == result.handoff
-    for _, request, then in world.asked:
+    for _, request, then in world.requests:
         assert (request.iteration, request.step_id) == (then.iteration, then.step_id)
 
 
@@ -288,7 +288,7 @@ def check_limits_held(world: World, limits: Limits) -> None:
     state = fold(world.journal.events)
     assert state.iteration <= limits.iterations
     assert limits.visits is None or all(times <= limits.visits for times in state.visits.values())
-    for time, _, before in world.asked:
+    for time, _, before in world.requests:
         assert limits.turns is None or before.turns < limits.turns
         assert limits.tokens is None or before.usage.total < limits.tokens
         assert limits.usd is None or before.cost_usd < limits.usd
@@ -331,8 +331,8 @@ def test_a_run_that_was_killed_after_any_event_ends_as_the_whole_run_did(world, 
     assert fold(after) == fold(events)
     assert [each for each in after if isinstance(each, PLAYED)] == [each for each in events if isinstance(each, PLAYED)]
     # Nobody is asked for a turn that was finished; a fault that was not written down is met once more.
-    assert len([each for each in before if isinstance(each, ModelTurned | ModelWaited)]) + len(rest.asked) == len(
-        world.asked
+    assert len([each for each in before if isinstance(each, ModelTurned | ModelWaited)]) + len(rest.requests) == len(
+        world.requests
     )
 
 

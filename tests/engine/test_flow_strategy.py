@@ -35,7 +35,7 @@ def chosen(ports) -> list[tuple[Strategy, bool]]:
     return [(event.strategy, event.by_fault) for event in ports.journal.of(StrategyChosen)]
 
 
-def asked(ports) -> list[tuple[Strategy, bool]]:
+def strategies(ports) -> list[tuple[Strategy, bool]]:
     return [(request.strategy, request.insist) for request in ports.model.requests]
 
 
@@ -46,7 +46,7 @@ def retries(ports) -> list[str]:
 def test_a_service_that_heeds_output_config_is_asked_in_no_other_way() -> None:
     result, ports = play(issue_agent(), HAPPY, facts=facts())
     assert result.outcome is Outcome.COMPLETED
-    assert asked(ports) == [(NATIVE, False)] * 3
+    assert strategies(ports) == [(NATIVE, False)] * 3
     assert (chosen(ports), retries(ports)) == ([], [])
 
 
@@ -54,7 +54,7 @@ def test_prose_moves_the_run_on_to_a_forced_tool_and_later_steps_begin_with_the_
     result, ports = play(issue_agent(), [PROSE, *HAPPY], facts=facts())
     assert result.outcome is Outcome.COMPLETED
     assert steps_of(ports) == ["initial.issue", "continuation.issue", "closure.issue"], "the retry is no iteration"
-    assert asked(ports) == [(NATIVE, False), (TOOL, True), (TOOL, False), (TOOL, False)]
+    assert strategies(ports) == [(NATIVE, False), (TOOL, True), (TOOL, False), (TOOL, False)]
     assert chosen(ports) == [(TOOL, False)]
     assert retries(ports) == ['[Format] retry 1/2 on step "initial.issue"']
 
@@ -62,7 +62,7 @@ def test_prose_moves_the_run_on_to_a_forced_tool_and_later_steps_begin_with_the_
 def test_prose_in_spite_of_a_forced_tool_moves_the_run_on_to_words_which_stay_where_they_were_said() -> None:
     result, ports = play(issue_agent(), [PROSE, PROSE, FENCED, *HAPPY[1:]], facts=facts())
     assert result.outcome is Outcome.COMPLETED
-    assert asked(ports) == [(NATIVE, False), (TOOL, True), (PROMPT, True), (PROMPT, False), (PROMPT, False)]
+    assert strategies(ports) == [(NATIVE, False), (TOOL, True), (PROMPT, True), (PROMPT, False), (PROMPT, False)]
     assert [event.strategy for event in ports.journal.of(StrategyChosen)] == [TOOL, PROMPT]
     said = ports.journal.of(UserMessage)
     assert ["JSON Schema" in event.text for event in said] == [False, True]
@@ -78,14 +78,14 @@ def test_a_service_that_heeds_nothing_ends_as_without_an_object_once_every_way_w
     result, ports = play(issue_agent(), [PROSE] * 6, facts=facts())
     assert (result.outcome, result.iterations) == (Outcome.ROUTING_FAILED, 2)
     assert "no JSON object" in result.reason
-    assert [strategy for strategy, _ in asked(ports)] == [NATIVE, TOOL, *[PROMPT] * 4]
+    assert [strategy for strategy, _ in strategies(ports)] == [NATIVE, TOOL, *[PROMPT] * 4]
     assert len(retries(ports)) == 4
 
 
 def test_a_service_that_refuses_output_config_is_asked_by_a_tool_at_once_and_nobody_waits() -> None:
     result, ports = play(issue_agent(), [REFUSED, *HAPPY], facts=facts())
     assert result.outcome is Outcome.COMPLETED
-    assert asked(ports) == [(NATIVE, False), *[(TOOL, False)] * 3]
+    assert strategies(ports) == [(NATIVE, False), *[(TOOL, False)] * 3]
     assert chosen(ports) == [(TOOL, True)]
     assert (retries(ports), ports.journal.of(ModelWaited), ports.clock.slept) == ([], [], [])
 
@@ -102,7 +102,7 @@ def test_an_answer_without_the_shape_that_was_asked_for_shows_that_nobody_heeded
     shapeless = says('{"next_action": {"reason": "all is well"}}')
     result, ports = play(issue_agent(), [shapeless, *HAPPY], facts=facts())
     assert result.outcome is Outcome.COMPLETED
-    assert asked(ports)[:2] == [(NATIVE, False), (TOOL, True)]
+    assert strategies(ports)[:2] == [(NATIVE, False), (TOOL, True)]
 
 
 def test_an_answer_that_breaks_what_no_service_can_enforce_shows_nothing() -> None:
@@ -114,7 +114,7 @@ def test_an_answer_that_breaks_what_no_service_can_enforce_shows_nothing() -> No
         agent, [answers("next", why="short"), answers("next", why="long enough"), *HAPPY[1:]], facts=facts()
     )
     assert result.outcome is Outcome.COMPLETED
-    assert {strategy for strategy, _ in asked(ports)} == {NATIVE}
+    assert {strategy for strategy, _ in strategies(ports)} == {NATIVE}
     assert len(retries(ports)) == 1
 
 
@@ -133,7 +133,7 @@ def test_an_answer_that_was_cut_off_says_nothing_about_the_service() -> None:
 def test_a_given_strategy_is_kept_and_a_missing_object_is_asked_for_again(given) -> None:
     result, ports = play(issue_agent(), [PROSE, PROSE, FENCED, *HAPPY[1:]], facts=facts(given))
     assert result.outcome is Outcome.COMPLETED
-    assert {strategy.value for strategy, _ in asked(ports)} == {given.value}
+    assert {strategy.value for strategy, _ in strategies(ports)} == {given.value}
     assert (len(retries(ports)), chosen(ports)) == (2, [])
 
 
@@ -155,7 +155,7 @@ def test_of_two_objects_none_is_guessed(given) -> None:
 
 def test_tools_stay_usable_until_the_answer_is_asked_for_again() -> None:
     _result, ports = play(issue_agent(), [REFUSED, calls("bash", command="ls"), PROSE, *HAPPY], facts=facts())
-    assert asked(ports)[1:4] == [(TOOL, False), (TOOL, False), (TOOL, True)]
+    assert strategies(ports)[1:4] == [(TOOL, False), (TOOL, False), (TOOL, True)]
     assert ports.tools.happened[0] == "tool bash"
 
 
@@ -166,11 +166,13 @@ def test_every_beginning_of_its_journal_leads_to_the_same_end_without_asking_twi
     spent = [isinstance(event, ModelTurned) or getattr(event, "by_fault", False) for event in recorded]
     assert (result.outcome, sum(spent)) == (Outcome.COMPLETED, len(replies))
     for end in range(1, len(recorded)):
-        kept = recorded[:end]
-        safe = safe_point(kept)
-        journal = ListJournal(list(kept))
+        until_then = recorded[:end]
+        safe = safe_point(until_then)
+        journal = ListJournal(list(until_then))
         parts = fake_ports(replies[sum(spent[:end]) :])
-        again = run_flow(issue_agent(), facts(), Replay(kept[safe:], journal).over(parts), fold(kept[:safe]))
+        again = run_flow(
+            issue_agent(), facts(), Replay(until_then[safe:], journal).over(parts), fold(until_then[:safe])
+        )
         assert again == result
         assert parts.model.replies == []
         assert [type(event) for event in journal.events] == [type(event) for event in recorded]
@@ -181,10 +183,10 @@ def test_a_run_that_goes_on_with_auto_learns_from_what_came_before() -> None:
     replies = [HAPPY[0], answers("dance"), PROSE, PROSE]
     _result, ports = play(issue_agent(), replies, facts=facts(StructuredOutput.NATIVE))
     turned = [number for number, event in enumerate(ports.journal.events) if isinstance(event, ModelTurned)]
-    kept = ports.journal.events[: turned[2] + 1]
-    safe = safe_point(kept)
+    until_then = ports.journal.events[: turned[2] + 1]
+    safe = safe_point(until_then)
     parts = fake_ports([answers("handoff"), HAPPY[2]])
-    journal = ListJournal(list(kept))
-    again = run_flow(issue_agent(), facts(), Replay(kept[safe:], journal).over(parts), fold(kept[:safe]))
+    journal = ListJournal(list(until_then))
+    again = run_flow(issue_agent(), facts(), Replay(until_then[safe:], journal).over(parts), fold(until_then[:safe]))
     assert again.outcome is Outcome.COMPLETED
     assert [event.strategy for event in journal.of(StrategyChosen)] == [TOOL, PROMPT]

@@ -13,7 +13,7 @@ from stepflow.engine.gate.answer import correct_step_id, find_object
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ('{"a": 1}', {"a": 1}),
         ('  \n{"a": 1}\n ', {"a": 1}),
@@ -31,8 +31,8 @@ from stepflow.engine.gate.answer import correct_step_id, find_object
         ("", None),
     ],
 )
-def test_the_first_object_in_the_order_of_the_spec_wins(text: str, found: dict | None) -> None:
-    assert find_object(text) == found
+def test_the_first_object_in_the_order_of_the_spec_wins(text: str, expected: dict | None) -> None:
+    assert find_object(text) == expected
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, '{"a":' * 50_000, "```\n{" * 50_000, "x" * 2_000_000])

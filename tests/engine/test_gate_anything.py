@@ -78,8 +78,8 @@ def test_any_structured_output_gives_a_decision_of_an_allowed_intent(gate: Gate,
     )
 )
 def test_any_text_is_read_to_an_object_or_to_none(text: str) -> None:
-    found = find_object(text)
-    assert found is None or isinstance(found, dict)
-    if found is not None:
-        answer, got = correct_step_id(found, "initial.issue")
-        assert got is None or (answer["stepId"], found["stepId"]) == ("initial.issue", got)
+    answer_object = find_object(text)
+    assert answer_object is None or isinstance(answer_object, dict)
+    if answer_object is not None:
+        answer, got = correct_step_id(answer_object, "initial.issue")
+        assert got is None or (answer["stepId"], answer_object["stepId"]) == ("initial.issue", got)

@@ -26,7 +26,7 @@ GREEN = CommandResult(exit_code=0, stderr="warning: Permission denied somewhere"
 
 
 def judge(
-    validator: Validator, findings: GuardDiagnostics, result: CommandResult = GREEN, failures: int = 0
+    validator: Validator, diagnostics: GuardDiagnostics, result: CommandResult = GREEN, failures: int = 0
 ) -> tuple[Verdict, ValidatorRan]:
     ran: list[ValidatorRan] = []
     verdict = judge_completion(
@@ -35,7 +35,7 @@ def judge(
         failures=failures,
         root="/repo",
         commands=TableCommands({validator.command: [result]}),
-        guards=TableGuards({validator.name: [findings]}),
+        guards=TableGuards({validator.name: [diagnostics]}),
         record=ran.append,
     )
     return verdict, ran[0]
@@ -122,7 +122,7 @@ class TestWhatWouldBePushed:
         guards = TableGuards({"b": [GuardDiagnostics(created=("report.xml",))]})
         verdict = self.judge(self.TWO, guards)
         assert verdict == Done(validated=True, closing=replace(CLOSING, created=("report.xml",)))
-        assert guards.asked == [("a", True), ("b", True)]
+        assert guards.compared == [("a", True), ("b", True)]
 
     def test_without_validators_nobody_looks(self) -> None:
         guards = TableGuards()
@@ -134,7 +134,7 @@ class TestWhatWouldBePushed:
         assert isinstance(verdict, Unproven)
         assert 'while validator "a" ran' in verdict.reason
         assert "HEAD (from 1 to 2), src/size.py" in verdict.reason
-        assert guards.asked == [("a", True)]
+        assert guards.compared == [("a", True)]
 
     def test_a_red_validator_below_which_a_path_moves_is_red(self) -> None:
         guards = TableGuards({"a": [GuardDiagnostics(moved=("src/size.py",))]})
@@ -151,7 +151,7 @@ class TestWhatWouldBePushed:
         verdict = self.judge(self.TWO, guards)
         assert isinstance(verdict, Unproven)
         assert "differ from the commit that would be pushed: src/size.py" in verdict.reason
-        assert len(guards.asked) == 2
+        assert len(guards.compared) == 2
 
     def test_a_checkout_that_cannot_be_looked_at_refuses_when_all_is_green(self) -> None:
         verdict = self.judge(self.TWO, TableGuards(closes_at=Closing(problem="there is no commit yet")))

@@ -124,19 +124,19 @@ SEEN = {
 def test_what_the_page_does_not_show_is_removed_and_told(
     text: str, left: str | None, removed: list[str] | None
 ) -> None:
-    taken = sanitize(text, "body")
+    sanitized = sanitize(text, "body")
     if left is not None:
-        assert taken.text == left
-    assert taken.removed
+        assert sanitized.text == left
+    assert sanitized.removed
     if removed is not None:
-        assert [piece.text for piece in taken.removed] == removed
-    assert {piece.where for piece in taken.removed} == {"body"}
+        assert [piece.text for piece in sanitized.removed] == removed
+    assert {piece.where for piece in sanitized.removed} == {"body"}
 
 
 @pytest.mark.parametrize("text", SEEN.values(), ids=SEEN)
 def test_what_the_page_shows_stays_as_it_is_written(text: str) -> None:
-    taken = sanitize(text, "body")
-    assert (taken.text, taken.removed) == (text, ())
+    sanitized = sanitize(text, "body")
+    assert (sanitized.text, sanitized.removed) == (text, ())
 
 
 def test_entities_that_spell_visible_words_become_those_words() -> None:
@@ -158,21 +158,21 @@ def test_what_the_page_shows_is_what_the_model_reads(text: str) -> None:
     ],
 )
 def test_a_comment_that_an_entity_begins_is_text_that_people_see(text: str, left: str) -> None:
-    taken = sanitize(text, "body")
-    assert (taken.text, taken.removed) == (left, ())
+    sanitized = sanitize(text, "body")
+    assert (sanitized.text, sanitized.removed) == (left, ())
 
 
 def test_links_by_label_keep_their_addresses() -> None:
     text = "See [the docs][d], [d][] and [d].\n\n[d]: https://example.org/a_(b)"
-    taken = sanitize(text, "body")
+    sanitized = sanitize(text, "body")
     address = "(<https://example.org/a_(b)>)"
-    assert taken.text == f"See [the docs]{address}, [d]{address} and [d]{address}."
-    assert taken.removed == ()
+    assert sanitized.text == f"See [the docs]{address}, [d]{address} and [d]{address}."
+    assert sanitized.removed == ()
 
 
 def test_joiners_that_spell_scripts_and_pictures_go_without_a_word() -> None:
-    taken = sanitize("❤\ufe0f 👩\u200d💻 می\u200cخواهم", "body")
-    assert (taken.text, taken.removed) == ("❤ 👩💻 میخواهم", ())
+    sanitized = sanitize("❤\ufe0f 👩\u200d💻 می\u200cخواهم", "body")
+    assert (sanitized.text, sanitized.removed) == ("❤ 👩💻 میخواهم", ())
 
 
 def test_line_breaks_become_plain_ones() -> None:
@@ -180,17 +180,17 @@ def test_line_breaks_become_plain_ones() -> None:
 
 
 def test_a_title_is_one_line_in_which_markup_is_only_text() -> None:
-    taken = sanitize_line("a\n<!-- b -->\u202e `c`", "title")
-    assert taken.text == "a <!-- b --> `c`"
-    assert [(piece.kind, piece.where) for piece in taken.removed] == [(RemovalKind.CHARACTERS, "title")]
+    sanitized = sanitize_line("a\n<!-- b -->\u202e `c`", "title")
+    assert sanitized.text == "a <!-- b --> `c`"
+    assert [(piece.kind, piece.where) for piece in sanitized.removed] == [(RemovalKind.CHARACTERS, "title")]
 
 
 def test_a_long_text_is_cut_where_a_paragraph_ends_and_says_so() -> None:
-    taken = sanitize("word " * 200 + "\n\n" + "x" * 300 + "\n\nTHE END", "body", limit=1200)
-    assert taken.text.endswith("[The text is longer. Its last 311 characters are left out.]")
-    assert len(taken.text) <= 1200
-    assert taken.removed[-1].kind is RemovalKind.CUT
-    assert "THE END" in taken.removed[-1].text
+    sanitized = sanitize("word " * 200 + "\n\n" + "x" * 300 + "\n\nTHE END", "body", limit=1200)
+    assert sanitized.text.endswith("[The text is longer. Its last 311 characters are left out.]")
+    assert len(sanitized.text) <= 1200
+    assert sanitized.removed[-1].kind is RemovalKind.CUT
+    assert "THE END" in sanitized.removed[-1].text
 
 
 def test_a_text_of_exactly_the_limit_is_whole() -> None:
@@ -208,15 +208,15 @@ def test_a_cut_leaves_nothing_half_open() -> None:
 
 def test_a_short_text_cannot_grow_into_a_long_one() -> None:
     text = "[a] " * 10_000 + "\n\n[a]: " + "b" * 5000
-    taken = sanitize(text, "body")
-    assert len(taken.text) <= LONGEST_TEXT
+    sanitized = sanitize(text, "body")
+    assert len(sanitized.text) <= LONGEST_TEXT
 
 
 def test_a_text_that_hides_in_too_many_layers_is_not_believed() -> None:
     deep = "<" * 40 + "<!-- -->" + "!-- -->" * 40
-    taken = sanitize(deep, "body")
-    assert taken.text == ""
-    assert taken.removed[-1].kind is RemovalKind.TOO_DEEP
+    sanitized = sanitize(deep, "body")
+    assert sanitized.text == ""
+    assert sanitized.removed[-1].kind is RemovalKind.TOO_DEEP
 
 
 UNITS = ["<", "&", "[", "`", "![", "](", "<!--", "<?", "&amp;", "> ", "- ", "<a ", '<a b="', '](a "', "[a]: x\n", "\\"]
@@ -235,9 +235,9 @@ def _seconds_for(text: str) -> float:
     times = []
     for _ in range(3):
         began = time.process_time()
-        taken = sanitize(text, "body")
+        sanitized = sanitize(text, "body")
         times.append(time.process_time() - began)
-        assert len(taken.text) <= LONGEST_TEXT
+        assert len(sanitized.text) <= LONGEST_TEXT
     return min(times)
 
 
@@ -301,27 +301,27 @@ def numbered(pieces: list[str]) -> str:
 @example(["<b a='", WORD, "'\n\n", WORD, "'>"])
 def test_a_model_reads_no_word_that_an_independent_reader_of_the_page_does_not_see(pieces: list[str]) -> None:
     text = numbered(pieces)
-    page, taken = Page(text), sanitize(text, "body")
-    addresses = " ".join(Page(taken.text).addresses)
-    told = {word for word in re.findall(r"w\d+w", taken.text) if word not in addresses}
-    assert told <= set(re.findall(r"w\d+w", page.seen)), taken
+    page, sanitized = Page(text), sanitize(text, "body")
+    addresses = " ".join(Page(sanitized.text).addresses)
+    words = {word for word in re.findall(r"w\d+w", sanitized.text) if word not in addresses}
+    assert words <= set(re.findall(r"w\d+w", page.seen)), sanitized
 
 
 @settings(PROPERTY, max_examples=300)
 @given(TEMPLATES)
 def test_after_the_filter_nothing_is_hidden_any_more(pieces: list[str]) -> None:
-    taken = sanitize(numbered(pieces), "body")
-    page = Page(taken.text)
-    assert not re.findall(r"w\d+w", " ".join(page.unseen)), taken
-    assert not [each for each in taken.text if each not in "\n\t" and is_invisible(each)]
+    sanitized = sanitize(numbered(pieces), "body")
+    page = Page(sanitized.text)
+    assert not re.findall(r"w\d+w", " ".join(page.unseen)), sanitized
+    assert not [each for each in sanitized.text if each not in "\n\t" and is_invisible(each)]
 
 
 @settings(PROPERTY, max_examples=300)
 @given(TEMPLATES)
 def test_what_was_taken_in_once_is_taken_in_unchanged(pieces: list[str]) -> None:
-    taken = sanitize(numbered(pieces), "body")
-    again = sanitize(taken.text, "body")
-    assert (again.text, again.removed) == (taken.text, ())
+    sanitized = sanitize(numbered(pieces), "body")
+    again = sanitize(sanitized.text, "body")
+    assert (again.text, again.removed) == (sanitized.text, ())
 
 
 PROSE = [
@@ -354,8 +354,8 @@ IN_CODE = ["<!-- a -->", "&lt;", "&#8203;", "[//]: # (b)", "<b hidden>", "![c](d
 @settings(PROPERTY, max_examples=200)
 @given(st.lists(st.sampled_from(PROSE), max_size=30).map("".join))
 def test_a_text_without_hidden_parts_stays_exactly_as_it_is(text: str) -> None:
-    taken = sanitize(text, "body")
-    assert (taken.text, taken.removed) == (text.strip("\n"), ())
+    sanitized = sanitize(text, "body")
+    assert (sanitized.text, sanitized.removed) == (text.strip("\n"), ())
 
 
 @settings(PROPERTY, max_examples=100)
@@ -368,6 +368,6 @@ def test_code_stays_exactly_as_it_is(code: str, before: str) -> None:
 @settings(PROPERTY, max_examples=200)
 @given(st.text(max_size=200))
 def test_any_text_at_all_is_taken_in(text: str) -> None:
-    taken = sanitize(text, "body")
-    assert not [each for each in taken.text if each not in "\n\t" and is_invisible(each)]
-    assert sanitize(taken.text, "body").text == taken.text
+    sanitized = sanitize(text, "body")
+    assert not [each for each in sanitized.text if each not in "\n\t" and is_invisible(each)]
+    assert sanitize(sanitized.text, "body").text == sanitized.text

@@ -20,11 +20,11 @@ from stepflow.model.vertex import vertex_url
 from tests.model.asking import ask, fault_of
 from tests.servers.dialects import FederatedDialect
 from tests.servers.messages_api import Answer, Drop, Failure, MessagesApi, Reply, calls, says
-from tests.servers.providers import IDS, WAYS, Way, open_way
+from tests.servers.providers import IDS, PROVIDERS, ProviderAccess, open_access
 
 pytestmark = pytest.mark.whole
 
-Opened = tuple[AnthropicModel, MessagesApi, Way]
+Opened = tuple[AnthropicModel, MessagesApi, ProviderAccess]
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def open_model(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     with ExitStack() as stack:
 
         def begin(name: str, *replies: Reply, login: dict[str, str] | None = None) -> Opened:
-            service = stack.enter_context(open_way(name, tmp_path))
+            service = stack.enter_context(open_access(name, tmp_path))
             api = stack.enter_context(MessagesApi(replies, dialect=service.dialect))
             ids = IDS if name == "identity" else {}
             access = ModelAccess(
@@ -49,7 +49,7 @@ def open_model(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         yield begin
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", PROVIDERS)
 def test_a_turn_with_a_tool_and_an_answer_comes_over_every_way(name: str, open_model) -> None:
     model, api, service = open_model(name, calls(("bash", {"command": "ls -l é"}), text="I look."), says("Done."))
     first, second = model.ask(ask()), model.ask(ask("And now?"))
@@ -84,7 +84,7 @@ def test_a_refusal_is_a_fault_that_says_what_to_change_here(
     assert [secret for secret in service.secrets() if secret in fault.reason] == []
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", PROVIDERS)
 @pytest.mark.parametrize(
     "spoilt",
     [{"cut_after": 2}, {"reset_after": 2}, {"garble_at": 1}, {"drop": True}],
@@ -244,7 +244,7 @@ def test_credentials_of_google_that_cannot_be_used_are_refused_at_once(
 # Around the call
 
 
-@pytest.mark.parametrize("name", [name for name in WAYS if name not in ("key", "identity")])
+@pytest.mark.parametrize("name", [name for name in PROVIDERS if name not in ("key", "identity")])
 def test_a_service_without_a_list_of_models_says_so_to_preflight(name: str, open_model) -> None:
     model, _, _ = open_model(name)
     assert isinstance(model.probe("sonnet"), UnlistedModel)
@@ -264,7 +264,7 @@ def test_preflight_tells_of_a_login_that_google_refuses(open_model) -> None:
     assert "login at Google" in fault.reason
 
 
-@pytest.mark.parametrize("name", [name for name in WAYS if name != "key"])
+@pytest.mark.parametrize("name", [name for name in PROVIDERS if name != "key"])
 def test_the_environment_of_the_process_leads_nowhere_else(name: str, open_model, monkeypatch) -> None:
     for variable in ("BEDROCK", "VERTEX", "FOUNDRY"):
         monkeypatch.setenv(f"ANTHROPIC_{variable}_BASE_URL", "https://evil.example")

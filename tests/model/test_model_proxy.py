@@ -53,7 +53,7 @@ def corporate() -> Iterator[Corporate]:
 def test_a_call_goes_through_the_proxy_and_the_proxy_sees_no_key(corporate: Corporate) -> None:
     assert isinstance(corporate.ask(corporate.connection), ModelTurn)
     assert corporate.proxy.targets() == {f"{HOST}:443"}
-    assert KEY not in "".join(request.head for request in corporate.proxy.asked)
+    assert KEY not in "".join(request.head for request in corporate.proxy.requests)
 
 
 def test_the_login_in_a_proxys_url_is_shown_to_the_proxy_only(corporate: Corporate) -> None:
@@ -66,7 +66,7 @@ def test_the_login_in_a_proxys_url_is_shown_to_the_proxy_only(corporate: Corpora
 def test_without_a_proxy_the_service_itself_is_called(corporate: Corporate) -> None:
     url = f"https://127.0.0.1:{corporate.front.port}"
     assert isinstance(corporate.ask(Connection(certificates=pem_of(corporate.authority)), url), ModelTurn)
-    assert corporate.proxy.asked == []
+    assert corporate.proxy.requests == []
 
 
 def test_an_authority_that_is_not_trusted_ends_at_once_and_names_the_input(corporate: Corporate) -> None:

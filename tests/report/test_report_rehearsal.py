@@ -39,10 +39,10 @@ RED = replace(
     reason="Completion loop: validator tests failed",
     line=12,
     differences=(
-        Difference(what="outcome", rows=(Row(place="", expected="completed", came="validation_failed"),)),
+        Difference(what="outcome", rows=(Row(where="", expected="completed", came="validation_failed"),)),
         Difference(
             what="steps",
-            rows=(Row(place="1", expected="initial", came="initial"), Row(place="2", expected="–", came="修正")),
+            rows=(Row(where="1", expected="initial", came="initial"), Row(where="2", expected="–", came="修正")),
         ),
     ),
     notes=("1 turn of the scenario was not played",),
@@ -86,7 +86,7 @@ def test_the_table_stands_at_the_end_with_what_has_no_scenario() -> None:
 
 
 def test_a_long_comparison_is_cut() -> None:
-    rows = tuple(Row(place=str(number), expected="a", came="b") for number in range(1000))
+    rows = tuple(Row(where=str(number), expected="a", came="b") for number in range(1000))
     lines = text(replace(RED, differences=(Difference(what="steps", rows=rows),)))
     assert len(lines) < 50
     assert "… 960 more rows" in lines[-3]
@@ -116,7 +116,7 @@ def test_junit_counts_and_carries_the_differences() -> None:
 
 
 def test_no_text_breaks_the_xml_the_log_or_the_summary() -> None:
-    rows = (Row(place=HOSTILE, expected=HOSTILE, came=f"{HOSTILE} twice"),)
+    rows = (Row(where=HOSTILE, expected=HOSTILE, came=f"{HOSTILE} twice"),)
     odd = replace(
         RED,
         name=HOSTILE,
@@ -146,7 +146,7 @@ def test_json_has_every_row() -> None:
     assert document["unrehearsed"] == ["idle"]
     scenarios = document["scenarios"]
     assert isinstance(scenarios, list)
-    assert scenarios[1]["differences"][1]["rows"][1] == {"place": "2", "expected": "–", "came": "修正"}  # type: ignore[index,call-overload]
+    assert scenarios[1]["differences"][1]["rows"][1] == {"where": "2", "expected": "–", "came": "修正"}  # type: ignore[index,call-overload]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.checkout import make_checkout
-from tests.run.place import Place
+from tests.run.scene import Scene
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(root=make_checkout(tmp_path / "checkout"), folder=tmp_path / "run")
+def scene(tmp_path: Path) -> Scene:
+    return Scene(root=make_checkout(tmp_path / "checkout"), folder=tmp_path / "run")

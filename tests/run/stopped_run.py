@@ -46,15 +46,15 @@ class Run:
     log: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, place: Path, case: Path = CASE) -> Run:
+    def of(cls, parent: Path, case: Path = CASE) -> Run:
         """A new repository for the case."""
-        place.mkdir(exist_ok=True)
+        parent.mkdir(exist_ok=True)
         file = case / "case.yaml"
         data = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
-        root = make_checkout(case, data, place / "checkout")
-        scenario = place / "scenario.yaml"
+        root = make_checkout(case, data, parent / "checkout")
+        scenario = parent / "scenario.yaml"
         scenario.write_text((case / "scenario.yaml").read_text())
-        return cls(root=root, folder=place / "run", scenario=scenario)
+        return cls(root=root, folder=parent / "run", scenario=scenario)
 
     def request(self, *, run_id: str = "run-1", issue: Issue | None = ISSUE, **inputs: str) -> RunRequest:
         """What one process is asked."""

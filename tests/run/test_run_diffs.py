@@ -17,7 +17,7 @@ from stepflow.domain.words import StepKind
 from stepflow.journal.snapshots import SnapshotStore
 from stepflow.report.diff import PAGE_LIMIT, STEP_LIMIT, StepDiff
 from stepflow.run.reports import Stretches, diffs_of
-from tests.run.place import SECRET
+from tests.run.scene import SECRET
 from tests.run.stopped_run import Run
 from tests.runs.played_run import RUNS, play_case
 
@@ -34,11 +34,11 @@ GREETED = """diff --git a/hello.txt b/hello.txt
 
 def shown(page: Path) -> dict[str, dict[str, str]]:
     """What the page has of each part of the run: the texts of files' diffs by their labels, and the facts."""
-    found = re.search(
+    match = re.search(
         r'<script type="application/json" id="timeline-data">(.*?)</script>', page.read_text("utf-8"), re.S
     )
-    assert found
-    data = json.loads(found[1])
+    assert match
+    data = json.loads(match[1])
     cards = [(group["id"], card) for group in data["groups"] for card in group["cards"] if card[0].endswith("-diff")]
     return {
         name: {"facts": " · ".join(card[4]), **{label: data["texts"][text] for label, text, _, _ in card[5]}}
@@ -46,9 +46,9 @@ def shown(page: Path) -> dict[str, dict[str, str]]:
     }
 
 
-def working(place: Path, *scripts: str) -> Run:
+def working(folder: Path, *scripts: str) -> Run:
     """A run in which the work step runs these scripts, one iteration each, by which it hands off at the end."""
-    run = Run.of(place)
+    run = Run.of(folder)
 
     def rewrite(data: dict) -> None:
         turns = data["turns"]
@@ -69,11 +69,11 @@ def working(place: Path, *scripts: str) -> Run:
 
 def test_the_page_shows_what_each_step_changed_committed_or_not(tmp_path: Path) -> None:
     played = play_case(CASE, tmp_path)
-    found = shown(played.folder / "report.html")
-    assert list(found) == ["i2"], "the step that only committed changed no file"
-    assert found["i2"]["facts"] == "2 files · +2 −1"
-    assert found["i2"]["hello.txt (+1 −1)"] == GREETED
-    assert found["i2"]["notes/today.txt (+1 −0)"].endswith(
+    page = shown(played.folder / "report.html")
+    assert list(page) == ["i2"], "the step that only committed changed no file"
+    assert page["i2"]["facts"] == "2 files · +2 −1"
+    assert page["i2"]["hello.txt (+1 −1)"] == GREETED
+    assert page["i2"]["notes/today.txt (+1 −0)"].endswith(
         "new file\n--- /dev/null\n+++ b/notes/today.txt\n@@ -0,0 +1 @@\n+greet"
     )
 
@@ -90,12 +90,12 @@ CHANGES = (
 def test_every_sort_of_change_is_told_as_it_is(tmp_path: Path) -> None:
     run = working(tmp_path, *CHANGES)
     run.play()
-    found = shown(run.folder / "report.html")
-    assert list(found) == ["i2", "i3", "i4"]
-    assert found["i2"]["data.bin"].endswith("new file\nbinary file added (3 bytes)")
-    assert found["i2"]["latin.txt (+1 −0)"].endswith("+caf\\xe9")
-    assert re.search(r"\n… \d,\d\d\d more lines of this difference left out$", found["i2"]["long.txt (+9,000 −0)"])
-    third = found["i3"]
+    page = shown(run.folder / "report.html")
+    assert list(page) == ["i2", "i3", "i4"]
+    assert page["i2"]["data.bin"].endswith("new file\nbinary file added (3 bytes)")
+    assert page["i2"]["latin.txt (+1 −0)"].endswith("+caf\\xe9")
+    assert re.search(r"\n… \d,\d\d\d more lines of this difference left out$", page["i2"]["long.txt (+9,000 −0)"])
+    third = page["i3"]
     assert third["crlf.txt (+1 −1)"].split("\n")[1:] == [
         "line endings CRLF",
         "--- a/crlf.txt",
@@ -110,7 +110,7 @@ def test_every_sort_of_change_is_told_as_it_is(tmp_path: Path) -> None:
     assert third["latin.txt (+1 −1)"].split("\n")[1:3] == ["old mode 100644", "new mode 100755"]
     assert third["latin.txt (+1 −1)"].endswith("-caf\\xe9\n+café")
     assert "not shown: too large to be shown" in third["long.txt"]
-    assert found["i4"]["long.txt"].endswith("changed (528,894 → 300,000 bytes), not shown: too large to be shown")
+    assert page["i4"]["long.txt"].endswith("changed (528,894 → 300,000 bytes), not shown: too large to be shown")
 
 
 def test_a_secret_is_masked_and_a_step_without_a_snapshot_says_so(tmp_path: Path) -> None:
@@ -120,10 +120,10 @@ def test_a_secret_is_masked_and_a_step_without_a_snapshot_says_so(tmp_path: Path
     page = (run.folder / "report.html").read_text("utf-8")
     assert SECRET not in page
     assert hidden not in page
-    found = shown(run.folder / "report.html")
-    assert found["i2"]["a.txt (+1 −0)"].endswith("+***")
-    assert found["i3"] == {"facts": "a snapshot failed here: its changes are shown with the step after it"}
-    assert {"b.txt (+1 −0)", "c.txt (+1 −0)"} <= found["i4"].keys()
+    page = shown(run.folder / "report.html")
+    assert page["i2"]["a.txt (+1 −0)"].endswith("+***")
+    assert page["i3"] == {"facts": "a snapshot failed here: its changes are shown with the step after it"}
+    assert {"b.txt (+1 −0)", "c.txt (+1 −0)"} <= page["i4"].keys()
 
 
 def test_a_run_that_was_resumed_shows_what_the_whole_one_does(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_what_an_interrupted_call_did_is_no_change_of_the_step(tmp_path: Path) -
     (run.root / "notes").mkdir()
     (run.root / "notes/today.txt").write_text("half of it")
     run.play()
-    found = shown(run.folder / "report.html")
-    assert found["i2"] == {"facts": "1 file · +1 −1", "hello.txt (+1 −1)": GREETED}
+    page = shown(run.folder / "report.html")
+    assert page["i2"] == {"facts": "1 file · +1 −1", "hello.txt (+1 −1)": GREETED}
 
 
 def test_show_makes_the_same_diffs_from_the_folder_and_a_damaged_one_has_none(tmp_path: Path) -> None:
@@ -167,7 +167,10 @@ def test_show_makes_the_same_diffs_from_the_folder_and_a_damaged_one_has_none(tm
 
 def test_a_page_has_the_diffs_of_the_first_and_the_last_steps_when_there_is_no_room_for_all(tmp_path: Path) -> None:
     store, numbers = SnapshotStore(tmp_path / "snapshots"), range(1, 401)
-    entries = [taken(store, 0), *(one for number in numbers for one in (began(number), taken(store, number)))]
+    entries = [
+        snapshot_taken(store, 0),
+        *(one for number in numbers for one in (began(number), snapshot_taken(store, number))),
+    ]
     stretches = Stretches()
     assert list(stretches.watch(entries)) == entries
     diffs = diffs_of(stretches, tmp_path, str)
@@ -187,7 +190,7 @@ def began(number: int) -> Entry:
     return Entry(seq=2 * number, time=0.0, event=event)
 
 
-def taken(store: SnapshotStore, number: int) -> Entry:
+def snapshot_taken(store: SnapshotStore, number: int) -> Entry:
     """A snapshot with another long file than the one before."""
     data = f"{number}\n".encode() * 5000
     manifest = {

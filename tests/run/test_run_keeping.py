@@ -33,7 +33,7 @@ BEGUN = RunSnapshots(start="first", latest="third", is_set_up=True)
 
 
 @pytest.mark.parametrize(
-    ("kept", "is_start", "done"),
+    ("run_snapshots", "is_start", "done"),
     [
         (RunSnapshots(), True, ["take", "set-up", "take"]),
         (BEGUN, False, ["restore first", "set-up", "restore third"]),
@@ -43,11 +43,11 @@ BEGUN = RunSnapshots(start="first", latest="third", is_set_up=True)
     ids=["a new run", "where the run has worked", "in a fresh checkout", "stopped in the set-up"],
 )
 def test_the_set_up_runs_in_the_tree_of_the_start(
-    kept: RunSnapshots, is_start: bool, done: list[str], tmp_path: Path
+    run_snapshots: RunSnapshots, is_start: bool, done: list[str], tmp_path: Path
 ) -> None:
     snapshots = CountedSnapshots()
     snapshotter = Snapshotter(cast("Snapshots", snapshots), ListJournal(), tmp_path)
-    snapshotter.before_setup(kept, is_start=is_start)
+    snapshotter.before_setup(run_snapshots, is_start=is_start)
     snapshots.done.append("set-up")
-    snapshotter.after_setup(kept)
+    snapshotter.after_setup(run_snapshots)
     assert snapshots.done == done

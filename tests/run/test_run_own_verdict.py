@@ -48,7 +48,7 @@ def test_another_verdict_type_has_no_handler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "path", "told"),
+    ("code", "path", "message"),
     [
         ("x = 1", "own.py", "has `feed` and `is_finished`"),
         ("def build(definition, args): return 3", "own.py", "has `feed` and `is_finished`"),
@@ -59,10 +59,10 @@ def test_another_verdict_type_has_no_handler() -> None:
         (None, "json", "has `feed` and `is_finished`"),
     ],
 )
-def test_code_that_is_no_handler_is_refused_with_what_it_lacks(code: str | None, path: str, told: str) -> None:
+def test_code_that_is_no_handler_is_refused_with_what_it_lacks(code: str | None, path: str, message: str) -> None:
     with pytest.raises(DefinitionError, match=f'handler "{path}"') as raised:
         open_verdict(agent_with(code, path), {"most": 1})
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_handler_that_fails_in_the_run_ends_it_with_its_own_words() -> None:

@@ -15,7 +15,7 @@ from tests.runs.played_run import RUNS, play_case
 CASE = RUNS / "dirty-tree-then-clean"
 
 
-def told(live: list[Entry]) -> list[str]:
+def notes(live: list[Entry]) -> list[str]:
     return [entry.event.message for entry in live if isinstance(entry.event, Noted) and entry.seq == 0]
 
 
@@ -27,7 +27,7 @@ def test_a_run_leaves_its_page_with_what_happened(tmp_path: Path) -> None:
     assert played.result.report.run_id in page
     assert page.count('class="box ') == len(played.agent.steps) + 2
     assert not list(played.folder.glob("*.part"))
-    assert told(played.live) == []
+    assert notes(played.live) == []
 
 
 @pytest.mark.whole
@@ -37,7 +37,7 @@ def test_a_page_that_cannot_be_written_is_a_note_and_changes_nothing_else(tmp_pa
     played = play_case(CASE, tmp_path)
     assert played.result.report.outcome is Outcome.COMPLETED
     assert (played.folder / "report.json").is_file()
-    (note,) = told(played.live)
+    (note,) = notes(played.live)
     assert note.startswith("[Report] report.html could not be written: ")
     assert "[Report]" not in played.journal.read_text(encoding="utf-8")
 

@@ -109,14 +109,14 @@ def test_certificates_of_input_and_variables_count_together(tmp_path: Path, auth
     (tmp_path / "other.pem").write_text(
         f"# ÄCME Inc.\n{other}\n-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
     )
-    found = proxy_config(
+    config = proxy_config(
         authority, SSL_CERT_FILE=str(tmp_path / "other.pem"), NODE_EXTRA_CA_CERTS=str(tmp_path / "other.pem")
     )
-    assert found.certificates.count("BEGIN CERTIFICATE") == 2
-    assert "PRIVATE KEY" not in found.certificates
-    assert found.trusted == ("ca-certificates", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
-    assert found.notes == ()
-    assert list(found.describe(["https://a.example"])) == [
+    assert config.certificates.count("BEGIN CERTIFICATE") == 2
+    assert "PRIVATE KEY" not in config.certificates
+    assert config.trusted == ("ca-certificates", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
+    assert config.notes == ()
+    assert list(config.describe(["https://a.example"])) == [
         "2 certificates trusted besides the public ones, by ca-certificates, SSL_CERT_FILE, NODE_EXTRA_CA_CERTS"
     ]
 
@@ -126,18 +126,18 @@ def test_a_file_that_the_job_can_write_does_not_count(tmp_path: Path, authority:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "link.pem").symlink_to(tmp_path / "ca.pem")
     for name in ("ca.pem", "elsewhere/link.pem"):
-        found = proxy_config(lent=(tmp_path,), GIT_SSL_CAINFO=str(tmp_path / name))
-        assert found.certificates == ""
-        assert "earlier steps of the job can write" in found.notes[0]
-        assert "`ca-certificates`" in found.notes[0]
+        config = proxy_config(lent=(tmp_path,), GIT_SSL_CAINFO=str(tmp_path / name))
+        assert config.certificates == ""
+        assert "earlier steps of the job can write" in config.notes[0]
+        assert "`ca-certificates`" in config.notes[0]
 
 
 @pytest.mark.parametrize("text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
 def test_a_file_without_certificates_does_not_count_and_is_told(tmp_path: Path, text: str) -> None:
     (tmp_path / "ca.pem").write_text(text)
-    found = proxy_config(REQUESTS_CA_BUNDLE=str(tmp_path / "ca.pem"))
-    assert found.certificates == ""
-    assert "REQUESTS_CA_BUNDLE" in found.notes[0]
+    config = proxy_config(REQUESTS_CA_BUNDLE=str(tmp_path / "ca.pem"))
+    assert config.certificates == ""
+    assert "REQUESTS_CA_BUNDLE" in config.notes[0]
 
 
 def test_a_file_that_is_only_on_the_runner_is_told_with_what_to_do() -> None:
@@ -154,8 +154,8 @@ def test_an_input_without_certificates_is_refused(text: str) -> None:
 
 
 def test_the_log_tells_each_way() -> None:
-    found = proxy_config(HTTPS_PROXY="http://ann:secret-word@proxy:3128", NO_PROXY="ghes.corp")
-    assert list(found.describe(["https://api.anthropic.com", "https://ghes.corp/api/v3", "https://ghes.corp"])) == [
+    config = proxy_config(HTTPS_PROXY="http://ann:secret-word@proxy:3128", NO_PROXY="ghes.corp")
+    assert list(config.describe(["https://api.anthropic.com", "https://ghes.corp/api/v3", "https://ghes.corp"])) == [
         "api.anthropic.com through the proxy http://proxy:3128 (HTTPS_PROXY)",
         "ghes.corp without the proxy",
     ]
@@ -176,7 +176,7 @@ def test_both_addresses_of_one_server_fit(api: str, server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("api", "server", "told"),
+    ("api", "server", "message"),
     [
         ("https://ghes.example/api/v3", "https://github.com", "two servers"),
         ("https://api.github.com", "https://ghes.example", "two servers"),
@@ -187,8 +187,8 @@ def test_both_addresses_of_one_server_fit(api: str, server: str) -> None:
         ("ghes.example/api/v3", "https://ghes.example", "names no host"),
     ],
 )
-def test_a_token_goes_to_one_server_only_and_never_unencrypted(api: str, server: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_a_token_goes_to_one_server_only_and_never_unencrypted(api: str, server: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         check_addresses(read_inputs({"github-api-url": api, "github-server-url": server}))
 
 

@@ -31,10 +31,10 @@ from tests.fakes import LoadedSchemas, PlayedModel, RecordingTools, StillClock, 
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_agent.py"
 AGENT = issue_agent(make_validator("tests", "make test"))
-WAY = [answers("next"), answers("handoff"), answers("closing", comment="Done.")]
+REPLIES = [answers("next"), answers("handoff"), answers("closing", comment="Done.")]
 
 
-def play(agent: AgentDefinition = AGENT, replies: Iterable = WAY, **parts) -> tuple[StepFlowRunner, PlayedModel]:
+def play(agent: AgentDefinition = AGENT, replies: Iterable = REPLIES, **parts) -> tuple[StepFlowRunner, PlayedModel]:
     model = PlayedModel(list(replies))
     usual = {"tools": RecordingTools(), "commands": TableCommands(), "clock": StillClock()}
     return StepFlowRunner(agent, model=model, **{**usual, **parts}), model
@@ -128,7 +128,7 @@ def test_variables_context_and_input_reach_the_prompt() -> None:
 
 
 def test_runs_share_nothing_and_a_runner_may_be_used_again() -> None:
-    runner, model = play(replies=[*WAY, *WAY])
+    runner, model = play(replies=[*REPLIES, *REPLIES])
     first, second = runner.run({"issue": 7}), runner.run({"issue": 8})
     assert first == second
     assert first.report.run_id != second.report.run_id
@@ -146,11 +146,11 @@ def test_limits_replace_the_agents_and_never_exceed_a_hundred_steps_of_the_check
 
 
 def test_the_log_is_told_as_it_happens_and_the_schemas_may_be_the_callers() -> None:
-    told: list[str] = []
-    runner, _ = play(schemas=LoadedSchemas(failures=[True, True]), log=lambda entry: told.append(entry.message))
+    messages: list[str] = []
+    runner, _ = play(schemas=LoadedSchemas(failures=[True, True]), log=lambda entry: messages.append(entry.message))
     assert runner.run().report.code == "FAILED_SCHEMA_RESOLUTION"
-    assert told[0] == "Starting agent: demo"
-    assert told[-1] == "Agent completed: schema_failed"
+    assert messages[0] == "Starting agent: demo"
+    assert messages[-1] == "Agent completed: schema_failed"
 
 
 def test_a_bug_of_a_part_is_a_result_too() -> None:
@@ -211,7 +211,7 @@ def test_the_deadline_bounds_what_tools_and_validators_may_take() -> None:
     tools, commands, clock = TimedTools(), TableCommands(), StillClock()
     limits = Limits(iterations=9, deadline=clock.now() + 60)
     runner, _ = play(
-        replies=[calls("bash", command="sleep 999"), *WAY],
+        replies=[calls("bash", command="sleep 999"), *REPLIES],
         tools=tools,
         commands=commands,
         clock=clock,

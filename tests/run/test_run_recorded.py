@@ -47,7 +47,7 @@ FAILED = SnapshotFailed(reason="full")
 MODEL_FAILED = FlowEnded(outcome=Outcome.MODEL_FAILED, reason="x", step_id="a", answer=None, validated=False)
 
 
-def taken(name: str) -> SnapshotTaken:
+def snapshot(name: str) -> SnapshotTaken:
     return SnapshotTaken(name=name, head="", files=1, bytes=1, seconds=0.0)
 
 
@@ -65,24 +65,27 @@ def turned(text: str = "x") -> ModelTurned:
 
 
 @pytest.mark.parametrize(
-    ("events", "kept"),
+    ("events", "expected"),
     [
         ([], RunSnapshots()),
-        ([taken("a")], RunSnapshots(start="a", latest="a")),
-        ([taken("a"), taken("a")], RunSnapshots(start="a", latest="a", is_set_up=True)),
-        ([taken("a"), taken("b"), BEGUN], RunSnapshots(start="a", latest="b", is_set_up=True)),
-        ([taken("a"), taken("b"), BEGUN, taken("c")], RunSnapshots(start="a", latest="b", is_set_up=True)),
-        ([taken("a"), taken("b"), BEGUN, taken("c"), CALLED], RunSnapshots(start="a", latest="c", is_set_up=True)),
+        ([snapshot("a")], RunSnapshots(start="a", latest="a")),
+        ([snapshot("a"), snapshot("a")], RunSnapshots(start="a", latest="a", is_set_up=True)),
+        ([snapshot("a"), snapshot("b"), BEGUN], RunSnapshots(start="a", latest="b", is_set_up=True)),
+        ([snapshot("a"), snapshot("b"), BEGUN, snapshot("c")], RunSnapshots(start="a", latest="b", is_set_up=True)),
         (
-            [taken("a"), taken("b"), BEGUN, taken("c"), resumed("b")],
+            [snapshot("a"), snapshot("b"), BEGUN, snapshot("c"), CALLED],
+            RunSnapshots(start="a", latest="c", is_set_up=True),
+        ),
+        (
+            [snapshot("a"), snapshot("b"), BEGUN, snapshot("c"), resumed("b")],
             RunSnapshots(start="a", latest="b", is_set_up=True),
         ),
-        ([taken("a"), taken("b"), FAILED], RunSnapshots(start="a", latest="b", is_set_up=True, is_whole=False)),
-        ([taken("a"), taken("b"), FAILED, taken("c")], RunSnapshots(start="a", latest="c", is_set_up=True)),
+        ([snapshot("a"), snapshot("b"), FAILED], RunSnapshots(start="a", latest="b", is_set_up=True, is_whole=False)),
+        ([snapshot("a"), snapshot("b"), FAILED, snapshot("c")], RunSnapshots(start="a", latest="c", is_set_up=True)),
     ],
 )
-def test_the_tree_comes_back_as_it_was_before_the_call_that_was_at_work(events, kept) -> None:
-    assert snapshots_of_run(events) == kept
+def test_the_tree_comes_back_as_it_was_before_the_call_that_was_at_work(events, expected) -> None:
+    assert snapshots_of_run(events) == expected
 
 
 def test_a_call_is_at_work_until_it_is_answered() -> None:
@@ -156,14 +159,14 @@ def test_a_head_of_another_form_is_none(tmp_path: Path, said: str) -> None:
     assert find_git_folders(tmp_path).head() == ""
 
 
-@pytest.mark.parametrize("place", [".git/HEAD", ".git/refs/heads/main", ".git/packed-refs", ".git/refs", ".git"])
-def test_no_link_that_a_tool_puts_there_leads_to_what_is_taken_for_a_commit(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("path", [".git/HEAD", ".git/refs/heads/main", ".git/packed-refs", ".git/refs", ".git"])
+def test_no_link_that_a_tool_puts_there_leads_to_what_is_taken_for_a_commit(tmp_path: Path, path: str) -> None:
     root, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
     for folder in (root, elsewhere):
         git("init", "--quiet", "--initial-branch", "main", str(folder), cwd=tmp_path)
         git("commit", "--quiet", "--allow-empty", "--message", str(folder), cwd=folder)
     git("pack-refs", "--all", "--prune", cwd=elsewhere)
-    if place == ".git/packed-refs":
+    if path == ".git/packed-refs":
         git("pack-refs", "--all", "--prune", cwd=root)
     else:
         git("checkout", "--quiet", "-B", "main", cwd=elsewhere)
@@ -172,24 +175,24 @@ def test_no_link_that_a_tool_puts_there_leads_to_what_is_taken_for_a_commit(tmp_
     own = git("rev-parse", "HEAD", cwd=root).strip()
     assert folders.head() == own
     moved = root / "moved"
-    (root / place).rename(moved)
-    (root / place).symlink_to(elsewhere / place)
+    (root / path).rename(moved)
+    (root / path).symlink_to(elsewhere / path)
     assert folders.head() == ""
-    (root / place).unlink()
-    moved.rename(root / place)
+    (root / path).unlink()
+    moved.rename(root / path)
     assert folders.head() == own
 
 
-@pytest.mark.parametrize("place", [".git/HEAD", ".git/refs/heads/main"])
-def test_a_pipe_or_a_huge_file_in_the_place_of_git_s_own_holds_nothing_up(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("path", [".git/HEAD", ".git/refs/heads/main"])
+def test_a_pipe_or_a_huge_file_in_the_place_of_git_s_own_holds_nothing_up(tmp_path: Path, path: str) -> None:
     git("init", "--quiet", "--initial-branch", "main", cwd=tmp_path)
     git("commit", "--quiet", "--allow-empty", "--message", "One", cwd=tmp_path)
     folders = find_git_folders(tmp_path)
-    (tmp_path / place).unlink()
-    os.mkfifo(tmp_path / place)
+    (tmp_path / path).unlink()
+    os.mkfifo(tmp_path / path)
     assert folders.head() == ""
-    (tmp_path / place).unlink()
-    with (tmp_path / place).open("wb") as file:
+    (tmp_path / path).unlink()
+    with (tmp_path / path).open("wb") as file:
         file.truncate(1024**4)
     assert folders.head() == ""
 

@@ -49,7 +49,7 @@ def stopped(stopped_once: Run, tmp_path: Path) -> Run:
     return Run(root=tmp_path / "checkout", folder=tmp_path / "run", scenario=tmp_path / "scenario.yaml")
 
 
-def found(run: Run, **inputs: str) -> ResumedRun | NewRun:
+def find_resumed(run: Run, **inputs: str) -> ResumedRun | NewRun:
     """What a process would go on with."""
     return run.prepare(**inputs).previous
 
@@ -84,8 +84,8 @@ def test_what_a_call_did_that_was_at_work_is_undone_and_the_model_is_told(stoppe
     (stopped.root / "notes").mkdir()
     (stopped.root / "notes" / "half.txt").write_text("half")
     stopped.play()
-    told = [event for event in stopped.events() if event["event"] == "tool_call" and event["is_error"]]
-    assert ["it may have run" in event["output"] for event in told] == [True]
+    answered = [event for event in stopped.events() if event["event"] == "tool_call" and event["is_error"]]
+    assert ["it may have run" in event["output"] for event in answered] == [True]
     assert not (stopped.root / "notes" / "half.txt").exists()
     assert (stopped.root / "hello.txt").read_text() == "hello, world\n"
 
@@ -139,8 +139,8 @@ def test_a_journal_that_grew_after_it_was_read_is_not_gone_on_with(stopped: Run)
 
 
 def test_a_folder_that_fits_goes_on(stopped: Run) -> None:
-    assert isinstance(found(stopped), ResumedRun)
-    assert isinstance(found(stopped, resume=str(stopped.folder), run_id="run-2"), ResumedRun)
+    assert isinstance(find_resumed(stopped), ResumedRun)
+    assert isinstance(find_resumed(stopped, resume=str(stopped.folder), run_id="run-2"), ResumedRun)
 
 
 def change(number: int, **fields: Any) -> Callable[[Run], None]:
@@ -283,7 +283,7 @@ def test_a_folder_that_does_not_fit_begins_a_new_run_with_a_notice_or_is_refused
 ) -> None:
     forge, reason = FORGED[name]
     forge(stopped)
-    anew = found(stopped)
+    anew = find_resumed(stopped)
     assert isinstance(anew, NewRun)
     assert anew.aside is not None
     assert reason in anew.notice
@@ -305,16 +305,16 @@ def test_a_run_that_does_not_go_on_is_kept_beside_the_new_one(stopped: Run, whol
 
 
 def test_never_begins_anew_and_a_path_without_a_run_is_refused(stopped: Run, tmp_path: Path) -> None:
-    assert "never" in found(stopped, resume="never").notice
+    assert "never" in find_resumed(stopped, resume="never").notice
     stopped.folder = tmp_path / "empty"
-    assert found(stopped) == NewRun()
+    assert find_resumed(stopped) == NewRun()
     with pytest.raises(InputError, match="no run to resume"):
         stopped.prepare(resume=str(stopped.folder))
 
 
 def test_a_receipt_of_ours_is_no_reason_to_begin_anew(stopped: Run) -> None:
     written(detail="stepflow/demo/issue-7-2", commit="a" * 40, url="https://github.com/o/r/tree/b")(stopped)
-    assert isinstance(found(stopped), ResumedRun)
+    assert isinstance(find_resumed(stopped), ResumedRun)
 
 
 @pytest.mark.parametrize("name", ["report.json", "log.jsonl", "work.bundle", "snapshots"])
@@ -323,7 +323,7 @@ def test_a_folder_without_a_journal_leads_nothing_elsewhere(stopped: Run, tmp_pa
     stopped.folder = tmp_path / "forged"
     stopped.folder.mkdir()
     (stopped.folder / name).symlink_to(elsewhere)
-    notice = found(stopped).notice
+    notice = find_resumed(stopped).notice
     assert f"`{name}` is a link" in notice
     assert stopped.play(resume="auto").success
     assert not elsewhere.exists()
@@ -333,7 +333,7 @@ def test_links_beside_what_a_run_writes_are_the_users_own(stopped: Run, tmp_path
     stopped.folder = tmp_path / "shared"
     stopped.folder.mkdir()
     (stopped.folder / "python").symlink_to("/usr/bin/python3")
-    assert found(stopped) == NewRun()
+    assert find_resumed(stopped) == NewRun()
 
 
 def test_the_issue_is_told_as_it_was_and_not_as_it_is_now(stopped: Run) -> None:
@@ -348,9 +348,9 @@ def test_a_run_without_a_snapshot_of_its_start_begins_anew(stopped: Run) -> None
     events = stopped.events()
     first, second = [number for number, event in enumerate(events) if event["event"] == "snapshot_taken"][:2]
     for number in (first, second):
-        taken = events[number]
+        snapshot_event = events[number]
         failed = {"reason": "x", "event": "snapshot_failed"}
-        events[number] = {**{name: taken[name] for name in ("v", "seq", "t")}, **failed}
+        events[number] = {**{name: snapshot_event[name] for name in ("v", "seq", "t")}, **failed}
     stopped.write(events)
-    notice = found(stopped).notice
+    notice = find_resumed(stopped).notice
     assert "snapshot" in notice

@@ -57,8 +57,8 @@ def test_a_value_that_is_as_it_came_keeps_its_inner_comments() -> None:
 )
 def test_a_scenario_that_expects_nothing_is_given_outcome_steps_validators_and_effects(text: str) -> None:
     updated = update_expect(text, CAME)
-    found = parse_scenario(updated).expect
-    assert found == CAME.model_copy(update={"files": None})
+    expect = parse_scenario(updated).expect
+    assert expect == CAME.model_copy(update={"files": None})
     assert "  outcome: aborted\n  steps: [initial.issue, closure.issue]\n" in updated
     assert ("# all" in updated) == ("# all" in text)
 
@@ -104,6 +104,6 @@ words = st.text(min_size=1, max_size=12).filter(lambda text: text.encode(errors=
 def test_whatever_came_is_what_is_read_afterwards(steps: list[str], end: str) -> None:
     came = CAME.model_copy(update={"steps": tuple(steps), "validators": {end: ("pass",)}})
     for text in (WRITTEN, "expect: { steps: [x], validators: {} }\nturns: []\n"):
-        found = parse_scenario(update_expect(text, came)).expect
-        assert found is not None
-        assert (found.steps, found.validators) == (came.steps, came.validators)
+        expect = parse_scenario(update_expect(text, came)).expect
+        assert expect is not None
+        assert (expect.steps, expect.validators) == (came.steps, came.validators)

@@ -98,9 +98,9 @@ def test_the_prefix_can_be_changed_and_the_trigger_label_starts_the_agent_of_the
     ],
 )
 def test_a_label_that_is_not_ours_is_skipped_with_the_reason(label, inputs, words) -> None:
-    found = find("issues", labeled(label), **inputs)
-    assert isinstance(found, Skip)
-    assert words in found.reason
+    trigger = find("issues", labeled(label), **inputs)
+    assert isinstance(trigger, Skip)
+    assert words in trigger.reason
 
 
 def test_an_issues_author_without_a_role_cannot_start_a_run_by_labelling_it() -> None:
@@ -129,10 +129,10 @@ def test_the_association_decides_who_may_label_an_own_issue_or_comment(associati
     trusted = ASSOCIATIONS.get(association, False)
     own = find("issues", labeled(sender=ANN, author_association=association))
     comment = find("issue_comment", commented("/stepflow run fixer", association=association))
-    for found in (own, comment):
-        assert isinstance(found, Trigger if trusted else Skip)
-        if isinstance(found, Skip):
-            assert association in found.reason
+    for trigger in (own, comment):
+        assert isinstance(trigger, Trigger if trusted else Skip)
+        if isinstance(trigger, Skip):
+            assert association in trigger.reason
 
 
 @pytest.mark.parametrize("association", ASSOCIATIONS)
@@ -164,10 +164,10 @@ def test_a_bot_is_skipped_unless_it_is_named() -> None:
 
 @pytest.mark.parametrize("body", ["/stepflow run fixer", "/stepflow run fixer\nplease", "  /stepflow   run fixer"])
 def test_a_comment_command_names_the_agent(body) -> None:
-    found = find("issue_comment", commented(body))
-    assert isinstance(found, Trigger)
-    assert found.agent == "fixer"
-    assert found.issue_number == 7
+    trigger = find("issue_comment", commented(body))
+    assert isinstance(trigger, Trigger)
+    assert trigger.agent == "fixer"
+    assert trigger.issue_number == 7
 
 
 @pytest.mark.parametrize("body", ["", "please /stepflow run fixer", "/stepflow", "/stepflow run", "/stepflow run a b"])
@@ -181,9 +181,9 @@ def test_a_commenter_without_a_role_and_a_pull_request_are_skipped() -> None:
 
 
 def test_a_dispatch_takes_agent_and_issue_from_the_inputs() -> None:
-    found = find("workflow_dispatch", {"sender": BOB}, agent="fixer", issue="9")
-    assert isinstance(found, Trigger)
-    assert (found.agent, found.issue_number, found.issue) == ("fixer", 9, None)
+    trigger = find("workflow_dispatch", {"sender": BOB}, agent="fixer", issue="9")
+    assert isinstance(trigger, Trigger)
+    assert (trigger.agent, trigger.issue_number, trigger.issue) == ("fixer", 9, None)
 
 
 def test_a_dispatch_form_may_name_the_issue_itself() -> None:
@@ -198,9 +198,9 @@ def test_an_event_without_an_agent_or_of_another_action_is_skipped() -> None:
 
 
 def test_a_schedule_runs_for_the_actor_that_the_runner_names() -> None:
-    found = find("schedule", {}, actor="carol", agent="fixer")
-    assert isinstance(found, Trigger)
-    assert found.actor == "carol"
+    trigger = find("schedule", {}, actor="carol", agent="fixer")
+    assert isinstance(trigger, Trigger)
+    assert trigger.actor == "carol"
 
 
 @pytest.mark.parametrize("payload", [{"action": 5}, {"issue": {"title": "x"}}, {"label": "agent:fixer"}])
@@ -218,9 +218,9 @@ def test_an_event_that_lacks_its_issue_is_one_clear_error(name, action) -> None:
 @pytest.mark.parametrize("name", ["schedule", "workflow_dispatch", "repository_dispatch", "workflow_call", "push"])
 def test_any_other_event_starts_the_agent_of_the_input_on_the_issue_of_the_input(name: str) -> None:
     """A called workflow sees its caller's event."""
-    found = find(name, {"sender": BOB}, agent="fixer", issue="9")
-    assert isinstance(found, Trigger)
-    assert (found.agent, found.issue_number, found.label, found.actor) == ("fixer", 9, None, "bob")
+    trigger = find(name, {"sender": BOB}, agent="fixer", issue="9")
+    assert isinstance(trigger, Trigger)
+    assert (trigger.agent, trigger.issue_number, trigger.label, trigger.actor) == ("fixer", 9, None, "bob")
     skipped = find(name, {"sender": BOB})
     assert skipped == Skip(reason=f"the event {name} names no agent and the input agent is empty")
 
@@ -242,10 +242,10 @@ def test_any_other_event_starts_the_agent_of_the_input_on_the_issue_of_the_input
     ],
 )
 def test_whatever_is_skipped_says_why_in_one_line(name: str, event: dict, inputs: dict[str, str]) -> None:
-    found = find(name, event, **inputs)
-    assert isinstance(found, Skip)
-    assert len(found.reason.splitlines()) == 1
-    assert 20 < len(found.reason) < 160
+    trigger = find(name, event, **inputs)
+    assert isinstance(trigger, Skip)
+    assert len(trigger.reason.splitlines()) == 1
+    assert 20 < len(trigger.reason) < 160
 
 
 def readme_rows() -> list[tuple[str, ...]]:
@@ -261,16 +261,16 @@ def test_the_readmes_table_of_labels_and_agents_holds(row: tuple[str, ...]) -> N
     inputs = read_inputs(yaml.safe_load("\n".join(re.findall(r"`([^`]+)`", given))) or {})
     agent = folder.strip("`").removeprefix(".agent/")
     name, payload = ("issues", labeled(text)) if kind == "label" else ("issue_comment", commented(text))
-    found = find_trigger(name, read_event(payload), inputs, agents=(agent,))
-    assert isinstance(found, Trigger)
-    assert (found.agent, found.label) == (agent, text if kind == "label" else None)
+    trigger = find_trigger(name, read_event(payload), inputs, agents=(agent,))
+    assert isinstance(trigger, Trigger)
+    assert (trigger.agent, trigger.label) == (agent, text if kind == "label" else None)
 
 
 def test_with_an_empty_prefix_only_the_names_of_agents_are_labels_of_ours() -> None:
     inputs = read_inputs({"label-prefix": ""})
-    found = find_trigger("issues", read_event(labeled("fixer")), inputs, agents=("fixer", "writer"))
-    assert isinstance(found, Trigger)
-    assert (found.agent, found.label) == ("fixer", "fixer")
+    trigger = find_trigger("issues", read_event(labeled("fixer")), inputs, agents=("fixer", "writer"))
+    assert isinstance(trigger, Trigger)
+    assert (trigger.agent, trigger.label) == ("fixer", "fixer")
     skipped = find_trigger("issues", read_event(labeled("bug")), inputs, agents=("fixer", "writer"))
     assert isinstance(skipped, Skip)
     assert "is no agent's name" in skipped.reason
@@ -278,9 +278,9 @@ def test_with_an_empty_prefix_only_the_names_of_agents_are_labels_of_ours() -> N
 
 @pytest.mark.parametrize("private", [True, False, None])
 def test_a_trigger_knows_whether_the_repository_is_private_if_the_event_says_so(private) -> None:
-    found = find("workflow_dispatch", {"sender": BOB, "repository": {"private": private}}, agent="fixer")
-    assert isinstance(found, Trigger)
-    assert found.private is private
+    trigger = find("workflow_dispatch", {"sender": BOB, "repository": {"private": private}}, agent="fixer")
+    assert isinstance(trigger, Trigger)
+    assert trigger.private is private
 
 
 @pytest.mark.parametrize("text", ["7; id", "$(id)", "`id`", "${{ github.token }}", "7\n8", "-7", "٧", "7 "])

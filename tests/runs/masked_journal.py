@@ -47,8 +47,8 @@ def _masked(value: Any, places: Mapping[str, str]) -> Any:
 
 
 def _text(text: str, places: Mapping[str, str]) -> str:
-    for place, name in places.items():
-        text = text.replace(place, name)
+    for path, name in places.items():
+        text = text.replace(path, name)
     for pattern, name in RANDOM:
         text = pattern.sub(name, text)
     return text

@@ -66,11 +66,11 @@ class Played:
         return self.scenario.expect
 
 
-def play_case(case: Path, place: Path) -> Played:
+def play_case(case: Path, folder: Path) -> Played:
     """Run the case on a clock that stands still but for waiting."""
     data = _read(case)
     scenario = load_scenario(case / "scenario.yaml")
-    request = _request(case, data, scenario, make_checkout(case, data, place / "checkout"), place / "run")
+    request = _request(case, data, scenario, make_checkout(case, data, folder / "checkout"), folder / "run")
     live: list[Entry] = []
     clock = StillClock()
     prepared = prepare_run(request, now=clock.now())

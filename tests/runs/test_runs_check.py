@@ -9,12 +9,12 @@ from tests.runs.played_run import RUNS, play_case
 
 def test_the_history_has_each_checks_result_and_what_followed(tmp_path: Path) -> None:
     report = play_case(RUNS / "check-fails-falls-back-and-closes", tmp_path).result.report
-    told = [
+    checks = [
         f"{line.step_id}: {line.transition} ({line.check_result.result}: {line.check_result.message})"
         for line in report.history
         if line.check_result
     ]
-    assert told == [
+    assert checks == [
         "s_a8f3: retry (ng: It names no cause.)",
         "s_a8f3: next (ok: )",
         "s_b2c1: fallback (ng: Nothing was changed.)",

@@ -125,11 +125,11 @@ def check_effects(played: Played) -> None:
 
 def validators_of(played: Played) -> dict[str, tuple[str, ...]]:
     """Each validator's results in order, in the words of a scenario's `expect`."""
-    found: dict[str, tuple[str, ...]] = {}
+    words: dict[str, tuple[str, ...]] = {}
     for each in played.result.report.validators:
         word = "pass" if each.passed else "skipped" if each.action == "skip" else "fail"
-        found[each.name] = (*found.get(each.name, ()), word)
-    return found
+        words[each.name] = (*words.get(each.name, ()), word)
+    return words
 
 
 def file_text(path: Path) -> str | None:

@@ -21,10 +21,10 @@ ELLIPSIS = "{ ... }"
 
 def seed_text(number: str) -> str:
     """The document whose name begins with this number; the test is skipped where there is none."""
-    found = sorted(SEEDS.glob(f"{number}_*.txt"))
-    if not found:
+    files = sorted(SEEDS.glob(f"{number}_*.txt"))
+    if not files:
         pytest.skip("the documents lie beside the repository only where it is written")
-    return found[0].read_text(encoding="utf-8")
+    return files[0].read_text(encoding="utf-8")
 
 
 def examples(number: str) -> list[Any]:

@@ -60,7 +60,7 @@ def play(folder: Path, *checks: str, **args: Any) -> tuple[AgentResult, PlayedMo
     return runner.run(args), model
 
 
-def way(result: AgentResult) -> list[tuple[str, str]]:
+def steps_of(result: AgentResult) -> list[tuple[str, str]]:
     return [(entry.step_id, entry.transition) for entry in result.report.history]
 
 
@@ -76,12 +76,12 @@ def test_the_oldest_documents_flow_passes_every_check_and_completes(tmp_path: Pa
     result, model = play(code_improver(tmp_path), "ok", "ok", "ok", topic="Refactoring authentication module")
     assert (result.success, result.iterations) == (True, 3), result.reason
     assert result.report.final_step_id == "s_c9d4"
-    assert way(result) == [("s_a8f3", "next"), ("s_b2c1", "next"), ("s_c9d4", "complete")]
+    assert steps_of(result) == [("s_a8f3", "next"), ("s_b2c1", "next"), ("s_c9d4", "complete")]
     assert [entry.check_result and entry.check_result.message for entry in result.report.history] == [
         "All tests pass, no errors"
     ] * 3
-    asked = str(model.requests[3].messages[-1].content[0]["text"])
-    assert asked.startswith("## Implementation Check")
+    prompt = str(model.requests[3].messages[-1].content[0]["text"])
+    assert prompt.startswith("## Implementation Check")
 
 
 @pytest.mark.parametrize(
@@ -145,6 +145,11 @@ def test_the_older_documents_flow_hands_over_what_it_says(tmp_path: Path) -> Non
     model = PlayedModel([says(json.dumps(reply)) for reply in replies])
     result = StepFlowRunner(definition, model=model, tools=RecordingTools(), commands=TableCommands()).run()
     assert result.success, result.reason
-    assert way(result) == [("s_analysis", "next"), ("s_impl", "retry"), ("s_impl", "next"), ("s_review", "complete")]
+    assert steps_of(result) == [
+        ("s_analysis", "next"),
+        ("s_impl", "retry"),
+        ("s_impl", "next"),
+        ("s_review", "complete"),
+    ]
     assert [str(request.messages[0].content[0]["text"]) for request in model.requests][1] == "Given the cause"
     assert result.report.handoff["s_impl"]["plan"] == "b"

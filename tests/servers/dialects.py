@@ -130,9 +130,9 @@ class VertexDialect(AnthropicDialect):
     is_token: Callable[[str], bool] | None = None
 
     def read(self, request: Received) -> Received | Failure | Document:
-        place = f"/v1/projects/{self.project}/locations/{self.region}/publishers/anthropic/models/"
-        name, colon, verb = unquote(request.path.removeprefix(place)).rpartition(":")
-        if not request.path.startswith(place) or not colon or "/" in name:
+        prefix = f"/v1/projects/{self.project}/locations/{self.region}/publishers/anthropic/models/"
+        name, colon, verb = unquote(request.path.removeprefix(prefix)).rpartition(":")
+        if not request.path.startswith(prefix) or not colon or "/" in name:
             return Failure(status=404, error="NOT_FOUND", message=f"no such path: {request.path}")
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not (self.is_token(token) if self.is_token else token == self.key):
@@ -183,13 +183,13 @@ class BedrockDialect(AnthropicDialect):
     def read(self, request: Received) -> Received | Failure | Document:
         if problem := self._unsigned(request):
             return Failure(status=403, error="AccessDeniedException", message=problem)
-        found = re.fullmatch(r"/model/([^/]+)/(invoke|invoke-with-response-stream)", request.path)
-        if not found or request.method != "POST":
+        match = re.fullmatch(r"/model/([^/]+)/(invoke|invoke-with-response-stream)", request.path)
+        if not match or request.method != "POST":
             return Failure(status=404, error="ResourceNotFoundException", message=f"no such path: {request.path}")
         if {"model", "stream"} & request.body.keys():
             return refused("extraneous key [model] is not permitted", error="ValidationException")
-        streams = {"stream": True} if found[2] == "invoke-with-response-stream" else {}
-        return _without_version(request, model=unquote(found[1]), **streams)
+        streams = {"stream": True} if match[2] == "invoke-with-response-stream" else {}
+        return _without_version(request, model=unquote(match[1]), **streams)
 
     def frame(self, name: str, text: str) -> bytes:
         """Event frames hold the event's JSON as base64; what is no JSON spoils the frame itself."""
@@ -246,12 +246,12 @@ def sigv4_problem(request: Received, *, access_key: str, secret_key: str, sessio
     from botocore.credentials import Credentials
 
     form = r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request, SignedHeaders=([^,]+), "
-    found = re.fullmatch(form + r"Signature=([0-9a-f]{64})", request.headers.get("authorization", ""))
-    if not found:
+    match = re.fullmatch(form + r"Signature=([0-9a-f]{64})", request.headers.get("authorization", ""))
+    if not match:
         return "Missing Authentication Token"
-    signer, _, place, service, names, signature = found.groups()
-    if (signer, place, service) != (access_key, region, "bedrock"):
-        return f"signed by {signer} for {place}/{service}"
+    signer, _, region_signed, service, names, signature = match.groups()
+    if (signer, region_signed, service) != (access_key, region, "bedrock"):
+        return f"signed by {signer} for {region_signed}/{service}"
     if request.headers.get("x-amz-security-token", "") != session_token:
         return "The security token included in the request is invalid"
     if "host" not in names.split(";") or "x-amz-date" not in names.split(";"):

@@ -58,9 +58,11 @@ class Fault:
     stall: float = 0.0
     since: str = ""
 
-    def fits(self, method: str, path: str, earlier: list[Request]) -> bool:
+    def fits(self, method: str, path: str, previous: list[Request]) -> bool:
         fits = self.times > 0 and method == self.method and re.search(self.path, path) is not None
-        return fits and (not self.since or any(re.search(self.since, f"{each.method} {each.path}") for each in earlier))
+        return fits and (
+            not self.since or any(re.search(self.since, f"{each.method} {each.path}") for each in previous)
+        )
 
 
 class Answer(Exception):
@@ -188,8 +190,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(raw) if raw else None
             token = credential == "write"
             github.requests.append(Request(self.command, self.path, token, time.time(), body, credential))
-            earlier = github.requests[:-1]
-            fault = next((fault for fault in github.state.faults if fault.fits(self.command, path, earlier)), None)
+            previous = github.requests[:-1]
+            fault = next((fault for fault in github.state.faults if fault.fits(self.command, path, previous)), None)
             if fault:
                 fault.times -= 1
             if fault and not fault.after_write:
@@ -267,8 +269,8 @@ class _Api:
             inner = self._inner(method)
             self._check_issue(method, inner)
             for verb, pattern, handler in ROUTES:
-                if verb == method and (found := re.fullmatch(pattern, inner)):
-                    return handler(self, *(unquote(group) for group in found.groups()))
+                if verb == method and (match := re.fullmatch(pattern, inner)):
+                    return handler(self, *(unquote(group) for group in match.groups()))
             raise Answer(404, "Not Found")
         except Answer as answer:
             return answer.status, answer.data
@@ -276,15 +278,15 @@ class _Api:
     def _inner(self, method: str) -> str:
         """The path inside the repository; its old name leads to its number, which never changes."""
         state = self._state
-        found = re.fullmatch(r"/(repos/[^/]+/[^/]+|repositories/1)(/.*)?", self._path)
-        if found is None or found[1] not in (
+        match = re.fullmatch(r"/(repos/[^/]+/[^/]+|repositories/1)(/.*)?", self._path)
+        if match is None or match[1] not in (
             f"repos/{state.repository}",
             f"repos/{state.renamed_to}",
             "repositories/1",
         ):
             raise Answer(404, "Not Found")
-        inner = found[2] or ""
-        if state.renamed_to and found[1] == f"repos/{state.repository}":
+        inner = match[2] or ""
+        if state.renamed_to and match[1] == f"repos/{state.repository}":
             self._lead(method, f"/repositories/1{inner}")
         return inner
 
@@ -295,8 +297,8 @@ class _Api:
 
     def _check_issue(self, method: str, inner: str) -> None:
         """What GitHub says of issues that are gone."""
-        found = re.match(r"/issues/(\d+)", inner)
-        number = int(found[1]) if found else 0
+        match = re.match(r"/issues/(\d+)", inner)
+        number = int(match[1]) if match else 0
         if number in self._state.deleted:
             raise Answer(410, "This issue was deleted")
         if number in self._state.moved:
@@ -319,12 +321,12 @@ class _Api:
     def issues(self) -> tuple[int, Any]:
         wanted = {name for name in self._query.get("labels", "").split(",") if name}
         state = self._query.get("state", "open")
-        found = [
+        numbers = [
             number
             for number, issue in sorted(self._state.issues.items(), reverse=self._query.get("direction") != "asc")
             if state in ("all", issue["state"]) and wanted <= set(issue["labels"])
         ]
-        return 200, [self._issue_json(number) for number in self._page(found)]
+        return 200, [self._issue_json(number) for number in self._page(numbers)]
 
     def issue(self, number: str) -> tuple[int, Any]:
         return 200, self._issue_json(int(number))
@@ -337,8 +339,8 @@ class _Api:
 
     def comments(self, number: str) -> tuple[int, Any]:
         self._issue(int(number))
-        found = [comment for comment in self._state.comments if comment["issue"] == int(number)]
-        return 200, self._page([self._comment_json(comment) for comment in found])
+        comments = [comment for comment in self._state.comments if comment["issue"] == int(number)]
+        return 200, self._page([self._comment_json(comment) for comment in comments])
 
     def post_comment(self, number: str) -> tuple[int, Any]:
         self._issue(int(number))
@@ -373,23 +375,23 @@ class _Api:
 
     def remove_label(self, number: str, name: str) -> tuple[int, Any]:
         present = self._issue(int(number))["labels"]
-        found = [label for label in present if label.casefold() == name.casefold()]
-        if not found:
+        matching = [label for label in present if label.casefold() == name.casefold()]
+        if not matching:
             raise Answer(404, "Label does not exist")
-        present.remove(found[0])
+        present.remove(matching[0])
         return self.labels(number)
 
     def pulls(self) -> tuple[int, Any]:
         head, base = self._query.get("head"), self._query.get("base")
         state = self._query.get("state", "open")
-        found = [
+        pulls = [
             pull
             for pull in (self._pull_json(pull) for pull in self._state.pulls)
             if state in ("all", pull["state"])
             and (head is None or pull["head"]["label"] == head)
             and (base is None or pull["base"]["ref"] == base)
         ]
-        return 200, self._page(found)
+        return 200, self._page(pulls)
 
     def create_pull(self) -> tuple[int, Any]:
         given = self._body

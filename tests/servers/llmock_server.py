@@ -62,8 +62,8 @@ class LLMock:
 
     def _get(self, what: str) -> dict[str, Any]:
         with urlopen(f"{self.url}/_llmock/{what}", timeout=10) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+            answered: dict[str, Any] = json.load(answer)
+            return answered
 
 
 @contextmanager

@@ -70,8 +70,8 @@ def _problems_of_messages(messages: Any, signatures: set[str]) -> Iterator[str]:
 
 
 def _problems_of_blocks(number: int, blocks: list[Json], signatures: set[str]) -> Iterator[str]:
-    for place, block in enumerate(blocks):
-        where = f"messages.{number}.content.{place}"
+    for index, block in enumerate(blocks):
+        where = f"messages.{number}.content.{index}"
         if block["type"] == "text" and not block.get("text"):
             yield f"{where}: text content blocks must be non-empty"
         if block["type"] == "thinking" and block.get("signature") not in signatures:

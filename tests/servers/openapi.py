@@ -79,20 +79,20 @@ class Contract:
         exchange = Exchange(
             method=method.lower(), path=path, body=body, parameters=parameters, status_code=status, data=data
         )
-        found = []
+        problems = []
         try:
             self.api.validate_request(exchange)
         except OpenAPIError as exc:
             if status < 400 or not _missing(exc):
-                found.append(f"request {method} {path}: {exc} {exc.__cause__ or ''}")
+                problems.append(f"request {method} {path}: {exc} {exc.__cause__ or ''}")
         try:
             self.api.validate_response(exchange, exchange)
         except ResponseNotFound:
             if status < 400:
-                found.append(f"response {method} {path}: GitHub never answers {status}")
+                problems.append(f"response {method} {path}: GitHub never answers {status}")
         except OpenAPIError as exc:
-            found.append(f"response {method} {path} {status}: {exc} {exc.__cause__ or ''}")
-        return found
+            problems.append(f"response {method} {path} {status}: {exc} {exc.__cause__ or ''}")
+        return problems
 
 
 def _missing(exc: OpenAPIError) -> bool:

@@ -84,7 +84,7 @@ class TlsFront(_Serving):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProxiedRequest:
     """One request to the proxy: its method, what it names, and its whole head."""
 
     method: str
@@ -101,7 +101,7 @@ class Proxy(_Serving):
     ) -> None:
         super().__init__()
         self.hosts, self.login, self.refuses, self.silent = dict(hosts), login, refuses, silent
-        self.asked: list[Asked] = []
+        self.requests: list[ProxiedRequest] = []
         self._over = threading.Event()
 
     @property
@@ -114,7 +114,7 @@ class Proxy(_Serving):
 
     def targets(self) -> set[str]:
         """What was asked for."""
-        return {asked.target for asked in self.asked}
+        return {requests.target for requests in self.requests}
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
@@ -123,7 +123,7 @@ class Proxy(_Serving):
     def serve(self, client: socket.socket) -> None:
         head = _head(client).decode("latin-1")
         method, target, _ = head.split(" ", 2)
-        self.asked.append(Asked(method, target, head))
+        self.requests.append(ProxiedRequest(method, target, head))
         if self.silent:
             self._over.wait()
             return
@@ -154,9 +154,9 @@ def address_of(url: str) -> Address:
 
 def closed_port() -> int:
     """A port of this machine where nothing listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def pem_of(authority: trustme.CA) -> str:

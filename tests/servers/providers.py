@@ -31,7 +31,7 @@ AWS_KEYS = {
 BEDROCK_KEY, ENTRA_TOKEN, FOUNDRY_KEY = "bedrock-key-of-a-test", "entra-token-of-a-test", "foundry-key-of-a-test"
 IDS = {"federation_rule_id": "fdrl_01", "organization_id": "0d1c5f2e-org", "service_account_id": "svac_01"}
 #: The ways, by the provider each belongs to.
-WAYS = {
+PROVIDERS = {
     "key": "anthropic",
     "identity": "anthropic",
     "bedrock": "bedrock",
@@ -45,7 +45,7 @@ WAYS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class ProviderAccess:
     """`suffix` is what the base URL has after the server's own address. `secrets` must be in nothing that is left."""
 
     name: str
@@ -57,7 +57,7 @@ class Way:
 
     @property
     def provider(self) -> str:
-        return WAYS[self.name]
+        return PROVIDERS[self.name]
 
     def secrets(self) -> list[str]:
         """What was given to the job, and what was given to us for it."""
@@ -69,23 +69,25 @@ class Way:
 
 
 @contextmanager
-def open_way(name: str, folder: Path) -> Iterator[Way]:
+def open_access(name: str, folder: Path) -> Iterator[ProviderAccess]:
     """The way, with its login server up until the block ends."""
     with LoginServer() as logins:
-        yield _way(name, logins, folder)
+        yield _access(name, logins, folder)
 
 
-def _way(name: str, logins: LoginServer, folder: Path) -> Way:
+def _access(name: str, logins: LoginServer, folder: Path) -> ProviderAccess:
     match name:
         case "key":
-            return Way(name=name, dialect=AnthropicDialect(key=KEY), inputs={"anthropic-api-key": KEY}, logins=logins)
+            return ProviderAccess(
+                name=name, dialect=AnthropicDialect(key=KEY), inputs={"anthropic-api-key": KEY}, logins=logins
+            )
         case "identity":
             known = FederatedDialect(ids=IDS, knows=lambda token: token in logins.identities)
             inputs = {f"anthropic-{key.replace('_', '-')}": value for key, value in IDS.items()}
-            return Way(name=name, dialect=known, inputs=inputs, login=logins.job, logins=logins)
+            return ProviderAccess(name=name, dialect=known, inputs=inputs, login=logins.job, logins=logins)
         case "bedrock":
             keys = {"access_key": 0, "secret_key": 1, "session_token": 2}
-            given = {key: list(AWS_KEYS.values())[place] for key, place in keys.items()}
+            given = {key: list(AWS_KEYS.values())[index] for key, index in keys.items()}
             return _bedrock(name, BedrockDialect(**given), AWS_KEYS, logins)
         case "bedrock-key":
             return _bedrock(name, BedrockDialect(key=BEDROCK_KEY), {"AWS_BEARER_TOKEN_BEDROCK": BEDROCK_KEY}, logins)
@@ -96,8 +98,8 @@ def _way(name: str, logins: LoginServer, folder: Path) -> Way:
             path = folder / "gha-creds-1.json"
             content = logins.service_account if name == "vertex-account" else logins.external_account
             path.write_text(json.dumps(content))
-            fresh = VertexDialect(key="", is_token=lambda token: token == logins.google_tokens[-1])
-            return _vertex(name, fresh, {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}, logins)
+            dialect = VertexDialect(key="", is_token=lambda token: token == logins.google_tokens[-1])
+            return _vertex(name, dialect, {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}, logins)
         case "foundry":
             key = {"ANTHROPIC_FOUNDRY_API_KEY": FOUNDRY_KEY}
             return _foundry(name, FoundryDialect(key=FOUNDRY_KEY), key, logins)
@@ -106,8 +108,8 @@ def _way(name: str, logins: LoginServer, folder: Path) -> Way:
             return _foundry(name, FoundryDialect(key="", token=ENTRA_TOKEN), token, logins)
 
 
-def _bedrock(name: str, dialect: Dialect, login: dict[str, str], logins: LoginServer) -> Way:
-    return Way(
+def _bedrock(name: str, dialect: Dialect, login: dict[str, str], logins: LoginServer) -> ProviderAccess:
+    return ProviderAccess(
         name=name,
         dialect=dialect,
         inputs={"provider": "bedrock"},
@@ -116,19 +118,19 @@ def _bedrock(name: str, dialect: Dialect, login: dict[str, str], logins: LoginSe
     )
 
 
-def _vertex(name: str, dialect: Dialect, login: dict[str, str], logins: LoginServer) -> Way:
-    place = {"CLOUD_ML_REGION": "europe-west1", "GOOGLE_CLOUD_PROJECT": "my-project"}
-    return Way(
+def _vertex(name: str, dialect: Dialect, login: dict[str, str], logins: LoginServer) -> ProviderAccess:
+    location = {"CLOUD_ML_REGION": "europe-west1", "GOOGLE_CLOUD_PROJECT": "my-project"}
+    return ProviderAccess(
         name=name,
         dialect=dialect,
         suffix="/v1",
         inputs={"provider": "vertex"},
-        login={**place, **login},
+        login={**location, **login},
         logins=logins,
     )
 
 
-def _foundry(name: str, dialect: Dialect, login: dict[str, str], logins: LoginServer) -> Way:
-    return Way(
+def _foundry(name: str, dialect: Dialect, login: dict[str, str], logins: LoginServer) -> ProviderAccess:
+    return ProviderAccess(
         name=name, dialect=dialect, suffix="/anthropic", inputs={"provider": "foundry"}, login=login, logins=logins
     )

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const { groups, texts, cuts } = JSON.parse(document.getElementById("timeline-data").textContent);
-  const place = document.getElementById("groups");
+  const container = document.getElementById("groups");
   const query = document.getElementById("query");
   const hits = document.getElementById("hits");
   const before = document.getElementById("before");
@@ -85,10 +85,10 @@
     details.addEventListener("toggle", () => details.open && opened(at));
     return details;
   };
-  const upToRow = filled(place, groups, row);
+  const upToRow = filled(container, groups, row);
   const rowOf = (at) => {
     upToRow(at);
-    return place.children[at];
+    return container.children[at];
   };
 
   // The inside of a row, made when it is first opened.
@@ -105,7 +105,7 @@
     }
     const cards = make("div");
     body.append(cards);
-    place.children[at].append(body);
+    container.children[at].append(body);
     const made = { cards, upTo: filled(cards, group.cards, card) };
     bodies.set(at, made);
     return made;
@@ -167,15 +167,15 @@
     let before = 0;
     let after = 0;
     return text.split("\n").map((line) => {
-      const place = /^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@/.exec(line);
+      const hunk = /^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@/.exec(line);
       let name = "quiet";
       if (before > 0 || after > 0) {
         if (line[0] !== "+" && line[0] !== "\\") before--;
         if (line[0] !== "-" && line[0] !== "\\") after--;
-        name = { "+": "added", "-": "taken", "\\": "quiet" }[line[0]] || "";
-      } else if (place) {
-        [before, after] = [place[1], place[2]].map((many) => Number(many ?? 1));
-        name = "place";
+        name = { "+": "added", "-": "removed", "\\": "quiet" }[line[0]] || "";
+      } else if (hunk) {
+        [before, after] = [hunk[1], hunk[2]].map((many) => Number(many ?? 1));
+        name = "hunk";
       }
       return make("span", name, `${line}\n`);
     });
@@ -366,7 +366,7 @@
 
   const neighbour = (step) => {
     const row = document.activeElement.closest(".group");
-    const next = row ? (step > 0 ? row.nextElementSibling : row.previousElementSibling) : place.firstElementChild;
+    const next = row ? (step > 0 ? row.nextElementSibling : row.previousElementSibling) : container.firstElementChild;
     next?.firstElementChild.focus();
     next?.scrollIntoView({ block: "nearest" });
   };

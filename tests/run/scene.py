@@ -22,7 +22,7 @@ SECRET = "ghs_secretofatest0123456789"
 
 
 @dataclass
-class Place:
+class Scene:
     """A checkout, a run folder, and the job log of the run in it."""
 
     root: Path
