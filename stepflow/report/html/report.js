@@ -100,8 +100,8 @@
     link.href = `#${group.id}`;
     body.append(link);
     if (group.hidden) {
-      const told = `${counted(group.hidden, "event")} of a very long run left out here; journal.jsonl has all of them.`;
-      body.append(make("p", "note", told));
+      const note = `${counted(group.hidden, "event")} of a very long run left out here; journal.jsonl has all of them.`;
+      body.append(make("p", "note", note));
     }
     const cards = make("div");
     body.append(cards);
@@ -198,7 +198,7 @@
   // ---- deep links
 
   let places = null;
-  const placeOf = (id) => {
+  const targetOf = (id) => {
     if (!places) {
       places = new Map();
       groups.forEach((group, at) => {
@@ -219,14 +219,14 @@
   };
 
   const follow = () => {
-    const found = placeOf(location.hash.slice(1));
-    if (!found) return;
+    const target = targetOf(location.hash.slice(1));
+    if (!target) return;
     document.querySelectorAll(".here").forEach((each) => each.classList.remove("here"));
-    const element = shown(...found);
-    if (found[1] < 0) element.open = true;
+    const element = shown(...target);
+    if (target[1] < 0) element.open = true;
     element.classList.add("here");
     element.scrollIntoView({ block: "start" });
-    (found[1] < 0 ? element.firstElementChild : element).focus({ preventScroll: true });
+    (target[1] < 0 ? element.firstElementChild : element).focus({ preventScroll: true });
   };
   addEventListener("hashchange", follow);
   // The browser goes to a link's place by itself when the page is there, and takes the focus away from it.
@@ -235,9 +235,9 @@
   // ---- search
 
   const fixed = [...document.querySelectorAll("[data-find]")];
-  let found = [];
+  let matches = [];
   let current = -1;
-  let asked = "";
+  let searched = "";
 
   const positions = (text, wanted, most) => {
     const at = [];
@@ -322,9 +322,9 @@
   };
 
   const go = (step) => {
-    if (!found.length) return;
-    current = (current + step + found.length) % found.length;
-    const range = rangeOf(found[current]);
+    if (!matches.length) return;
+    current = (current + step + matches.length) % matches.length;
+    const range = rangeOf(matches[current]);
     highlight(range);
     reveal(range);
     // What was skipped until now has its true height only in the next frame.
@@ -333,15 +333,15 @@
   };
 
   const tell = () => {
-    const many = found.length >= MOST_HITS ? `${number(MOST_HITS)}+` : number(found.length);
-    hits.textContent = !asked ? "" : !found.length ? "nothing found" : current < 0 ? `${many} found` : `${number(current + 1)} of ${many}`;
-    before.disabled = after.disabled = !found.length;
+    const many = matches.length >= MOST_HITS ? `${number(MOST_HITS)}+` : number(matches.length);
+    hits.textContent = !searched ? "" : !matches.length ? "nothing found" : current < 0 ? `${many} found` : `${number(current + 1)} of ${many}`;
+    before.disabled = after.disabled = !matches.length;
   };
 
   const ask = () => {
-    if (query.value === asked) return;
-    asked = query.value;
-    found = asked.trim() ? search(asked) : [];
+    if (query.value === searched) return;
+    searched = query.value;
+    matches = searched.trim() ? search(searched) : [];
     current = -1;
     if (globalThis.CSS && CSS.highlights) CSS.highlights.clear();
     tell();
