@@ -1,7 +1,4 @@
-"""Where the container starts: the action, or, with arguments, the command `stepflow`.
-
-Takes: the environment, argv. Gives: the exit code. May touch: nothing itself.
-"""
+"""Where the container starts: the action, or, with arguments, the command `stepflow`."""
 
 import signal
 import sys

@@ -1,7 +1,4 @@
-"""`python3 -m release.image_size IMAGE`: what an image and each of its layers weigh, as a Markdown table.
-
-Takes: an image. Gives: the table on stdout. May touch: the Docker engine.
-"""
+"""`python3 -m release.image_size IMAGE`: what an image and each of its layers weigh, as a Markdown table."""
 
 from __future__ import annotations
 

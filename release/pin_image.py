@@ -1,8 +1,4 @@
-"""The released action.yml: the same bytes, but for the image, which is named by digest.
-
-Takes: action.yml, the image's repository and digest. Gives: the new action.yml.
-May touch: nothing.
-"""
+"""The released action.yml: the same bytes, but for the image, which is named by digest."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`python3 -m release.publish`: the release commit and its tags; with `--check`, whether they could be made.
 
-Takes: a version, the image's repository and digest, the checkout of main. Gives: exit code 0, or 1 with the reason;
-in GITHUB_OUTPUT `image-names`, the names that the image gets.
-May touch: the remote's tags; in the checkout nothing but git's objects.
+It exits with 0, or with 1 and the reason; `image-names` in GITHUB_OUTPUT are the names that the image gets. It changes
+the remote's tags, and in the checkout nothing but git's objects.
 
 Whatever was interrupted can be repeated: the commit is made of the same bytes each time, and its tags are pushed at
 once.

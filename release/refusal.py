@@ -1,7 +1,4 @@
-"""Why a release does not go on.
-
-Takes: nothing. Gives: the exception. May touch: nothing.
-"""
+"""Why a release does not go on."""
 
 
 class Refused(Exception):

@@ -1,7 +1,6 @@
 """The repository that a release is made in: what HEAD holds, a commit upon it, the remote's tags.
 
-Takes: a checkout, the name of a remote. Gives: bytes, commits, tags.
-May touch: git's objects in the checkout, the remote's tags. Neither the working tree nor a branch.
+It changes git's objects in the checkout and the remote's tags, but neither the working tree nor a branch.
 """
 
 from __future__ import annotations

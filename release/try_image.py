@@ -1,8 +1,5 @@
 """`python3 -m release.try_image IMAGE`: what a person would try first of an image, and the sandbox's own test in it.
 
-Takes: an image, the checkout it was built from. Gives: exit code 0, or 1 at the first thing that is not as it must be.
-May touch: the Docker engine, a temporary clone of the checkout.
-
 It needs nothing but Python, git and Docker, so that it runs on every machine that the image is made for.
 """
 

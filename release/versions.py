@@ -1,8 +1,4 @@
-"""Version numbers of releases, and which tags a new one gets.
-
-Takes: a version, the tags that exist. Gives: names.
-May touch: nothing.
-"""
+"""Version numbers of releases, and which tags a new one gets."""
 
 from __future__ import annotations
 

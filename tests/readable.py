@@ -1,8 +1,4 @@
-"""What reads badly in a message.
-
-Takes: text for people. Gives: the places that stumble.
-May touch: nothing.
-"""
+"""What reads badly in a message."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """How many examples a property is tried on: few in the fast tests, many in `make whole`.
 
-Takes: the number for the fast tests. Gives: a decorator. The examples are the same ones every time.
-May touch: the variable STEPFLOW_PROPERTIES, which holds the larger number.
+The examples are the same ones every time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Everything around the action: a runner with a checkout, and on loopback the model's API, GitHub's API and git server.
-
-Takes: a folder, what the model shall say. Gives: calls of the action in this process, and what the servers saw of them.
-May touch: the folder, loopback ports.
-"""
+"""Everything around the action: a runner with a checkout, and loopback servers for the model, GitHub and git."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The house rules that no linter knows, as a validator of the agent `fixer`; needs nothing but Python.
 
-Takes: nothing; it is run in the repository root. Gives: exit code 0, or 1 and one `file:line:column: CODE text` a line.
-May touch: reads the Python files of the package that git knows or would take in.
+It runs in the repository root, reads the package's Python files that git tracks or would add, and prints one
+`file:line:column: CODE text` per broken rule; with any, it exits with 1.
 """
 
 from __future__ import annotations

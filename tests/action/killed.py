@@ -1,9 +1,7 @@
 """The action in processes that are killed, each forked from a loaded one: right after a line of their journal, or right
 before one of the changes that they make to the file system.
 
-Takes: on stdin, one JSON object per line: environment, log file, when to die. Gives: on stdout, one line each: the exit
-code, and of a process that was not killed every change with the kind of the journal's last line.
-May touch: what the action touches. `Nursery` is the other end, in the test.
+`Nursery` is the other end, in the test.
 """
 
 from __future__ import annotations

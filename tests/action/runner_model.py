@@ -1,6 +1,5 @@
 """A small model of GitHub's runner, written from its source (actions/runner), to judge what we print and write.
 
-Takes: the bytes of a job's output, or the text of an output file. Gives: the commands that it obeys, or name → value.
 Sources: `ActionCommand.TryParseV2` and `TryParse`, `ActionCommandManager`, `SetEnvFileCommand.ProcessCommand`; lines
 are those of .NET's `StreamReader.ReadLine`, blanks those of `Char.IsWhiteSpace`.
 """

@@ -1,7 +1,4 @@
-"""What axe-core finds in a page.
-
-Takes: an opened page, the folder of npm's packages. Gives: the violations that keep somebody from using it.
-"""
+"""What axe-core finds in a page."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A real Chromium, driven by Playwright, that may reach nothing but the page under test.
-
-Takes: a page as text. Gives: it opened, with everything that went wrong in it and everything it asked for.
-"""
+"""A real Chromium, driven by Playwright, that may reach nothing but the page under test."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """A page that shows Markdown as GitHub's page of a job does, with Mermaid drawn by its own package.
 
-Takes: Markdown, npm's folder, Mermaid's version. Gives: HTML that needs nothing else.
 The style is our own, near enough to GitHub's to see what a table or a fold looks like there.
 """
 

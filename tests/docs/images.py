@@ -1,8 +1,4 @@
-"""docs/how-to/images.md as data: its blocks, its tables, and the Dockerfile that they speak of.
-
-Takes: the page, the Dockerfile. Gives: blocks, rows, instructions.
-May touch: nothing.
-"""
+"""docs/how-to/images.md as data: its blocks, its tables, and the Dockerfile that they speak of."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """A page as the steps that its reader takes: files to write, commands to run, outputs to compare.
 
-Takes: a Markdown page, or its part between two headings. Gives: its steps, run one after another as real processes.
-May touch: the pages; the folder that a test gives, or the current one.
-
 `python -m tests.docs.page PAGE [FROM HEADING] [TO HEADING]` follows a page here and prints what each command took.
 It needs nothing but Python, so that a bare machine can do it.
 """

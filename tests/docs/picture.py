@@ -1,8 +1,4 @@
-"""The README's picture: what a terminal shows of `stepflow demo`. `python -m tests.docs.picture` draws it again.
-
-Takes: a real run of the demo in a new folder. Gives: docs/demo.svg.
-May touch: a temporary folder, docs/demo.svg.
-"""
+"""The README's picture: what a terminal shows of `stepflow demo`. `python -m tests.docs.picture` draws it again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The documents' fenced blocks and the README's generated parts, as data.
-
-Takes: README.md, or another document. Gives: blocks with language and name, the text between markers.
-May touch: the documents, to read them.
-"""
+"""The documents' fenced blocks and the README's generated parts, as data."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The reference page of the agent files, made from what it describes. `python -m tests.docs.reference --write`.
-
-Takes: the published schemas, the notes beside the models, the closed words, the rule table and the corpus of invalid
-definitions. Gives: Markdown. May touch: docs/registry.md with `--write`; a temporary folder for the corpus.
-"""
+"""The reference page of the agent files, made from what it describes. `python -m tests.docs.reference --write`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What the reference page says of words that no model describes.
-
-Takes: nothing. Gives: a text for each verdict type and extractor, a heading for each group of codes, the page's head.
-May touch: nothing.
-"""
+"""What the reference page says of words that no model describes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The tables of the documents, made from what they describe. `python -m tests.docs.tables --write` puts them in.
-
-Takes: action.yml, the tables of outcomes, the attacks. Gives: Markdown tables by the name of their markers.
-May touch: README.md and docs/threat-model.md with `--write`.
-"""
+"""The tables of the documents, made from what they describe. `python -m tests.docs.tables --write` puts them in."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The generated tables of docs/threat-model.md, made from the attacks that `make e2e-security` tries.
-
-Takes: the attacks and the layers. Gives: Markdown tables by the name of their markers.
-May touch: nothing.
-"""
+"""The generated tables of docs/threat-model.md, made from the attacks that `make e2e-security` tries."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Workflows that documents show, held against actionlint, zizmor and action.yml.
-
-Takes: a workflow's text, or inputs for the README's workflow. Gives: nothing, or an `AssertionError`.
-May touch: the folder that a test gives; it starts actionlint and zizmor.
-"""
+"""Workflows that documents show, held against actionlint, zizmor and action.yml."""
 
 from __future__ import annotations
 

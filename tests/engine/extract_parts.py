@@ -1,7 +1,4 @@
-"""Runs one extractor on a made-up output.
-
-Takes: its name and the streams. Gives: the value found. May touch: nothing.
-"""
+"""Runs one extractor on a made-up output."""
 
 from __future__ import annotations
 

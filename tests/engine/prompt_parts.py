@@ -1,8 +1,4 @@
-"""Small sound parts for the tests of the prompt room.
-
-Takes: what a test wants to differ. Gives: an agent, a step, the facts of a run, a state.
-May touch: nothing.
-"""
+"""Small sound parts for the tests of the prompt room."""
 
 from __future__ import annotations
 

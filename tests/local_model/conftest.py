@@ -1,7 +1,4 @@
-"""An inference server that nobody here wrote, with a small model: what `tests/local_model/build` has built.
-
-Takes: the build. Gives: servers, a runner whose model is such a server. May touch: processes, loopback ports, folders.
-"""
+"""An inference server that nobody here wrote, with a small model: what `tests/local_model/build` has built."""
 
 from __future__ import annotations
 

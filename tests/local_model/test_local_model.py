@@ -1,7 +1,4 @@
-"""A run whose model is llama.cpp's own server: it ignores what it is asked for, or is made to answer by its own means.
-
-Takes: llama-server and a model of 135 million weights. Gives: nothing. May touch: processes, loopback.
-"""
+"""A run whose model is llama.cpp's own server: it ignores what it is asked for, or is made to answer."""
 
 from __future__ import annotations
 

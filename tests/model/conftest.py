@@ -1,7 +1,4 @@
-"""What the tests of the room share.
-
-Takes: replies. Gives: a model on a scripted server. May touch: loopback.
-"""
+"""What the tests of the room share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which addresses a model key may be sent to.
-
-Takes: nothing. Gives: nothing. May touch: nothing.
-"""
+"""Which addresses a model key may be sent to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The two copies of an answer schema that a model service may get.
-
-Takes: schemas, written and generated. Gives: nothing. May touch: nothing.
-"""
+"""The two copies of an answer schema that a model service may get."""
 
 from __future__ import annotations
 

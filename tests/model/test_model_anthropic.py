@@ -1,7 +1,4 @@
-"""The adapter to the Messages API, over real HTTP: what is sent, what comes back.
-
-Takes: a scripted server. Gives: nothing. May touch: loopback.
-"""
+"""The adapter to the Messages API, over real HTTP: what is sent, what comes back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which connection a call takes: the one before, when that is fresh and whole.
-
-Takes: a scripted server. Gives: nothing. May touch: loopback.
-"""
+"""Which connection a call takes: the one before, when that is fresh and whole."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Every way a call can fail becomes a value: transient or not, what to change, never the key.
-
-Takes: a scripted server. Gives: nothing. May touch: loopback.
-"""
+"""Every way a call can fail becomes a value: transient or not, what to change, never the key."""
 
 from __future__ import annotations
 

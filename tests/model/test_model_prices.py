@@ -1,7 +1,4 @@
-"""Model names and prices against the packages that keep them.
-
-Takes: the pinned `anthropic` and `genai-prices`. Gives: nothing. May touch: a child process.
-"""
+"""Model names and prices against the packages that keep them."""
 
 from __future__ import annotations
 

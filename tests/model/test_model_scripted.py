@@ -1,7 +1,4 @@
-"""The scripted and the recording model.
-
-Takes: scenarios. Gives: nothing. May touch: loopback, where a real answer is recorded.
-"""
+"""The scripted and the recording model."""
 
 from __future__ import annotations
 

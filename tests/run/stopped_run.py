@@ -1,8 +1,4 @@
-"""A scripted run of `tests/runs` that is stopped after any line of its journal, and what goes on with it.
-
-Takes: a case, a place. Gives: parts of one run, each as if in a process of its own.
-May touch: the place; git; the toolbox.
-"""
+"""A scripted run of `tests/runs` that is stopped after any line of its journal, and what goes on with it."""
 
 from __future__ import annotations
 

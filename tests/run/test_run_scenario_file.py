@@ -1,7 +1,4 @@
-"""Scenario files: every shape that cli.md shows, and a message with line and place for every mistake.
-
-Takes: YAML texts. Gives: nothing. May touch: tmp_path.
-"""
+"""Scenario files: every shape that cli.md shows, and a message with line and place for every mistake."""
 
 from __future__ import annotations
 

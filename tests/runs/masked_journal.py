@@ -1,8 +1,4 @@
-"""A journal without what differs from run to run and from machine to machine.
-
-Takes: the lines of a journal, the places of its run. Gives: the same lines, masked.
-May touch: nothing.
-"""
+"""A journal without what differs from run to run and from machine to machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""One case of `tests/runs`, played: the agent made real in a git repository, and a run of it.
-
-Takes: a case folder, a place. Gives: `Played`: the report, the journal, and the events as the loop saw them.
-May touch: the place; git; the toolbox.
-"""
+"""One case of `tests/runs`, played: the agent made real in a git repository, and a run of it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The JSON examples of the documents in which the method was described, taken out of them word for word.
-
-Takes: the documents, which lie beside the repository only where it is written. Gives: examples as JSON, in their order.
-May touch: ../shared/seeds, to read them.
-"""
+"""The JSON examples of the documents in which the method was described, taken out of them word for word."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How the same Messages API looks from service to service: addresses, logins, bodies, streams and errors.
-
-Takes: a request as it came, with its raw bytes. Gives: the request as the Anthropic API would get it, or a refusal that
-names what is wrong on the wire. May touch: nothing.
-"""
+"""How the same Messages API looks from service to service: addresses, logins, bodies, streams and errors."""
 
 from __future__ import annotations
 

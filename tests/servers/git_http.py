@@ -1,7 +1,6 @@
 """A git server on loopback: git's own `http-backend` behind a check of the credential.
 
-Takes: a folder of bare repositories (`<owner>/<name>.git`), the token. Gives: `GitServer`, which records requests.
-May touch: those repositories. `python -m tests.servers.git_http --root DIR --token T` serves until it is killed.
+`python -m tests.servers.git_http --root DIR --token T` serves until it is killed.
 """
 
 from __future__ import annotations

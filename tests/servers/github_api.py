@@ -1,7 +1,6 @@
 """A GitHub API on loopback that remembers: issues, comments, labels, pull requests, releases, permissions.
 
-Takes: the repository's name, the token, perhaps a bare git repository. Gives: `GitHubServer`, which records requests.
-May touch: it reads that git repository. `python -m tests.servers.github_api --token T …` serves until it is killed;
+`python -m tests.servers.github_api --token T …` serves until it is killed;
 `GET /_state` then shows what it holds. It answers under `/`, `/api/v3` and `/api/graphql`, as PyGithub asks.
 """
 

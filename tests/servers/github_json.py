@@ -1,8 +1,4 @@
-"""GitHub's JSON objects, complete enough for its published description.
-
-Takes: the few facts a test cares about. Gives: whole objects.
-May touch: nothing.
-"""
+"""GitHub's JSON objects, complete enough for its published description."""
 
 from __future__ import annotations
 

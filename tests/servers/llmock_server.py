@@ -1,8 +1,4 @@
-"""LLMock, a chaos server for clients of language models that others made, as a process of its own.
-
-Takes: what it shall do, in its own words (its README, "The faults"). Gives: an address for the SDK, and its verdict.
-May touch: a loopback port.
-"""
+"""LLMock, a chaos server for clients of language models that others made, as a process of its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Where a job logs in, on loopback: the runner's identity service, and Google's token services.
-
-Takes: the request token of a job, the public key of a service account. Gives: addresses, and what came and was given.
-May touch: a loopback port.
-"""
+"""Where a job logs in, on loopback: the runner's identity service, and Google's token services."""
 
 from __future__ import annotations
 

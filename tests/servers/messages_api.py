@@ -1,8 +1,4 @@
-"""A Messages API on loopback: real HTTP and real event streams, answers by script.
-
-Takes: replies, or a function from the request to its reply. Gives: an address, and every request that came.
-May touch: a loopback port; as a program (`python -m tests.servers.messages_api --help`) also the files it is given.
-"""
+"""A Messages API on loopback: real HTTP and real event streams, answers by script."""
 
 from __future__ import annotations
 

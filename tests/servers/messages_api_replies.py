@@ -1,8 +1,4 @@
-"""What a scripted Messages API can answer, and how an answer looks as the API's events.
-
-Takes: content blocks, and how to spoil them. Gives: replies and event streams.
-May touch: nothing.
-"""
+"""What a scripted Messages API can answer, and how an answer looks as the API's events."""
 
 from __future__ import annotations
 

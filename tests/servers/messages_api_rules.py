@@ -1,8 +1,4 @@
-"""What the Messages API refuses, in its kind of words.
-
-Takes: the body of a request. Gives: the problems found in it, the first one first.
-May touch: nothing.
-"""
+"""What the Messages API refuses, in its kind of words."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A company's network on loopback: servers with certificates of its own authority, and a proxy that leads to them.
-
-Takes: backends that speak plain HTTP on loopback. Gives: TLS in front of them under names of their own, and a CONNECT
-proxy that knows the names, counts what it is asked, and may want a login.
-May touch: loopback ports.
-"""
+"""A company's network on loopback: servers with certificates of its own authority, and a proxy that leads to them."""
 
 from __future__ import annotations
 

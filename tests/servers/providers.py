@@ -1,8 +1,4 @@
-"""Every way to a model, each with the server that checks its form on the wire.
-
-Takes: the name of a way, a folder. Gives: the server's dialect, and the inputs and variables that a job has for it.
-May touch: a loopback port of the login server, the folder.
-"""
+"""Every provider and login of a model, each with the server that checks its form on the wire."""
 
 from __future__ import annotations
 

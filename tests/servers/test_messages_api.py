@@ -1,7 +1,4 @@
-"""The scripted Messages API refuses what the real one refuses, so that a green test means something.
-
-Takes: requests over plain HTTP. Gives: nothing. May touch: loopback, a child process.
-"""
+"""The scripted Messages API refuses what the real one refuses, so that a green test means something."""
 
 from __future__ import annotations
 
