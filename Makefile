@@ -30,11 +30,11 @@ demo: $(VENV)/.run ## run the main job on the scripted model: no key, no network
 	@rm -rf build/demo
 	@$(BIN)/stepflow demo --keep build/demo
 
-test: $(VENV)/.dev ## all fast tests, in parallel, with branch coverage of the engine rooms
-	$(BIN)/python -m pytest -n 2 --ignore tests/engine --ignore tests/domain
-	$(BIN)/python -m pytest -n 2 tests/engine tests/domain --cov
+test: $(VENV)/.dev ## the fast tests, in parallel
+	$(BIN)/python -m pytest -n 2
 
-whole: $(VENV)/.dev ## every slow test that needs no Docker: properties on 2000 examples, whole runs, hostile tools, times
+whole: $(VENV)/.dev ## every slow test that needs no Docker: properties on 2000 examples, whole runs, hostile tools, times; and branch coverage of the engine
+	$(BIN)/python -m pytest -n 2 tests/engine tests/domain --cov
 	STEPFLOW_PROPERTIES=2000 $(BIN)/python -m pytest -n 2 -m properties
 	$(BIN)/python -m pytest -n 3 -m "whole and not alone"
 	$(BIN)/python -m pytest -m alone

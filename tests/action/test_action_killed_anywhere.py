@@ -19,10 +19,10 @@ from tests.action.killed import KILLED, Came, Nursery
 from tests.checkout import Runner, git, read_outputs
 from tests.sandbox.credentials_world import append, persist_as_v5, persist_as_v6, snapshot
 from tests.sandbox.toolbox_world import AS_ROOT, reachable_folder
-from tests.world import CLOSING, SOURCE, label_event, sockets_held
+from tests.world import CLOSING, SOURCE, label_event
 
 #: Moments of one run; all of them with STEPFLOW_KILLS=0.
-FEW, MANY = 2, int(os.environ.get("STEPFLOW_KILLS", "10"))
+MOMENTS = int(os.environ.get("STEPFLOW_KILLS", "10"))
 OWNERS = ((0, 0), (1001, 118)) if AS_ROOT else ((os.getuid(), os.getgid()),)
 #: The folders of a runner in which nothing may be left; with the checkout all that is looked at.
 FOLDERS = ("home", "tmpdir", "runner/temp")
@@ -228,11 +228,6 @@ def expect_nothing_but_the_commit(scene: Scene, before: dict[str, Any], after: d
     assert {after[path][1:3] for path in changed} == {scene.owner}
 
 
-def test_killed_at_a_few_moments(nursery: Nursery) -> None:
-    with sockets_held(), open_scene(nursery, OWNERS[0], resumes=False) as scene:
-        try_moments(scene, FEW)
-
-
 @pytest.mark.whole
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("resumes", [False, True], ids=["fresh clone", "resumed run"])
@@ -241,5 +236,5 @@ def test_killed_at_many_moments(
     nursery: Nursery, owner: tuple[int, int], resumes: bool, show: Callable[[str], None]
 ) -> None:
     with open_scene(nursery, owner, resumes=resumes) as scene:
-        shown = try_moments(scene, MANY)
+        shown = try_moments(scene, MOMENTS)
     show(f"{'a run that resumes another' if resumes else 'a run in a fresh clone'}, owner {owner}: {shown}")

@@ -14,6 +14,8 @@ from tests.servers.messages_api import MessagesApi
 from tests.servers.providers import IDS, open_access
 from tests.world import World, answer, bash, label_event
 
+pytestmark = pytest.mark.whole
+
 #: As the runner, aws-actions/configure-aws-credentials, google-github-actions/auth and a step's `env:` set them.
 LOGIN = {
     "ACTIONS_ID_TOKEN_REQUEST_URL": "https://identity.example/token?api-version=2.0",

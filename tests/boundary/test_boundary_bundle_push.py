@@ -14,6 +14,8 @@ from tests.boundary.checkout import Checkout, served
 from tests.boundary.conftest import TOKEN
 from tests.servers.git_http import GitServer
 
+pytestmark = pytest.mark.whole
+
 BOT = Account(id=41898282, login="github-actions[bot]")
 BRANCH = "stepflow/fixer/issue-7"
 

@@ -11,6 +11,8 @@ import pytest
 from stepflow.cli import main
 from tests.checkout import git
 
+pytestmark = pytest.mark.whole
+
 ORDER = "\n::error::forged\n##[add-path]/evil"
 
 

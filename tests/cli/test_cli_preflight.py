@@ -13,6 +13,8 @@ from stepflow.cli import main
 from tests.servers.messages_api import Failure, MessagesApi
 from tests.world import MODEL_KEY
 
+pytestmark = pytest.mark.whole
+
 SCRIPTED = ("--provider", "scripted")
 
 

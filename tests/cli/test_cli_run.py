@@ -14,6 +14,8 @@ from tests.checkout import git
 from tests.servers.messages_api import MessagesApi
 from tests.world import ISSUE, MODEL_KEY, label_event, solve
 
+pytestmark = pytest.mark.whole
+
 
 def run(checkout: Path, *words: str) -> int:
     """`stepflow run fixer` with the scenario."""

@@ -13,6 +13,8 @@ from stepflow.engine.closed_schema import close_schema
 from stepflow.model.answer_schema import native_schema, schema_in_words
 from tests.servers.messages_api_rules import schema_problems
 
+pytestmark = pytest.mark.whole
+
 STRING = {"type": "string"}
 
 

@@ -15,6 +15,8 @@ from stepflow.errors import InputError
 from stepflow.report.summary import final_words
 from tests.run.scene import SECRET, Scene
 
+pytestmark = pytest.mark.whole
+
 
 def breaks_at(kind: type) -> Callable[[Entry], None]:
     """A listener with a bug that shows once."""

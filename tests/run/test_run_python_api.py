@@ -29,6 +29,8 @@ from stepflow.errors import BoundaryError, ModelError
 from tests.build import issue_agent, make_agent, make_step, make_validator
 from tests.fakes import LoadedSchemas, PlayedModel, RecordingTools, StillClock, TableCommands, answers, calls
 
+pytestmark = pytest.mark.whole
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_agent.py"
 AGENT = issue_agent(make_validator("tests", "make test"))
 REPLIES = [answers("next"), answers("handoff"), answers("closing", comment="Done.")]

@@ -7,6 +7,8 @@ import pytest
 from stepflow.domain.checkout import CommandRequest
 from tests.build import make_validator
 
+pytestmark = pytest.mark.whole
+
 SETUP = """
 mkdir -p ~/.local/bin ~/.config/tool ~/empty $TMPDIR/cache
 printf '#!/bin/sh\\necho real\\n' > ~/.local/bin/brought; chmod 755 ~/.local/bin/brought

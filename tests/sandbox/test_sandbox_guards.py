@@ -9,6 +9,8 @@ import pytest
 from stepflow.errors import InputError
 from tests.build import make_validator
 
+pytestmark = pytest.mark.whole
+
 TYPES = make_validator("types", "true", guards=("tsconfig.json", "tools/**", "/package.json"))
 
 

@@ -13,6 +13,8 @@ from toolbox_world import Box, git
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.restore import credentials_stripped
 
+pytestmark = pytest.mark.whole
+
 EVIL = "git -C {0} config core.fsmonitor 'sh -c \"echo $0 >> /tmp/MARK\"'"
 COMMIT = "git -c user.name=m -c user.email=m@e"
 SUB = f"git init -q sub; {COMMIT} -C sub commit -q --allow-empty -m x"

@@ -16,6 +16,8 @@ from stepflow.sandbox.identity import Choice
 from stepflow.sandbox.isolation import SandboxFacts
 from stepflow.sandbox.options import ToolboxOptions
 
+pytestmark = pytest.mark.whole
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path

@@ -17,7 +17,10 @@ from toolbox_world import Box, alive, root_only
 from stepflow.domain.words import Isolation
 from stepflow.sandbox.options import LAYERS, ProcessLimits
 
-pytestmark = pytest.mark.parametrize("left_out", [False, True], ids=["with all layers", "without it"])
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.parametrize("left_out", [False, True], ids=["with all layers", "without it"]),
+]
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ class GitServer:
         self.faults: list[GitFault] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
         self._server.git = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True)
 
     @property
     def url(self) -> str:

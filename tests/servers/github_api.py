@@ -139,7 +139,7 @@ class GitHubServer:
         self.api_url = f"{self.plain_url}/api/v3"
         self.web_url = web_url or self.plain_url
         self.lock = threading.Lock()
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True)
 
     def fail(self, method: str, path: str, status: int, message: str = "injected", **more: Any) -> None:
         """Let the next request that fits fail; `path` is a regular expression."""
