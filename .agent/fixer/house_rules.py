@@ -22,9 +22,9 @@ LONGEST_FUNCTION = 60
 
 def main() -> int:
     """Print every broken rule; the exit code says whether there is one."""
-    found = [line for file in _files() for line in _broken_rules(file)]
-    print("\n".join(found) or "Every file keeps the house rules.")
-    return 1 if found else 0
+    broken = [line for file in _files() for line in _broken_rules(file)]
+    print("\n".join(broken) or "Every file keeps the house rules.")
+    return 1 if broken else 0
 
 
 def _files() -> tuple[Path, ...]:

@@ -122,7 +122,7 @@ class CanaryState(StrEnum):
     """What became of a place that the self-test tried. `not here`: this machine has no such place, or nothing can be
     planted in it."""
 
-    KEPT = "kept"
+    UNREACHED = "kept"
     REACHED = "reached"
     NOT_HERE = "not here"
 

@@ -24,8 +24,8 @@ from stepflow.sandbox.options import LAYERS, ToolboxOptions
 
 CALLS = 200
 STARTS = 20
-WITH = ToolboxOptions(isolation=Isolation.REQUIRED if os.getuid() == 0 else Isolation.BEST_EFFORT)
-WITHOUT = ToolboxOptions(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset(LAYERS))
+ALL_LAYERS = ToolboxOptions(isolation=Isolation.REQUIRED if os.getuid() == 0 else Isolation.BEST_EFFORT)
+NO_LAYERS = ToolboxOptions(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset(LAYERS))
 
 TOOLS: dict[str, Callable[[Toolbox], object]] = {
     "bash: `true`": lambda box: _call(box, "bash", command="true"),
@@ -51,13 +51,13 @@ def _starts(folder: Path) -> tuple[float, float]:
     def start(checkout: Path, options: ToolboxOptions) -> None:
         Toolbox.start(checkout, options=options).close()
 
-    return _medians(STARTS, lambda: start(folder / "with", WITH), lambda: start(folder / "without", WITHOUT))
+    return _medians(STARTS, lambda: start(folder / "with", ALL_LAYERS), lambda: start(folder / "without", NO_LAYERS))
 
 
 def _tools(folder: Path, calls: int) -> Iterator[tuple[str, float, float]]:
     with (
-        Toolbox.start(folder / "with", options=WITH) as closed,
-        Toolbox.start(folder / "without", options=WITHOUT) as open_,
+        Toolbox.start(folder / "with", options=ALL_LAYERS) as closed,
+        Toolbox.start(folder / "without", options=NO_LAYERS) as open_,
     ):
         for name, tool in TOOLS.items():
             yield name, *_medians(calls, lambda tool=tool: tool(closed), lambda tool=tool: tool(open_))

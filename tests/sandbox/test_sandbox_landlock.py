@@ -20,8 +20,8 @@ from stepflow.sandbox.child import landlock
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
 from stepflow.sandbox.sandbox_config import reach
 
-ROOM = Path(stepflow.sandbox.child.__file__).parent.parent
-WITHOUT = {"disabled_layers": frozenset({"landlock"}), "isolation": Isolation.BEST_EFFORT}
+SANDBOX = Path(stepflow.sandbox.child.__file__).parent.parent
+NO_LANDLOCK = {"disabled_layers": frozenset({"landlock"}), "isolation": Isolation.BEST_EFFORT}
 
 
 def kernel_abi() -> int:
@@ -80,7 +80,7 @@ class TestOutside:
         assert (runner / "secret").read_text() == "canary"
 
     def test_without_the_layer_each_attempt_succeeds_and_the_state_says_so(self, start, open_folder):
-        box = start(**WITHOUT)
+        box = start(**NO_LANDLOCK)
         runner = open_folder / "runner"
         failed = {}
         for name, attempt in ATTEMPTS.items():
@@ -266,7 +266,7 @@ place, abi, blocked = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 enter_sandbox.forgo_new_privileges()
 if blocked:
     seccomp.NUMBERS[os.uname().machine]["landlock"] = 444
-    seccomp.refuse((seccomp.Rule(call="landlock", error=blocked),))
+    seccomp.refuse((seccomp.SyscallRule(call="landlock", error=blocked),))
 said = landlock.restrict(landlock.Allowed(write=(place + "/in",)), close_tcp=True, highest_abi=abi)
 def attempt(action):
     try:
@@ -290,7 +290,7 @@ def run_program(root: Path, *, abi: int = 99, blocked: int = 0) -> dict[str, obj
         (root / folder).mkdir(parents=True)
     (root / "in/a/file").write_text("one")
     (root / "out/file").write_text("two")
-    argv = [sys.executable, "-I", "-S", "-c", PROGRAM, str(ROOM), str(root), str(abi), str(blocked)]
+    argv = [sys.executable, "-I", "-S", "-c", PROGRAM, str(SANDBOX), str(root), str(abi), str(blocked)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     return json.loads(done.stdout)

@@ -20,7 +20,7 @@ from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.child import seccomp
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
 
-ROOM = Path(stepflow.sandbox.child.__file__).parent.parent
+SANDBOX = Path(stepflow.sandbox.child.__file__).parent.parent
 MACHINE = platform.machine()
 pytestmark = pytest.mark.skipif(MACHINE not in seccomp.NUMBERS, reason="a machine that there is a filter for")
 
@@ -274,7 +274,7 @@ class TestStayingRoot:
         ],
     )
     def test_sockets_of_roots_services_are_out_of_reach(self, services, how, expected):
-        argv = [sys.executable, "-I", "-S", "-c", AS_ROOT, str(ROOM), how, str(services)]
+        argv = [sys.executable, "-I", "-S", "-c", AS_ROOT, str(SANDBOX), how, str(services)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (done.stderr, json.loads(done.stdout or "[]")) == ("", expected)
 

@@ -138,7 +138,7 @@ def test_the_tools_cannot_end_stop_or_read_the_worker(one):
 @pytest.mark.whole
 def test_tools_that_may_signal_everything_of_theirs_cost_a_snapshot_no_more_than_its_worker(start, open_folder):
     box = start(isolation=Isolation.BEST_EFFORT, user=UserPolicy.STAY)
-    one = _Kept(box, open_folder)
+    one = _Session(box, open_folder)
     worker = worker_of(one)
     box.bash(f"kill -9 {worker}; sleep 0.1; echo n > n")
     info = one.snapshots.take()
@@ -147,13 +147,13 @@ def test_tools_that_may_signal_everything_of_theirs_cost_a_snapshot_no_more_than
 
 @pytest.mark.whole
 def test_the_worker_ends_with_the_step_also_where_nothing_else_must(start, open_folder):
-    one = _Kept(start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"life"})), open_folder)
+    one = _Session(start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"life"})), open_folder)
     worker = worker_of(one)
     one.box.toolbox.end_step()
     assert gone_within(1, worker)
     assert one.snapshots.take().problem == ""
 
 
-class _Kept:
+class _Session:
     def __init__(self, box: Box, folder: Path) -> None:
         self.box, self.snapshots = box, Snapshots(box.toolbox, folder / "run")

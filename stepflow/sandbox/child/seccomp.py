@@ -62,7 +62,7 @@ _AUDIT_MACHINES = {"x86_64": 62 | 0xC0000000, "aarch64": 183 | 0xC0000000}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class SyscallRule:
     """Refuse a call with `error`: always, or when one of its arguments, masked, fits.
 
     `bits`: only when one of them is set. `is_one_of`: only for these values. `is_none_of`: for all but these values.
@@ -81,13 +81,13 @@ class Rule:
 
 #: Opens sockets and files in the kernel's own threads, past a filter on calls. Programs take ENOSYS for an old kernel.
 _IO_URING = tuple(
-    Rule(call=call, error=errno.ENOSYS) for call in ("io_uring_setup", "io_uring_enter", "io_uring_register")
+    SyscallRule(call=call, error=errno.ENOSYS) for call in ("io_uring_setup", "io_uring_enter", "io_uring_register")
 )
 #: Access control lists are such attributes. The user of the tools may own files outside of the checkout, and Landlock
 #: does not govern attributes; a list on the checkout would give rights there after the run. Programs that copy files
 #: (cp, tar, Python) take this error for a file system without attributes.
 _ATTRIBUTES = tuple(
-    Rule(call=call, error=errno.EOPNOTSUPP)
+    SyscallRule(call=call, error=errno.EOPNOTSUPP)
     for call in (
         *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
         *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
@@ -96,9 +96,9 @@ _ATTRIBUTES = tuple(
 #: Memory of System V that stays when every process of the tools has been ended: when there is no other left the kernel
 #: ends the parent for it. Less than a page is let through, for PostgreSQL asks for a few bytes to see who else runs.
 _LASTING_MEMORY = (
-    Rule(call="shmget", error=errno.ENOSPC, argument=1, bits=_PAGE_OR_MORE),
-    Rule(call="shmget", error=errno.ENOSPC, argument=1, high=True, bits=0xFFFFFFFF),
-    *(Rule(call=call, error=errno.ENOSPC) for call in ("msgget", "semget")),
+    SyscallRule(call="shmget", error=errno.ENOSPC, argument=1, bits=_PAGE_OR_MORE),
+    SyscallRule(call="shmget", error=errno.ENOSPC, argument=1, high=True, bits=0xFFFFFFFF),
+    *(SyscallRule(call=call, error=errno.ENOSPC) for call in ("msgget", "semget")),
 )
 #: What no tool needs. Not here: mount and its family, which Landlock refuses and which need a capability; ptrace and
 #: process_vm_readv, which Landlock bounds to what the tools have started, so that they can be debugged.
@@ -107,34 +107,34 @@ BASE = (
     *_ATTRIBUTES,
     *_LASTING_MEMORY,
     # A user namespace gives all capabilities over a part of the kernel that is otherwise out of reach.
-    Rule(call="unshare", bits=_CLONE_NEWUSER),
-    Rule(call="clone", bits=_CLONE_NEWUSER),
+    SyscallRule(call="unshare", bits=_CLONE_NEWUSER),
+    SyscallRule(call="clone", bits=_CLONE_NEWUSER),
     # Its flags lie in memory, where no filter can look; the C library falls back to clone.
-    Rule(call="clone3", error=errno.ENOSYS),
+    SyscallRule(call="clone3", error=errno.ENOSYS),
     # Key rings belong to the user and the login session, whatever sandbox a process is in, and outlive the run.
-    *(Rule(call=call) for call in ("add_key", "request_key", "keyctl")),
+    *(SyscallRule(call=call) for call in ("add_key", "request_key", "keyctl")),
     # They serve attacks on the kernel more often than any build.
-    *(Rule(call=call) for call in ("bpf", "perf_event_open", "userfaultfd")),
+    *(SyscallRule(call=call) for call in ("bpf", "perf_event_open", "userfaultfd")),
     # The first is kernel surface only; the second reaches the host of a virtual machine around every network rule.
-    Rule(call="socket", error=errno.EAFNOSUPPORT, is_one_of=(_AF_ALG, _AF_VSOCK)),
+    SyscallRule(call="socket", error=errno.EAFNOSUPPORT, is_one_of=(_AF_ALG, _AF_VSOCK)),
 )
 #: `network: none`: of all families of sockets, present and future, the one that stays on the machine.
 NO_NETWORK = (
     *_IO_URING,
-    *(Rule(call=call, error=errno.EACCES, is_none_of=(_AF_UNIX,)) for call in ("socket", "socketpair")),
+    *(SyscallRule(call=call, error=errno.EACCES, is_none_of=(_AF_UNIX,)) for call in ("socket", "socketpair")),
 )
 #: For tools that keep the parent's user. What listens on that user's socket files (Docker, the session bus, a key
 #: agent) starts programs outside of the sandbox, and neither Landlock nor the loss of capabilities keeps anybody from
 #: connecting. A pair is tied to its other end; only one of datagrams can be pointed elsewhere.
 NO_UNIX_SOCKETS = (
-    Rule(call="socket", error=errno.EACCES, is_one_of=(_AF_UNIX,)),
-    Rule(
+    SyscallRule(call="socket", error=errno.EACCES, is_one_of=(_AF_UNIX,)),
+    SyscallRule(
         call="socketpair", error=errno.EACCES, argument=1, mask=_TYPE_BITS, is_none_of=(_SOCK_STREAM, _SOCK_SEQPACKET)
     ),
 )
 
 
-def leave_alone(processes: Iterable[int]) -> tuple[Rule, ...]:
+def leave_alone(processes: Iterable[int]) -> tuple[SyscallRule, ...]:
     """Refuse to change priority, processors and limits of these processes and of the groups that they lead.
 
     Unlike for signals, the kernel asks for the same effective user only, and that one the supervisor shares with the
@@ -143,11 +143,11 @@ def leave_alone(processes: Iterable[int]) -> tuple[Rule, ...]:
     ids = tuple(processes)
     by_first = ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity", "prlimit64")
     return (
-        *(Rule(call=call, is_one_of=ids) for call in by_first),
-        *(Rule(call=call, argument=1, is_one_of=ids) for call in ("setpriority", "ioprio_set")),
+        *(SyscallRule(call=call, is_one_of=ids) for call in by_first),
+        *(SyscallRule(call=call, argument=1, is_one_of=ids) for call in ("setpriority", "ioprio_set")),
         # All processes of a user at once.
-        Rule(call="setpriority", is_one_of=(_PRIO_USER,)),
-        Rule(call="ioprio_set", is_one_of=(_IOPRIO_WHO_USER,)),
+        SyscallRule(call="setpriority", is_one_of=(_PRIO_USER,)),
+        SyscallRule(call="ioprio_set", is_one_of=(_IOPRIO_WHO_USER,)),
     )
 
 
@@ -155,7 +155,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _INSTRUCTION = struct.Struct("=HBBI")
 
 
-def refuse(rules: tuple[Rule, ...]) -> str:
+def refuse(rules: tuple[SyscallRule, ...]) -> str:
     """Put a filter on this process for good; gives the problem, empty when it is in force."""
     machine = os.uname().machine
     if machine not in NUMBERS or struct.calcsize("P") != 8 or not hasattr(_LIBC, "prctl"):
@@ -169,7 +169,7 @@ def refuse(rules: tuple[Rule, ...]) -> str:
     return os.strerror(ctypes.get_errno())
 
 
-def _program(rules: tuple[Rule, ...], machine: str) -> list[bytes]:
+def _program(rules: tuple[SyscallRule, ...], machine: str) -> list[bytes]:
     """Refuse calls of another convention, whose numbers mean something else, then what the rules say."""
     code = [
         _word(_LOAD_WORD, _MACHINE),
@@ -185,7 +185,7 @@ def _program(rules: tuple[Rule, ...], machine: str) -> list[bytes]:
     return [*code, _word(_RETURN, _ALLOW)]
 
 
-def _condition(rule: Rule) -> list[bytes]:
+def _condition(rule: SyscallRule) -> list[bytes]:
     """Instructions after which the next one refuses, and the one after that goes on."""
     if not (rule.bits or rule.is_one_of or rule.is_none_of):
         return []

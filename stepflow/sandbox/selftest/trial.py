@@ -58,7 +58,7 @@ def try_canaries(toolbox: Toolbox, outside: Outside) -> CanaryReport:
 
 def _judge(location: Location, tried: set[Location], reached: Reached) -> Canary:
     ways = _ways([(attempt, by) for attempt, by in reached if attempt.location is location])
-    state = CanaryState.REACHED if ways else CanaryState.KEPT if location in tried else CanaryState.NOT_HERE
+    state = CanaryState.REACHED if ways else CanaryState.UNREACHED if location in tried else CanaryState.NOT_HERE
     refuses = location in ALWAYS or (location is Location.DOCKER and os.geteuid() == 0)
     return Canary(location=location, state=state, ways=ways, refuses=refuses)
 
