@@ -1,13 +1,24 @@
-"""Small agents, facts and results to plan with."""
+"""Small agents, facts and results to plan with, and a plan with every effect."""
 
+from stepflow.boundary.apply import ApplyResult, Pusher, Writer, apply_effects
+from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
+from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import BoundarySettings
 from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSettings, SourceText, Step
+from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Issue, Limits, RunFacts
-from stepflow.domain.words import Dialect, Outcome, StepKind, VerdictType
+from stepflow.domain.words import CloseBy, Dialect, Outcome, StepKind, VerdictType
+from tests.boundary.recording_writer import RecordingPusher
 
 ISSUE = Issue(number=7, title="Fix the parser", body="It breaks.", author="ann", labels=("agent:fixer",))
+EVERYTHING: JsonObject = {
+    "closure_action": "label-and-close",
+    "issue": {"labels": {"add": ["done"], "remove": ["bug"]}},
+    "release": {"tag": "v1"},
+}
+ALLOWED = ("comment", "labels", "close", "pull_request", "release")
 
 
 def agent(verdict: VerdictType = VerdictType.POLL_STATE, *, name: str = "fixer", **github: object) -> AgentDefinition:
@@ -65,3 +76,46 @@ def settings(**changes: object) -> BoundarySettings:
         **changes,
     }
     return BoundarySettings(**given)  # type: ignore[arg-type]
+
+
+def plan_everything(
+    answer: JsonObject = EVERYTHING,
+    *,
+    commits: int = 1,
+    close_by: CloseBy = CloseBy.NOW,
+    given: dict[str, object] | None = None,
+    **changes: object,
+) -> Plan:
+    """The plan of an agent that may do anything; `given` are settings, `changes` facts of the run."""
+    return plan_effects(
+        agent(allowed_effects=ALLOWED, close_by=close_by),
+        facts(**changes),  # type: ignore[arg-type]
+        result(answer),
+        settings(**(given or {})),
+        summary="All done.",
+        commits=CommitsInfo(count=commits),
+    )
+
+
+def apply(
+    plan: Plan,
+    writer: Writer,
+    pusher: Pusher | None = None,
+    done: tuple[Receipt, ...] = (),
+    retry_policy: RetryPolicy | None = None,
+) -> tuple[ApplyResult, list[Receipt]]:
+    """The result, and the receipts in the order in which they were recorded."""
+    recorded: list[Receipt] = []
+    applied = apply_effects(
+        plan,
+        writer=writer,
+        pusher=pusher or RecordingPusher(),
+        record=recorded.append,
+        done=done,
+        retry_policy=retry_policy,
+    )
+    return applied, recorded
+
+
+def statuses(applied: ApplyResult) -> str:
+    return " ".join(f"{receipt.kind}:{receipt.status}" for receipt in applied.receipts)

@@ -1,4 +1,4 @@
-"""A GitHub repository in memory, as a `Writer`: it keeps what was written and fails when told to."""
+"""A GitHub repository in memory, as a `Writer`: it keeps what was written and fails on request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOT = Account(id=41898282, login="github-actions[bot]")
 
 class RecordingWriter:
     """One issue, number 7. `failures` maps a method's name to the errors that its next calls raise; `calls` holds the
-    names of all writing methods that got through. `heads` tells the branch of a pull request that was made here; any
+    names of all writing methods that got through. `heads` names the branch of a pull request that was made here; any
     other one is from whatever branch is asked for."""
 
     def __init__(self, **issue: object) -> None:
@@ -114,7 +114,7 @@ class RecordingWriter:
 
 
 class RecordingPusher:
-    """Branches in memory. `taken` are branches that hold somebody else's commits."""
+    """Branches in memory. `occupied` are branches that hold somebody else's commits."""
 
     def __init__(self, commit: str = "a" * 40, *, refusal: str = "", occupied: tuple[str, ...] = ()) -> None:
         self.commit, self._refusal, self._occupied = commit, refusal, occupied

@@ -1,4 +1,4 @@
-"""A run that did not complete tells its issue once, and touches nothing else."""
+"""A run that did not complete reports to its issue once, and touches nothing else."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def report(
 
 
 PUSHES = {"on_failure": OnFailure.PUSH_BRANCH}
-TOLD = [
+REPORTED = [
     Outcome.VALIDATION_FAILED,
     Outcome.ROUTING_FAILED,
     Outcome.SCHEMA_FAILED,
@@ -51,7 +51,7 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize("outcome", TOLD)
+@pytest.mark.parametrize("outcome", REPORTED)
 def test_a_failed_run_writes_its_one_comment_and_nothing_else(outcome: Outcome) -> None:
     writer = RecordingWriter()
     failure = report(writer, outcome=outcome)
@@ -61,8 +61,8 @@ def test_a_failed_run_writes_its_one_comment_and_nothing_else(outcome: Outcome) 
     assert writer.posted[0].body.startswith("<!-- stepflow -->\nIt failed.\n\n<!-- stepflow run=run-1")
 
 
-@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome not in TOLD])
-def test_some_outcomes_are_not_told(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome not in REPORTED])
+def test_some_outcomes_are_not_reported(outcome: Outcome) -> None:
     writer = RecordingWriter()
     assert report(writer, outcome=outcome, pusher=RecordingPusher(), given=PUSHES) is None
     assert writer.calls == []
@@ -122,7 +122,7 @@ def test_an_earlier_runs_comment_is_replaced_also_when_the_boundary_failed() -> 
     assert "Old." not in writer.posted[0].body
 
 
-def test_the_work_is_kept_on_a_branch_when_asked_for() -> None:
+def test_unfinished_work_goes_to_a_branch_on_request() -> None:
     writer, pusher = RecordingWriter(), RecordingPusher("c" * 40)
     failure = report(writer, pusher=pusher, given=PUSHES)
     assert failure is not None
@@ -143,7 +143,7 @@ def test_work_that_may_not_leave_is_said_to_stay() -> None:
     assert "could not be kept on a branch: refused: protected path: action.yml" in writer.posted[0].body
 
 
-def test_without_an_issue_the_work_is_kept_all_the_same() -> None:
+def test_unfinished_work_of_a_run_without_an_issue_goes_to_a_branch_too() -> None:
     writer = RecordingWriter()
     failure = report(writer, issue=None, pusher=RecordingPusher(), given=PUSHES)
     assert failure is not None

@@ -63,11 +63,6 @@ def test_the_number_of_a_pull_request_is_no_issue(reader: GitHubReader, github: 
     assert reader.issue(7) is None
 
 
-@pytest.mark.parametrize(("login", "role"), [("mia", "maintain"), ("tom", "triage"), ("nobody", "none")])
-def test_a_permission_is_the_exact_role(reader: GitHubReader, login: str, role: str) -> None:
-    assert reader.permission(login) == role
-
-
 def test_what_people_said_comes_newest_first_without_bots_and_without_ourselves(
     reader: GitHubReader, github: GitHubServer
 ) -> None:

@@ -10,7 +10,7 @@ from tests.boundary.conftest import TOKEN
 from tests.servers.github_api import GitHubServer
 
 
-def test_the_viewer_is_asked_once_and_never_by_get_user(writer: GitHubWriter, github: GitHubServer) -> None:
+def test_the_viewer_is_requested_once_and_never_by_get_user(writer: GitHubWriter, github: GitHubServer) -> None:
     assert writer.viewer() == writer.viewer() == Account(id=41898282, login="github-actions[bot]")
     assert [(request.method, request.path) for request in github.requests] == [("POST", "/api/graphql")]
 
@@ -72,7 +72,7 @@ def test_an_issue_is_closed_as_completed(writer: GitHubWriter, github: GitHubSer
     assert github.requests[0].body == {"state": "closed", "state_reason": "completed"}
 
 
-def test_pull_requests_are_opened_found_and_updated(writer: GitHubWriter, github: GitHubServer) -> None:
+def test_pull_requests_are_opened_listed_and_updated(writer: GitHubWriter, github: GitHubServer) -> None:
     opened = writer.create_pull_request(branch="stepflow/x/issue-7", base="main", title="T", body="B", draft=True)
     assert writer.open_pull_requests("stepflow/x/issue-7") == (opened,)
     assert writer.open_pull_requests("stepflow/x") == ()
@@ -81,7 +81,7 @@ def test_pull_requests_are_opened_found_and_updated(writer: GitHubWriter, github
 
 
 @pytest.mark.parametrize("new", ["o/new", "other/r"])
-def test_a_pull_request_is_found_again_when_the_repository_was_renamed_or_transferred(
+def test_open_pull_requests_are_listed_after_the_repository_was_renamed_or_transferred(
     writer: GitHubWriter, github: GitHubServer, new: str
 ) -> None:
     opened = writer.create_pull_request(branch="stepflow/x/issue-7", base="main", title="T", body="B", draft=True)
@@ -89,7 +89,7 @@ def test_a_pull_request_is_found_again_when_the_repository_was_renamed_or_transf
     assert [pull.number for pull in writer.open_pull_requests("stepflow/x/issue-7")] == [opened.number]
 
 
-def test_releases_are_made_and_found_again(writer: GitHubWriter) -> None:
+def test_releases_are_made_and_listed(writer: GitHubWriter) -> None:
     made = writer.create_release(tag="v1", target="main", name="One", body="B", draft=True)
     assert writer.releases() == (made,)
 
@@ -115,7 +115,7 @@ CALLS: dict[str, Callable[[GitHubWriter], object]] = {
 
 @pytest.mark.parametrize("status", [0, 403, 422, 500])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_failed_call_is_tried_once_and_told_without_the_token(
+def test_a_failed_call_is_tried_once_and_its_error_hides_the_token(
     writer: GitHubWriter, github: GitHubServer, name: str, status: int
 ) -> None:
     for method in ("GET", "POST", "PATCH", "DELETE"):
@@ -138,7 +138,7 @@ def test_a_wrong_token_says_which_input_to_check(github: GitHubServer) -> None:
     writer.close()
 
 
-def test_a_rate_limit_is_not_taken_for_a_missing_permission(writer: GitHubWriter, github: GitHubServer) -> None:
+def test_a_rate_limit_is_no_missing_permission(writer: GitHubWriter, github: GitHubServer) -> None:
     github.fail("GET", "/issues/7", 403, "API rate limit exceeded for installation")
     with pytest.raises(WriteFailed) as caught:
         writer.issue(7)

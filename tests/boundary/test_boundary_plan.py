@@ -225,7 +225,7 @@ def test_files_left_uncommitted_are_named_in_the_comment() -> None:
     assert body.endswith("> Changed but not committed, so not part of this result: `a.py`, `bc.py`.")
 
 
-def test_what_the_checks_stood_on_is_told_below_whatever_the_model_says() -> None:
+def test_warnings_of_validators_follow_the_text_of_the_model() -> None:
     planned = plan(commits=CommitsInfo(count=1, warnings=("types: changed: `tsconfig.json`", "git-clean: @ann")))
     for body in (effect(planned, PostComment).body, effect(planned, OpenPullRequest).body):
         assert body.endswith("> ⚠️ types: changed: tsconfig.json\n> ⚠️ git-clean: @\u200bann")

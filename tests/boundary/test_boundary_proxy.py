@@ -121,7 +121,7 @@ def test_an_authority_that_is_not_trusted_ends_at_once_and_names_the_input(corpo
 
 
 @BOTH
-def test_a_certificate_of_another_host_is_told_as_such(corporate: Corporate, call: Callable[..., str]) -> None:
+def test_a_certificate_of_another_host_is_named_in_the_hint(corporate: Corporate, call: Callable[..., str]) -> None:
     corporate.proxy.hosts["other.example"] = ("127.0.0.1", corporate.front.port)
     with pytest.raises(BoundaryError) as caught:
         call(corporate, corporate.connection, host="other.example")

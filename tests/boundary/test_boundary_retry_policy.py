@@ -6,18 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepflow.boundary.apply import apply_effects
 from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.github_types import WriteFailed
-from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.domain.effect import EffectStatus
-from stepflow.domain.json import JsonObject
-from stepflow.domain.words import CloseBy, Outcome
-from tests.boundary.agents import agent, facts, result, settings
+from stepflow.domain.words import Outcome
+from tests.boundary.agents import apply, plan_everything
 from tests.boundary.conftest import TOKEN
-from tests.boundary.recording_writer import RecordingPusher
-from tests.boundary.test_boundary_wire import ALLOWED, EVERYTHING, WRITES, assert_written_once
+from tests.boundary.test_boundary_wire import WRITES, assert_written_once
 from tests.servers.github_api import GitHubServer
 
 NOW = 1_700_000_000.0
@@ -56,18 +52,8 @@ def waiting(github: GitHubServer) -> Iterator[Waiting]:
 
 def written(github: GitHubServer, waiting: Waiting) -> Outcome:
     """A plan with every effect, applied."""
-    everything: JsonObject = EVERYTHING
-    plan = plan_effects(
-        agent(allowed_effects=ALLOWED, close_by=CloseBy.NOW),
-        facts(),
-        result(everything),
-        settings(server_url=github.web_url),
-        summary="All done.",
-        commits=CommitsInfo(count=1),
-    )
-    applied = apply_effects(
-        plan, writer=waiting.writer, pusher=RecordingPusher(), record=lambda _: None, retry_policy=waiting.retry_policy
-    )
+    plan = plan_everything(given={"server_url": github.web_url})
+    applied, _ = apply(plan, waiting.writer, retry_policy=waiting.retry_policy)
     assert {receipt.status for receipt in applied.receipts} == {EffectStatus.APPLIED}
     return applied.outcome
 
@@ -187,14 +173,14 @@ ANSWERS: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_an_answer_that_is_not_githubs_is_asked_for_again(github: GitHubServer, waiting: Waiting, answer: str) -> None:
+def test_a_read_whose_answer_is_not_githubs_is_repeated(github: GitHubServer, waiting: Waiting, answer: str) -> None:
     github.fail("GET", "/issues/7$", **ANSWERS[answer])  # type: ignore[arg-type]
     assert waiting.writer.issue(7).title == "Fix the parser"
     assert waiting.clock.slept == [5.0]
     assert HTML not in waiting.notes[0]
 
 
-def test_a_redirected_write_is_not_taken_for_done(github: GitHubServer, waiting: Waiting) -> None:
+def test_a_redirected_write_is_a_failure(github: GitHubServer, waiting: Waiting) -> None:
     github.fail("POST", "/comments$", 307, headers={"Location": f"{github.api_url}/repos/x/y/issues/7/comments"})
     with pytest.raises(WriteFailed, match="answered 307: moved to") as caught:
         waiting.writer.create_comment(7, "x")
@@ -233,7 +219,7 @@ def test_no_request_leaves_for_another_server(github: GitHubServer, waiting: Wai
         assert other.requests == []
 
 
-def test_a_pull_request_that_appeared_after_the_look_is_taken_as_ours(github: GitHubServer, waiting: Waiting) -> None:
+def test_a_pull_request_that_appeared_after_the_look_is_ours(github: GitHubServer, waiting: Waiting) -> None:
     opened = waiting.writer.create_pull_request(
         branch="stepflow/fixer/issue-7", base="main", title="t", body="b", draft=True
     )

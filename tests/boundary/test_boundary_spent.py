@@ -74,7 +74,7 @@ def test_a_run_that_goes_on_does_not_count_its_beginning_twice() -> None:
     assert spent(comment(first), run="next") == dollars(3)
 
 
-def test_what_has_no_known_price_is_told_as_at_least() -> None:
+def test_a_sum_with_an_unknown_price_is_a_lower_bound() -> None:
     total = Spent(usd=1, at_least=True) + Spent(usd=2)
     assert (str(total), str(Spent(usd=0.5))) == ("at least $3.00", "$0.5000")
 

@@ -4,41 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.boundary.apply import ApplyResult, apply_effects
 from stepflow.boundary.comment import read_marker
 from stepflow.boundary.github_api import GitHubWriter
-from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
-from stepflow.domain.effect import EffectKind, Receipt
-from stepflow.domain.json import JsonObject
-from stepflow.domain.words import CloseBy, Outcome
-from tests.boundary.agents import agent, facts, result, settings
+from stepflow.boundary.plan import Plan
+from stepflow.domain.effect import EffectKind
+from stepflow.domain.words import Outcome
+from tests.boundary.agents import apply, plan_everything, statuses
 from tests.boundary.conftest import TOKEN
 from tests.boundary.recording_writer import RecordingPusher
 from tests.servers.github_api import GitHubServer
 
-EVERYTHING: JsonObject = {
-    "closure_action": "label-and-close",
-    "issue": {"labels": {"add": ["done"], "remove": ["bug"]}},
-    "release": {"tag": "v1"},
-}
-ALLOWED = ("comment", "labels", "close", "pull_request", "release")
+KINDS = list(EffectKind)
+BRANCH = "stepflow/fixer/issue-7"
 
 
 def plan(github: GitHubServer, run_id: str = "run-1") -> Plan:
-    return plan_effects(
-        agent(allowed_effects=ALLOWED, close_by=CloseBy.NOW),
-        facts(run_id=run_id),
-        result(EVERYTHING),
-        settings(server_url=github.web_url),
-        summary="All done.",
-        commits=CommitsInfo(count=1),
-    )
-
-
-def apply(plan: Plan, writer: GitHubWriter, done: tuple[Receipt, ...] = ()) -> tuple[ApplyResult, list[Receipt]]:
-    recorded: list[Receipt] = []
-    applied = apply_effects(plan, writer=writer, pusher=RecordingPusher(), record=recorded.append, done=done)
-    return applied, recorded
+    return plan_everything(given={"server_url": github.web_url}, run_id=run_id)
 
 
 def assert_written_once(github: GitHubServer) -> None:
@@ -47,9 +28,9 @@ def assert_written_once(github: GitHubServer) -> None:
     assert (state.issues[7]["state"], state.issues[7]["labels"]) == ("closed", ["done"])
 
 
-def test_a_plan_is_written_in_order(github: GitHubServer, writer: GitHubWriter) -> None:
-    applied, _ = apply(plan(github), writer)
-    assert (applied.outcome, applied.issue_state) == (Outcome.COMPLETED, "closed")
+def test_a_plan_is_written_in_order_with_a_receipt_each(github: GitHubServer, writer: GitHubWriter) -> None:
+    applied, recorded = apply(plan(github), writer)
+    assert (applied.outcome, applied.branch, applied.issue_state) == (Outcome.COMPLETED, BRANCH, "closed")
     assert_written_once(github)
     assert github.writes() == [
         "POST /api/v3/repos/o/r/pulls",
@@ -61,16 +42,23 @@ def test_a_plan_is_written_in_order(github: GitHubServer, writer: GitHubWriter) 
         "PATCH /api/v3/repos/o/r/issues/7",
     ]
     assert all(request.token for request in github.requests)
+    assert [receipt.kind for receipt in recorded] == KINDS
+    assert tuple(recorded) == applied.receipts
+    opened, commented = (recorded[KINDS.index(kind)] for kind in list(WRITES)[:2])
+    assert (opened.number, opened.url) == (8, f"{github.web_url}/o/r/pull/8")
+    assert commented.url == f"{github.web_url}/o/r/issues/7#issuecomment-9000"
 
 
 def test_the_same_event_twice_writes_everything_once(github: GitHubServer, writer: GitHubWriter) -> None:
-    apply(plan(github), writer)
-    again, _ = apply(plan(github, "run-2"), writer)
+    pusher = RecordingPusher()
+    apply(plan(github), writer, pusher)
+    again, _ = apply(plan(github, "run-2"), writer, pusher)
     assert again.outcome is Outcome.COMPLETED
     assert_written_once(github)
+    assert pusher.pushes == [(BRANCH, None), (BRANCH, "a" * 40)]
     marker = read_marker(github.state.comments[0]["body"])
     assert marker is not None
-    assert marker.run == "run-2"
+    assert (marker.run, marker.agent, marker.issue, marker.commit) == ("run-2", "fixer", 7, "a" * 40)
 
 
 @pytest.mark.parametrize("through", range(8))
@@ -78,9 +66,12 @@ def test_a_run_resumed_after_any_receipt_writes_everything_once(
     github: GitHubServer, writer: GitHubWriter, through: int
 ) -> None:
     _, recorded = apply(plan(github), writer)
-    applied, again = apply(plan(github), writer, tuple(recorded[:through]))
+    written = len(github.writes())
+    applied, again = apply(plan(github), writer, done=tuple(recorded[:through]))
     assert applied.outcome is Outcome.COMPLETED
-    assert [receipt.kind for receipt in again] == list(EffectKind)[through:]
+    assert [receipt.kind for receipt in again] == KINDS[through:]
+    updates = {"PATCH /api/v3/repos/o/r/pulls/8", "PATCH /api/v3/repos/o/r/issues/comments/9000"}
+    assert set(github.writes()[written:]) <= updates
     assert_written_once(github)
 
 
@@ -95,51 +86,55 @@ WRITES = {
 
 
 @pytest.mark.parametrize("after_write", [False, True], ids=["before the write", "after the write"])
-@pytest.mark.parametrize("status", [0, 500], ids=["dropped", "500"])
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_failure_at_any_write_is_told_once_and_mended_by_the_next_try(
-    github: GitHubServer, writer: GitHubWriter, kind: EffectKind, status: int, after_write: bool
+def test_after_a_failure_at_any_write_the_next_try_completes_the_plan(
+    github: GitHubServer, writer: GitHubWriter, kind: EffectKind, after_write: bool
 ) -> None:
     method, path = WRITES[kind]
-    github.fail(method, path, status, after_write=after_write)
+    github.fail(method, path, 500, after_write=after_write)
     failed, recorded = apply(plan(github), writer)
     assert failed.outcome is Outcome.BOUNDARY_FAILED
     assert failed.reason.startswith(f"`{kind}` failed: ")
-    resumed, _ = apply(plan(github), writer, tuple(recorded))
+    at = KINDS.index(kind)
+    expected = [*["applied"] * at, "failed", *["planned"] * (len(KINDS) - at - 1)]
+    assert [receipt.status for receipt in failed.receipts] == expected
+    resumed, again = apply(plan(github), writer, done=tuple(recorded))
     assert resumed.outcome is Outcome.COMPLETED
+    assert [receipt.kind for receipt in again] == KINDS[at:]
     assert_written_once(github)
 
 
-def test_a_forbidden_pull_request_over_the_wire(github: GitHubServer, writer: GitHubWriter) -> None:
+def test_a_forbidden_pull_request_is_explained_and_follows_after_the_setting_is_changed(
+    github: GitHubServer, writer: GitHubWriter
+) -> None:
     github.fail("POST", "/pulls$", 403, "GitHub Actions is not permitted to create or approve pull requests.")
     applied, recorded = apply(plan(github), writer)
     assert applied.outcome is Outcome.BOUNDARY_FAILED
+    assert statuses(applied) == (
+        "push_branch:applied open_pull_request:forbidden post_comment:applied add_labels:applied "
+        "remove_labels:applied create_release:planned close_issue:planned"
+    )
     assert github.state.issues[7] == {**github.state.issues[7], "state": "open", "labels": ["done"]}
+    setting = "Allow GitHub Actions to create and approve pull requests"
+    assert setting in applied.reason
     body = github.state.comments[0]["body"]
-    assert "Allow GitHub Actions to create and approve pull requests" in body
-    assert f"{github.web_url}/o/r/compare/main...stepflow/fixer/issue-7?expand=1" in body
-    apply(plan(github), writer, tuple(recorded))
+    assert setting in body
+    assert f"{github.web_url}/o/r/compare/main...{BRANCH}?expand=1" in body
+    again, _ = apply(plan(github), writer, done=tuple(recorded))
+    assert again.outcome is Outcome.COMPLETED
     assert_written_once(github)
+    body = github.state.comments[0]["body"]
+    assert "Pull request: #8" in body
+    assert "did not allow" not in body
 
 
-def test_drafts_that_are_not_available_over_the_wire(github: GitHubServer, writer: GitHubWriter) -> None:
+def test_where_drafts_do_not_exist_the_pull_request_is_opened_without(
+    github: GitHubServer, writer: GitHubWriter
+) -> None:
     github.fail("POST", "/pulls$", 422, "Draft pull requests are not supported in this repository.")
     assert apply(plan(github), writer)[0].outcome is Outcome.COMPLETED
-    assert [
-        request.body["draft"] for request in github.requests if request.path.endswith("/pulls") and request.body
-    ] == [
-        True,
-        False,
-    ]
-
-
-def test_somebody_without_write_access_gets_nothing_written(github: GitHubServer, writer: GitHubWriter) -> None:
-    for login in ("eve", "tom", "stranger"):
-        refused = plan_effects(
-            agent(), facts(), result(), settings(actor=login), summary="s", commits=CommitsInfo(count=1)
-        )
-        assert apply(refused, writer)[0].outcome is Outcome.REFUSED
-    assert github.writes() == []
+    bodies = [request.body for request in github.requests if request.method == "POST"]
+    assert [body["draft"] for body in bodies if "draft" in body and "head" in body] == [True, False]
 
 
 def test_no_request_ever_asks_for_the_user(github: GitHubServer, writer: GitHubWriter) -> None:

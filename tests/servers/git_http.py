@@ -1,22 +1,19 @@
-"""A git server on loopback: git's own `http-backend` behind a check of the credential.
-
-`python -m tests.servers.git_http --root DIR --token T` serves until it is killed.
-"""
+"""A git server on loopback: git's own `http-backend` behind a check of the credential."""
 
 from __future__ import annotations
 
-import argparse
 import base64
 import os
 import re
 import subprocess
-import threading
 import time
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.servers.loopback import Handler, LoopbackServer
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -49,20 +46,16 @@ class GitFault:
         return self.times > 0 and method.startswith(self.method) and re.search(self.path, path) is not None
 
 
-class GitServer:
+class GitServer(LoopbackServer):
     """Serves on a free port of 127.0.0.1 as a context manager. `url` is what a server URL is for GitHub."""
 
-    def __init__(self, root: Path, token: str, *, anonymous_reads: bool = False, port: int = 0) -> None:
-        self.root, self.token, self.anonymous_reads = root, token, anonymous_reads
+    def __init__(self, root: Path, token: str) -> None:
+        self.root, self.token = root, token
         self.requests: list[GitRequest] = []
         self.faults: list[GitFault] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
-        self._server.git = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        server.git = self  # type: ignore[attr-defined]
+        super().__init__(server)
 
     def fail(self, path: str, status: int, **more: Any) -> None:
         """Let the next request that fits fail; `path` is a regular expression and may name the query too."""
@@ -87,32 +80,14 @@ class GitServer:
         subprocess.run(["git", "-C", str(path), "config", "http.receivepack", "true"], check=True, env=environment)
         return path
 
-    def __enter__(self) -> GitServer:
-        self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def serve_forever(self) -> None:
-        self._server.serve_forever()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(Handler):
     wbufsize = -1
 
     def do_GET(self) -> None:
         self._serve()
 
-    def do_POST(self) -> None:
-        self._serve()
-
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
+    do_POST = do_GET
 
     @property
     def _git(self) -> GitServer:
@@ -123,8 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         credential = self._has_credential()
         self._git.requests.append(GitRequest(self.command, self.path, credential, len(body), time.time()))
-        writes = "git-receive-pack" in self.path
-        if not credential and (writes or not self._git.anonymous_reads):
+        if not credential:
             self._answer(401, [("WWW-Authenticate", 'Basic realm="GitHub"')], b"Authentication required\n")
             return
         fault = next((fault for fault in self._git.faults if fault.fits(self.command, self.path)), None)
@@ -146,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
             "CONTENT_LENGTH": str(len(body)),
             "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
             "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
-            "REMOTE_USER": "x-access-token" if credential else "",
+            "REMOTE_USER": "x-access-token",
             "REMOTE_ADDR": "127.0.0.1",
         }
         done = subprocess.run(["git", "http-backend"], input=body, env=environment, capture_output=True, check=False)
@@ -187,19 +161,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
-
-
-def main() -> None:
-    """Serve from a process of its own; the first line of stdout is the URL."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--token", required=True)
-    parser.add_argument("--port", type=int, default=0)
-    given = parser.parse_args()
-    server = GitServer(given.root, given.token, port=given.port)
-    print(server.url, flush=True)
-    server.serve_forever()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,10 @@
 """A GitHub API on loopback that remembers: issues, comments, labels, pull requests, releases, permissions.
 
-`python -m tests.servers.github_api --token T …` serves until it is killed;
-`GET /_state` then shows what it holds. It answers under `/`, `/api/v3` and `/api/graphql`, as PyGithub asks.
+It answers under `/`, `/api/v3` and `/api/graphql`, as PyGithub asks.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -14,13 +12,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from tests.servers import github_json
+from tests.servers.loopback import Handler, LoopbackServer
 from tests.servers.openapi import Contract, load_contract
 
 Json = dict[str, Any]
@@ -112,7 +111,7 @@ class State:
         return comment
 
 
-class GitHubServer:
+class GitHubServer(LoopbackServer):
     """Serves on a free port of 127.0.0.1 as a context manager. `api_url` and `plain_url` lead to the same state.
 
     Every exchange is held against GitHub's description; `violations` names what differs, and the block ends with none.
@@ -126,20 +125,19 @@ class GitHubServer:
         token: str,
         *,
         web_url: str | None = None,
-        port: int = 0,
         read_token: str = "",
     ) -> None:
         self.state, self.token, self.read_token = state, token, read_token
         self.contract: Contract | None = load_contract()
         self.requests: list[Request] = []
         self.violations: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
-        self._server.github = self  # type: ignore[attr-defined]
-        self.plain_url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        server.github = self  # type: ignore[attr-defined]
+        super().__init__(server)
+        self.plain_url = self.url
         self.api_url = f"{self.plain_url}/api/v3"
         self.web_url = web_url or self.plain_url
         self.lock = threading.Lock()
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True)
 
     def fail(self, method: str, path: str, status: int, message: str = "injected", **more: Any) -> None:
         """Let the next request that fits fail; `path` is a regular expression."""
@@ -149,23 +147,12 @@ class GitHubServer:
         """Method and path of every request but GET and GraphQL."""
         return [f"{r.method} {r.path}" for r in self.requests if r.method != "GET" and not r.path.endswith("/graphql")]
 
-    def __enter__(self) -> GitHubServer:
-        self._thread.start()
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-        assert kind is not None or self.violations == []
-
-    def serve_forever(self) -> None:
-        self._server.serve_forever()
+        super().__exit__()
+        assert kind is not None or self.violations == [], "\n".join(self.violations)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(Handler):
     wbufsize = -1
 
     def do_GET(self) -> None:
@@ -173,17 +160,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_PATCH = do_DELETE = do_PUT = do_GET
 
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
-
     def _serve(self) -> None:
         github: GitHubServer = self.server.github  # type: ignore[attr-defined]
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = urlsplit(self.path)
         path = re.sub(r"^/api/v3(?=/)|^/api(?=/graphql)", "", parts.path)
-        if path == "/_state":
-            self._answer(200, json.dumps(asdict(github.state), default=str).encode())
-            return
         credential = self._credential(github)
         with github.lock:
             body = json.loads(raw) if raw else None
@@ -474,8 +455,7 @@ class _Api:
 
     def _pull_json(self, pull: Json) -> Json:
         shas = (self._tip(pull["head"]) or "0" * 40, self._tip(pull["base"]) or "0" * 40)
-        whole = github_json.pull_request(self._repo(), pull["number"], pull, self._user(pull["login"]), shas)
-        return {**whole, "state": pull["state"]}
+        return github_json.pull_request(self._repo(), pull["number"], pull, self._user(pull["login"]), shas)
 
     def _release_json(self, release: Json) -> Json:
         return github_json.release(self._repo(), release["number"], release, self._user(self._state.viewer[0]))
@@ -541,25 +521,3 @@ ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("POST", "/releases", _Api.create_release),
     ("GET", r"/collaborators/([^/]+)/permission", _Api.permission),
 ]
-
-
-def main() -> None:
-    """Serve from a process of its own; the first line of stdout is the API's URL."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--repository", required=True)
-    parser.add_argument("--token", required=True)
-    parser.add_argument("--git-dir", type=Path)
-    parser.add_argument("--web-url")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--issue", action="append", default=[], help="JSON: number, title, body, labels")
-    given = parser.parse_args()
-    state = State(given.repository, git_dir=given.git_dir)
-    for issue in map(json.loads, given.issue):
-        state.add_issue(issue["number"], issue["title"], issue["body"], labels=issue.get("labels"))
-    server = GitHubServer(state, given.token, web_url=given.web_url, port=given.port)
-    print(server.api_url, flush=True)
-    server.serve_forever()
-
-
-if __name__ == "__main__":
-    main()

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.servers.loopback import Handler, LoopbackServer
 
 Json = dict[str, Any]
 REQUEST_TOKEN = "request-token-of-the-job"
 
 
 @dataclass
-class LoginServer:
+class LoginServer(LoopbackServer):
     """Gives identity tokens to whoever has the job's request token, and Google's access tokens for a signed or an
     exchanged assertion. `status` and `body` stand in the place of every answer once they are set."""
 
@@ -31,22 +32,7 @@ class LoginServer:
 
     def __post_init__(self) -> None:
         self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join(timeout=5)
-        self._server.server_close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self)))
 
     @property
     def job(self) -> dict[str, str]:
@@ -122,17 +108,17 @@ class LoginServer:
         return 200, token | {"issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}
 
 
-def _handler_for(logins: LoginServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler_for(logins: LoginServer) -> type[Handler]:
+    class LoginHandler(Handler):
+        # Google's library leaves a connection open that the server does not close.
+        protocol_version = "HTTP/1.0"
+
         def do_GET(self) -> None:
             self._give({})
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("content-length", "0")))
             self._give(parse_qs(raw.decode()))
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Keep quiet."""
 
         def _give(self, form: dict[str, list[str]]) -> None:
             status, value = logins.answer(self.path, form, self.headers.get("authorization", ""))
@@ -144,4 +130,4 @@ def _handler_for(logins: LoginServer) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(body)
 
-    return Handler
+    return LoginHandler

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import itertools
 import json
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Self
+from http.server import ThreadingHTTPServer
 
 from tests.servers.dialects import AnthropicDialect, Dialect, Document, Received
+from tests.servers.loopback import Handler, LoopbackServer
 from tests.servers.messages_api_replies import (
     Answer,
     Drop,
@@ -38,7 +35,7 @@ __all__ = ["Answer", "Drop", "Failure", "MessagesApi", "Received", "Reply", "ans
 _CHARS_PER_TOKEN = 4
 
 
-class MessagesApi:
+class MessagesApi(LoopbackServer):
     """The server; a context manager. Requests that the API would refuse are refused with its kind of error."""
 
     def __init__(
@@ -50,7 +47,6 @@ class MessagesApi:
         unknown_fields: frozenset[str] = frozenset(),
         checks: bool = True,
         dialect: Dialect | None = None,
-        port: int = 0,
     ) -> None:
         """`dialect`: the way of another service. `unknown_fields` are known to the API but not to this server;
         `checks=False` takes any message."""
@@ -64,29 +60,12 @@ class MessagesApi:
         self._open: set[socket.socket] = set()
         self._cached: set[tuple[str, str]] = set()
         self._signatures: set[str] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler_for(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True)
-
-    @property
-    def url(self) -> str:
-        """The base URL for a client."""
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self)))
 
     @property
     def bodies(self) -> list[Json]:
         """The JSON bodies of the message requests, in order."""
         return [request.body for request in self.requests if request.method == "POST"]
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join(timeout=5)
-        self._server.server_close()
 
     def close_connections(self) -> None:
         """As a server does that has not been asked for a while."""
@@ -173,12 +152,8 @@ def _one_after_another(replies: Iterable[Reply]) -> Callable[[Json], Reply]:
     return lambda _: next(waiting, _bad("the scripted server has no more replies"))
 
 
-def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        # Many small writes on a connection that is kept would wait for each other.
-        disable_nagle_algorithm = True
-
+def _handler_for(api: MessagesApi) -> type[Handler]:
+    class MessagesHandler(Handler):
         def setup(self) -> None:
             api.begin(self.request)
             super().setup()
@@ -194,9 +169,6 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             self._take({}, b"")
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Keep quiet."""
 
         def _take(self, body: Json, raw: bytes) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
@@ -296,38 +268,4 @@ def _handler_for(api: MessagesApi) -> type[BaseHTTPRequestHandler]:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
 
-    return Handler
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Serve replies from a JSON file until the process is ended; the address goes to stdout and to `--url-file`."""
-    parser = argparse.ArgumentParser(description="A scripted Messages API on loopback.")
-    parser.add_argument("--replies", type=Path, required=True, help="JSON list of Answer or Failure fields")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--api-key", default="sk-ant-test-key")
-    parser.add_argument("--url-file", type=Path, help="is written when the server is ready")
-    parser.add_argument("--requests", type=Path, help="every request body, one JSON line each")
-    given = parser.parse_args(arguments)
-    waiting = _one_after_another(_reply_from(item) for item in json.loads(given.replies.read_text()))
-
-    def reply(body: Json) -> Reply:
-        if given.requests:
-            with given.requests.open("a") as log:
-                log.write(json.dumps(body) + "\n")
-        return waiting(body)
-
-    with MessagesApi(reply, api_key=given.api_key, port=given.port) as api:
-        if given.url_file:
-            given.url_file.write_text(api.url)
-        print(api.url, flush=True)
-        threading.Event().wait()
-
-
-def _reply_from(item: Json) -> Reply:
-    if "status" in item:
-        return Failure(**item)
-    return Answer(**{**item, "content": tuple(item["content"])})
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return MessagesHandler

@@ -106,7 +106,7 @@ def message_of(answer: Answer, model: str, usage: Json, *, begun: bool = False) 
 
 
 def _block_events(index: int, block: Json, short: int) -> Iterator[tuple[str, Json]]:
-    empty, deltas = _taken_apart(block, short)
+    empty, deltas = _empty_block_and_deltas(block, short)
     yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": empty}
     if index == 0:
         yield "ping", {"type": "ping"}
@@ -115,7 +115,7 @@ def _block_events(index: int, block: Json, short: int) -> Iterator[tuple[str, Js
     yield "content_block_stop", {"type": "content_block_stop", "index": index}
 
 
-def _taken_apart(block: Json, short: int) -> tuple[Json, list[Json]]:
+def _empty_block_and_deltas(block: Json, short: int) -> tuple[Json, list[Json]]:
     match block["type"]:
         case "text":
             return {**block, "text": ""}, [{"type": "text_delta", "text": text} for text in _pieces(block["text"])]

@@ -9,9 +9,11 @@ import json
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from openapi_core import OpenAPI
@@ -23,10 +25,11 @@ from werkzeug.datastructures import Headers, ImmutableMultiDict
 PACKAGE = "@octokit/openapi"
 VERSION = "23.0.2"
 SERVER = "https://api.github.com"
+NOW = "2026-01-02T03:04:05Z"
 REPO = "/repos/{owner}/{repo}"
 DESCRIPTION = Path(__file__).parent / "github-openapi.json"
-#: Keys of the description whose text only tells people something; a property may have such a name too.
-TOLD = frozenset({"summary", "example", "operationId", "tags", "externalDocs"})
+#: Keys of the description whose text only explains it to people; a property may have such a name too.
+ANNOTATIONS = frozenset({"summary", "example", "operationId", "tags", "externalDocs"})
 OPERATIONS = {
     "/user": ["get"],
     REPO: ["get"],
@@ -45,9 +48,34 @@ OPERATIONS = {
 
 
 @cache
+def _description() -> dict[str, Any]:
+    described: dict[str, Any] = json.loads(DESCRIPTION.read_text(encoding="utf-8"))
+    return described
+
+
+@cache
 def load_contract() -> Contract:
     """What GitHub publishes about the operations that we use."""
-    return Contract(api=OpenAPI.from_dict(json.loads(DESCRIPTION.read_text(encoding="utf-8"))))
+    return Contract(api=OpenAPI.from_dict(_description()))
+
+
+@cache
+def smallest(name: str) -> Mapping[str, Any]:
+    """The smallest object that fits a schema of the description: its required properties, with empty values."""
+    return MappingProxyType(_smallest(_description()["components"]["schemas"][name]))
+
+
+def _smallest(schema: dict[str, Any]) -> Any:
+    if "$ref" in schema:
+        schema = _description()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if schema.get("nullable"):
+        return None
+    if schema["type"] == "object":
+        return {name: _smallest(schema["properties"][name]) for name in schema.get("required", [])}
+    if schema["type"] == "string":
+        first = schema.get("enum", [""])[0]
+        return {"uri": SERVER, "date-time": NOW}.get(schema.get("format", ""), first)
+    return {"array": [], "integer": 0, "boolean": False}[schema["type"]]
 
 
 @dataclass(frozen=True)
@@ -110,7 +138,7 @@ def _fetch() -> dict[str, Any]:
 
 
 def _cut(description: dict[str, Any]) -> dict[str, Any]:
-    """The operations we use with all components that they reach, without what only tells people something."""
+    """The operations we use with all components that they reach, without what only explains them to people."""
     paths = {
         path: {method: description["paths"][path][method] for method in methods} for path, methods in OPERATIONS.items()
     }
@@ -122,7 +150,7 @@ def _cut(description: dict[str, Any]) -> dict[str, Any]:
                 walk(item)
         if not isinstance(node, dict):
             return
-        for key in [key for key in node if key.startswith("x-") or (key in TOLD and isinstance(node[key], str))]:
+        for key in [key for key in node if key.startswith("x-") or (key in ANNOTATIONS and isinstance(node[key], str))]:
             del node[key]
         if isinstance(node.get("description"), str):
             # A response must have one.

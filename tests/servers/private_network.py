@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self
 from urllib.parse import urlsplit
 
 import trustme
+
+from tests.servers.loopback import LoopbackServer
 
 _PIECE = 65536
 Address = tuple[str, int]
@@ -29,29 +30,16 @@ class _Server(socketserver.ThreadingTCPServer):
         """Quiet: what a client does not like it says itself."""
 
 
-class _Serving:
-    """A TCP server on a free port, up as long as its context is open."""
+class _Serving(LoopbackServer):
+    """A TCP server whose connections `serve` answers."""
 
     def __init__(self) -> None:
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.serve = self.serve
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
+        server = _Server(("127.0.0.1", 0), _Handler)
+        server.serve = self.serve
+        super().__init__(server)
 
     def serve(self, client: socket.socket) -> None:
         raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -98,10 +86,6 @@ class Proxy(_Serving):
         self.hosts, self.login, self.refuses, self.silent = dict(hosts), login, refuses, silent
         self.requests: list[ProxiedRequest] = []
         self._over = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     @property
     def url_with_login(self) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
-from tests.servers.messages_api import MessagesApi, calls, says
+from tests.servers.messages_api import MessagesApi, says
 
 KEY = "sk-ant-test-key"
 USER = {"role": "user", "content": "hi"}
@@ -76,27 +73,7 @@ def test_replies_may_be_computed_from_the_request():
         assert post(api.url, BODY)[1]["content"] == [{"type": "text", "text": "HI"}]
 
 
-def test_it_runs_as_a_program_of_its_own(tmp_path):
-    replies, url, log = tmp_path / "replies.json", tmp_path / "url", tmp_path / "requests.jsonl"
-    turn = calls(("bash", {"command": "ls"}))
-    listed = [{"content": turn.content, "stop_reason": turn.stop_reason}, {"status": 529, "error": "overloaded_error"}]
-    replies.write_text(json.dumps(listed))
-    command = [sys.executable, "-m", "tests.servers.messages_api", "--replies", replies, "--url-file", url]
-    program = subprocess.Popen(
-        [*command, "--requests", log], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True
-    )
-    with program:
-        try:
-            address = program.stdout.readline().strip()
-            assert post(address, BODY)[1]["stop_reason"] == "tool_use"
-            assert post(address, BODY)[0] == 529
-            assert url.read_text() == address
-        finally:
-            program.terminate()
-    assert [json.loads(line)["model"] for line in log.read_text().splitlines()] == ["m", "m"]
-
-
-def test_a_pause_between_events_is_kept():
+def test_the_server_pauses_between_events():
     begun = time.monotonic()
     with MessagesApi([says("abc", pause=0.01)]) as api:
         request = urllib.request.Request(
