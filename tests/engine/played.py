@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from stepflow.domain.decision import FlowResult
 from stepflow.domain.definition import AgentDefinition
-from stepflow.domain.event import RunStarted
+from stepflow.domain.event import Event, IterationStarted, ModelTurned, RunStarted
 from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.state import fold
+from stepflow.domain.words import Outcome
 from stepflow.engine.loop import run_flow
+from stepflow.journal.replay import Replay, safe_point
+from stepflow.ports import Ports
 from tests.build import make_facts
-from tests.fakes import Reply, fake_ports
+from tests.fakes import ListJournal, Reply, answers, fake_ports
+
+#: The shortest way through `issue_agent`.
+HAPPY = [answers("next"), answers("handoff"), answers("closing")]
 
 
 def started(agent: AgentDefinition, iterations: int) -> RunStarted:
@@ -34,3 +41,41 @@ def play(
     result = run_flow(agent, facts or make_facts(limits=Limits(iterations=most)), ports, fold([first]))
     assert fold(ports.journal.events).outcome is result.outcome
     return result, ports
+
+
+def completed(agent: AgentDefinition, replies: list[Reply], **parts: object) -> Ports:
+    """The ports of a run that completes."""
+    result, ports = play(agent, replies, **parts)
+    assert result.outcome is Outcome.COMPLETED, result.reason
+    return ports
+
+
+def steps_of(ports: Ports) -> list[str]:
+    """The step of each iteration."""
+    return [event.step_id for event in ports.journal.of(IterationStarted)]
+
+
+def resume(
+    agent: AgentDefinition, before: list[Event], replies: list[Reply], facts: RunFacts, **parts: object
+) -> tuple[FlowResult, ListJournal]:
+    """A run that goes on after these events, and its whole journal; the model gives all of these replies."""
+    safe, journal = safe_point(before), ListJournal(list(before))
+    ports = fake_ports(replies, **parts)
+    result = run_flow(agent, facts, Replay(before[safe:], journal).over(ports), fold(before[:safe]))
+    assert ports.model.replies == []
+    return result, journal
+
+
+def check_every_beginning(
+    agent: AgentDefinition, replies: list[Reply], facts: RunFacts | None = None, **parts: object
+) -> None:
+    """The run completes, and so does a run that goes on after any of its events; no turn is asked for twice."""
+    facts = facts or make_facts()
+    result, ports = play(agent, replies, facts=facts, **parts)
+    recorded = ports.journal.events
+    spent = [isinstance(event, ModelTurned) or getattr(event, "by_fault", False) for event in recorded]
+    assert (result.outcome, sum(spent)) == (Outcome.COMPLETED, len(replies))
+    for end in range(1, len(recorded)):
+        again, journal = resume(agent, recorded[:end], replies[sum(spent[:end]) :], facts, **parts)
+        assert again == result
+        assert [type(event) for event in journal.events] == [type(event) for event in recorded]

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from hypothesis import strategies as st
 
-from hypothesis import settings
-
-from stepflow.domain.definition import AgentDefinition, AgentVerdict, Gate, SourceText, Step, StepPrompt
-from stepflow.domain.run import Limits, RunFacts
+from stepflow.domain.definition import AgentVerdict, Gate, SourceText, StepPrompt
 from stepflow.domain.state import RunState
-from stepflow.domain.words import Dialect, Intent, StepKind, VerdictType
+from stepflow.domain.words import Intent, VerdictType
 from stepflow.engine.prompt.variables import Variables, step_variables
+from tests import build
+from tests.build import make_facts
 
-#: Properties are tried on the same examples every time, however busy the machine is.
-PROPERTY = settings(derandomize=True, deadline=None)
-LIMIT = 10
-NONCE = "5f0c9a7be1d2"
+LIMIT = make_facts().limits.iterations
+NONCE = make_facts().nonce
 
 
 def make_step(text="Do it.", *, step_id="continuation.issue", gate=None, schema=None, **prompt):
     source = prompt.pop("source", None) or SourceText(text=text, file="prompts/steps/f_default.md")
-    return Step(
-        id=step_id,
-        name="Work on the issue",
-        kind=StepKind.WORK,
-        prompt=StepPrompt(source=source, **prompt),
-        gate=gate,
-        schema=schema,
-    )
+    prompt = StepPrompt(source=source, **prompt)
+    return build.make_step(step_id, name="Work on the issue", prompt=prompt, gate=gate, schema=schema)
 
 
 def make_gate(*allowed, **more):
@@ -35,24 +26,13 @@ def make_gate(*allowed, **more):
 
 
 def make_agent(*steps, verdict=VerdictType.COUNT_ITERATION, config=None, **more):
-    agent = AgentDefinition(
+    return build.make_agent(
+        *(steps or (make_step(),)),
         name="iterator",
-        version="1.0.0",
-        display_name="Iterator",
         description="Works on issues.",
-        folder=".agent/iterator",
-        dialect=Dialect.GATE,
-        digest="0" * 64,
-        steps={step.id: step for step in steps or (make_step(),)},
-        entry_step="continuation.issue",
         verdict=AgentVerdict(type=verdict, max_iterations=LIMIT, config=config or {}),
-        system_prompt=SourceText(text="You are {uv-agent_name}.", file="prompts/system.md"),
+        **more,
     )
-    return replace(agent, **more)
-
-
-def make_facts(**more):
-    return RunFacts(run_id="run", limits=Limits(iterations=LIMIT), nonce=NONCE, **more)
 
 
 def make_state(**more):
@@ -66,3 +46,13 @@ def variables_of(step=None, *, agent=None, facts=None, state=None, **more):
 
 def texts(**values):
     return Variables(texts=values)
+
+
+#: Values that look like everything a renderer could trip over.
+PIECES = (
+    *("{uv-x}", "{{uv-y}}", "{uv-", "}", "{", "{input_text}", "{section:section.s}", "uv-x", "{0}", "text", "é", "\n"),
+    *("{{x}}", "{{{x}}}", "{{#if x}}", "{{/if}}", "\\1", "\\g<0>", "$1", "%s"),
+)
+VALUES = st.lists(st.sampled_from(PIECES), max_size=5).map("".join)
+#: Literal text has no braces, so that what stands between two placeholders cannot make a third.
+LITERALS = st.text(alphabet="ab c-:_\n.", max_size=6)

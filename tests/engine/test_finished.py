@@ -17,19 +17,22 @@ def finished(kind: VerdictType, config: dict | None = None, **more: object) -> s
     return why_finished(AgentVerdict(type=kind, max_iterations=5, config=config or {}), replace(FED, **more))
 
 
-def test_counting_iterations_ends_at_the_runs_limit() -> None:
-    assert finished(VerdictType.COUNT_ITERATION, {"maxIterations": 2}, iteration=4) is None
-    assert finished(VerdictType.COUNT_ITERATION, iteration=5) == "5 iterations are taken"
-
-
-def test_counting_answers_ends_with_the_last_of_them() -> None:
-    assert finished(VerdictType.COUNT_CHECK, {"maxChecks": 3}) is None
-    assert finished(VerdictType.COUNT_CHECK, {"maxChecks": 2}) == "2 answers are taken"
-
-
-def test_a_keyword_counts_in_any_text_of_the_iteration_and_exactly() -> None:
-    assert finished(VerdictType.DETECT_KEYWORD, {"verdictKeyword": "DONE"}) == 'the answer contains "DONE"'
-    assert finished(VerdictType.DETECT_KEYWORD, {"verdictKeyword": "Done"}) is None
+@pytest.mark.parametrize(
+    ("kind", "config", "why"),
+    [
+        pytest.param(VerdictType.COUNT_ITERATION, {"maxIterations": 2}, None, id="the run's limit counts"),
+        pytest.param(VerdictType.COUNT_CHECK, {"maxChecks": 3}, None, id="answers are missing"),
+        pytest.param(VerdictType.COUNT_CHECK, {"maxChecks": 2}, "2 answers are taken", id="the last answer"),
+        pytest.param(
+            VerdictType.DETECT_KEYWORD, {"verdictKeyword": "DONE"}, 'the answer contains "DONE"', id="any text"
+        ),
+        pytest.param(VerdictType.DETECT_KEYWORD, {"verdictKeyword": "Done"}, None, id="another case"),
+        pytest.param(VerdictType.DETECT_GRAPH, {}, None, id="a graph ends by closing"),
+        pytest.param(VerdictType.POLL_STATE, {}, None, id="only a closure step is polled"),
+    ],
+)
+def test_a_verdict_says_why_the_work_is_finished(kind: VerdictType, config: dict, why: str | None) -> None:
+    assert finished(kind, config) == why
 
 
 SIGNAL = {"signalType": "task-complete"}
@@ -86,39 +89,8 @@ def test_conditions_are_combined(operator: str, conditions: list, why: str | Non
     assert finished(VerdictType.META_COMPOSITE, {"operator": operator, "conditions": conditions}) == why
 
 
-def test_a_graph_is_never_finished_by_its_verdict() -> None:
-    assert finished(VerdictType.DETECT_GRAPH, closure=True) is None
-
-
 def test_conditions_that_say_nothing_never_finish() -> None:
     odd = ["text", {"type": "detect:graph"}, {"type": "count:check", "config": "none"}]
     for operator in ("and", "or", "first"):
         assert finished(VerdictType.META_COMPOSITE, {"operator": operator, "conditions": odd}) is None
         assert finished(VerdictType.META_COMPOSITE, {"operator": operator}) is None
-
-
-def test_polling_ends_with_the_answer_of_a_closure_step_only() -> None:
-    assert finished(VerdictType.POLL_STATE) is None
-    assert finished(VerdictType.POLL_STATE, closure=True) == "the closing step has answered"
-
-
-class Thrice:
-    """A verdict of an agent's own."""
-
-    criteria = "Three answers with text are needed."
-
-    def __init__(self) -> None:
-        self.fed: list[tuple[int, tuple[str, ...], dict | None]] = []
-
-    def is_finished(self, iteration: int, texts: tuple[str, ...], answer: dict | None) -> bool:
-        self.fed.append((iteration, texts, answer))
-        return len(self.fed) == 3
-
-
-def test_an_agents_own_verdict_is_fed_every_iteration_and_asked() -> None:
-    own = Thrice()
-    verdict = AgentVerdict(type=VerdictType.META_CUSTOM, max_iterations=5)
-    reasons = [why_finished(verdict, replace(FED, iteration=number), own) for number in (1, 2, 3)]
-    assert reasons == [None, None, "the agent's own verdict says so"]
-    assert own.fed[0] == (1, FED.texts, None)
-    assert finished(VerdictType.META_CUSTOM) is None

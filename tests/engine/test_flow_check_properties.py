@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, OutcomeRule
 from stepflow.domain.event import CheckJudged, Event, IterationStarted, Routed, StepAnswered
-from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome, StepKind, VerdictType
-from stepflow.engine.loop import run_flow
-from tests.build import make_agent, make_check_step, make_facts, make_step
-from tests.engine.played import started
-from tests.fakes import ListJournal, fake_ports, says
+from tests.build import make_agent, make_check_step, make_step
+from tests.engine import played
+from tests.fakes import says
 
 STEPS = ("s_0001", "s_0002", "s_0003")
 RETRIES = 2
@@ -47,7 +45,7 @@ ANSWERS = st.sampled_from(["ok", "ng", "pass", True, False, 7, None]).map(
 REPLIES = st.lists(ANSWERS | st.sampled_from([says("ok"), says("result: ok"), says("[]"), says("")]), max_size=30)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.tuples(STEP, STEP, STEP), REPLIES)
 def test_a_check_flow_never_runs_too_often_and_only_a_check_completes_it(
     steps: tuple[tuple[tuple[OutcomeRule, ...], tuple[OutcomeRule, ...], str | None], ...], replies: list[ModelTurn]
@@ -63,7 +61,7 @@ def test_a_check_flow_never_runs_too_often_and_only_a_check_completes_it(
         assert visit.count("retry") <= RETRIES
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(VERDICTS, st.tuples(*[st.sampled_from([None, *StepKind])] * 3), REPLIES)
 def test_a_flow_without_gates_ends_only_when_its_verdict_says_so(
     verdict: AgentVerdict, kinds: tuple[StepKind | None, ...], replies: list[ModelTurn]
@@ -82,12 +80,8 @@ def test_a_flow_without_gates_ends_only_when_its_verdict_says_so(
 
 def play(agent: AgentDefinition, replies: list[ModelTurn]):
     """Run it; the state is the fold of its events, step by step, and the limit holds."""
-    ports = fake_ports([*replies, *[ModelFault(reason="nothing is left to say")] * 2])
-    first = started(agent, LIMIT)
+    result, ports = played.play(agent, [*replies, *[ModelFault(reason="nothing is left to say")] * 2], most=LIMIT)
     journal = ports.journal
-    assert isinstance(journal, ListJournal)
-    journal.append(first)
-    result = run_flow(agent, make_facts(limits=Limits(iterations=LIMIT)), ports, fold([first]))
     state = fold(journal.events)
     assert (state.outcome, state.iteration) == (result.outcome, result.iterations)
     assert state.iteration == len(journal.of(IterationStarted)) <= LIMIT

@@ -30,12 +30,6 @@ def run(result: CommandResult, *args: str, last: str = "close-it", **arguments):
     return play(command_agent(*args), list(WORK), facts=make_facts(args=arguments), commands=commands)
 
 
-def test_stdout_that_is_a_json_object_is_the_answer() -> None:
-    result, ports = run(CommandResult(exit_code=0, stdout=CLOSING))
-    assert result.outcome is Outcome.COMPLETED
-    assert len(ports.model.requests) == 2
-
-
 @pytest.mark.parametrize(
     ("stdout", "answer"), [("[1]", {"raw": "[1]", "parsed": [1]}), ("hello", {"raw": "hello"}), ("", {"raw": ""})]
 )
@@ -57,6 +51,7 @@ def test_run_arguments_are_put_in_and_nothing_else_is() -> None:
     )
     assert result.outcome is Outcome.COMPLETED
     assert ports.commands.ran[0].argv == ("close-it", "7", "${HOME}", "xa b")
+    assert len(ports.model.requests) == 2, "no model is asked in a command step"
 
 
 def test_a_missing_run_argument_starts_nothing() -> None:

@@ -29,12 +29,10 @@ from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome
 from stepflow.engine.compaction import compact_messages
-from stepflow.engine.loop import run_flow
-from stepflow.journal.replay import Replay, safe_point
 from tests.build import issue_agent, make_agent, make_check_step, make_facts, make_step
-from tests.engine.played import play
-from tests.engine.test_flow_loop import CLEAN, DIRTY, HAPPY, checked_agent, steps_of
-from tests.fakes import ListJournal, RecordingTools, TableCommands, answers, calls, fake_ports, says
+from tests.engine.played import HAPPY, check_every_beginning, completed, play, steps_of
+from tests.engine.test_flow_loop import CLEAN, DIRTY, checked_agent
+from tests.fakes import RecordingTools, TableCommands, answers, calls, says
 
 OPENING = Message(role="user", content=(text_block("Do the work. " * 20),))
 TOO_LONG = ModelFault(reason="prompt is too long", hint="Let the step read less.", overflow=True)
@@ -73,26 +71,16 @@ def sizes_of(messages: tuple[Message, ...]) -> list[int]:
         pytest.param(talk((900,), (900,), (9000,), (900,)), [0, 0, 0, 900], id="all-but-the-newest-if-need-be"),
         pytest.param(talk((9000, 50, 9000), (10,)), [0, 50, 0, 10], id="a-result-shorter-than-its-note-stays"),
         pytest.param(talk((9000,), (20_000, 20_000)), [0, 20_000, 20_000], id="the-newest-results-stay"),
+        pytest.param((OPENING,), None, id="only-an-opening-is-left-alone"),
+        pytest.param(talk((90_000,)), None, id="only-the-newest-result-is-left-alone"),
+        pytest.param(talk((50,), (50,), (9000,)), None, id="nothing-worth-it-is-left-alone"),
+        pytest.param(talk((900,), (90_000,)), None, id="less-than-a-tenth-is-left-alone"),
     ],
 )
 def test_old_results_become_notes_as_few_as_free_half(given, left) -> None:
     compacted = compact_messages(given)
-    assert compacted is not None
-    assert sizes_of(compacted.messages) == left
-    assert compacted.results == left.count(0)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param((OPENING,), id="only-an-opening"),
-        pytest.param(talk((90_000,)), id="only-the-newest-result"),
-        pytest.param(talk((50,), (50,), (9000,)), id="nothing-worth-it"),
-        pytest.param(talk((900,), (90_000,)), id="less-than-a-tenth"),
-    ],
-)
-def test_what_would_free_too_little_is_left_alone(given) -> None:
-    assert compact_messages(given) is None
+    assert (compacted and sizes_of(compacted.messages)) == left
+    assert compacted is None or compacted.results == left.count(0)
 
 
 def test_everything_but_results_stays_and_the_figures_are_true() -> None:
@@ -179,8 +167,8 @@ def test_a_step_that_stays_too_long_begins_again_with_its_handoff_and_its_tree()
     result, ports = play(issue_agent(), replies, tools=WordyTools())
     assert (result.outcome, result.iterations) == (Outcome.COMPLETED, 4)
     assert steps_of(ports) == ["initial.issue", "continuation.issue", "continuation.issue", "closure.issue"]
-    (outgrown,) = ports.journal.of(ContextOverflowed)
-    assert (outgrown.step_id, outgrown.by_fault) == ("continuation.issue", True)
+    (overflowed,) = ports.journal.of(ContextOverflowed)
+    assert (overflowed.step_id, overflowed.by_fault) == ("continuation.issue", True)
     again = ports.journal.of(Routed)[1]
     assert (again.to, again.transition) == ("continuation.issue", "repeat")
     assert "outgrew" in again.reason
@@ -197,16 +185,14 @@ def test_the_next_attempt_is_told_why_it_begins_again() -> None:
 
 def test_an_engine_made_repeat_follows_the_steps_own_repeat() -> None:
     replies = [*HAPPY[:2], reads(1), TOO_LONG, *HAPPY[1:]]
-    result, ports = play(issue_agent(), replies, tools=WordyTools())
-    assert result.outcome is Outcome.COMPLETED
+    ports = completed(issue_agent(), replies, tools=WordyTools())
     assert steps_of(ports)[2:] == ["closure.issue", "continuation.issue", "closure.issue"]
 
 
 def test_a_retry_prompt_is_not_used_up_by_an_attempt_that_outgrew_the_model() -> None:
     commands = TableCommands({"git status --porcelain": [DIRTY, CLEAN]})
     replies = [*HAPPY, reads(1), TOO_LONG, *HAPPY[1:]]
-    result, ports = play(checked_agent(), replies, commands=commands, tools=WordyTools())
-    assert result.outcome is Outcome.COMPLETED
+    ports = completed(checked_agent(), replies, commands=commands, tools=WordyTools())
     prompts = ports.journal.of(PromptRendered)
     assert [prompt.retry for prompt in prompts] == [False, False, False, True, True, False]
     assert prompts[3].blocks[0] == prompts[4].blocks[0]
@@ -222,20 +208,7 @@ def test_a_check_step_begins_again_without_spending_its_budget() -> None:
 
 def test_every_beginning_of_its_journal_leads_to_the_same_end_without_asking_twice() -> None:
     replies = [HAPPY[0], reads(1), reads(2), TOO_LONG, reads(3), FULL, TOO_LONG, reads(4), TOO_LONG, *HAPPY[1:]]
-    result, ports = play(issue_agent(), replies, tools=WordyTools())
-    recorded = ports.journal.events
-    is_turn = [isinstance(event, ModelTurned) or getattr(event, "by_fault", False) for event in recorded]
-    assert (result.outcome, sum(is_turn)) == (Outcome.COMPLETED, len(replies))
-    for end in range(1, len(recorded)):
-        recorded_until = recorded[:end]
-        safe = safe_point(recorded_until)
-        journal = ListJournal(list(recorded_until))
-        replay = Replay(recorded_until[safe:], journal)
-        parts = fake_ports(replies[sum(is_turn[:end]) :], tools=WordyTools())
-        again = run_flow(issue_agent(), make_facts(), replay.over(parts), fold(recorded_until[:safe]))
-        assert again == result
-        assert parts.model.replies == []
-        assert [type(event) for event in journal.events] == [type(event) for event in recorded]
+    check_every_beginning(issue_agent(), replies, tools=WordyTools())
 
 
 def test_a_step_that_never_fits_is_bounded_by_the_limits() -> None:

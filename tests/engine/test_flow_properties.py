@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stepflow.domain.checkout import CommandRequest, CommandResult
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn, StopReason, Usage, text_block
 from stepflow.domain.decision import FlowResult
-from stepflow.domain.definition import Branch, Step, Target
+from stepflow.domain.definition import Branch, Step
 from stepflow.domain.event import (
     Event,
     FlowEnded,
@@ -236,14 +236,14 @@ quick = tried(120)
 def run(
     world: World,
     limits: Limits,
-    rule: tuple[FailureAction, int],
+    on_failure: tuple[FailureAction, int],
     state: RunState | None = None,
     recorded: Sequence[Event] = (),
 ) -> FlowResult:
     """A run in this world; with a state, one that goes on from there and has these events recorded."""
     closure = AGENT.steps["closure.issue"]
     assert closure.validation is not None
-    entry = replace(closure.validation, action=rule[0], max_attempts=rule[1])
+    entry = replace(closure.validation, action=on_failure[0], max_attempts=on_failure[1])
     agent = replace(AGENT, steps={**AGENT.steps, closure.id: replace(closure, validation=entry)})
     if state is None:
         first = started(agent, limits.iterations)
@@ -255,18 +255,24 @@ def run(
 
 def test_whatever_is_answered_a_flow_keeps_its_promises() -> None:
     seen = set()
+    solved = [answers("next", analysis={"plan": "easy"}), answers("handoff"), answers("closing")]
 
     @quick
     @given(WORLDS, LIMITS, ENTRIES)
-    def check(world: World, limits: Limits, rule: tuple[FailureAction, int]) -> None:
-        result = run(world, limits, rule)
+    @example(
+        World(replies=solved, results=[], schemas=[], clock=StillClock()),
+        Limits(iterations=3),
+        (FailureAction.RETRY, 1),
+    )
+    def keeps_its_promises(world: World, limits: Limits, on_failure: tuple[FailureAction, int]) -> None:
+        result = run(world, limits, on_failure)
         seen.add(result.outcome)
         check_end_and_state(world, result)
         check_limits_held(world, limits)
-        check_closing(world, result, rule[0])
+        check_closing(world, result, on_failure[0])
         assert all(call.denied == (call.name not in ("bash", "read", "edit")) for call in world.journal.of(ToolCalled))
 
-    check()
+    keeps_its_promises()
     assert {Outcome.COMPLETED, Outcome.ROUTING_FAILED, Outcome.LIMIT_REACHED} <= seen
 
 
@@ -320,13 +326,17 @@ def check_closing(world: World, result: FlowResult, action: FailureAction) -> No
 
 @quick
 @given(WORLDS, LIMITS, ENTRIES, st.data())
-def test_a_run_that_was_killed_after_any_event_ends_as_the_whole_run_did(world, limits, rule, data) -> None:
+def test_a_run_that_was_killed_after_any_event_and_again_while_it_was_resumed_ends_as_the_whole_run_did(
+    world, limits, on_failure, data
+) -> None:
     world.clock.tick = 0.0
     limits = replace(limits, deadline=None)
-    result, events = run(world, limits, rule), world.journal.events
+    result, events = run(world, limits, on_failure), world.journal.events
     at = data.draw(st.integers(1, len(events) - 1), label="how many events were written")
     rest, before = world.journal.cuts[at - 1], events[:at]
-    again, after = resume(rest, limits, rule, before)
+    # What a second process meets: of what the first met, all that was not written down.
+    rest.journal.again = rest.left()
+    again, after = resume(rest, limits, on_failure, before)
     assert again == result
     assert fold(after) == fold(events)
     assert [each for each in after if isinstance(each, PLAYED)] == [each for each in events if isinstance(each, PLAYED)]
@@ -334,29 +344,14 @@ def test_a_run_that_was_killed_after_any_event_ends_as_the_whole_run_did(world, 
     assert len([each for each in before if isinstance(each, ModelTurned | ModelWaited)]) + len(rest.requests) == len(
         world.requests
     )
-
-
-@quick
-@given(WORLDS, LIMITS, ENTRIES, st.data())
-def test_a_run_that_was_killed_again_while_it_was_resumed_ends_as_the_whole_run_did(world, limits, rule, data) -> None:
-    world.clock.tick = 0.0
-    limits = replace(limits, deadline=None)
-    result, events = run(world, limits, rule), world.journal.events
-    at = data.draw(st.integers(1, len(events) - 1), label="how many events were written")
-    _, after = resume(world.journal.cuts[at - 1].left(), limits, rule, events[:at])
     again_at = data.draw(st.integers(at + 1, len(after) - 1), label="how many events were written then")
-    # What a second process meets: of what the first met, all that was not written down.
-    rest = world.journal.cuts[at - 1].left()
-    rest.journal.again = rest.left()
-    resume(rest, limits, rule, events[:at])
-    left = rest.journal.cuts[again_at - at - 1]
-    again, whole = resume(left, limits, rule, after[:again_at])
+    again, whole = resume(rest.journal.cuts[again_at - at - 1], limits, on_failure, after[:again_at])
     assert again == result
     assert fold(whole) == fold(events)
 
 
 def resume(
-    world: World, limits: Limits, rule: tuple[FailureAction, int], before: list[Event]
+    world: World, limits: Limits, on_failure: tuple[FailureAction, int], before: list[Event]
 ) -> tuple[FlowResult, list[Event]]:
     """What a run that goes on after these events comes to, and all its events."""
     safe = safe_point(before)
@@ -365,12 +360,5 @@ def resume(
         events=len(before), from_seq=safe, iteration=state.iteration, step_id="", attempts=dict(state.attempts)
     )
     world.journal.append(resumed)
-    result = run(world, limits, rule, state, before[safe:])
+    result = run(world, limits, on_failure, state, before[safe:])
     return result, [*before, *world.journal.events]
-
-
-def test_a_target_of_the_graph_exists() -> None:
-    rules = [rule for step in AGENT.steps.values() for rule in step.edges.values()]
-    targets = {rule.step_id for rule in rules if isinstance(rule, Target) and rule.step_id}
-    assert targets <= set(AGENT.steps)
-    assert len(AGENT.steps) == 5

@@ -9,14 +9,10 @@ import pytest
 
 from stepflow.domain.conversation import ModelFault, StopReason
 from stepflow.domain.event import ModelTurned, ModelWaited, PromptRendered, StrategyChosen, UserMessage
-from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
-from stepflow.engine.loop import run_flow
-from stepflow.journal.replay import Replay, safe_point
 from tests.build import issue_agent, make_facts
-from tests.engine.played import play
-from tests.engine.test_flow_loop import HAPPY, steps_of
-from tests.fakes import ListJournal, answers, calls, fake_ports, says
+from tests.engine.played import HAPPY, check_every_beginning, completed, play, resume, steps_of
+from tests.fakes import answers, calls, says
 
 PROSE = says("I had a look and all is well.")
 NEXT = {"next_action": {"action": "next", "reason": "next it is"}}
@@ -44,15 +40,13 @@ def retries(ports) -> list[str]:
 
 
 def test_a_service_that_heeds_output_config_is_asked_in_no_other_way() -> None:
-    result, ports = play(issue_agent(), HAPPY, facts=facts())
-    assert result.outcome is Outcome.COMPLETED
+    ports = completed(issue_agent(), HAPPY, facts=facts())
     assert strategies(ports) == [(NATIVE, False)] * 3
     assert (chosen(ports), retries(ports)) == ([], [])
 
 
 def test_prose_moves_the_run_on_to_a_forced_tool_and_later_steps_begin_with_the_tool() -> None:
-    result, ports = play(issue_agent(), [PROSE, *HAPPY], facts=facts())
-    assert result.outcome is Outcome.COMPLETED
+    ports = completed(issue_agent(), [PROSE, *HAPPY], facts=facts())
     assert steps_of(ports) == ["initial.issue", "continuation.issue", "closure.issue"], "the retry is no iteration"
     assert strategies(ports) == [(NATIVE, False), (TOOL, True), (TOOL, False), (TOOL, False)]
     assert chosen(ports) == [(TOOL, False)]
@@ -60,8 +54,7 @@ def test_prose_moves_the_run_on_to_a_forced_tool_and_later_steps_begin_with_the_
 
 
 def test_prose_in_spite_of_a_forced_tool_moves_the_run_on_to_words_which_stay_where_they_were_said() -> None:
-    result, ports = play(issue_agent(), [PROSE, PROSE, FENCED, *HAPPY[1:]], facts=facts())
-    assert result.outcome is Outcome.COMPLETED
+    ports = completed(issue_agent(), [PROSE, PROSE, FENCED, *HAPPY[1:]], facts=facts())
     assert strategies(ports) == [(NATIVE, False), (TOOL, True), (PROMPT, True), (PROMPT, False), (PROMPT, False)]
     assert [event.strategy for event in ports.journal.of(StrategyChosen)] == [TOOL, PROMPT]
     said = ports.journal.of(UserMessage)
@@ -83,16 +76,14 @@ def test_a_service_that_heeds_nothing_ends_as_without_an_object_once_every_way_w
 
 
 def test_a_service_that_refuses_output_config_is_asked_by_a_tool_at_once_and_nobody_waits() -> None:
-    result, ports = play(issue_agent(), [REFUSED, *HAPPY], facts=facts())
-    assert result.outcome is Outcome.COMPLETED
+    ports = completed(issue_agent(), [REFUSED, *HAPPY], facts=facts())
     assert strategies(ports) == [(NATIVE, False), *[(TOOL, False)] * 3]
     assert chosen(ports) == [(TOOL, True)]
     assert (retries(ports), ports.journal.of(ModelWaited), ports.clock.slept) == ([], [], [])
 
 
 def test_a_service_that_refuses_tools_too_is_told_in_words_in_the_message_it_refused() -> None:
-    result, ports = play(issue_agent(), [REFUSED, NO_TOOLS, FENCED, *HAPPY[1:]], facts=facts())
-    assert result.outcome is Outcome.COMPLETED
+    ports = completed(issue_agent(), [REFUSED, NO_TOOLS, FENCED, *HAPPY[1:]], facts=facts())
     assert chosen(ports) == [(TOOL, True), (PROMPT, True)]
     (opening,) = ports.model.requests[2].messages
     assert "JSON Schema" in opening.content[-1]["text"]
@@ -100,8 +91,7 @@ def test_a_service_that_refuses_tools_too_is_told_in_words_in_the_message_it_ref
 
 def test_an_answer_without_the_shape_that_was_asked_for_shows_that_nobody_heeded_it() -> None:
     shapeless = says('{"next_action": {"reason": "all is well"}}')
-    result, ports = play(issue_agent(), [shapeless, *HAPPY], facts=facts())
-    assert result.outcome is Outcome.COMPLETED
+    ports = completed(issue_agent(), [shapeless, *HAPPY], facts=facts())
     assert strategies(ports)[:2] == [(NATIVE, False), (TOOL, True)]
 
 
@@ -110,10 +100,9 @@ def test_an_answer_that_breaks_what_no_service_can_enforce_shows_nothing() -> No
     step = agent.steps["initial.issue"]
     schema = {**step.schema, "properties": {**step.schema["properties"], "why": {"type": "string", "minLength": 9}}}
     agent = replace(agent, steps={**agent.steps, step.id: replace(step, schema=schema)})
-    result, ports = play(
+    ports = completed(
         agent, [answers("next", why="short"), answers("next", why="long enough"), *HAPPY[1:]], facts=facts()
     )
-    assert result.outcome is Outcome.COMPLETED
     assert {strategy for strategy, _ in strategies(ports)} == {NATIVE}
     assert len(retries(ports)) == 1
 
@@ -131,8 +120,7 @@ def test_an_answer_that_was_cut_off_says_nothing_about_the_service() -> None:
 
 @pytest.mark.parametrize("given", [StructuredOutput.TOOL, StructuredOutput.PROMPT])
 def test_a_given_strategy_is_kept_and_a_missing_object_is_asked_for_again(given) -> None:
-    result, ports = play(issue_agent(), [PROSE, PROSE, FENCED, *HAPPY[1:]], facts=facts(given))
-    assert result.outcome is Outcome.COMPLETED
+    ports = completed(issue_agent(), [PROSE, PROSE, FENCED, *HAPPY[1:]], facts=facts(given))
     assert {strategy.value for strategy, _ in strategies(ports)} == {given.value}
     assert (len(retries(ports)), chosen(ports)) == (2, [])
 
@@ -147,8 +135,7 @@ def test_native_given_is_kept_whatever_the_service_does() -> None:
 
 @pytest.mark.parametrize("given", [StructuredOutput.TOOL, StructuredOutput.PROMPT])
 def test_of_two_objects_none_is_guessed(given) -> None:
-    result, ports = play(issue_agent(), [TWO, *HAPPY], facts=facts(given))
-    assert result.outcome is Outcome.COMPLETED
+    ports = completed(issue_agent(), [TWO, *HAPPY], facts=facts(given))
     (said,) = ports.journal.of(UserMessage)
     assert said.errors == ["(answer): 2 JSON objects, where there must be exactly one"]
 
@@ -161,21 +148,7 @@ def test_tools_stay_usable_until_the_answer_is_asked_for_again() -> None:
 
 def test_every_beginning_of_its_journal_leads_to_the_same_end_without_asking_twice() -> None:
     replies = [REFUSED, calls("bash", command="ls"), PROSE, PROSE, FENCED, calls("bash"), TWO, *HAPPY[1:]]
-    result, ports = play(issue_agent(), replies, facts=facts())
-    recorded = ports.journal.events
-    spent = [isinstance(event, ModelTurned) or getattr(event, "by_fault", False) for event in recorded]
-    assert (result.outcome, sum(spent)) == (Outcome.COMPLETED, len(replies))
-    for end in range(1, len(recorded)):
-        until_then = recorded[:end]
-        safe = safe_point(until_then)
-        journal = ListJournal(list(until_then))
-        parts = fake_ports(replies[sum(spent[:end]) :])
-        again = run_flow(
-            issue_agent(), facts(), Replay(until_then[safe:], journal).over(parts), fold(until_then[:safe])
-        )
-        assert again == result
-        assert parts.model.replies == []
-        assert [type(event) for event in journal.events] == [type(event) for event in recorded]
+    check_every_beginning(issue_agent(), replies, facts())
 
 
 def test_a_run_that_goes_on_with_auto_learns_from_what_came_before() -> None:
@@ -183,10 +156,7 @@ def test_a_run_that_goes_on_with_auto_learns_from_what_came_before() -> None:
     replies = [HAPPY[0], answers("dance"), PROSE, PROSE]
     _result, ports = play(issue_agent(), replies, facts=facts(StructuredOutput.NATIVE))
     turned = [number for number, event in enumerate(ports.journal.events) if isinstance(event, ModelTurned)]
-    until_then = ports.journal.events[: turned[2] + 1]
-    safe = safe_point(until_then)
-    parts = fake_ports([answers("handoff"), HAPPY[2]])
-    journal = ListJournal(list(until_then))
-    again = run_flow(issue_agent(), facts(), Replay(until_then[safe:], journal).over(parts), fold(until_then[:safe]))
+    before = ports.journal.events[: turned[2] + 1]
+    again, journal = resume(issue_agent(), before, [answers("handoff"), HAPPY[2]], facts())
     assert again.outcome is Outcome.COMPLETED
     assert [event.strategy for event in journal.of(StrategyChosen)] == [TOOL, PROMPT]

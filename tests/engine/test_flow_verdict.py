@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, SourceText, Step, StepCommand, StepPrompt
-from stepflow.domain.event import IterationStarted, Routed, UserMessage, ValidatorRan
+from stepflow.domain.event import Routed, UserMessage, ValidatorRan
 from stepflow.domain.words import Outcome, StepKind, VerdictType
 from tests.build import make_agent, make_entry, make_step, make_validator
-from tests.engine.played import play
+from tests.engine.played import play, steps_of
 from tests.fakes import TableCommands, says
 
 OPEN = {"type": "object", "required": ["summary"]}
@@ -27,10 +27,6 @@ def judged_agent(kind: VerdictType, *steps: Step, **config: object) -> AgentDefi
     return make_agent(*steps, verdict=AgentVerdict(type=kind, max_iterations=10, config=dict(config)))
 
 
-def steps_of(ports) -> list[str]:
-    return [event.step_id for event in ports.journal.of(IterationStarted)]
-
-
 def test_counting_iterations_walks_on_and_reaching_the_number_is_success() -> None:
     steps = (free_step("initial.x"), free_step("continuation.x", next_step="last"), free_step("last"))
     result, ports = play(judged_agent(VerdictType.COUNT_ITERATION, *steps), [says("on it")] * 4, most=4)
@@ -44,13 +40,6 @@ def test_a_step_that_is_not_finished_runs_again_whatever_its_repeat_target_says(
     steps = (make_step("a", to={"repeat": "b"}, gate=None, schema=None), free_step("b"))
     _result, ports = play(judged_agent(VerdictType.COUNT_CHECK, *steps, maxChecks=2), [says("x")] * 2)
     assert steps_of(ports) == ["a", "a"]
-
-
-def test_a_keyword_ends_the_run_where_it_is_said() -> None:
-    result, ports = play(
-        judged_agent(VerdictType.DETECT_KEYWORD, free_step("a"), verdictKeyword="DONE"), [says("no"), says("I am DONE")]
-    )
-    assert (result.outcome, steps_of(ports)) == (Outcome.COMPLETED, ["a", "a"])
 
 
 def test_finished_on_a_closure_step_runs_its_validators_and_a_red_one_sends_back() -> None:
@@ -104,10 +93,10 @@ class Second:
     criteria = "Two answers are enough."
 
     def __init__(self) -> None:
-        self.fed: list[tuple[str, ...]] = []
+        self.fed: list[tuple[int, tuple[str, ...]]] = []
 
-    def is_finished(self, _iteration: int, texts: tuple[str, ...], _answer: dict | None) -> bool:
-        self.fed.append(texts)
+    def is_finished(self, iteration: int, texts: tuple[str, ...], _answer: dict | None) -> bool:
+        self.fed.append((iteration, texts))
         return len(self.fed) == 2
 
 
@@ -116,5 +105,5 @@ def test_an_agents_own_verdict_decides_and_its_sentence_stands_in_the_prompts() 
     agent = judged_agent(VerdictType.META_CUSTOM, free_step("a", prompt=prompt))
     own = Second()
     result, ports = play(agent, [says("one"), says("two")], verdict=own)
-    assert (result.outcome, own.fed) == (Outcome.COMPLETED, [("one",), ("two",)])
+    assert (result.outcome, own.fed) == (Outcome.COMPLETED, [(1, ("one",)), (2, ("two",))])
     assert ports.model.requests[0].messages[0].content[0]["text"] == "Two answers are enough."

@@ -9,8 +9,8 @@ from stepflow.domain.decision import Done, Failed, NotDone, Unproven, Verdict
 from stepflow.domain.definition import ValidationEntry, Validator
 from stepflow.domain.event import ValidatorRan
 from stepflow.domain.words import FailureAction
-from stepflow.engine.completion.judge import judge_completion
 from tests.build import make_entry, make_validator
+from tests.engine.test_judge import judge
 from tests.fakes import CLOSING, TableCommands, TableGuards
 
 CLEAN = make_validator(
@@ -25,24 +25,16 @@ CHANGED = GuardDiagnostics(changed=("tsconfig.json (changed)", "x.json (added)")
 GREEN = CommandResult(exit_code=0, stderr="warning: Permission denied somewhere")
 
 
-def judge(
+def judge_guarded(
     validator: Validator, diagnostics: GuardDiagnostics, result: CommandResult = GREEN, failures: int = 0
 ) -> tuple[Verdict, ValidatorRan]:
-    ran: list[ValidatorRan] = []
-    verdict = judge_completion(
-        make_entry("c", validator),
-        iteration=1,
-        failures=failures,
-        root="/repo",
-        commands=TableCommands({validator.command: [result]}),
-        guards=TableGuards({validator.name: [diagnostics]}),
-        record=ran.append,
-    )
+    commands, guards = TableCommands({validator.command: [result]}), TableGuards({validator.name: [diagnostics]})
+    verdict, ran = judge(make_entry("c", validator), commands, failures, guards=guards)
     return verdict, ran[0]
 
 
 def test_files_that_are_hidden_from_git_make_a_green_validator_red_and_are_named_to_the_model() -> None:
-    verdict, ran = judge(CLEAN, HIDDEN)
+    verdict, ran = judge_guarded(CLEAN, HIDDEN)
     assert isinstance(verdict, NotDone)
     assert verdict.failure.values == {"changed": ["a.py"], "new": ["b.py"]}
     assert verdict.failure.stdout == " M a.py\n?? b.py\n"
@@ -54,40 +46,42 @@ def test_files_that_are_hidden_from_git_make_a_green_validator_red_and_are_named
 
 
 def test_hidden_files_use_up_attempts_like_any_failure() -> None:
-    verdict, _ = judge(CLEAN, HIDDEN, failures=2)
+    verdict, _ = judge_guarded(CLEAN, HIDDEN, failures=2)
     assert isinstance(verdict, Failed)
     assert verdict.reason == 'validator "clean" failed (clean is red; files are hidden from git) in attempt 3 of 3'
 
 
 def test_a_git_that_cannot_be_asked_again_fails_the_validator() -> None:
-    verdict, ran = judge(CLEAN, GuardDiagnostics(problem="git could not be asked a second time: `.git` is gone"))
+    verdict, ran = judge_guarded(
+        CLEAN, GuardDiagnostics(problem="git could not be asked a second time: `.git` is gone")
+    )
     assert isinstance(verdict, NotDone)
     assert verdict.failure.error.startswith("git could not be asked a second time: `.git` is gone.")
     assert ran.warnings == ["git could not be asked a second time: `.git` is gone"]
 
 
 def test_a_changed_file_is_reported_and_passes() -> None:
-    verdict, ran = judge(make_validator("types", "tsc", guards=("*.json",)), CHANGED)
+    verdict, ran = judge_guarded(make_validator("types", "tsc", guards=("*.json",)), CHANGED)
     assert verdict == Done(validated=True, closing=CLOSING)
     assert ran.passed
     assert ran.warnings == ["files this validator depends on were changed: tsconfig.json (changed), x.json (added)"]
 
 
 def test_a_changed_file_fails_a_validator_that_blocks_and_the_model_is_told_to_put_it_back() -> None:
-    verdict, ran = judge(make_validator("types", "tsc", guards=("*.json",), guard_blocks=True), CHANGED)
+    verdict, ran = judge_guarded(make_validator("types", "tsc", guards=("*.json",), guard_blocks=True), CHANGED)
     assert isinstance(verdict, NotDone)
     assert "put them back as they were when the run began:\ntsconfig.json (changed)\nx.json (added)" in (
         verdict.failure.error
     )
     assert not ran.passed
-    verdict, _ = judge(make_validator("types", "tsc", guard_blocks=True, recoverable=False), CHANGED)
+    verdict, _ = judge_guarded(make_validator("types", "tsc", guard_blocks=True, recoverable=False), CHANGED)
     assert isinstance(verdict, Failed)
     assert "files it depends on were changed: tsconfig.json (changed), x.json (added)" in verdict.reason
 
 
 def test_a_red_validator_tells_of_changed_files_too() -> None:
     red = CommandResult(exit_code=1, stderr="a.ts: error")
-    verdict, ran = judge(make_validator("types", "tsc", guards=("*.json",), guard_blocks=True), CHANGED, red)
+    verdict, ran = judge_guarded(make_validator("types", "tsc", guards=("*.json",), guard_blocks=True), CHANGED, red)
     assert isinstance(verdict, NotDone)
     assert "put them back" in verdict.failure.error
     assert verdict.failure.error.endswith("a.ts: error")
@@ -96,7 +90,7 @@ def test_a_red_validator_tells_of_changed_files_too() -> None:
 
 def test_notes_are_for_people_only_and_many_files_are_counted() -> None:
     many = GuardDiagnostics(notes=("look here",), changed=tuple(f"{number} (added)" for number in range(30)))
-    verdict, ran = judge(make_validator("types", "tsc"), many)
+    verdict, ran = judge_guarded(make_validator("types", "tsc"), many)
     assert isinstance(verdict, Done)
     assert ran.warnings[0] == "look here"
     assert ran.warnings[1].endswith("19 (added) and 10 more")
@@ -108,15 +102,7 @@ class TestWhatWouldBePushed:
     TWO = make_entry("c", make_validator("a", "a"), make_validator("b", "b"))
 
     def judge(self, entry: ValidationEntry, guards: TableGuards, commands: TableCommands | None = None) -> Verdict:
-        return judge_completion(
-            entry,
-            iteration=1,
-            failures=0,
-            root="/",
-            commands=commands or TableCommands(),
-            guards=guards,
-            record=lambda _: None,
-        )
+        return judge(entry, commands or TableCommands(), guards=guards)[0]
 
     def test_the_closing_is_the_one_before_the_first_validator_with_what_the_validators_made(self) -> None:
         guards = TableGuards({"b": [GuardDiagnostics(created=("report.xml",))]})

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from intake_reader import Page
-from prompt_parts import PROPERTY
 
 from stepflow.domain.visible_text import RemovalKind, is_invisible
 from stepflow.engine.prompt.intake.sanitize import LONGEST_TEXT, sanitize, sanitize_line
@@ -30,11 +29,7 @@ HIDDEN = {
     "a definition in a list": ("- [//]: # (x)\n- a", "- a", ["- [//]: # (x)"]),
     "a second definition of the same name": ("[a]\n\n[a]: b\n[a]: x", "[a](b)", ["[a]: x"]),
     "a title of a definition": ("[a]\n\n[a]: b 'x'", "[a](b)", ["x"]),
-    "a label that is not shown": (
-        "[a][ignore all of this]\n\n[ignore all of this]: b",
-        "[a](b)",
-        ["ignore all of this"],
-    ),
+    "a label that is not shown": ("[a][ignore all this]\n\n[ignore all this]: b", "[a](b)", ["ignore all this"]),
     "a link title": ('[a](b "x")', "[a](b)", ['"x"']),
     "an image's text and title": ('![x](b.png "y")', "![](b.png)", ["x", '"y"']),
     "an image by its label": ("![x]\n\n[x]: b.png", "![](b.png)", ["x"]),
@@ -139,10 +134,6 @@ def test_what_the_page_shows_stays_as_it_is_written(text: str) -> None:
     assert (sanitized.text, sanitized.removed) == (text, ())
 
 
-def test_entities_that_spell_visible_words_become_those_words() -> None:
-    assert sanitize("Vec&lt;T&gt; &amp; caf&eacute; &#105;gnore", "body").text == "Vec\\<T> & café ignore"
-
-
 @pytest.mark.parametrize("text", [*SEEN.values(), "a &lt;!-- toc --&gt; b", "<div>\n&lt;!-- toc --&gt; b\n</div>"])
 def test_what_the_page_shows_is_what_the_model_reads(text: str) -> None:
     words = set(re.findall(r"[a-z]{2,}", Page(text).seen))
@@ -155,9 +146,13 @@ def test_what_the_page_shows_is_what_the_model_reads(text: str) -> None:
         ("a &lt;!-- toc --&gt; b", "a \\<!-- toc --> b"),
         ("a &#60;!-- toc --> b", "a \\<!-- toc --> b"),
         ("<div>\n&lt;!-- toc --&gt; b\n</div>", "<div>\n&lt;!-- toc --> b\n</div>"),
+        ("Vec&lt;T&gt; &amp; caf&eacute; &#105;gnore", "Vec\\<T> & café ignore"),
+        ("a\r\nb\rc", "a\nb\nc"),
+        ("❤\ufe0f 👩\u200d💻 می\u200cخواهم", "❤ 👩💻 میخواهم"),
     ],
+    ids=["comment", "comment by number", "comment in HTML", "words", "line breaks", "joiners of scripts and pictures"],
 )
-def test_a_comment_that_an_entity_begins_is_text_that_people_see(text: str, left: str) -> None:
+def test_what_people_see_is_written_plainly_and_nothing_is_removed(text: str, left: str) -> None:
     sanitized = sanitize(text, "body")
     assert (sanitized.text, sanitized.removed) == (left, ())
 
@@ -168,15 +163,6 @@ def test_links_by_label_keep_their_addresses() -> None:
     address = "(<https://example.org/a_(b)>)"
     assert sanitized.text == f"See [the docs]{address}, [d]{address} and [d]{address}."
     assert sanitized.removed == ()
-
-
-def test_joiners_that_spell_scripts_and_pictures_go_without_a_word() -> None:
-    sanitized = sanitize("❤\ufe0f 👩\u200d💻 می\u200cخواهم", "body")
-    assert (sanitized.text, sanitized.removed) == ("❤ 👩💻 میخواهم", ())
-
-
-def test_line_breaks_become_plain_ones() -> None:
-    assert sanitize("a\r\nb\rc", "body").text == "a\nb\nc"
 
 
 def test_a_title_is_one_line_in_which_markup_is_only_text() -> None:
@@ -223,10 +209,11 @@ UNITS = ["<", "&", "[", "`", "![", "](", "<!--", "<?", "&amp;", "> ", "- ", "<a 
 UNITS += ["[^a]: ", "[^b]: x\n\n", "<template>", "|", "\n", "&#", "\x1b]", "\u200b", "<div\n\n", "`` ` ", "[a][", "*a "]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_megabyte_of_signs_takes_no_more_than_its_share_of_time(unit: str) -> None:
+def test_half_a_megabyte_of_signs_takes_no_more_than_its_share_of_time(unit: str) -> None:
     """Twice the text in a square's time would be four times as long; absolute times say little on a busy machine."""
-    half, whole = (_seconds_for((unit * (size // len(unit) + 1))[:size]) for size in (500_000, 1_000_000))
+    half, whole = (_seconds_for((unit * (size // len(unit) + 1))[:size]) for size in (250_000, 500_000))
     assert whole < max(3 * half, 0.5)
 
 
@@ -247,38 +234,16 @@ MARKS = [
     *("`", "``", "```\n", "\n```\n", "~~~\n", "```py ", "    ", "\t", "> ", "- ", "1. ", "# ", "\n---\n", "\n===\n"),
     *("[", "]", "](", ")", "![", "]: ", "[w]: ", "[w]", "[//]: # (", "(", '"', "'", ' "', "[^1]", "<b ", "</b>", "<i>"),
     *("<details>", "</details>", "<div>\n", "</div>", '<img alt="', '" title="', '" src="a">', "<a href=b ", "<x>"),
-    *(
-        "<template>",
-        "</template>",
-        "<script>",
-        "</script>",
-        "<title>",
-        "<textarea>",
-        "<xmp ",
-        "</style>",
-        "<!x ",
-        "|",
-        "\n|-|-|\n",
-        " | ",
-        "\n",
-        "\n\n",
-        "\n",
-        " ",
-        " ",
-    ),
+    *("<template>", "</template>", "<script>", "</script>", "<title>", "<textarea>", "<xmp ", "</style>", "<!x "),
+    *("|", "\n|-|-|\n", " | ", "\n", "\n\n", "\n", " ", " "),
     *("<title>", "<textarea>", "\n<textarea>\n", "<xmp ", "</style>", "<iframe/x>", "<!x ", "<title a='<!-- "),
     *("\u200b", "\U000e0041", "\u202e", "\ufe0f", "\x1b[1m", "\x00", "\r\n"),
 ]
 SHAPES = [
     *("<!-- {} -->", "![{}](a '{}')", '[{}](a "{}")', '<img alt="{}">', '<b title="{}">{}</b>', "```py {}\n{}\n```\n"),
     *("|a|b|\n|-|-|\n|c|{}|{}|\n\n", "\n\n[//]: # ({})\n\n", "[{}][w]\n\n[w]: a '{}'\n\n", "\n\n<div\n\n{}\n\n>\n\n"),
-    *(
-        "\n\n<div>\n<!--\n\n{}\n\n-->\n\n",
-        "<template>{}</template>",
-        "\n\n<p title='\n\n{}\n\n'>{}\n\n",
-        "`{}` {}",
-        "{} ",
-    ),
+    *("\n\n<div>\n<!--\n\n{}\n\n-->\n\n", "<template>{}</template>", "\n\n<p title='\n\n{}\n\n'>{}\n\n"),
+    *("`{}` {}", "{} "),
 ]
 TEMPLATES = st.lists(
     st.sampled_from(MARKS) | st.sampled_from(SHAPES) | st.sampled_from((WORD, f"{WORD} ")), max_size=20
@@ -291,7 +256,7 @@ def numbered(pieces: list[str]) -> str:
     return re.sub(r"\{\}", lambda _: f"w{next(numbers)}w", "".join(pieces))
 
 
-@settings(PROPERTY, max_examples=600)
+@settings(max_examples=600)
 @given(TEMPLATES)
 @example(["> ", "<div\n", "> title=", WORD, ">"])
 @example(["|a|b|\n|-|-|\n|`|<!-- ", WORD, " -->|`|"])
@@ -307,67 +272,30 @@ def test_a_model_reads_no_word_that_an_independent_reader_of_the_page_does_not_s
     assert words <= set(re.findall(r"w\d+w", page.seen)), sanitized
 
 
-@settings(PROPERTY, max_examples=300)
-@given(TEMPLATES)
-def test_after_the_filter_nothing_is_hidden_any_more(pieces: list[str]) -> None:
-    sanitized = sanitize(numbered(pieces), "body")
-    page = Page(sanitized.text)
-    assert not re.findall(r"w\d+w", " ".join(page.unseen)), sanitized
+@settings(max_examples=600)
+@given(TEMPLATES.map(numbered) | st.text(max_size=200))
+def test_a_sanitized_text_hides_nothing_and_stays_as_it_is(text: str) -> None:
+    sanitized = sanitize(text, "body")
+    assert not re.findall(r"w\d+w", " ".join(Page(sanitized.text).unseen)), sanitized
     assert not [each for each in sanitized.text if each not in "\n\t" and is_invisible(each)]
-
-
-@settings(PROPERTY, max_examples=300)
-@given(TEMPLATES)
-def test_what_was_taken_in_once_is_taken_in_unchanged(pieces: list[str]) -> None:
-    sanitized = sanitize(numbered(pieces), "body")
     again = sanitize(sanitized.text, "body")
     assert (again.text, again.removed) == (sanitized.text, ())
 
 
-PROSE = [
-    "# ",
-    "- ",
-    "> ",
-    "1. ",
-    "`",
-    "*",
-    "_",
-    "**",
-    "(",
-    ")",
-    ".",
-    ", ",
-    "\n",
-    "\n\n",
-    " ",
-    "```\n",
-    "\n```\n",
-    "é",
-    "日",
-    "😀",
-    "a",
-    "b",
-]
+#: A text of these has no hidden parts.
+PROSE = [*"`*_(). \n日é😀ab", "# ", "- ", "> ", "1. ", "**", ", ", "\n\n", "```\n", "\n```\n"]
 IN_CODE = ["<!-- a -->", "&lt;", "&#8203;", "[//]: # (b)", "<b hidden>", "![c](d)", "\n", "x"]
 
 
-@settings(PROPERTY, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(PROSE), max_size=30).map("".join))
 def test_a_text_without_hidden_parts_stays_exactly_as_it_is(text: str) -> None:
     sanitized = sanitize(text, "body")
     assert (sanitized.text, sanitized.removed) == (text.strip("\n"), ())
 
 
-@settings(PROPERTY, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from(IN_CODE), max_size=12).map("".join), st.sampled_from(["", "before\n\n", "- a\n\n"]))
 def test_code_stays_exactly_as_it_is(code: str, before: str) -> None:
     text = f"{before}```html\n{code}\n```\nafter"
     assert sanitize(text, "body").text == text
-
-
-@settings(PROPERTY, max_examples=200)
-@given(st.text(max_size=200))
-def test_any_text_at_all_is_taken_in(text: str) -> None:
-    sanitized = sanitize(text, "body")
-    assert not [each for each in sanitized.text if each not in "\n\t" and is_invisible(each)]
-    assert sanitize(sanitized.text, "body").text == sanitized.text

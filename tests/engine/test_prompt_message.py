@@ -6,7 +6,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from prompt_parts import NONCE, PROPERTY, make_agent, make_facts, make_state, make_step, texts
+from prompt_parts import NONCE, make_agent, make_facts, make_state, make_step, texts
 
 from stepflow.engine.prompt.messages import first_message_blocks, frame_as_data
 
@@ -60,7 +60,6 @@ def test_without_a_retry_prompt_neither_goes_along():
     assert blocks(state=make_state(handoff={"a": {"b": 1}})) == ("Do it.",)
 
 
-@PROPERTY
 @given(text=st.lists(st.sampled_from(["x", "\n", NONCE, NONCE.upper(), *MARKERS])).map("".join))
 def test_a_text_cannot_break_out_of_its_frame(text):
     lines = frame_as_data("Said:", text, nonce=NONCE).split("\n")

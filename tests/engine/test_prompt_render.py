@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prompt_parts import PROPERTY, make_agent, make_step, texts
+from prompt_parts import LITERALS, VALUES, make_agent, make_step, texts
 
 from stepflow.domain.definition import SourceText
 from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt, substitute, used_variables
 from stepflow.engine.prompt.variables import Variables
+from tests.tried import tried
 
 TEMPLATE = SourceText(text="Issue: {uv-issue}.", file="templates/initial_issue.md", template="initial_issue")
 
@@ -58,13 +59,29 @@ def test_in_the_check_dialect_only_a_uv_name_must_be_supplied():
     assert 'variable "plan" is used but nothing supplies it' in failure.message
 
 
-@PROPERTY
-@given(value=st.text(alphabet="{}uv-xinput_te section:") | st.sampled_from(["{uv-x}", "{section:s}", "{input_text}"]))
-def test_what_is_put_in_is_never_looked_at_again(value):
-    step = make_step("{uv-x}|{{uv-x}}|{input_text}", uses_stdin=True)
-    sections = {"s": SourceText(text="SECTION", file="s.md")}
-    done = render(step, Variables(texts={"x": value}), input_text=value or "-", sections=sections)
-    assert done.text == f"{value}|{value}|{value or '-'}"
+NAMES = ("x", "y", "issue", "a-b", "_")
+
+
+@tried(50)
+@given(
+    parts=st.lists(st.tuples(LITERALS, st.sampled_from(NAMES), st.sampled_from(["{uv-%s}", "{{uv-%s}}"])), max_size=6),
+    values=st.fixed_dictionaries(dict.fromkeys(NAMES, VALUES)),
+    section=st.booleans(),
+    given_input=VALUES,
+)
+def test_what_is_put_in_is_never_looked_at_again(
+    parts: list[tuple[str, str, str]], values: dict[str, str], section: bool, given_input: str
+) -> None:
+    text = "".join(f"{literal}{form % name}" for literal, name, form in parts)
+    expected = "".join(f"{literal}{values[name]}" for literal, name, _ in parts)
+    # The same placeholders once more, taken in from a section: sections come first, and values are still put in once.
+    sections = {"section.s": SourceText(text=text, file="s.md")} if section else {}
+    written = f"<{'{section:section.s}' if section else text}|{{input_text}}>"
+    step = make_step(written, uses_stdin=True)
+    done = render_prompt(
+        make_agent(step, sections=sections), step, Variables(texts=values), input_text=given_input or "-"
+    )
+    assert done.text == f"<{expected}|{given_input or '-'}>"
 
 
 def test_sections_come_first_and_their_placeholders_are_replaced():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prompt_parts import PROPERTY, texts
+from prompt_parts import texts
 
 from stepflow.domain.decision import FormatError, ValidatorFailure
 from stepflow.domain.definition import SourceText, ValidationEntry
@@ -163,7 +163,6 @@ def test_more_than_twenty_errors_are_counted(count, more):
     assert (more in text) if more else ("more" not in text)
 
 
-@PROPERTY
 @given(pairs=st.lists(st.tuples(st.text(alphabet="ab.[]1", max_size=6), st.text(alphabet="xy \n", max_size=8))))
 def test_a_correction_never_lists_more_than_twenty_errors_one_per_line(pairs):
     lines = correction_message(errors_of(*pairs)).split("\n")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prompt_parts import PROPERTY
+from prompt_parts import LITERALS, VALUES
 
 from stepflow.engine.prompt.template import TemplateFault, parse_retry_template, parse_template, render_template
+from tests.tried import tried
 
 
 def render(text, **values):
@@ -73,17 +76,15 @@ def test_lists_nest():
     assert render(text, l=[{"m": ["a"], "n": 1}, {"m": ["b", "c"], "n": 2}]) == "0(0a1)1(0b21c2)"
 
 
-@pytest.mark.parametrize("value", [None, False, 0, 0.0, "", []])
-def test_if_is_false_for_what_is_empty(value):
-    assert render("{{#if a}}yes{{else}}no{{/if}}{{#unless a}}yes{{else}}no{{/unless}}", a=value) == "noyes"
-
-
-@pytest.mark.parametrize("value", [True, 1, -0.5, "0", " ", [0], {}, {"k": None}])
-def test_if_is_true_for_everything_else(value):
-    assert render("{{#if a}}yes{{else}}no{{/if}}{{#unless a}}yes{{else}}no{{/unless}}", a=value) == "yesno"
-
-
-def test_if_is_false_for_what_is_missing():
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *[(value, "noyes") for value in (None, False, 0, 0.0, "", [])],
+        *[(value, "yesno") for value in (True, 1, -0.5, "0", " ", [0], {}, {"k": None})],
+    ],
+)
+def test_if_is_false_for_what_is_empty_or_missing(value, expected):
+    assert render("{{#if a}}yes{{else}}no{{/if}}{{#unless a}}yes{{else}}no{{/unless}}", a=value) == expected
     assert render("{{#if a.b}}yes{{/if}}{{#unless a.b}}no{{/unless}}") == "no"
 
 
@@ -157,13 +158,11 @@ TEMPLATES = st.recursive(
 )  # fmt: skip
 
 
-@PROPERTY
 @given(template=TEMPLATES, values=st.dictionaries(st.sampled_from("ab"), JSON))
 def test_a_parsed_template_renders_whatever_the_values_are(template, values):
     assert isinstance(render(template, **values), str)
 
 
-@PROPERTY
 @given(text=st.text(alphabet="{}#/! aeifchlsun@.\n", max_size=60))
 def test_any_text_either_parses_or_has_a_fault(text):
     if parse_retry_template(text) is None:
@@ -171,3 +170,38 @@ def test_any_text_either_parses_or_has_a_fault(text):
     else:
         with pytest.raises(TemplateFault):
             parse_template(text)
+
+
+@tried(50)
+@given(
+    parts=st.lists(
+        st.tuples(LITERALS, st.sampled_from(["x", "y"]), st.sampled_from(["{{%s}}", "{{{%s}}}"])), max_size=6
+    ),
+    values=st.fixed_dictionaries({"x": VALUES, "y": VALUES}),
+    listed=st.lists(VALUES, max_size=3),
+)
+def test_a_retry_prompt_is_its_own_text_with_each_value_in_its_place(
+    parts: list[tuple[str, str, str]], values: dict[str, str], listed: list[str]
+) -> None:
+    text = "".join(f"{literal}{form % name}" for literal, name, form in parts)
+    expected = "".join(f"{literal}{values[name]}" for literal, name, _ in parts)
+    template = parse_template(f"<{text}{{{{#each listed}}}}[{{{{this}}}}]{{{{/each}}}}>")
+    assert render_template(template, {**values, "listed": list(listed)}) == (
+        f"<{expected}{''.join(f'[{one}]' for one in listed)}>"
+    )
+
+
+#: A public agent, where it lies beside the repository.
+PUBLIC = Path(__file__).parents[2].parent / "shared" / "real-agents" / "iterator" / "prompts" / "steps" / "retry"
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public agents are not beside the repository")
+def test_every_retry_prompt_of_a_public_agent_parses_and_leaves_no_gaps() -> None:
+    files = sorted(PUBLIC.rglob("*.md"))
+    assert len(files) > 5
+    assert [file.name for file in files if parse_retry_template(file.read_text(encoding="utf-8"))] == []
+    text = (PUBLIC / "issue" / "f_failed_git-dirty.md").read_text(encoding="utf-8")
+    rendered = render(text, changedFiles=["a.py", "b.py"], untrackedFiles=[])
+    assert "- `a.py`\n- `b.py`\n\n" in rendered
+    assert "{{" not in rendered
+    assert rendered.count("###") == 1

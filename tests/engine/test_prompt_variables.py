@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from prompt_parts import LIMIT, make_agent, make_facts, make_gate, make_state, make_step, variables_of
+from prompt_parts import make_agent, make_facts, make_gate, make_state, make_step, variables_of
 
 from stepflow.domain.definition import GitHubSettings, StepInput
 from stepflow.domain.words import ClosureAction, Intent, VerdictType
 from stepflow.engine.prompt.variables import handoff_variable, value_text
+from tests.golden import assert_golden
 
 
 def test_the_run_variables_of_a_gated_step_are_all_supplied():
@@ -81,66 +82,37 @@ def test_a_verdict_type_brings_no_variables_of_another():
     assert not {"max_checks", "completion_keyword", "signal_type"} & set(variables_of().texts)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "config", "says"),
-    [
-        (VerdictType.COUNT_ITERATION, {}, [f"At most {LIMIT} iterations"]),
-        (VerdictType.COUNT_CHECK, {"maxChecks": 4}, ["At most 4 answers"]),
-        (VerdictType.DETECT_KEYWORD, {"verdictKeyword": "DONE"}, ["`DONE`"]),
-        (
-            VerdictType.DETECT_STRUCTURED,
-            {"signalType": "ready", "requiredFields": ["a", "b"]},
-            ["`ready`", "a, b"],
-        ),
-        (VerdictType.DETECT_STRUCTURED, {"signalType": "ready", "requiredFields": {"ok": True}}, ['{"ok":true}']),
-        (VerdictType.DETECT_STRUCTURED, {"signalType": "ready"}, ["signal `ready`."]),
-        (VerdictType.DETECT_GRAPH, {}, ["`closing`", "all its validators pass"]),
-        (VerdictType.META_CUSTOM, {}, ["handler decides"]),
-        (
-            VerdictType.META_COMPOSITE,
-            {
-                "operator": "or",
-                "conditions": [
-                    {"type": "count:iteration", "config": {"maxIterations": 5}},
-                    {"type": "detect:keyword", "config": {"verdictKeyword": "STOP"}},
-                    {"type": "count:check", "config": {"maxChecks": 2}},
-                ],
-            },
-            ["one of these conditions holds", "(1) 5 iterations", "(2) an answer contains", "`STOP`", "(3) 2 answers"],
-        ),
-        (VerdictType.META_COMPOSITE, {"operator": "and", "conditions": []}, ["all of these conditions hold"]),
-        (VerdictType.META_COMPOSITE, {"operator": "first", "conditions": ["x", {"type": "odd"}]}, ["(1) x; (2) odd"]),
-        (VerdictType.META_COMPOSITE, {}, ["all of these"]),
-    ],
-)
-def test_the_verdict_criteria_say_when_the_work_is_done(verdict, config, says):
-    criteria = variables_of(agent=make_agent(verdict=verdict, config=config)).texts["verdict_criteria"]
-    for part in says:
-        assert part in criteria
+SIGNAL = {"signalType": "ready"}
+TWICE = {"type": "count:check", "config": {"maxChecks": 2}}
+STOP = {"type": "detect:keyword", "config": {"verdictKeyword": "STOP"}}
+FIVE = {"type": "count:iteration", "config": {"maxIterations": 5}}
+VERDICTS = [
+    (VerdictType.COUNT_ITERATION, {}),
+    (VerdictType.COUNT_CHECK, {"maxChecks": 4}),
+    (VerdictType.DETECT_KEYWORD, {"verdictKeyword": "DONE"}),
+    (VerdictType.DETECT_STRUCTURED, {**SIGNAL, "requiredFields": ["a", "b"]}),
+    (VerdictType.DETECT_STRUCTURED, {**SIGNAL, "requiredFields": {"ok": True}}),
+    (VerdictType.DETECT_STRUCTURED, SIGNAL),
+    (VerdictType.DETECT_GRAPH, {}),
+    (VerdictType.META_CUSTOM, {}),
+    (VerdictType.META_COMPOSITE, {"operator": "or", "conditions": [FIVE, STOP, TWICE]}),
+    (VerdictType.META_COMPOSITE, {"operator": "first", "conditions": ["x", {"type": "odd"}]}),
+    (VerdictType.META_COMPOSITE, {}),
+]
+#: What becomes of a polled issue.
+POLLED = [
+    GitHubSettings(),
+    GitHubSettings(closure_action=ClosureAction.LABEL_ONLY, labels_add=("done", "ok"), labels_remove=("todo",)),
+    GitHubSettings(closure_action=ClosureAction.LABEL_AND_CLOSE, labels_add=("done",)),
+    GitHubSettings(enabled=False),
+]
 
 
-@pytest.mark.parametrize(
-    ("github", "says", "says_not"),
-    [
-        (GitHubSettings(), "the issue can be closed", "label"),
-        (
-            GitHubSettings(closure_action=ClosureAction.LABEL_ONLY, labels_add=("done", "ok"), labels_remove=("todo",)),
-            "labels (add done, ok; remove todo); it stays open",
-            "closed",
-        ),
-        (
-            GitHubSettings(closure_action=ClosureAction.LABEL_AND_CLOSE, labels_add=("done",)),
-            "labels (add done) and be closed",
-            "stays open",
-        ),
-        (GitHubSettings(enabled=False), "changes nothing on the issue", "closed"),
-    ],
-)
-def test_the_criteria_of_a_polled_issue_name_its_wanted_state(github, says, says_not):
-    agent = make_agent(verdict=VerdictType.POLL_STATE, github=github)
-    criteria = variables_of(agent=agent).texts["verdict_criteria"]
-    assert says in criteria
-    assert says_not not in criteria
+def test_the_verdict_criteria_say_when_the_work_is_done():
+    agents = [make_agent(verdict=verdict, config=config) for verdict, config in VERDICTS]
+    agents += [make_agent(verdict=VerdictType.POLL_STATE, github=github) for github in POLLED]
+    criteria = [f"{agent.verdict.type}: {variables_of(agent=agent).texts['verdict_criteria']}\n" for agent in agents]
+    assert_golden("engine/verdict-criteria.txt", "".join(criteria))
 
 
 def test_a_custom_handler_says_its_criteria_itself():

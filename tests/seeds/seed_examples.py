@@ -54,3 +54,11 @@ def _braced(text: str) -> Iterator[str]:
 def _strict(block: str) -> str:
     without_comments = re.sub(r"(?<=[,\d]) *//.*$", "", block, flags=re.M)
     return without_comments.replace(ELLIPSIS, '{"...": null}')
+
+
+def write_texts(folder: Path, texts: dict[str, str]) -> Path:
+    """The folder, with these texts by their paths in it."""
+    for path, text in texts.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    return folder

@@ -15,7 +15,7 @@ import pytest
 from stepflow import AgentResult, StepFlowRunner, load_agent
 from stepflow.domain.words import Dialect, Outcome
 from tests.fakes import PlayedModel, RecordingTools, TableCommands, says
-from tests.seeds.seed_examples import example_with, examples, seed_text
+from tests.seeds.seed_examples import example_with, examples, seed_text, write_texts
 
 OLDEST, OLDER = "002", "001"
 #: What a step itself says in S2's flow, before it is checked.
@@ -34,14 +34,7 @@ def code_improver(folder: Path) -> Path:
             files[f"prompts/{path}/f_default.md"] = f"{path}: do it."
     (shown,) = re.findall(r"```markdown\n(.*?)^```$", seed_text(OLDEST), re.M | re.S)
     files["prompts/checks/step/implement/f_default.md"] = shown
-    return write(folder / "code-improver", files)
-
-
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    return folder
+    return write_texts(folder / "code-improver", files)
 
 
 def check_answers() -> dict[str, str]:
@@ -119,7 +112,7 @@ def test_the_oldest_documents_fragments_stand_in_its_registry_and_load_alone(tmp
     assert registry["steps"]["s_a8f3"]["check"] == check
     for prompt in (by_path, by_address):
         registry["steps"]["s_a8f3"] |= {"prompt": prompt, "iterations": iterations, "check": check}
-        write(folder, {"steps_registry.json": json.dumps(registry)})
+        write_texts(folder, {"steps_registry.json": json.dumps(registry)})
         step = load_agent(folder).steps["s_a8f3"]
         assert step.prompt is not None
         expected = "prompts/system.md" if "path" in prompt else "prompts/steps/phase/analyze/f_default.md"
@@ -135,7 +128,7 @@ def test_the_older_documents_flow_hands_over_what_it_says(tmp_path: Path) -> Non
     files = {"agent.json": json.dumps(agent), "steps_registry.json": json.dumps(registry)}
     for word, text in {"analyze": "Analyze.", "implement": f"Given {{{named}}}", "review": "Review."}.items():
         files[f"prompts/steps/phase/{word}/f_default.md"] = text
-    definition = load_agent(write(tmp_path / "older", files))
+    definition = load_agent(write_texts(tmp_path / "older", files))
     replies = [
         {"handoff": {"issue_context": "the cause"}},
         {"result": "ng", "handoff": {"plan": "a", "diff": "-"}},

@@ -17,7 +17,7 @@ from stepflow.domain.definition import AgentDefinition, Branch
 from stepflow.domain.words import Intent, Outcome
 from stepflow.run.scenarios import parse_scenario
 from tests.checkout import git
-from tests.seeds.seed_examples import example_with, examples, seed_text
+from tests.seeds.seed_examples import example_with, examples, seed_text, write_texts
 
 GUIDE, DESIGN = "004", "000"
 
@@ -45,10 +45,7 @@ def write_agent(folder: Path, registry: dict[str, Any], schemas: dict[str, Any],
         "schemas/issue.schema.json": {"definitions": schemas},
     }
     texts = {name: json.dumps(document, indent=2) for name, document in files.items()}
-    for path, text in {**texts, **{f"prompts/steps/{name}": text for name, text in prompts.items()}}.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    return folder
+    return write_texts(folder, {**texts, **{f"prompts/steps/{name}": text for name, text in prompts.items()}})
 
 
 def issue_flow(folder: Path) -> Path:
@@ -83,7 +80,7 @@ def issue_flow(folder: Path) -> Path:
         "steps": {"initial.issue": initial, "continuation.issue": continuation, "closure.issue": closure},
         "validators": {
             **example_with(GUIDE, "git-clean"),
-            "type-check": {**type_check, "failurePattern": "type-error"},
+            "type-check": type_check,
         },
         "failurePatterns": {
             **example_with(GUIDE, "git-dirty"),

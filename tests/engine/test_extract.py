@@ -1,19 +1,61 @@
-"""The extractors, form by form: what the real outputs do not show (prompts.md §10)."""
+"""The extractors read what tools print: real outputs, each form of theirs, and hostile ones (prompts.md §10)."""
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
+
 import pytest
-from extract_parts import run
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stepflow.domain.checkout import CommandResult
 from stepflow.engine.completion.extract import EXTRACTORS, extract
 
 
+def run(name, stdout="", stderr="", code=1, *, root="/repo", branch="topic"):
+    result = CommandResult(exit_code=code, stdout=stdout, stderr=stderr)
+    return extract({"value": name}, result, root=root, current_branch=lambda: branch)["value"]
+
+
+# --- what the tools really print: one folder of `outputs/` is one test ---------------------------------------------
+
+OUTPUTS = Path(__file__).parent / "outputs"
+CASES = sorted(folder for folder in OUTPUTS.iterdir() if folder.is_dir())
+
+
+def read(path):
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_extractors_find_what_the_tool_said(case):
+    expected = json.loads(read(case / "expected.json"))
+    result = CommandResult(
+        exit_code=expected["exit_code"], stdout=read(case / "stdout.txt"), stderr=read(case / "stderr.txt")
+    )
+    names = {name: name for name in expected["extracted"]}
+    extracted = extract(names, result, root="/srv/project", current_branch=lambda: "topic")
+    assert extracted == expected["extracted"]
+
+
+def test_there_is_an_output_of_every_tool():
+    tools = {case.name.split("_")[0] for case in CASES}
+    assert tools == {
+        "black", "deno", "eslint", "flake8", "git", "go", "gofmt", "mypy", "prettier", "pyright", "pytest", "ruff",
+        "tsc", "unittest",
+    }  # fmt: skip
+
+
+# --- form by form ---------------------------------------------------------------------------------------------------
+
+
 def test_an_unknown_extractor_gives_null_and_the_others_go_on():
-    result = CommandResult(exit_code=3, stdout="o\n", stderr="e")
+    result = CommandResult(exit_code=3, stdout="\x1b[31mo\n", stderr="e")
     names = {"a": "parseNonsense", "b": "stdout", "c": "stderr", "d": "exitCode"}
     extracted = extract(names, result, root="/repo", current_branch=lambda: None)
-    assert extracted == {"a": None, "b": "o\n", "c": "e", "d": 3}
+    assert extracted == {"a": None, "b": "\x1b[31mo\n", "c": "e", "d": 3}
 
 
 def test_the_list_of_extractors_is_the_published_one():
@@ -36,10 +78,6 @@ def test_the_list_of_extractors_is_the_published_one():
 )
 def test_the_error_output_is_stderr_or_the_telling_part_of_stdout(stdout, stderr, expected):
     assert run("errorOutput", stdout, stderr) == expected
-
-
-def test_streams_are_given_as_they_are():
-    assert run("stdout", "\x1b[31mred\x1b[0m") == "\x1b[31mred\x1b[0m"
 
 
 @pytest.mark.parametrize(
@@ -188,3 +226,110 @@ def test_terminal_control_does_not_disturb(control):
     assert run("errors", f"{control}a.py{control}:1: error:{control} bad{control}") == [
         {"file": "a.py", "line": 1, "message": "bad"}
     ]
+
+
+# --- git ------------------------------------------------------------------------------------------------------------
+
+STATUS = (
+    " M src/a.py\nM  b.py\nMM c.py\nA  d.py\nD  e.py\nUU f.py\n?? g.py\n!! h.pyc\n"
+    'R  old.py -> new.py\nR  "a \\"b\\".py" -> "c\\td.py"\n?? "caf\\303\\251.txt"\nR  x -> "y z"\n'
+    "not a status line\n## main\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("parseChangedFiles", ["src/a.py", "b.py", "c.py", "d.py", "e.py", "f.py", "new.py", "c\td.py", "y z"]),
+        ("parseUntrackedFiles", ["g.py", "café.txt"]),
+        ("parseStagedFiles", ["b.py", "c.py", "d.py", "e.py", "f.py", "new.py", "c\td.py", "y z"]),
+        ("parseUnstagedFiles", ["src/a.py", "c.py", "f.py"]),
+    ],
+)
+def test_git_status_lines_are_sorted_by_their_two_columns(name, expected):
+    assert run(name, STATUS, code=0) == expected
+    assert run(name, STATUS.replace("\n", "\r\n"), code=0) == expected
+    assert run(name, "", STATUS) == []
+
+
+def test_a_file_named_twice_is_listed_once_where_it_came_first():
+    assert run("parseChangedFiles", " M b\n M a\nM  b\n") == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "expected"),
+    [
+        ("", "fatal: The branch 'feat/x' is not fully merged.", "feat/x"),
+        ("feat/y\n", "", "feat/y"),
+        ("\n feat/y \nmore", "", "feat/y"),
+        ("two words\n", "", "topic"),
+        ("", "", "topic"),
+    ],
+)
+def test_the_branch_is_named_or_printed_or_asked_for(stdout, stderr, expected):
+    assert run("parseBranchName", stdout, stderr) == expected
+
+
+def test_without_any_branch_the_name_is_null():
+    assert run("parseBranchName", branch=None) is None
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "code", "expected"),
+    [
+        ("origin/main\nx", "", 0, "origin/main"),
+        ("", "warning: old\n", 0, "warning: old"),
+        ("ignored", "fatal: no such ref\nmore", 1, "fatal: no such ref"),
+        ("", "", 1, None),
+        ("x", "The current branch has NO UPSTREAM branch.", 0, "no upstream"),
+        ("", "You are in 'detached HEAD' state.", 0, "detached HEAD"),
+    ],
+)
+def test_the_remote_status_says_what_is_wrong_or_what_the_upstream_is(stdout, stderr, code, expected):
+    assert run("parseRemoteStatus", stdout, stderr, code) == expected
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "code", "expected"),
+    [
+        (" \n", "", 0, "merged"),
+        ("a1\n\nb2\n", "", 0, "2 commits not merged"),
+        ("a1", "\nfatal: bad revision\n", 128, "fatal: bad revision"),
+        ("", "", 1, None),
+    ],
+)
+def test_the_merge_status_counts_commits(stdout, stderr, code, expected):
+    assert run("parseMergeStatus", stdout, stderr, code) == expected
+
+
+# --- hostile outputs ------------------------------------------------------------------------------------------------
+
+PIECES = ["FAILED ", "a.py", "::t[", "] - ", "error: ", ":1", ":2: ", "E501 ", "\n", "  ", "--> ",
+          "x", '"', "\\3", "?? ",          " -> ", "TS1 [ERROR]: ", "at file:///", "--- FAIL: ", "=> ", "(", ")",
+          "[warn] ", "\x1b[", "\x1b]", "é", "R  "]  # fmt: skip
+
+
+@settings(derandomize=True, deadline=None)
+@given(text=st.lists(st.sampled_from(PIECES), max_size=30).map("".join), code=st.sampled_from([0, 1, -1]))
+def test_no_output_makes_an_extractor_fail(text, code):
+    names = {name: name for name in EXTRACTORS}
+    extracted = extract(
+        names, CommandResult(exit_code=code, stdout=text, stderr=text), root="/r", current_branch=lambda: None
+    )
+    assert set(extracted) == set(EXTRACTORS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [" " * 200_000, "FAILED a." * 30_000, "a.b:1(" * 40_000, "[1] - " * 40_000, '?? "' + "\\\\" * 100_000,
+     "x ... " * 40_000,
+     " => a:1:" * 30_000, ("a:1: error: x" + " " * 900 + "x\n") * 300,
+     "\x1b]" * 100_000, "a.py:1: error: x\n" * 5_000,
+     "--- FAIL: T (0s)\n" * 5_000, "--- x\n" * 10_000],
+    ids=lambda line: repr(line[:12]),
+)  # fmt: skip
+def test_hostile_output_cannot_hold_the_extractors_up(line):
+    names = {name: name for name in EXTRACTORS}
+    begin = time.process_time()
+    extract(names, CommandResult(exit_code=1, stdout=line), root="/r", current_branch=lambda: None)
+    assert time.process_time() - begin < 10
