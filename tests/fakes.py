@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stepflow.domain.checkout import Closing, CommandRequest, CommandResult, GuardDiagnostics
@@ -43,7 +43,7 @@ def calls(name: str, stop: StopReason = StopReason.TOOL_USE, **arguments: object
     return ModelTurn(content=(use,), stop_reason=stop, usage=TURN_USAGE, cost_usd=0.01, model="fake")
 
 
-Reply = ModelTurn | ModelFault | Callable[[ModelRequest], ModelTurn]
+Reply = ModelTurn | ModelFault
 
 
 @dataclass
@@ -55,8 +55,7 @@ class PlayedModel:
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         self.requests.append(request)
-        reply = self.replies.pop(0)
-        return reply(request) if callable(reply) else reply
+        return self.replies.pop(0)
 
 
 @dataclass

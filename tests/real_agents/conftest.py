@@ -1,4 +1,4 @@
-"""The type checker that a public agent names, and a place for its repository."""
+"""The type checker that a public agent names, and a folder for its repository."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.sandbox.toolbox_world import reachable_folder
 
 DENO = "2.9.6"
 
@@ -36,9 +38,7 @@ def deno() -> Path:
 
 
 @pytest.fixture(scope="module")
-def places() -> Iterator[Path]:
-    """A folder that every user can reach, so that the tools get a user of their own: pytest's folders are closed."""
-    folder = Path(tempfile.mkdtemp(prefix="stepflow-test-")).resolve()
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
+def shared_folder() -> Iterator[Path]:
+    """A folder that lets the tools have a user of their own."""
+    with reachable_folder() as folder:
+        yield folder

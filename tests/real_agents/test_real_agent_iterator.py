@@ -9,8 +9,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,30 +54,6 @@ def make_runner(root: Path, deno: Path | None = None) -> Runner:
         shutil.copy(deno, checkout / "toolchain" / "deno")
         runner.inputs["setup"] = "install -D toolchain/deno ~/.local/bin/deno\ndeno --version"
     return runner
-
-
-@pytest.fixture(scope="module")
-def dry_run(places: Path, deno: Path) -> DryRun:
-    """One run of the straight way, which several tests look at."""
-    runner = make_runner(places / "dry-run", deno)
-    done, report = play(runner, "iterator.yaml")
-    return DryRun(runner=runner, done=done, report=report)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DryRun:
-    runner: Runner
-    done: Invocation
-    report: dict[str, Any]
-
-
-@pytest.fixture
-def github() -> Iterator[GitHubServer]:
-    """GitHub, with the issue in progress and bob as somebody who may write; held against GitHub's description."""
-    state = State("o/r", permissions={"bob": "write"})
-    state.add_issue(7, "Blank lines are counted", "They should not be.", labels=["in-progress", "bug"])
-    with GitHubServer(state, TOKEN) as server:
-        yield server
 
 
 def commented() -> dict[str, Any]:
@@ -129,43 +103,41 @@ def effects_of(report: dict[str, Any], status: str) -> dict[str, str]:
 class TestWithItsTypeChecker:
     pytestmark = with_deno
 
-    def test_a_dry_run_completes_in_three_iterations_and_plans_comment_and_labels_only(self, dry_run: DryRun) -> None:
-        done, report = dry_run.done, dry_run.report
+    def test_a_dry_run_completes_in_three_iterations_and_plans_comment_and_labels_only(
+        self, shared_folder: Path, deno: Path
+    ) -> None:
+        runner = make_runner(shared_folder / "dry-run", deno)
+        done, report = play(runner, "iterator.yaml")
         assert_as_expected(report, "iterator.yaml")
+        assert {problem["severity"] for problem in report["problems"]} <= {"warning", "note"}
+        assert not [line for line in done.annotations if line.startswith("::error")]
         assert (done.exit_code, done.outputs["outcome"], done.outputs["iterations"]) == (0, "completed", "3")
         assert (report["verdict_type"], report["validated"], report["verdict"]) == ("poll:state", True, "already-done")
+        entries = read_journal(Path(report["run_folder"]) / "journal.jsonl")
+        outputs = [
+            each.event.output for each in entries if isinstance(each.event, ToolCalled) if each.event.name == "bash"
+        ]
+        assert outputs == ["2 lines\n", "0 lines\n"], "the real program ran for the model too"
         effects = effects_of(report, "planned")
         assert (effects["add_labels"], effects["remove_labels"]) == ("done", "in-progress")
-        assert_untouched(dry_run.runner)
-
-    def test_it_loads_with_warnings_and_notes_only(self, dry_run: DryRun) -> None:
-        assert {problem["severity"] for problem in dry_run.report["problems"]} <= {"warning", "note"}
-        assert not [line for line in dry_run.done.annotations if line.startswith("::error")]
-
-    def test_the_real_program_ran_for_the_model_too(self, dry_run: DryRun) -> None:
-        entries = read_journal(Path(dry_run.report["run_folder"]) / "journal.jsonl")
-        calls = [entry.event for entry in entries if isinstance(entry.event, ToolCalled)]
-        assert [call.output for call in calls if call.name == "bash"] == ["2 lines\n", "0 lines\n"]
+        assert_untouched(runner)
 
     def test_with_a_token_the_labels_change_one_comment_is_written_and_the_issue_stays_open(
-        self, places: Path, deno: Path, github: GitHubServer
+        self, shared_folder: Path, deno: Path
     ) -> None:
-        runner = make_runner(places / "github", deno)
-        done, report = play(
-            runner,
-            "iterator.yaml",
-            boundary="github",
-            github_token=TOKEN,
-            github_api_url=github.api_url,
-            github_server_url=github.plain_url,
-        )
+        runner = make_runner(shared_folder / "github", deno)
+        state = State("o/r", permissions={"bob": "write"})
+        state.add_issue(7, "Blank lines are counted", "They should not be.", labels=["in-progress", "bug"])
+        with GitHubServer(state, TOKEN) as github:
+            addresses = {"github_api_url": github.api_url, "github_server_url": github.plain_url}
+            done, report = play(runner, "iterator.yaml", boundary="github", github_token=TOKEN, **addresses)
         assert_as_expected(report, "iterator.yaml")
         effects = effects_of(report, "applied")
         assert (effects["add_labels"], effects["remove_labels"]) == ("done", "in-progress")
-        issue = github.state.issues[7]
+        issue = state.issues[7]
         assert (issue["state"], sorted(issue["labels"])) == ("open", ["bug", "done"])
-        assert len(github.state.comments) == 1
-        assert (github.state.pulls, github.state.releases) == ([], [])
+        assert len(state.comments) == 1
+        assert (state.pulls, state.releases) == ([], [])
         assert github.writes() == [
             "POST /api/v3/repos/o/r/issues/7/comments",
             "POST /api/v3/repos/o/r/issues/7/labels",
@@ -174,8 +146,8 @@ class TestWithItsTypeChecker:
         assert done.outputs["comment-url"]
         assert_untouched(runner)
 
-    def test_a_type_error_comes_back_in_the_agents_own_retry_prompt(self, places: Path, deno: Path) -> None:
-        runner = make_runner(places / "type-error", deno)
+    def test_a_type_error_comes_back_in_the_agents_own_retry_prompt(self, shared_folder: Path, deno: Path) -> None:
+        runner = make_runner(shared_folder / "type-error", deno)
         _, report = play(runner, "iterator-type-error.yaml")
         assert_as_expected(report, "iterator-type-error.yaml")
         refused = next(each for each in report["validators"] if not each["passed"])
@@ -185,8 +157,8 @@ class TestWithItsTypeChecker:
 
 
 @pytest.mark.skipif(shutil.which("deno") is not None, reason="this machine has the program that must be missing")
-def test_without_its_type_checker_the_run_says_what_is_missing(places: Path) -> None:
-    done, report = play(make_runner(places / "bare"), "iterator.yaml")
+def test_without_its_type_checker_the_run_says_what_is_missing(shared_folder: Path) -> None:
+    done, report = play(make_runner(shared_folder / "bare"), "iterator.yaml")
     assert (done.exit_code, report["outcome"], report["effects"]) == (1, "validation_failed", [])
     assert 'validator "type-check" failed' in report["reason"]
     assert re.search(r"deno: (command )?not found", report["reason"])

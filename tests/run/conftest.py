@@ -1,4 +1,4 @@
-"""A place for runs in this process."""
+"""A repository for runs in this process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkout import make_checkout
-from tests.run.scene import Scene
+from tests.run.stopped_run import Run
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(root=make_checkout(tmp_path / "checkout"), folder=tmp_path / "run")
+def run(tmp_path: Path) -> Run:
+    return Run.of(tmp_path)

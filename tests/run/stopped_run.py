@@ -12,28 +12,29 @@ import yaml
 
 from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
-from stepflow.domain.run import Issue
 from stepflow.model.scenario import Scenario
-from stepflow.report.log import log_entries
+from stepflow.ports import Clock
+from stepflow.report.watch import ActionLog
 from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.execute import drive_run
-from stepflow.run.inputs import read_inputs
 from stepflow.run.prepare import Prepared, prepare_run
-from stepflow.run.request import RunRequest, Trigger
+from stepflow.run.request import RunRequest
 from stepflow.run.scenarios import parse_scenario
-from tests.runs.played_run import RUNS, make_checkout
+from stepflow.sandbox.environment import SYSTEM_PATH
+from tests.runs.played_run import RUNS, make_checkout, make_request
 
 CASE = RUNS / "dirty-tree-then-clean"
-ISSUE = Issue(number=7, title="Say hello properly", author="ann")
+SECRET = "ghs_secretofatest0123456789"
+Listener = Callable[[Entry], None]
 
 
 class Stopped(BaseException):
-    """The process ends here; nothing in it is asked."""
+    """The process ends here, and nothing in it goes on."""
 
 
 @dataclass(kw_only=True)
 class Run:
-    """A repository and a run folder. `log` has the log lines of all parts, `result` is what a test keeps here."""
+    """A repository and a run folder. `log` is the job log of all parts, `result` is what a test keeps here."""
 
     root: Path
     folder: Path
@@ -52,43 +53,35 @@ class Run:
         scenario.write_text((case / "scenario.yaml").read_text())
         return cls(root=root, folder=parent / "run", scenario=scenario)
 
-    def request(self, *, run_id: str = "run-1", issue: Issue | None = ISSUE, **inputs: str) -> RunRequest:
-        """What one process is asked."""
-        given = {"provider": "scripted", "boundary": "dry-run", "isolation": "best-effort"}
-        given["scenario"] = str(self.scenario)
-        return RunRequest(
-            run_id=run_id,
-            inputs=read_inputs({**given, **{name.replace("_", "-"): value for name, value in inputs.items()}}),
-            trigger=Trigger(
-                agent="demo",
-                actor="bob",
-                actor_is_bot=False,
-                issue=issue,
-                issue_number=issue.number if issue else None,
-                default_branch="main",
-            ),
-            root=self.root,
-            folder=self.folder,
-            repository="o/r",
-        )
+    def request(self, *, path: tuple[str, ...] = SYSTEM_PATH, **options: Any) -> RunRequest:
+        """What one process is asked to do."""
+        request = make_request(self.root, self.folder, self.scenario, **options)
+        return replace(request, program_path=path)
 
-    def prepare(self, **inputs: Any) -> Prepared:
+    def prepare(self, **options: Any) -> Prepared:
         """What one process has before it begins."""
-        return prepare_run(self.request(**inputs), now=RehearsalClock().now())
+        return prepare_run(self.request(**options), now=RehearsalClock().now())
 
-    def play(self, *, stop_after: int | None = None, **inputs: Any) -> AgentResult | None:
+    def play(
+        self, *listeners: Listener, stop_after: int | None = None, clock: Clock | None = None, **options: Any
+    ) -> AgentResult | None:
         """One part of the run; None when it was stopped after so many lines of its journal."""
 
-        def listen(entry: Entry) -> None:
-            self.log += [line.message for line in log_entries(entry)]
+        def stop(entry: Entry) -> None:
             if entry.seq == stop_after:
                 raise Stopped
 
-        return self.drive(self.prepare(**inputs), listen)
+        return self.drive(self.prepare(**options), *listeners, stop, clock=clock)
 
-    def drive(self, prepared: Prepared, listen: Callable[[Entry], None]) -> AgentResult | None:
+    def drive(self, prepared: Prepared, *listeners: Listener, clock: Clock | None = None) -> AgentResult | None:
+        log = ActionLog()
         try:
-            return drive_run(prepared, clock=RehearsalClock(), cancellation=Cancellation(), listeners=(listen,))
+            return drive_run(
+                prepared,
+                clock=clock or RehearsalClock(),
+                cancellation=Cancellation(),
+                listeners=(lambda entry: self.log.extend(log.render(entry)), *listeners),
+            )
         except Stopped:
             return None
 

@@ -13,7 +13,7 @@ from stepflow.domain.event import Entry, RunStarted, StepAnswered
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import InputError
 from stepflow.report.summary import final_words
-from tests.run.scene import SECRET, Scene
+from tests.run.stopped_run import SECRET, Run
 
 pytestmark = pytest.mark.whole
 
@@ -30,36 +30,47 @@ def breaks_at(kind: type) -> Callable[[Entry], None]:
     return listen
 
 
-@pytest.mark.parametrize(("kind", "where"), [(RunStarted, "Before the run"), (StepAnswered, "Flow loop")])
-def test_a_bug_in_a_run_is_an_internal_error_with_a_report(scene: Scene, kind: type, where: str) -> None:
-    result = scene.run(breaks_at(kind))
-    assert result.report.outcome is Outcome.INTERNAL_ERROR
-    assert exit_code(result.report.outcome) == 3
-    assert result.reason.startswith(f"{where}: an error of stepflow itself: ZeroDivisionError")
-    assert json.loads((scene.folder / "report.json").read_text())["outcome"] == "internal_error"
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that a bug ended in its flow."""
+    run = Run.of(tmp_path_factory.mktemp("broken"))
+    run.result = run.play(breaks_at(StepAnswered), github_token=SECRET)
+    return run
 
 
-def test_the_traceback_is_folded_in_the_job_log_and_redacted_everywhere(scene: Scene) -> None:
-    scene.run(breaks_at(StepAnswered))
-    at = scene.log.index("::group::internal error")
-    folded = scene.log[at : scene.log.index("::endgroup::", at)]
+def test_a_bug_in_a_run_is_an_internal_error_with_a_report(broken: Run) -> None:
+    assert broken.result.report.outcome is Outcome.INTERNAL_ERROR
+    assert exit_code(broken.result.report.outcome) == 3
+    assert broken.result.reason.startswith("Flow loop: an error of stepflow itself: ZeroDivisionError")
+    assert json.loads((broken.folder / "report.json").read_text())["outcome"] == "internal_error"
+
+
+def test_a_bug_before_the_flow_ends_the_run_in_the_same_way(run: Run) -> None:
+    result = run.play(breaks_at(RunStarted))
+    assert result.reason.startswith("Before the run: an error of stepflow itself: ZeroDivisionError")
+    assert json.loads((run.folder / "report.json").read_text())["outcome"] == "internal_error"
+
+
+def test_the_traceback_is_folded_in_the_job_log_and_redacted_everywhere(broken: Run) -> None:
+    at = broken.log.index("::group::internal error")
+    folded = broken.log[at : broken.log.index("::endgroup::", at)]
     assert any("Traceback (most recent call last)" in line for line in folded)
     assert any("ZeroDivisionError: a bug beside ***" in line for line in folded)
-    contents = [path.read_bytes() for path in scene.folder.rglob("*") if path.is_file()]
-    assert contents
-    assert all(SECRET.encode() not in data for data in (*contents, "\n".join(scene.log).encode()))
+    files = [path.read_bytes() for path in broken.folder.rglob("*") if path.is_file()]
+    assert files
+    assert all(SECRET.encode() not in data for data in (*files, "\n".join(broken.log).encode()))
 
 
-def test_the_last_words_say_how_to_report_a_bug(scene: Scene) -> None:
-    words = "\n".join(final_words(scene.run(breaks_at(StepAnswered)).report))
-    assert "fault of stepflow" in words
-    assert "traceback" in words
-    assert "journal.jsonl" in words
-    assert str(scene.folder) in words
+def test_the_last_words_say_how_to_report_a_bug(broken: Run) -> None:
+    output = "\n".join(final_words(broken.result.report))
+    assert "fault of stepflow" in output
+    assert "traceback" in output
+    assert "journal.jsonl" in output
+    assert str(broken.folder) in output
 
 
-def fake_apt(scene: Scene, script: str) -> tuple[str, ...]:
-    folder = scene.root.parent / "bin"
+def fake_apt(run: Run, script: str) -> tuple[str, ...]:
+    folder = run.root.parent / "bin"
     folder.mkdir()
     (folder / "apt-get").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "apt-get").chmod(0o755)
@@ -71,50 +82,50 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="packages are installed b
 
 @as_root
 @pytest.mark.whole
-def test_packages_are_there_before_setup_and_before_the_flow(scene: Scene) -> None:
-    path = fake_apt(scene, f"[ $1 = update ] || echo tool > {scene.root}/installed; echo did $1")
-    scene.run(path=path, apt_packages="shellcheck", setup="cat installed && rm installed")
-    notes = [event for event in scene.events() if event["event"] == "noted"]
+def test_packages_are_there_before_setup_and_before_the_flow(run: Run) -> None:
+    path = fake_apt(run, f"[ $1 = update ] || echo tool > {run.root}/installed; echo did $1")
+    run.play(path=path, apt_packages="shellcheck", setup="cat installed && rm installed")
+    notes = [event for event in run.events() if event["event"] == "noted"]
     messages = [event["message"] for event in notes]
     assert messages[:2] == ["[Packages] installing shellcheck", "[Packages] apt-get ended with exit code 0"]
     assert notes[1]["data"] == {"output": "did update\ndid install"}
     setup = next(event for event in notes if event["message"].startswith("setup"))
     assert (setup["message"], setup["data"]) == ("setup ended with exit code 0", {"output": "tool"})
-    assert "::group::[Packages] apt-get ended with exit code 0" in scene.log
+    assert "::group::[Packages] apt-get ended with exit code 0" in run.log
 
 
 @as_root
 @pytest.mark.parametrize(("network", "met"), [("full", "open"), ("none", "closed")])
 @pytest.mark.whole
-def test_a_closed_network_is_closed_to_setup_and_never_to_packages(scene: Scene, network: str, met: str) -> None:
+def test_a_closed_network_is_closed_to_setup_and_never_to_packages(run: Run, network: str, met: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         reach = f"exec 3<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}"
-        path = fake_apt(scene, f"bash -c '{reach}' && echo reached")
-        scene.run(
+        path = fake_apt(run, f"bash -c '{reach}' && echo reached")
+        run.play(
             path=path, apt_packages="jq", network=network, setup=f"({reach}) 2> /dev/null && echo open || echo closed"
         )
-    notes = [event for event in scene.events() if event["event"] == "noted" and event["data"]]
+    notes = [event for event in run.events() if event["event"] == "noted" and event["data"]]
     assert [note["data"]["output"] for note in notes[:2]] == ["reached\nreached", met]
-    started = next(event for event in scene.events() if event["event"] == "run_started")
+    started = next(event for event in run.events() if event["event"] == "run_started")
     assert started["isolation"]["network"].startswith(met)
 
 
 @as_root
-def test_packages_that_cannot_be_installed_end_the_run_before_anything_else(scene: Scene) -> None:
-    result = scene.run(path=fake_apt(scene, "echo E: Unable to locate package; exit 100"), apt_packages="nosuch")
+def test_packages_that_cannot_be_installed_end_the_run_before_anything_else(run: Run) -> None:
+    result = run.play(path=fake_apt(run, "echo E: Unable to locate package; exit 100"), apt_packages="nosuch")
     assert result.report.outcome is Outcome.INVALID_DEFINITION
     assert "Unable to locate package" in result.reason
-    assert [event["event"] for event in scene.events()] == ["noted", "noted", "run_finished"]
+    assert [event["event"] for event in run.events()] == ["noted", "noted", "run_finished"]
 
 
 @as_root
-def test_packages_have_the_time_that_is_left(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_have_the_time_that_is_left(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepflow.run.sandbox.COMPLETION_GRACE", 0.2)
-    result = scene.run(path=fake_apt(scene, "sleep 60"), apt_packages="jq", timeout_minutes="0.0001")
+    result = run.play(path=fake_apt(run, "sleep 60"), apt_packages="jq", timeout_minutes="0.0001")
     assert "apt-get update took too long and was ended" in result.reason
 
 
-def test_a_place_without_apt_get_is_told_before_the_run(scene: Scene) -> None:
+def test_a_machine_without_apt_get_is_reported_before_the_run(run: Run) -> None:
     with pytest.raises(InputError, match="apt-packages"):
-        scene.run(path=(str(scene.root),), apt_packages="jq")
-    assert not scene.folder.exists()
+        run.play(path=(str(run.root),), apt_packages="jq")
+    assert not run.folder.exists()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,13 +23,8 @@ from stepflow.run.reports import write_unbegun
 from stepflow.run.request import RunRequest, Trigger
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_interrupts_whatever_is_going_on(number) -> None:
-    started = time.monotonic()
-    with pytest.raises(RunCancelled, match=number.name), Cancellation().listening():
-        os.kill(os.getpid(), number)
-        time.sleep(10)
-    assert time.monotonic() - started < 5
+def strike(number: int = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
 
 
 class DyingSlowly:
@@ -39,68 +34,62 @@ class DyingSlowly:
         self._number = number
 
     def __del__(self) -> None:
-        os.kill(os.getpid(), self._number)
+        strike(self._number)
         sum(range(10))
 
 
+@pytest.fixture
+def held() -> Iterator[Cancellation]:
+    """A cancellation that listens and holds every signal back."""
+    cancellation = Cancellation()
+    with cancellation.listening():
+        cancellation.hold()
+        yield cancellation
+
+
+@pytest.mark.parametrize("strikes", [strike, DyingSlowly], ids=["at work", "inside a finalizer"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_that_strikes_inside_a_finalizer_is_not_lost(number, capfd) -> None:
+def test_a_signal_interrupts_whatever_is_going_on(number: signal.Signals, strikes: Callable, capfd) -> None:
     started = time.monotonic()
     with pytest.raises(RunCancelled, match=number.name), Cancellation().listening():
-        dying = DyingSlowly(number)
-        del dying
+        strikes(number)
         time.sleep(10)
     assert time.monotonic() - started < 5
     assert capfd.readouterr().err == ""
 
 
 def test_a_second_signal_does_not_disturb_the_ending() -> None:
-    cancellation = Cancellation()
-    with cancellation.listening():
+    with Cancellation().listening():
         with pytest.raises(RunCancelled):
-            os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
+            strike()
+        strike()
 
 
-def test_a_held_signal_counts_only_where_it_is_asked_for() -> None:
-    cancellation = Cancellation()
-    with cancellation.listening():
-        cancellation.hold()
-        os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(RunCancelled, match="SIGTERM"):
-            cancellation.check()
+def test_a_held_signal_counts_only_where_it_is_checked(held: Cancellation) -> None:
+    strike()
+    with pytest.raises(RunCancelled, match="SIGTERM"):
+        held.check()
 
 
-def test_a_held_signal_strikes_where_it_is_obeyed_again() -> None:
-    cancellation = Cancellation()
-    begun = []
-    with cancellation.listening():
-        cancellation.hold()
-        os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(RunCancelled, match="SIGTERM"), cancellation.obeyed():
-            begun.append(True)
-    assert begun == []
+def test_a_held_signal_strikes_where_it_is_obeyed_again(held: Cancellation) -> None:
+    strike()
+    with pytest.raises(RunCancelled, match="SIGTERM"), held.obeyed():
+        raise AssertionError("unreachable: the signal has struck already")
 
 
-def test_after_a_section_that_obeys_signals_are_held_again() -> None:
-    cancellation = Cancellation()
-    with cancellation.listening():
-        cancellation.hold()
-        with pytest.raises(ZeroDivisionError), cancellation.obeyed():
-            raise ZeroDivisionError
-        os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(RunCancelled):
-            cancellation.check()
+def test_after_a_section_that_obeys_signals_are_held_again(held: Cancellation) -> None:
+    with pytest.raises(ZeroDivisionError), held.obeyed():
+        raise ZeroDivisionError
+    strike()
+    with pytest.raises(RunCancelled):
+        held.check()
 
 
-def test_a_signal_in_a_section_that_obeys_interrupts_it() -> None:
-    cancellation = Cancellation()
+def test_a_signal_in_a_section_that_obeys_interrupts_it(held: Cancellation) -> None:
     started = time.monotonic()
-    with cancellation.listening():
-        cancellation.hold()
-        with pytest.raises(RunCancelled), cancellation.obeyed():
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(10)
+    with pytest.raises(RunCancelled), held.obeyed():
+        strike()
+        time.sleep(10)
     assert time.monotonic() - started < 5
 
 
@@ -117,23 +106,17 @@ def swallow() -> None:
 
 
 @pytest.mark.parametrize("library", [wrap, swallow])
-def test_a_library_that_wraps_or_swallows_the_signal_cannot_keep_a_run_going(library: Callable[[], None]) -> None:
-    cancellation = Cancellation()
-    with cancellation.listening():
-        cancellation.hold()
-        with pytest.raises(RunCancelled, match="SIGTERM"), cancellation.waiting():
-            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
-            library()
+def test_a_library_that_wraps_or_swallows_the_signal_cannot_keep_a_run_going(
+    library: Callable[[], None], held: Cancellation
+) -> None:
+    with pytest.raises(RunCancelled, match="SIGTERM"), held.waiting():
+        threading.Timer(0.2, strike).start()
+        library()
 
 
-def test_an_error_of_a_wait_without_a_signal_stays_what_it_is() -> None:
-    cancellation = Cancellation()
-    with cancellation.listening(), pytest.raises(ZeroDivisionError), cancellation.waiting():
+def test_an_error_of_a_wait_without_a_signal_stays_what_it_is(held: Cancellation) -> None:
+    with pytest.raises(ZeroDivisionError), held.waiting():
         raise ZeroDivisionError
-
-
-def test_without_a_signal_there_is_nothing_to_ask_for() -> None:
-    Cancellation().check()
 
 
 def test_the_signals_go_back_to_whoever_had_them() -> None:

@@ -25,7 +25,7 @@ class SeenTools(RecordingTools):
         return super().run_tool(use)
 
 
-def asked_timeout(given: dict, seconds: float | None) -> object:
+def timeout_of_call(given: dict, seconds: float | None) -> object:
     """The timeout in milliseconds with which a call of bash reaches the tools."""
     tools = SeenTools()
     TimelyTools(tools=tools, deadline=until(seconds), usual=120.0).run_tool(ToolUse(id="1", name="bash", input=given))
@@ -45,7 +45,7 @@ def asked_timeout(given: dict, seconds: float | None) -> object:
     ],
 )
 def test_a_call_of_bash_has_the_time_that_is_left(given: dict, seconds: float | None, timeout: object) -> None:
-    assert asked_timeout(given, seconds) == timeout
+    assert timeout_of_call(given, seconds) == timeout
 
 
 def test_a_validator_has_the_time_that_is_left_and_a_longer_grace() -> None:

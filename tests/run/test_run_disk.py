@@ -14,7 +14,7 @@ from stepflow.domain.words import Outcome
 from stepflow.journal.reader import read_journal
 from stepflow.report.summary import final_words
 from stepflow.run.clock import RehearsalClock, SystemClock
-from tests.run.scene import Scene
+from tests.run.stopped_run import Run
 
 pytestmark = pytest.mark.whole
 
@@ -27,72 +27,84 @@ def limit_back() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def full_at(scene: Scene, kind: type, *, more_bytes: int = 20) -> Callable[[Entry], None]:
+def full_at(run: Run, kind: type, *, more_bytes: int = 20) -> Callable[[Entry], None]:
     """A listener that lets no file of this process grow beyond the journal's size and so many bytes, as a full disk
     would, from the first event of a kind on."""
 
     def listen(entry: Entry) -> None:
         if isinstance(entry.event, kind):
-            size = (scene.folder / "journal.jsonl").stat().st_size if more_bytes else 0
+            size = run.journal.stat().st_size if more_bytes else 0
             resource.setrlimit(resource.RLIMIT_FSIZE, (size + more_bytes, resource.RLIM_INFINITY))
 
     return listen
 
 
-def test_a_disk_that_is_full_ends_the_run_with_a_message_and_a_whole_journal(scene: Scene) -> None:
+def test_a_disk_that_is_full_ends_the_run_with_a_message_and_a_whole_journal(run: Run) -> None:
     entries: list[Entry] = []
-    result = scene.run(full_at(scene, StepAnswered), entries.append)
+    result = run.play(full_at(run, StepAnswered), entries.append)
     assert result.report.outcome is Outcome.INTERNAL_ERROR
     assert result.reason.startswith("Flow loop: The journal ")
     assert "File too large. Free space on the disk of the run folder" in result.reason
-    written = read_journal(scene.folder / "journal.jsonl")
+    written = read_journal(run.journal)
     assert [entry.event.event for entry in written][-1] == "step_output"
     assert [entry.seq for entry in entries if isinstance(entry.event, RunFinished)] == [0]
     assert [entry for entry in entries if entry.seq] == list(written)
-    words = "\n".join((*scene.log, *final_words(result.report)))
+    words = "\n".join((*run.log, *final_words(result.report)))
     assert "Traceback" not in words
     assert "✗ internal_error: Flow loop: The journal" in words
     assert "Do what the reason says" in words
     assert "fault of stepflow" not in words
-    assert json.loads((scene.folder / "report.json").read_text())["outcome"] == "internal_error"
+    assert json.loads((run.folder / "report.json").read_text())["outcome"] == "internal_error"
 
 
-def test_a_disk_that_is_full_at_the_very_end_does_not_change_how_the_run_ended(scene: Scene) -> None:
-    result = scene.run(full_at(scene, EffectPlanned, more_bytes=600))
+def test_a_disk_that_is_full_at_the_very_end_does_not_change_how_the_run_ended(run: Run) -> None:
+    result = run.play(full_at(run, EffectPlanned, more_bytes=600))
     assert result.report.outcome is Outcome.COMPLETED
     assert result.success
-    assert "Traceback" not in "\n".join(scene.log)
+    assert "Traceback" not in "\n".join(run.log)
 
 
-def test_reports_that_cannot_be_written_are_told_and_nothing_else_suffers(scene: Scene) -> None:
-    result = scene.run(full_at(scene, RunFinished, more_bytes=0))
+def test_reports_that_cannot_be_written_are_named_in_the_log_and_nothing_else_suffers(run: Run) -> None:
+    result = run.play(full_at(run, RunFinished, more_bytes=0))
     assert result.report.outcome is Outcome.COMPLETED
-    assert f"[Run] {scene.folder}/report.json could not be written: File too large" in "\n".join(scene.log)
-    assert read_journal(scene.folder / "journal.jsonl")[-1].event.event == "run_finished"
+    assert f"[Run] {run.folder}/report.json could not be written: File too large" in "\n".join(run.log)
+    assert read_journal(run.journal)[-1].event.event == "run_finished"
 
 
-def test_a_log_that_cannot_be_written_ends_only_the_log(scene: Scene) -> None:
-    scene.folder.mkdir()
-    with (scene.folder / "log.jsonl").open("wb") as log:
+def test_a_page_that_cannot_be_written_is_a_note_and_changes_nothing_else(run: Run) -> None:
+    (run.folder / "report.html").mkdir(parents=True)
+    (run.folder / "report.html" / "something").touch()
+    entries: list[Entry] = []
+    result = run.play(entries.append)
+    assert result.report.outcome is Outcome.COMPLETED
+    assert (run.folder / "report.json").is_file()
+    (note,) = [entry.event.message for entry in entries if entry.seq == 0]
+    assert note.startswith("[Report] report.html could not be written: ")
+    assert "[Report]" not in run.journal.read_text()
+
+
+def test_a_log_that_cannot_be_written_ends_only_the_log(run: Run) -> None:
+    run.folder.mkdir()
+    with (run.folder / "log.jsonl").open("wb") as log:
         log.truncate(64 * 1024 * 1024)
     resource.setrlimit(resource.RLIMIT_FSIZE, (32 * 1024 * 1024, resource.RLIM_INFINITY))
-    result = scene.run()
+    result = run.play()
     assert result.report.outcome is Outcome.COMPLETED
-    assert f"[Run] {scene.folder}/log.jsonl could not be written any more: File too large" in scene.log
+    assert f"[Run] {run.folder}/log.jsonl could not be written any more: File too large" in run.log
 
 
-def test_a_run_folder_that_is_removed_comes_back_with_all_that_was_written(scene: Scene) -> None:
+def test_a_run_folder_that_is_removed_comes_back_with_all_that_was_written(run: Run) -> None:
     entries: list[Entry] = []
 
     def remove(entry: Entry) -> None:
         if isinstance(entry.event, StepAnswered):
-            shutil.rmtree(scene.folder)
+            shutil.rmtree(run.folder)
 
-    result = scene.run(remove, entries.append)
+    result = run.play(remove, entries.append)
     assert result.report.outcome is Outcome.COMPLETED
-    assert read_journal(scene.folder / "journal.jsonl") == tuple(entry for entry in entries if entry.seq)
-    assert json.loads((scene.folder / "report.json").read_text())["outcome"] == "completed"
-    assert any("log.jsonl was removed during the run" in line for line in scene.log)
+    assert read_journal(run.journal) == tuple(entry for entry in entries if entry.seq)
+    assert json.loads((run.folder / "report.json").read_text())["outcome"] == "completed"
+    assert any("log.jsonl was removed during the run" in line for line in run.log)
 
 
 class JumpingClock(RehearsalClock):
@@ -107,15 +119,15 @@ class JumpingClock(RehearsalClock):
         return super().now() - 3600 * self.looked
 
 
-def test_a_clock_that_goes_backwards_makes_no_negative_duration(scene: Scene) -> None:
-    result = scene.run(clock=JumpingClock())
+def test_a_clock_that_goes_backwards_makes_no_negative_duration(run: Run) -> None:
+    result = run.play(clock=JumpingClock())
     assert result.report.outcome is Outcome.COMPLETED
-    durations = [event["seconds"] for event in scene.events() if "seconds" in event]
+    durations = [event["seconds"] for event in run.events() if "seconds" in event]
     assert durations
     assert min(durations) >= 0
     assert result.report.seconds >= 0
     assert min(line.seconds for line in result.report.history) >= 0
-    assert not any("-" in line and " min" in line for line in scene.log)
+    assert not any("-" in line and " min" in line for line in run.log)
 
 
 def test_the_runs_clock_begins_with_the_machines_and_only_goes_forward() -> None:

@@ -5,23 +5,10 @@ from __future__ import annotations
 import pytest
 
 from stepflow.errors import InputError
-from stepflow.run.inputs import Inputs, read_inputs
+from stepflow.run.inputs import read_inputs
 
 #: Two hundred bytes that stand for a billion texts.
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
-
-
-def test_without_any_input_the_defaults_of_the_spec_hold() -> None:
-    inputs = read_inputs({})
-    assert (inputs.label_prefix, inputs.mode, inputs.provider, inputs.boundary) == (
-        "agent:",
-        "run",
-        "anthropic",
-        "github",
-    )
-    assert (inputs.budget_usd, inputs.timeout_minutes, inputs.max_turns_per_step) == (5, 50, 50)
-    assert (inputs.max_iterations, inputs.draft, inputs.base_branch) == (None, None, None)
-    assert (inputs.isolation, inputs.report_failures, inputs.on_failure) == ("required", True, "nothing")
 
 
 def test_texts_become_what_they_mean() -> None:
@@ -83,7 +70,3 @@ def test_no_secret_is_among_the_options_or_in_an_error() -> None:
     with pytest.raises(InputError) as caught:
         read_inputs({"budget-usd": "sk-secret"})
     assert "sk-secret" not in str(caught.value)
-
-
-def test_every_input_has_a_description() -> None:
-    assert all(field.description for field in Inputs.model_fields.values())

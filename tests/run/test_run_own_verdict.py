@@ -43,10 +43,6 @@ def test_a_handler_is_built_with_the_arguments_and_fed_each_iteration() -> None:
     assert own.is_finished(2, ("four",), {"a": 1}) is True
 
 
-def test_another_verdict_type_has_no_handler() -> None:
-    assert open_verdict(issue_agent(), {}) is None
-
-
 @pytest.mark.parametrize(
     ("code", "path", "message"),
     [

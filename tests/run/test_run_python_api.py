@@ -147,7 +147,7 @@ def test_limits_replace_the_agents_and_never_exceed_a_hundred_steps_of_the_check
     assert runner.run().iterations == 100
 
 
-def test_the_log_is_told_as_it_happens_and_the_schemas_may_be_the_callers() -> None:
+def test_each_log_line_comes_as_it_happens_and_the_schemas_may_be_the_callers() -> None:
     messages: list[str] = []
     runner, _ = play(schemas=LoadedSchemas(failures=[True, True]), log=lambda entry: messages.append(entry.message))
     assert runner.run().report.code == "FAILED_SCHEMA_RESOLUTION"
@@ -155,28 +155,29 @@ def test_the_log_is_told_as_it_happens_and_the_schemas_may_be_the_callers() -> N
     assert messages[-1] == "Agent completed: schema_failed"
 
 
-def test_a_bug_of_a_part_is_a_result_too() -> None:
+@pytest.mark.parametrize(
+    ("error", "outcome", "reason"),
+    [
+        (
+            ZeroDivisionError("no turns"),
+            Outcome.INTERNAL_ERROR,
+            "Flow loop: an error of stepflow itself: ZeroDivisionError: no turns",
+        ),
+        (
+            ModelError("there is no model.", hint="Start one."),
+            Outcome.MODEL_FAILED,
+            "Flow loop: there is no model. Start one.",
+        ),
+    ],
+    ids=["a bug of a part", "an error that people can act on"],
+)
+def test_an_error_of_a_part_is_a_result_with_its_outcome(error: Exception, outcome: Outcome, reason: str) -> None:
     class Broken:
         def ask(self, _request):
-            raise ZeroDivisionError("no turns")
+            raise error
 
-    runner = StepFlowRunner(AGENT, model=Broken(), tools=RecordingTools(), commands=TableCommands())
-    result = runner.run()
-    assert result.report.outcome is Outcome.INTERNAL_ERROR
-    assert result.reason == "Flow loop: an error of stepflow itself: ZeroDivisionError: no turns"
-
-
-def test_an_error_that_people_can_act_on_keeps_its_outcome() -> None:
-    class Unreachable:
-        def ask(self, _request):
-            raise ModelError("there is no model.", hint="Start one.")
-
-    runner = StepFlowRunner(AGENT, model=Unreachable(), tools=RecordingTools(), commands=TableCommands())
-    result = runner.run()
-    assert (result.report.outcome, result.reason) == (
-        Outcome.MODEL_FAILED,
-        "Flow loop: there is no model. Start one.",
-    )
+    report = StepFlowRunner(AGENT, model=Broken(), tools=RecordingTools(), commands=TableCommands()).run().report
+    assert (report.outcome, report.reason) == (outcome, reason)
 
 
 def test_without_parts_of_the_caller_tools_and_validators_run_in_a_toolbox(tmp_path: Path) -> None:

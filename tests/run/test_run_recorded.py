@@ -40,6 +40,16 @@ from stepflow.run.recorded import (
 from stepflow.run.resume import ResumedRun
 from tests.checkout import git
 
+STARTED = RunStarted(
+    run_id="r",
+    agent="a",
+    dialect="gate",
+    definition_digest="",
+    verdict_type="",
+    entry_step="a",
+    max_iterations=3,
+    nonce="0" * 24,
+)
 LOST = AnswerLost(reason="reset", usage=Usage(input_tokens=7), cost_usd=0.25)
 BEGUN = ToolStarted(tool_use_id="t", name="bash")
 CALLED = ToolCalled(tool_use_id="t", name="bash", input={}, output="", is_error=False, exit_code=0, seconds=0.0)
@@ -49,6 +59,9 @@ MODEL_FAILED = FlowEnded(outcome=Outcome.MODEL_FAILED, reason="x", step_id="a", 
 
 def snapshot(name: str) -> SnapshotTaken:
     return SnapshotTaken(name=name, head="", files=1, bytes=1, seconds=0.0)
+
+
+A, B, C = (snapshot(name) for name in "abc")
 
 
 def resumed(snapshot: str) -> RunResumed:
@@ -68,33 +81,25 @@ def turned(text: str = "x") -> ModelTurned:
     ("events", "expected"),
     [
         ([], RunSnapshots()),
-        ([snapshot("a")], RunSnapshots(start="a", latest="a")),
-        ([snapshot("a"), snapshot("a")], RunSnapshots(start="a", latest="a", is_set_up=True)),
-        ([snapshot("a"), snapshot("b"), BEGUN], RunSnapshots(start="a", latest="b", is_set_up=True)),
-        ([snapshot("a"), snapshot("b"), BEGUN, snapshot("c")], RunSnapshots(start="a", latest="b", is_set_up=True)),
-        (
-            [snapshot("a"), snapshot("b"), BEGUN, snapshot("c"), CALLED],
-            RunSnapshots(start="a", latest="c", is_set_up=True),
-        ),
-        (
-            [snapshot("a"), snapshot("b"), BEGUN, snapshot("c"), resumed("b")],
-            RunSnapshots(start="a", latest="b", is_set_up=True),
-        ),
-        ([snapshot("a"), snapshot("b"), FAILED], RunSnapshots(start="a", latest="b", is_set_up=True, is_whole=False)),
-        ([snapshot("a"), snapshot("b"), FAILED, snapshot("c")], RunSnapshots(start="a", latest="c", is_set_up=True)),
+        ([A], RunSnapshots(start="a", latest="a")),
+        ([A, A], RunSnapshots(start="a", latest="a", is_set_up=True)),
+        ([A, B, BEGUN], RunSnapshots(start="a", latest="b", is_set_up=True)),
+        ([A, B, BEGUN, C], RunSnapshots(start="a", latest="b", is_set_up=True)),
+        ([A, B, BEGUN, C, CALLED], RunSnapshots(start="a", latest="c", is_set_up=True)),
+        ([A, B, BEGUN, C, resumed("b")], RunSnapshots(start="a", latest="b", is_set_up=True)),
+        ([A, B, FAILED], RunSnapshots(start="a", latest="b", is_set_up=True, is_whole=False)),
+        ([A, B, FAILED, C], RunSnapshots(start="a", latest="c", is_set_up=True)),
     ],
 )
 def test_the_tree_comes_back_as_it_was_before_the_call_that_was_at_work(events, expected) -> None:
     assert snapshots_of_run(events) == expected
 
 
-def test_a_call_is_at_work_until_it_is_answered() -> None:
-    assert [was_at_work(events) for events in ([], [BEGUN], [BEGUN, CALLED], [CALLED, BEGUN])] == [
-        False,
-        True,
-        False,
-        True,
-    ]
+@pytest.mark.parametrize(
+    ("events", "expected"), [([], False), ([BEGUN], True), ([BEGUN, CALLED], False), ([CALLED, BEGUN], True)]
+)
+def test_a_call_is_at_work_until_it_is_answered(events, expected) -> None:
+    assert was_at_work(events) is expected
 
 
 WAITED = ModelWaited(reason="busy", seconds=5.0, attempt=1)
@@ -116,7 +121,7 @@ def test_a_scenario_goes_on_after_the_turns_that_were_played(events, queues, pos
     assert scenario_position(events, queues) == position
 
 
-def test_a_verdict_is_told_of_each_iteration_that_ended_with_an_answer() -> None:
+def test_a_verdict_gets_each_iteration_that_ended_with_an_answer() -> None:
     answered = StepAnswered(step_id="a", answer={"x": 1}, intent=Intent.NEXT, target=None, reason="")
     nothing = StepAnswered(step_id="a", answer={}, intent=Intent.NEXT, target=None, reason="")
     events = [begins("a"), turned("one"), turned(""), turned("two"), answered, begins("a"), turned("three"), nothing]
@@ -126,28 +131,37 @@ def test_a_verdict_is_told_of_each_iteration_that_ended_with_an_answer() -> None
     ]
 
 
+def commit(root: Path, message: str) -> str:
+    """The commit, made upon what is there."""
+    git("commit", "--quiet", "--allow-empty", "--message", message, cwd=root)
+    return git("rev-parse", "HEAD", cwd=root).strip()
+
+
+def repository(root: Path) -> str:
+    """A repository with one commit on main."""
+    git("init", "--quiet", "--initial-branch", "main", str(root), cwd=root.parent)
+    return commit(root, str(root))
+
+
 def test_head_is_read_from_every_form_in_which_git_keeps_it(tmp_path: Path) -> None:
     assert find_git_folders(tmp_path).head() == ""
     git("init", "--quiet", cwd=tmp_path)
     assert find_git_folders(tmp_path).head() == ""
-    git("commit", "--quiet", "--allow-empty", "--message", "One", cwd=tmp_path)
-    first = git("rev-parse", "HEAD", cwd=tmp_path).strip()
+    first = commit(tmp_path, "One")
     assert find_git_folders(tmp_path).head() == first
     git("pack-refs", "--all", cwd=tmp_path)
     assert find_git_folders(tmp_path).head() == first
     git("worktree", "add", "--quiet", "-b", "beside", "linked", cwd=tmp_path)
     assert find_git_folders(tmp_path / "linked").head() == first
-    git("commit", "--quiet", "--allow-empty", "--message", "Two", cwd=tmp_path)
-    second = git("rev-parse", "HEAD", cwd=tmp_path).strip()
+    second = commit(tmp_path, "Two")
     assert (find_git_folders(tmp_path).head(), find_git_folders(tmp_path / "linked").head()) == (second, first)
     git("checkout", "--quiet", "--detach", cwd=tmp_path)
-    assert find_git_folders(tmp_path).head() == second
-    assert [find_git_folders(tmp_path).stood_on(commit) for commit in (first, second, "0" * 40, "")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    folders = find_git_folders(tmp_path)
+    assert folders.head() == second
+    assert folders.stood_on(first)
+    assert folders.stood_on(second)
+    assert not folders.stood_on("0" * 40)
+    assert not folders.stood_on("")
 
 
 @pytest.mark.parametrize(
@@ -160,19 +174,15 @@ def test_a_head_of_another_form_is_none(tmp_path: Path, said: str) -> None:
 
 
 @pytest.mark.parametrize("path", [".git/HEAD", ".git/refs/heads/main", ".git/packed-refs", ".git/refs", ".git"])
-def test_no_link_that_a_tool_puts_there_leads_to_what_is_taken_for_a_commit(tmp_path: Path, path: str) -> None:
+def test_no_link_that_a_tool_puts_there_passes_another_commit_off_as_head(tmp_path: Path, path: str) -> None:
     root, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
-    for folder in (root, elsewhere):
-        git("init", "--quiet", "--initial-branch", "main", str(folder), cwd=tmp_path)
-        git("commit", "--quiet", "--allow-empty", "--message", str(folder), cwd=folder)
+    own, other = repository(root), repository(elsewhere)
     git("pack-refs", "--all", "--prune", cwd=elsewhere)
     if path == ".git/packed-refs":
         git("pack-refs", "--all", "--prune", cwd=root)
     else:
-        git("checkout", "--quiet", "-B", "main", cwd=elsewhere)
-        git("update-ref", "refs/heads/main", git("rev-parse", "HEAD", cwd=elsewhere).strip(), cwd=elsewhere)
+        git("update-ref", "refs/heads/main", other, cwd=elsewhere)
     folders = find_git_folders(root)
-    own = git("rev-parse", "HEAD", cwd=root).strip()
     assert folders.head() == own
     moved = root / "moved"
     (root / path).rename(moved)
@@ -185,8 +195,7 @@ def test_no_link_that_a_tool_puts_there_leads_to_what_is_taken_for_a_commit(tmp_
 
 @pytest.mark.parametrize("path", [".git/HEAD", ".git/refs/heads/main"])
 def test_a_pipe_or_a_huge_file_in_the_place_of_git_s_own_holds_nothing_up(tmp_path: Path, path: str) -> None:
-    git("init", "--quiet", "--initial-branch", "main", cwd=tmp_path)
-    git("commit", "--quiet", "--allow-empty", "--message", "One", cwd=tmp_path)
+    repository(tmp_path)
     folders = find_git_folders(tmp_path)
     (tmp_path / path).unlink()
     os.mkfifo(tmp_path / path)
@@ -198,20 +207,14 @@ def test_a_pipe_or_a_huge_file_in_the_place_of_git_s_own_holds_nothing_up(tmp_pa
 
 
 def test_what_a_git_file_says_counts_as_it_was_at_the_start(tmp_path: Path) -> None:
-    git("init", "--quiet", "main", cwd=tmp_path)
-    git("commit", "--quiet", "--allow-empty", "--message", "One", cwd=tmp_path / "main")
+    head = repository(tmp_path / "main")
     git("worktree", "add", "--quiet", str(tmp_path / "linked"), cwd=tmp_path / "main")
     folders = find_git_folders(tmp_path / "linked")
-    own = folders.head()
+    assert folders.head() == head
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "HEAD").write_text("1" * 40)
     (tmp_path / "linked" / ".git").write_text(f"gitdir: {tmp_path / 'other'}\n")
-    assert own == folders.head() == git("rev-parse", "HEAD", cwd=tmp_path / "main").strip()
-
-
-STARTED = RunStarted(
-    run_id="r", agent="a", dialect="gate", definition_digest="", verdict_type="", entry_step="a", max_iterations=3
-)
+    assert folders.head() == head
 
 
 def test_a_run_that_goes_on_knows_of_answers_that_were_lost() -> None:
@@ -222,12 +225,8 @@ def test_a_run_that_goes_on_knows_of_answers_that_were_lost() -> None:
 
 @pytest.mark.parametrize("event", [replace(LOST, cost_usd=-1.0), replace(LOST, usage=Usage(input_tokens=-5))])
 def test_a_lost_answer_that_gives_money_back_is_forged(event: AnswerLost) -> None:
-    started = RunStarted(
-        run_id="r", agent="a", dialect="gate", definition_digest="", verdict_type="", entry_step="a", max_iterations=3,
-        nonce="0" * 24,
-    )  # fmt: skip
-    assert implausible((started, LOST)) == ""
-    assert "answer_lost" in implausible((started, event))
+    assert implausible((STARTED, LOST)) == ""
+    assert "answer_lost" in implausible((STARTED, event))
 
 
 PUSHED = EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.APPLIED, detail="b", commit="c" * 40)

@@ -18,8 +18,8 @@ from stepflow.journal.file import JournalFile
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.resume import NewRun, ResumedRun, completed_report
 from tests.checkout import git
-from tests.run.stopped_run import ISSUE, Run, same_run, tree_of
-from tests.runs.played_run import RUNS
+from tests.run.stopped_run import Run, same_run, tree_of
+from tests.runs.played_run import ISSUE, RUNS
 
 pytestmark = pytest.mark.whole
 
@@ -65,9 +65,9 @@ def test_a_run_that_was_stopped_twice_ends_as_the_whole_one_did(whole: Run, tmp_
     assert same_run(result, whole.result)
     assert tree_of(run.root) == tree_of(whole.root)
     assert [kind for kind in run.kinds() if kind == "model_turn"] == [k for k in whole.kinds() if k == "model_turn"]
-    assert [line for line in run.log if line.startswith("[Run]")] == [
-        "[Run] resumed after 15 events, at iteration 2",
-        "[Run] resumed after 30 events, at iteration 3",
+    assert [line for line in run.log if line.startswith("The run is resumed")] == [
+        "The run is resumed after 15 events, at iteration 2",
+        "The run is resumed after 30 events, at iteration 3",
     ]
 
 
@@ -80,7 +80,7 @@ def test_the_outcome_of_a_check_is_not_recorded_again(tmp_path: Path) -> None:
     assert run.kinds().count("check_judged") == whole.kinds().count("check_judged")
 
 
-def test_what_a_call_did_that_was_at_work_is_undone_and_the_model_is_told(stopped: Run) -> None:
+def test_an_interrupted_call_is_undone_and_the_model_learns_of_it(stopped: Run) -> None:
     (stopped.root / "notes").mkdir()
     (stopped.root / "notes" / "half.txt").write_text("half")
     stopped.play()
@@ -97,7 +97,7 @@ def test_a_limit_that_was_raised_lets_the_run_go_on(whole: Run, tmp_path: Path) 
     assert same_run(run.play(), whole.result)
 
 
-def test_a_complete_run_that_shall_go_on_is_only_told_of(whole: Run) -> None:
+def test_resuming_a_complete_run_only_reports_it(whole: Run) -> None:
     before = whole.journal.read_bytes()
     report = completed_report(whole.request(resume=str(whole.folder)))
     assert report is not None
@@ -156,34 +156,23 @@ def at(kind: str, **fields: Any) -> Callable[[Run], None]:
     return lambda run: change(run.kinds().index(kind), **fields)(run)
 
 
-def linked(run: Run) -> None:
-    run.journal.rename(run.folder.parent / "elsewhere")
-    run.journal.symlink_to(run.folder.parent / "elsewhere")
+def replaced(pattern: str, put: Callable[[Path, Path], object]) -> Callable[[Run], None]:
+    """Something else where a file of the run was; `put` gets the path, and where the file is now."""
+
+    def forge(run: Run) -> None:
+        path, moved = next(run.folder.glob(pattern)), run.folder.parent / "elsewhere"
+        path.rename(moved)
+        put(path, moved)
+
+    return forge
 
 
-def linked_log(run: Run) -> None:
-    (run.folder / "log.jsonl").unlink()
-    (run.folder / "log.jsonl").symlink_to("/etc/passwd")
+def link(path: Path, moved: Path) -> None:
+    path.symlink_to(moved)
 
 
-def linked_snapshot(run: Run) -> None:
-    (run.folder / "snapshots" / "incoming").symlink_to(run.folder.parent / "elsewhere")
-
-
-def piped_snapshot(run: Run) -> None:
-    path = next(run.folder.glob("snapshots/*.json"))
-    path.unlink()
+def pipe(path: Path, _moved: Path) -> None:
     os.mkfifo(path)
-
-
-def journal_as_folder(run: Run) -> None:
-    run.journal.unlink()
-    run.journal.mkdir()
-
-
-def piped(run: Run) -> None:
-    run.journal.unlink()
-    os.mkfifo(run.journal)
 
 
 def damaged(run: Run) -> None:
@@ -222,10 +211,6 @@ def written(**fields: object) -> Callable[[Run], None]:
     return forge
 
 
-def without_snapshots(run: Run) -> None:
-    shutil.rmtree(run.folder / "snapshots")
-
-
 def another_version(run: Run) -> None:
     path = run.root / ".agent" / "demo" / "prompts" / "system.md"
     path.write_text(path.read_text() + "\nAnother sentence.\n")
@@ -262,17 +247,23 @@ FORGED = {
     "a stop that is none": (at("model_turn", stop_reason="whatever"), "cannot have happened"),
     "a snapshot elsewhere": (at("snapshot_taken", name="../../x"), "cannot have happened"),
     "a snapshot that is not there": (at("snapshot_taken", name="f" * 64), "cannot be read"),
-    "no snapshots": (without_snapshots, "cannot be read"),
+    "no snapshots": (lambda run: shutil.rmtree(run.folder / "snapshots"), "cannot be read"),
     "a step that is not there": (at("routed", to="nowhere"), "does not have"),
     "two beginnings": (lambda run: change(2, **{**run.events()[0], "seq": 3})(run), "more than one beginning"),
     "nothing": (lambda run: run.journal.write_text(""), "before its run began"),
     "an event that is none": (change(4, event="whatever"), "no event of a journal"),
-    "a link": (linked, "a link or no file"),
-    "a link beside it": (linked_log, "a link or no file"),
-    "a link among the snapshots": (linked_snapshot, "a link or no file"),
-    "a pipe among the snapshots": (piped_snapshot, "a link or no file"),
-    "a folder in the place of the journal": (journal_as_folder, "cannot be read"),
-    "a pipe": (piped, "a link or no file"),
+    "a link": (replaced("journal.jsonl", link), "a link or no file"),
+    "a link beside it": (replaced("log.jsonl", link), "a link or no file"),
+    "a link among the snapshots": (
+        lambda run: (run.folder / "snapshots" / "incoming").symlink_to("elsewhere"),
+        "a link or no file",
+    ),
+    "a pipe": (replaced("journal.jsonl", pipe), "a link or no file"),
+    "a pipe among the snapshots": (replaced("snapshots/*.json", pipe), "a link or no file"),
+    "a folder in the place of the journal": (
+        replaced("journal.jsonl", lambda path, _: path.mkdir()),
+        "cannot be read",
+    ),
     "a line without an end": (lambda run: run.journal.write_bytes(b"x" * (64 * 1024 * 1024 + 1)), "longer than any"),
 }
 
@@ -336,7 +327,7 @@ def test_links_beside_what_a_run_writes_are_the_users_own(stopped: Run, tmp_path
     assert find_resumed(stopped) == NewRun()
 
 
-def test_the_issue_is_told_as_it_was_and_not_as_it_is_now(stopped: Run) -> None:
+def test_the_prompt_has_the_issue_as_it_was_and_not_as_it_is_now(stopped: Run) -> None:
     prepared = stopped.prepare(issue=replace(ISSUE, title="Say goodbye", body="Now!"))
     assert prepared.issue == ISSUE
     assert prepared.context.text == json.loads(stopped.journal.read_text().splitlines()[0])["context_text"]

@@ -7,6 +7,7 @@ import re
 import pytest
 import yaml
 
+from stepflow.domain.run import Issue
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import Skip, Trigger, find_trigger, read_event
@@ -14,14 +15,17 @@ from tests.docs.readme import README
 
 ISSUE = {
     "number": 7,
-    "title": "Fix it",
-    "body": "It is broken.",
+    "title": "修正 🐛",
+    "body": "أصلحه",
     "user": {"login": "ann", "type": "User"},
     "html_url": "https://github.com/o/r/issues/7",
     "labels": [{"name": "bug"}, {"name": "agent:fixer"}],
     "author_association": "NONE",
 }
+ANN = {"login": "ann", "type": "User"}
 BOB = {"login": "bob", "type": "User"}
+BOT = {"login": "helper[bot]", "type": "Bot"}
+RUN = "/stepflow run fixer"
 
 
 def labeled(label: str = "agent:fixer", *, sender: dict = BOB, **issue: object) -> dict:
@@ -43,70 +47,151 @@ def commented(body: str, *, association: str = "MEMBER", **issue: object) -> dic
     }
 
 
-def find(name: str, payload: dict, actor: str = "", **inputs: str) -> Trigger | Skip:
+def dispatched(**fields: object) -> dict:
+    return {"sender": BOB, **fields}
+
+
+def find(name: str, payload: dict, actor: str = "", agents: tuple[str, ...] = (), **inputs: str) -> Trigger | Skip:
     given = {key.replace("_", "-"): value for key, value in inputs.items()}
-    return find_trigger(name, read_event(payload), read_inputs(given), actor=actor)
+    return find_trigger(name, read_event(payload), read_inputs(given), actor=actor, agents=agents)
 
 
-@pytest.mark.parametrize(
-    ("label", "inputs", "agent"),
-    [
-        ("🤖 fixer", {"label_prefix": "🤖 "}, "fixer"),
-        ("エージェント:fixer", {"label_prefix": "エージェント:"}, "fixer"),
-        ("وكيل/fixer", {"label_prefix": "وكيل/"}, "fixer"),
-        ("🐛 直して", {"trigger_label": "🐛 直して", "agent": "fixer"}, "fixer"),
-    ],
-)
-def test_labels_may_be_in_any_script(label: str, inputs: dict[str, str], agent: str) -> None:
-    trigger = find("issues", labeled(label, title="修正 🐛", body="أصلحه"), **inputs)
-    assert isinstance(trigger, Trigger)
-    assert (trigger.agent, trigger.label) == (agent, label)
-    assert trigger.issue is not None
-    assert (trigger.issue.title, trigger.issue.body) == ("修正 🐛", "أصلحه")
+def started(name: str, payload: dict, **options: object) -> Trigger:
+    trigger = find(name, payload, **options)
+    assert isinstance(trigger, Trigger), trigger
+    return trigger
 
 
 def test_a_label_with_the_prefix_names_the_agent_and_the_event_carries_the_issue() -> None:
-    trigger = find("issues", labeled())
-    assert isinstance(trigger, Trigger)
-    assert (trigger.agent, trigger.actor, trigger.label, trigger.default_branch) == (
-        "fixer",
-        "bob",
-        "agent:fixer",
-        "main",
+    assert started("issues", labeled()) == Trigger(
+        agent="fixer",
+        actor="bob",
+        actor_is_bot=False,
+        issue=Issue(
+            number=7,
+            title="修正 🐛",
+            body="أصلحه",
+            author="ann",
+            url="https://github.com/o/r/issues/7",
+            labels=("bug", "agent:fixer"),
+        ),
+        issue_number=7,
+        label="agent:fixer",
+        default_branch="main",
     )
-    assert trigger.issue is not None
-    assert (trigger.issue.number, trigger.issue.title, trigger.issue.body, trigger.issue.author) == (
-        7,
-        "Fix it",
-        "It is broken.",
-        "ann",
-    )
-    assert trigger.issue.labels == ("bug", "agent:fixer")
-
-
-def test_the_prefix_can_be_changed_and_the_trigger_label_starts_the_agent_of_the_input() -> None:
-    assert find("issues", labeled("bot/fixer"), label_prefix="bot/").agent == "fixer"
-    assert find("issues", labeled("go"), trigger_label="go", agent="fixer").agent == "fixer"
 
 
 @pytest.mark.parametrize(
-    ("label", "inputs", "words"),
+    ("label", "inputs"),
     [
-        ("bug", {}, 'does not begin with "agent:"'),
-        ("agent:", {}, "names no agent"),
-        ("go", {"trigger_label": "go"}, "input agent is empty"),
+        ("bot/fixer", {"label_prefix": "bot/"}),
+        ("🤖 fixer", {"label_prefix": "🤖 "}),
+        ("エージェント:fixer", {"label_prefix": "エージェント:"}),
+        ("وكيل/fixer", {"label_prefix": "وكيل/"}),
+        ("fixer", {"label_prefix": "", "agents": ("fixer", "writer")}),
+        ("go", {"trigger_label": "go", "agent": "fixer"}),
+        ("🐛 直して", {"trigger_label": "🐛 直して", "agent": "fixer"}),
     ],
 )
-def test_a_label_that_is_not_ours_is_skipped_with_the_reason(label, inputs, words) -> None:
-    trigger = find("issues", labeled(label), **inputs)
-    assert isinstance(trigger, Skip)
-    assert words in trigger.reason
+def test_a_label_in_any_script_starts_an_agent_by_prefix_by_name_or_as_the_trigger_label(
+    label: str, inputs: dict
+) -> None:
+    trigger = started("issues", labeled(label), **inputs)
+    assert (trigger.agent, trigger.label) == ("fixer", label)
+
+
+@pytest.mark.parametrize("body", [RUN, f"{RUN}\nplease", "  /stepflow   run fixer"])
+def test_a_comment_command_names_the_agent(body: str) -> None:
+    trigger = started("issue_comment", commented(body))
+    assert (trigger.agent, trigger.issue_number, trigger.label) == ("fixer", 7, None)
+
+
+@pytest.mark.parametrize("name", ["schedule", "workflow_dispatch", "repository_dispatch", "workflow_call", "push"])
+def test_any_other_event_starts_the_agent_of_the_input_on_the_issue_of_the_input(name: str) -> None:
+    """A called workflow sees its caller's event."""
+    expected = Trigger(agent="fixer", actor="bob", actor_is_bot=False, issue_number=9)
+    assert started(name, dispatched(), agent="fixer", issue="9") == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "inputs", "number"),
+    [
+        ({"issue": "12"}, {}, 12),
+        ({"issue": "12"}, {"issue": "9"}, 9),
+        ({"issue": "x"}, {}, None),
+        ({}, {}, None),
+    ],
+    ids=["of the form", "the input goes first", "no number", "none"],
+)
+def test_a_dispatch_form_may_name_the_issue_itself(form: dict, inputs: dict, number: int | None) -> None:
+    assert started("workflow_dispatch", dispatched(inputs=form), agent="fixer", **inputs).issue_number == number
+
+
+@pytest.mark.parametrize("text", ["7; id", "$(id)", "`id`", "${{ github.token }}", "7\n8", "-7", "٧", "7 "])
+def test_a_dispatch_input_with_shell_characters_is_only_text(text: str) -> None:
+    """Nothing evaluates it: what is no number is no issue, and an agent's name is only compared (security.md 32)."""
+    payload = dispatched(inputs={"issue": text, "agent": text})
+    trigger = started("workflow_dispatch", payload, agent="fixer")
+    assert (trigger.agent, trigger.issue_number) == ("fixer", None)
+    with pytest.raises(InputError):
+        read_inputs({"issue": text if text != "7 " else "7 x"})
+
+
+def test_a_schedule_runs_for_the_actor_that_the_runner_names() -> None:
+    assert started("schedule", {}, actor="carol", agent="fixer").actor == "carol"
+
+
+@pytest.mark.parametrize("private", [True, False, None])
+def test_a_trigger_knows_whether_the_repository_is_private_if_the_event_says_so(private: bool | None) -> None:
+    payload = dispatched(repository={"private": private})
+    assert started("workflow_dispatch", payload, agent="fixer").private is private
 
 
 def test_an_issues_author_without_a_role_cannot_start_a_run_by_labelling_it() -> None:
-    own = {"login": "ann", "type": "User"}
-    assert isinstance(find("issues", labeled(sender=own)), Skip)
-    assert isinstance(find("issues", labeled(sender=own, author_association="COLLABORATOR")), Trigger)
+    assert isinstance(find("issues", labeled(sender=ANN)), Skip)
+    started("issues", labeled(sender=ANN, author_association="COLLABORATOR"))
+
+
+def test_a_bot_is_skipped_unless_it_is_named() -> None:
+    assert isinstance(find("issues", labeled(sender=BOT)), Skip)
+    assert started("issues", labeled(sender=BOT), allow_bots="other, helper").actor_is_bot
+
+
+NO_COMMAND = 'does not begin with "/stepflow run <agent>"'
+NO_AGENT = "names no agent and the input agent is empty"
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "inputs", "words"),
+    [
+        ("issues", labeled("bug"), {}, 'does not begin with "agent:"'),
+        ("issues", labeled("bug"), {"label_prefix": "", "agents": ("fixer", "writer")}, "is no agent's name"),
+        ("issues", labeled("agent:"), {}, NO_AGENT),
+        ("issues", labeled("go"), {"trigger_label": "go"}, NO_AGENT),
+        ("issues", labeled(sender=ANN), {}, "ann (NONE) may not label an issue of their own"),
+        ("issues", labeled(sender=BOT), {}, "helper[bot] is a bot"),
+        ("issues", {"action": "opened", "sender": BOB}, {}, "issues.opened starts no agent"),
+        ("issue_comment", {"action": "deleted", "sender": BOB}, {}, "issue_comment.deleted starts no agent"),
+        ("issue_comment", commented(""), {}, NO_COMMAND),
+        ("issue_comment", commented(f"please {RUN}"), {}, NO_COMMAND),
+        ("issue_comment", commented(f"thanks\n\n{RUN}"), {}, NO_COMMAND),
+        ("issue_comment", commented("/stepflow"), {}, NO_COMMAND),
+        ("issue_comment", commented("/stepflow run"), {}, NO_COMMAND),
+        ("issue_comment", commented("/stepflow run a b"), {}, NO_COMMAND),
+        ("issue_comment", commented(RUN, association="NONE"), {}, "bob (NONE) may not start an agent by a comment"),
+        ("issue_comment", commented(RUN, pull_request={"url": "x"}), {}, "on a pull request"),
+        ("schedule", {}, {}, NO_AGENT),
+        ("workflow_dispatch", dispatched(), {}, NO_AGENT),
+    ],
+)
+def test_what_starts_no_run_is_skipped_with_the_reason_in_one_line(
+    name: str, payload: dict, inputs: dict, words: str
+) -> None:
+    skipped = find(name, payload, **inputs)
+    assert isinstance(skipped, Skip)
+    assert words in skipped.reason
+    assert len(skipped.reason.splitlines()) == 1
+    assert 20 < len(skipped.reason) < 160
 
 
 #: Every word that GitHub knows (its GraphQL enum CommentAuthorAssociation), and whether it may start a run where the
@@ -121,14 +206,13 @@ ASSOCIATIONS = {
     "NONE": False,
     "OWNER": True,
 }
-ANN = {"login": "ann", "type": "User"}
 
 
 @pytest.mark.parametrize("association", [*ASSOCIATIONS, "A_WORD_OF_TOMORROW"])
 def test_the_association_decides_who_may_label_an_own_issue_or_comment(association: str) -> None:
     trusted = ASSOCIATIONS.get(association, False)
     own = find("issues", labeled(sender=ANN, author_association=association))
-    comment = find("issue_comment", commented("/stepflow run fixer", association=association))
+    comment = find("issue_comment", commented(RUN, association=association))
     for trigger in (own, comment):
         assert isinstance(trigger, Trigger if trusted else Skip)
         if isinstance(trigger, Skip):
@@ -140,112 +224,30 @@ def test_whoever_labels_the_issue_of_somebody_else_or_dispatches_is_trusted_by_g
     association: str,
 ) -> None:
     """GitHub lets nobody below the role `triage` put a label on, and nobody without write access dispatch."""
-    assert isinstance(find("issues", labeled(author_association=association)), Trigger)
-    event = {"sender": BOB, "issue": {**ISSUE, "author_association": association}}
-    assert isinstance(find("workflow_dispatch", event, agent="fixer"), Trigger)
+    started("issues", labeled(author_association=association))
+    started("workflow_dispatch", dispatched(issue={**ISSUE, "author_association": association}), agent="fixer")
 
 
 @pytest.mark.parametrize("missing", ["issue", "comment"])
 def test_an_event_without_an_association_is_that_of_a_stranger(missing: str) -> None:
-    event = labeled(sender=ANN) if missing == "issue" else commented("/stepflow run fixer")
+    event = labeled(sender=ANN) if missing == "issue" else commented(RUN)
     del event[missing]["author_association"]
     assert isinstance(find("issues" if missing == "issue" else "issue_comment", event), Skip)
 
 
-def test_a_bot_is_skipped_unless_it_is_named() -> None:
-    bot = {"login": "helper[bot]", "type": "Bot"}
-    skipped = find("issues", labeled(sender=bot))
-    assert isinstance(skipped, Skip)
-    assert "helper[bot] is a bot" in skipped.reason
-    named = find("issues", labeled(sender=bot), allow_bots="other, helper")
-    assert isinstance(named, Trigger)
-    assert named.actor_is_bot
-
-
-@pytest.mark.parametrize("body", ["/stepflow run fixer", "/stepflow run fixer\nplease", "  /stepflow   run fixer"])
-def test_a_comment_command_names_the_agent(body) -> None:
-    trigger = find("issue_comment", commented(body))
-    assert isinstance(trigger, Trigger)
-    assert trigger.agent == "fixer"
-    assert trigger.issue_number == 7
-
-
-@pytest.mark.parametrize("body", ["", "please /stepflow run fixer", "/stepflow", "/stepflow run", "/stepflow run a b"])
-def test_any_other_comment_is_skipped(body) -> None:
-    assert isinstance(find("issue_comment", commented(body)), Skip)
-
-
-def test_a_commenter_without_a_role_and_a_pull_request_are_skipped() -> None:
-    assert isinstance(find("issue_comment", commented("/stepflow run fixer", association="CONTRIBUTOR")), Skip)
-    assert isinstance(find("issue_comment", commented("/stepflow run fixer", pull_request={"url": "x"})), Skip)
-
-
-def test_a_dispatch_takes_agent_and_issue_from_the_inputs() -> None:
-    trigger = find("workflow_dispatch", {"sender": BOB}, agent="fixer", issue="9")
-    assert isinstance(trigger, Trigger)
-    assert (trigger.agent, trigger.issue_number, trigger.issue) == ("fixer", 9, None)
-
-
-def test_a_dispatch_form_may_name_the_issue_itself() -> None:
-    assert find("workflow_dispatch", {"sender": BOB, "inputs": {"issue": "12"}}, agent="fixer").issue_number == 12
-    assert find("workflow_dispatch", {"sender": BOB, "inputs": {"issue": "x"}}, agent="fixer").issue_number is None
-    assert find("workflow_dispatch", {"sender": BOB, "inputs": {"issue": "12"}}, agent="f", issue="9").issue_number == 9
-
-
-def test_an_event_without_an_agent_or_of_another_action_is_skipped() -> None:
-    assert isinstance(find("schedule", {}), Skip)
-    assert isinstance(find("issues", {"action": "opened", "sender": BOB}), Skip)
-
-
-def test_a_schedule_runs_for_the_actor_that_the_runner_names() -> None:
-    trigger = find("schedule", {}, actor="carol", agent="fixer")
-    assert isinstance(trigger, Trigger)
-    assert trigger.actor == "carol"
-
-
-@pytest.mark.parametrize("payload", [{"action": 5}, {"issue": {"title": "x"}}, {"label": "agent:fixer"}])
-def test_a_payload_that_is_not_githubs_is_one_clear_error(payload) -> None:
-    with pytest.raises(InputError, match="payload is not what GitHub sends"):
-        find("issues", payload)
-
-
-@pytest.mark.parametrize(("name", "action"), [("issues", "labeled"), ("issue_comment", "created")])
-def test_an_event_that_lacks_its_issue_is_one_clear_error(name, action) -> None:
-    with pytest.raises(InputError, match="carries no"):
-        find(name, {"action": action, "sender": BOB})
-
-
-@pytest.mark.parametrize("name", ["schedule", "workflow_dispatch", "repository_dispatch", "workflow_call", "push"])
-def test_any_other_event_starts_the_agent_of_the_input_on_the_issue_of_the_input(name: str) -> None:
-    """A called workflow sees its caller's event."""
-    trigger = find(name, {"sender": BOB}, agent="fixer", issue="9")
-    assert isinstance(trigger, Trigger)
-    assert (trigger.agent, trigger.issue_number, trigger.label, trigger.actor) == ("fixer", 9, None, "bob")
-    skipped = find(name, {"sender": BOB})
-    assert skipped == Skip(reason=f"the event {name} names no agent and the input agent is empty")
-
-
 @pytest.mark.parametrize(
-    ("name", "event", "inputs"),
+    ("name", "payload", "message"),
     [
-        ("issues", labeled("bug"), {}),
-        ("issues", labeled("agent:"), {}),
-        ("issues", labeled("go"), {"trigger_label": "go"}),
-        ("issues", labeled(sender={"login": "ann", "type": "User"}), {}),
-        ("issues", labeled(sender={"login": "helper[bot]", "type": "Bot"}), {}),
-        ("issues", {"action": "opened", "sender": BOB}, {}),
-        ("issue_comment", commented("thanks\n\n/stepflow run fixer"), {}),
-        ("issue_comment", commented("/stepflow run fixer", association="NONE"), {}),
-        ("issue_comment", commented("/stepflow run fixer", pull_request={"url": "x"}), {}),
-        ("issue_comment", {"action": "deleted", "sender": BOB}, {}),
-        ("schedule", {}, {}),
+        ("issues", {"action": 5}, "payload is not what GitHub sends"),
+        ("issues", {"issue": {"title": "x"}}, "payload is not what GitHub sends"),
+        ("issues", {"label": "agent:fixer"}, "payload is not what GitHub sends"),
+        ("issues", {"action": "labeled", "sender": BOB}, "carries no issue"),
+        ("issue_comment", {"action": "created", "sender": BOB}, "carries no comment"),
     ],
 )
-def test_whatever_is_skipped_says_why_in_one_line(name: str, event: dict, inputs: dict[str, str]) -> None:
-    trigger = find(name, event, **inputs)
-    assert isinstance(trigger, Skip)
-    assert len(trigger.reason.splitlines()) == 1
-    assert 20 < len(trigger.reason) < 160
+def test_a_payload_that_github_does_not_send_is_one_clear_error(name: str, payload: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find(name, payload)
 
 
 def readme_rows() -> list[tuple[str, ...]]:
@@ -264,31 +266,3 @@ def test_the_readmes_table_of_labels_and_agents_holds(row: tuple[str, ...]) -> N
     trigger = find_trigger(name, read_event(payload), inputs, agents=(agent,))
     assert isinstance(trigger, Trigger)
     assert (trigger.agent, trigger.label) == (agent, text if kind == "label" else None)
-
-
-def test_with_an_empty_prefix_only_the_names_of_agents_are_labels_of_ours() -> None:
-    inputs = read_inputs({"label-prefix": ""})
-    trigger = find_trigger("issues", read_event(labeled("fixer")), inputs, agents=("fixer", "writer"))
-    assert isinstance(trigger, Trigger)
-    assert (trigger.agent, trigger.label) == ("fixer", "fixer")
-    skipped = find_trigger("issues", read_event(labeled("bug")), inputs, agents=("fixer", "writer"))
-    assert isinstance(skipped, Skip)
-    assert "is no agent's name" in skipped.reason
-
-
-@pytest.mark.parametrize("private", [True, False, None])
-def test_a_trigger_knows_whether_the_repository_is_private_if_the_event_says_so(private) -> None:
-    trigger = find("workflow_dispatch", {"sender": BOB, "repository": {"private": private}}, agent="fixer")
-    assert isinstance(trigger, Trigger)
-    assert trigger.private is private
-
-
-@pytest.mark.parametrize("text", ["7; id", "$(id)", "`id`", "${{ github.token }}", "7\n8", "-7", "٧", "7 "])
-def test_a_dispatch_input_with_shell_characters_is_only_text(text: str) -> None:
-    """Nothing evaluates it: what is no number is no issue, and an agent's name is only compared (security.md 32)."""
-    payload = {"sender": BOB, "inputs": {"issue": text, "agent": text}}
-    trigger = find("workflow_dispatch", payload, agent="fixer")
-    assert isinstance(trigger, Trigger)
-    assert (trigger.agent, trigger.issue_number) == ("fixer", None)
-    with pytest.raises(InputError):
-        read_inputs({"issue": text if text != "7 " else "7 x"})

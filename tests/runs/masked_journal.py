@@ -17,11 +17,11 @@ RANDOM = (
 )
 
 
-def masked_lines(lines: Iterable[str], places: Mapping[str, str]) -> list[str]:
-    """Each line masked; `places` maps a text, such as a folder of this run, to the name that replaces it."""
+def masked_lines(lines: Iterable[str], names: Mapping[str, str]) -> list[str]:
+    """Each line masked; `names` maps a text, such as a folder of this run, to the name that replaces it."""
     entries = [entry for entry in map(json.loads, lines) if not _tells_of_the_machine(entry)]
     numbered = ({**entry, "seq": number} for number, entry in enumerate(entries, 1))
-    return [json.dumps(_masked(entry, places), ensure_ascii=False) for entry in numbered]
+    return [json.dumps(_masked(entry, names), ensure_ascii=False) for entry in numbered]
 
 
 def _tells_of_the_machine(entry: dict[str, Any]) -> bool:
@@ -34,16 +34,16 @@ def _tells_of_the_machine(entry: dict[str, Any]) -> bool:
     )
 
 
-def _masked(value: Any, places: Mapping[str, str]) -> Any:
+def _masked(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
-        return {key: f"<{key}>" if key in MASKED else _masked(item, places) for key, item in value.items()}
+        return {key: f"<{key}>" if key in MASKED else _masked(item, names) for key, item in value.items()}
     if isinstance(value, list):
-        return [_masked(item, places) for item in value]
-    return _text(value, places) if isinstance(value, str) else value
+        return [_masked(item, names) for item in value]
+    return _text(value, names) if isinstance(value, str) else value
 
 
-def _text(text: str, places: Mapping[str, str]) -> str:
-    for path, name in places.items():
+def _text(text: str, names: Mapping[str, str]) -> str:
+    for path, name in names.items():
         text = text.replace(path, name)
     for pattern, name in RANDOM:
         text = pattern.sub(name, text)

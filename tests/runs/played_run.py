@@ -24,6 +24,7 @@ from tests.fakes import StillClock
 
 RUNS = Path(__file__).parent
 GOLDEN = "journal.golden.jsonl"
+ISSUE = Issue(number=7, title="Say hello properly", author="ann")
 INPUTS = {"provider": "scripted", "boundary": "dry-run", "isolation": "best-effort"}
 
 
@@ -66,7 +67,14 @@ def play_case(case: Path, folder: Path) -> Played:
     """Run the case on a clock that stands still but for waiting."""
     data = _read(case)
     scenario = load_scenario(case / "scenario.yaml")
-    request = _request(case, data, scenario, make_checkout(case, data, folder / "checkout"), folder / "run")
+    issue = scenario.issue.to_issue() if scenario.issue else ISSUE
+    request = make_request(
+        make_checkout(case, data, folder / "checkout"),
+        folder / "run",
+        case / "scenario.yaml",
+        issue=replace(issue, author=issue.author or "ann"),
+        **data.get("inputs", {}),
+    )
     live: list[Entry] = []
     clock = StillClock()
     prepared = prepare_run(request, now=clock.now())
@@ -97,17 +105,20 @@ def make_checkout(case: Path, data: dict, root: Path) -> Path:
     return root
 
 
-def _request(case: Path, data: dict, scenario: Scenario, root: Path, folder: Path) -> RunRequest:
-    issue = scenario.issue.to_issue() if scenario.issue else Issue(number=7, title="Say hello properly")
+def make_request(
+    root: Path, folder: Path, scenario: Path, *, run_id: str = "run-1", issue: Issue | None = ISSUE, **inputs: str
+) -> RunRequest:
+    """What one process is asked to do: a dry run of a scenario, for bob."""
+    given = {"scenario": str(scenario), **{name.replace("_", "-"): value for name, value in inputs.items()}}
     return RunRequest(
-        run_id="run-1",
-        inputs=read_inputs({**INPUTS, "scenario": str(case / "scenario.yaml"), **data.get("inputs", {})}),
+        run_id=run_id,
+        inputs=read_inputs({**INPUTS, **given}),
         trigger=Trigger(
             agent="demo",
             actor="bob",
             actor_is_bot=False,
-            issue=replace(issue, author=issue.author or "ann"),
-            issue_number=issue.number,
+            issue=issue,
+            issue_number=issue.number if issue else None,
             default_branch="main",
         ),
         root=root,

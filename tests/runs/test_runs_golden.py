@@ -11,6 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from stepflow.domain.event import CheckJudged, Routed
 from stepflow.domain.state import fold
 from stepflow.journal.line import journal_schema
 from stepflow.journal.reader import read_journal
@@ -23,18 +24,13 @@ ACCEPT = bool(os.environ.get("STEPFLOW_ACCEPT"))
 
 #: One of each kind, for they take a second each; `make whole` plays them all.
 ALWAYS = {
-    "straight-to-the-end",
     "dirty-tree-then-clean",
     "format-corrected",
-    "condition-chooses-the-way",
     "handoff-reaches-later-prompts",
-    "support-step-and-jump-by-the-answer",
-    "closure-aborts",
     "iterations-used-up",
     "setup-fails",
     "check-fails-falls-back-and-closes",
     "project-the-short-way",
-    "ungated-waits-for-a-signal",
 }
 CASES = [
     pytest.param(case, id=case.name, marks=() if case.name in ALWAYS else pytest.mark.whole) for case in run_cases()
@@ -48,6 +44,7 @@ def test_a_whole_run_is_what_it_was(case: Path, tmp_path: Path) -> None:
     check_golden_journal(played)
     check_state_and_events(played)
     check_schemas(played)
+    check_page(played)
     check_effects(played)
 
 
@@ -73,8 +70,8 @@ def check_expectation(played: Played) -> None:
 
 def check_golden_journal(played: Played) -> None:
     """The journal is the golden one, line by line."""
-    places = {str(played.checkout): "<checkout>", str(played.folder): "<run>"}
-    lines = masked_lines(played.journal.read_text(encoding="utf-8").splitlines(), places)
+    names = {str(played.checkout): "<checkout>", str(played.folder): "<run>"}
+    lines = masked_lines(played.journal.read_text(encoding="utf-8").splitlines(), names)
     if ACCEPT:
         played.golden.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert played.golden.exists(), f"{played.golden} is missing; STEPFLOW_ACCEPT=1 writes it, then read it"
@@ -92,7 +89,17 @@ def check_state_and_events(played: Played) -> None:
     report = played.result.report
     assert (reached.outcome, reached.iteration, reached.usage) == (report.outcome, report.iterations, report.usage)
     assert reached.handoff == report.handoff
+    assert report.dialect == played.agent.dialect
+    judged = [(event.step_id, event.result, event.message) for event in events_of(played, CheckJudged)]
+    checked = [(line.step_id, line.check_result) for line in report.history if line.check_result]
+    assert [(step_id, check.result, check.message) for step_id, check in checked] == judged
+    routed = [(event.source, event.transition) for event in events_of(played, Routed)]
+    assert [(line.step_id, line.transition) for line in report.history if line.transition != "none"] == routed
     assert sum(reached.visits.values()) == reached.iteration == len(report.history)
+
+
+def events_of(played: Played, kind: type) -> list:
+    return [entry.event for entry in played.live if isinstance(entry.event, kind)]
 
 
 def check_schemas(played: Played) -> None:
@@ -104,14 +111,24 @@ def check_schemas(played: Played) -> None:
     written = json.loads((played.folder / "report.json").read_text(encoding="utf-8"))
     for report in (drawn, written):
         whole_schema.validate(report)
-    places = {"run_folder": "", "host_run_folder": ""}
-    assert {**drawn, **places} == {**written, **places}
+    folders = {"run_folder": "", "host_run_folder": ""}
+    assert {**drawn, **folders} == {**written, **folders}
 
 
 @cache
 def published_schemas() -> tuple[jsonschema.Draft202012Validator, jsonschema.Draft202012Validator]:
     """The published schemas of a journal's line and of a report."""
     return jsonschema.Draft202012Validator(journal_schema()), jsonschema.Draft202012Validator(report_schema())
+
+
+def check_page(played: Played) -> None:
+    """The page has a box for each step, the beginning and the end, and nothing went wrong while it was written."""
+    page = (played.folder / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert played.result.report.run_id in page
+    assert page.count('class="box ') == len(played.agent.steps) + 2
+    assert not list(played.folder.glob("*.part"))
+    assert all(entry.seq for entry in played.live)
 
 
 def check_effects(played: Played) -> None:
