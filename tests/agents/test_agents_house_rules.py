@@ -45,7 +45,7 @@ def test_a_good_module_passes(tmp_path: Path) -> None:
     ],
     ids=["syntax", "no docstring", "long module", "long function"],
 )
-def test_each_broken_rule_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_each_broken_rule_is_named_with_its_location(tmp_path: Path, text: str, said: str) -> None:
     done = check(repository(tmp_path, engine=text))
     assert done.returncode == 1
     assert done.stdout.startswith(f"stepflow/engine.py:{said}")

@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.docs.readme import ROOT
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 _BLOCK = re.compile(
     r"(?:\*\*`(?P<file>[^\n`]+)`\*\*[^\n]*\n|<!-- (?P<note>[^\n]+?) -->\n)?"
@@ -52,6 +51,11 @@ class PageBlock:
     note: str
     language: str
     text: str
+
+    @property
+    def name(self) -> str:
+        """The comment or the file name right above it."""
+        return self.note or self.file
 
 
 def page_part(page: Path, begin: str = "", end: str = "") -> str:
@@ -135,7 +139,7 @@ def is_shown(want: str, got: str) -> bool:
     return doctest.OutputChecker().check_output(want.replace("…", "..."), got, doctest.ELLIPSIS)
 
 
-def follow_aloud(page: Path, begin: str, end: str) -> None:
+def follow_printing(page: Path, begin: str, end: str) -> None:
     """Do here what the page says, and print commands with their seconds. Raises `AssertionError` at a stumble."""
     reader = Reader(folder=Path.cwd(), environment=dict(os.environ))
     started = before = time.monotonic()
@@ -151,4 +155,4 @@ def follow_aloud(page: Path, begin: str, end: str) -> None:
 if __name__ == "__main__":
     named, *headings = sys.argv[1:]
     begin, end, *_ = [*headings, "", ""]
-    follow_aloud(Path(named).resolve(), begin, end)
+    follow_printing(Path(named).resolve(), begin, end)

@@ -32,6 +32,7 @@ from tests.docs.reference_words import (
     ON_VERDICTS,
     VERDICTS,
 )
+from tests.docs.tables import table
 
 PAGE = ROOT / "docs" / "registry.md"
 
@@ -49,21 +50,21 @@ def page() -> str:
         "## agent.json\n",
         *_file(agent_schema(), "AgentFile"),
         "### Verdict types\n",
-        ON_VERDICTS + _table(("type", "config", "finished, without gates and checks"), _verdicts()),
+        ON_VERDICTS + table(("type", "config", "finished, without gates and checks"), _verdicts()),
         "## steps_registry.json\n",
         *_file(gate_schema(), "GateRegistry"),
         "### Step kinds\n",
-        _table(("kind", "its answers may be"), _kinds()),
+        table(("kind", "its answers may be"), _kinds()),
         _aliases(),
         "### Extractors\n",
-        ON_EXTRACTORS + _table(("name", "value"), _extractors()),
+        ON_EXTRACTORS + table(("name", "value"), _extractors()),
         "### Shipped templates\n",
         f"For `fallbackKey`: {_listed(TEMPLATE_KEYS)}.\n",
         "## steps_registry.json with checks\n",
         ON_CHECKS,
         *_file(check_schema(), "CheckRegistry", {"PatternEntry", "ValidatorEntry", "ValidationStepEntry"}),
         "## Old names\n",
-        ON_OLD_NAMES + _table(("old", "new"), _old_names()),
+        ON_OLD_NAMES + table(("old", "new"), _old_names()),
         "## Problems\n",
         ON_PROBLEMS,
         *_rules(),
@@ -78,7 +79,7 @@ def _file(schema: dict[str, Any], root: str, known: Iterable[str] = ()) -> Itera
         name, shape, anchor = todo.pop(0)
         if anchor:
             yield f"### `{anchor}`\n"
-        yield _table(("key", "type", "default", "from", "meaning"), _keys(name, shape, schema["$defs"]))
+        yield table(("key", "type", "default", "from", "meaning"), _keys(name, shape, schema["$defs"]))
         inner = [
             (model, schema["$defs"][model], f"{anchor}.{key}{suffix}".removeprefix(".").replace("<>", _named(key)))
             for key, described in shape["properties"].items()
@@ -189,7 +190,7 @@ def _rules() -> Iterator[str]:
             for code, row in rules().items()
             if code[2] == digit
         )
-        yield f"### {title}\n\n" + _table(("code", "severity", "rule broken", "for example"), rows)
+        yield f"### {title}\n\n" + table(("code", "severity", "rule broken", "for example"), rows)
         yield from (_explained(rule) for rule in rules().values() if rule.code[2] == digit)
 
 
@@ -240,11 +241,6 @@ def _problems(case: Case) -> tuple[Problem, ...]:
 
 def _listed(words: Iterable[str]) -> str:
     return ", ".join(f"`{word}`" for word in words)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

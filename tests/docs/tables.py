@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import yaml
 
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.report.wording import advice
-from tests.docs.readme import README, ROOT, part_pattern
+from tests.docs.readme import README, ROOT
 from tests.docs.threats import THREAT_MODEL, threat_tables
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ def tables() -> dict[str, str]:
     """Every generated part of the README."""
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     return {
-        "inputs": _table(("input", "default", "what it does"), _inputs(action["inputs"])),
-        "outputs": _table(("output", "what it holds"), _outputs(action["outputs"])),
-        "outcomes": _table(("outcome", "exit code", "what the summary tells you to do"), _outcomes()),
+        "inputs": table(("input", "default", "what it does"), _inputs(action["inputs"])),
+        "outputs": table(("output", "what it holds"), _outputs(action["outputs"])),
+        "outcomes": table(("outcome", "exit code", "what the summary tells you to do"), _outcomes()),
     }
 
 
@@ -45,22 +46,24 @@ def _outcomes() -> Iterable[Sequence[str]]:
     return ((f"`{outcome}`", str(exit_code(outcome)), advice(outcome)) for outcome in Outcome)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def documents() -> dict[Path, Mapping[str, str]]:
     """Every document with generated parts, and these by name."""
-    threats = {name: _table(head, rows) for name, (head, *rows) in threat_tables().items()}
+    threats = {name: table(head, rows) for name, (head, *rows) in threat_tables().items()}
     return {README: tables(), THREAT_MODEL: threats}
 
 
 def written(document: Path) -> str:
     """The document with its tables as they should be."""
     text = document.read_text(encoding="utf-8")
-    for name, table in documents()[document].items():
-        text, replaced = part_pattern(name).subn(lambda match, table=table: f"{match[1]}\n{table}\n{match[3]}", text)
+    for name, rows in documents()[document].items():
+        part = re.compile(rf"(<!-- {name}: begin[^\n]*-->\n)(.*?)(<!-- {name}: end -->)", re.S)
+        text, replaced = part.subn(lambda match, rows=rows: f"{match[1]}\n{rows}\n{match[3]}", text)
         assert replaced == 1, f"{document.name} has {replaced} parts {name}"
     return text
 

@@ -1,4 +1,4 @@
-"""Every page of docs/ can be reached from its first page, and every link of a page leads somewhere."""
+"""Every page of docs/ can be reached from its first page, and every link of a document leads somewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.docs.page import DOCS
 from tests.docs.readme import README, ROOT
 
 PAGES = sorted(DOCS.rglob("*.md"))
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *PAGES]
 _FENCED = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
 
 
@@ -30,7 +31,7 @@ def anchors(page: Path) -> set[str]:
     return made | set(re.findall(r"<a id='([^']+)'>", text))
 
 
-@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     for link in links(page):
         file, _, anchor = link.partition("#")

@@ -20,6 +20,7 @@ from stepflow.cli import COMMANDS
 from stepflow.definition.loading import load_agent
 from stepflow.run.inputs import Inputs, read_inputs
 from tests.checkout import Runner, git, labeled, make_checkout
+from tests.docs.page import page_blocks
 from tests.docs.picture import PICTURE, draw, run_demo, shown
 from tests.docs.readme import (
     AGENT,
@@ -31,13 +32,12 @@ from tests.docs.readme import (
     ROOT,
     agent_files,
     named_block,
-    readme_blocks,
 )
 from tests.docs.tables import documents, written
+from tests.docs.workflows import check_workflow, lint_workflow
 from tests.servers.messages_api import MessagesApi, answers, calls
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-BIN = Path(sys.executable).parent
 MAKE_TARGETS = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 
 
@@ -53,6 +53,7 @@ def test_action_yml_has_the_inputs_that_the_code_reads_in_the_same_words() -> No
     read = {name.replace("_", "-"): plain(field.description) for name, field in Inputs.model_fields.items()}
     assert declared == read
     assert list(declared) == list(read)
+    assert all(declared.values())
 
 
 def test_the_defaults_of_action_yml_are_those_of_the_code() -> None:
@@ -108,22 +109,12 @@ WORKFLOWS = {
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_workflow_to_paste_is_clean_and_gives_inputs_that_exist(name: str, tmp_path: Path) -> None:
-    file = tmp_path / ".github" / "workflows" / "stepflow.yml"
-    file.parent.mkdir(parents=True)
-    file.write_text(WORKFLOWS[name](), encoding="utf-8")
-    for words in (("actionlint",), ("zizmor", "--pedantic", "--offline", "--quiet", "--no-progress")):
-        checked = subprocess.run([BIN / words[0], *words[1:], file], capture_output=True, text=True, check=False)
-        assert checked.returncode == 0, checked.stdout + checked.stderr
-    jobs = yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"]
-    steps = [step for job in jobs.values() for step in job["steps"]]
-    given = [set(step["with"]) for step in steps if step.get("uses") == "org/stepflow-action@v1"]
-    assert given
-    assert all(names <= set(ACTION["inputs"]) for names in given)
+    check_workflow(WORKFLOWS[name](), tmp_path)
 
 
 def test_every_yaml_block_of_the_readme_and_its_pages_is_checked() -> None:
     def names(document: Path) -> list[str]:
-        return [block.name for block in readme_blocks(document) if block.language in ("yaml", "yml")]
+        return [block.name for block in page_blocks(document) if block.language in ("yaml", "yml")]
 
     assert names(README) == ["workflow", "reaction", "rehearse workflow", "cache mode", "resume"]
     assert names(AGENT_PAGE) == [f"{AGENT}scenarios/leaves-a-note.yaml"]
@@ -136,15 +127,10 @@ def test_the_steps_for_code_scanning_are_clean_and_their_command_makes_what_they
     run, upload = steps = yaml.safe_load(named_block("code scanning", PULL_REQUESTS))
     job["permissions"]["security-events"] = "write"
     job["steps"] = [job["steps"][0], *steps]
-    file = tmp_path / ".github/workflows/agents.yml"
-    file.parent.mkdir(parents=True)
     # PyYAML reads the key `on` as true.
     document = yaml.safe_dump({"on": whole.pop(True), **whole}, sort_keys=False)
     pinned = re.sub(r"(@[0-9a-f]{40})$", r"\1 # pinned", document, flags=re.M)
-    file.write_text(pinned, encoding="utf-8")
-    for words in (("actionlint",), ("zizmor", "--offline", "--quiet", "--no-progress")):
-        checked = subprocess.run([BIN / words[0], *words[1:], file], capture_output=True, text=True, check=False)
-        assert checked.returncode == 0, checked.stdout + checked.stderr
+    lint_workflow(pinned, tmp_path, pedantic=False)
     command, _, target = run["run"].partition(" > ")
     assert upload["with"]["sarif_file"] == target
     write_agent(tmp_path)
@@ -163,10 +149,18 @@ turns:
   - expect_step: continuation.issue
     expect_prompt: ["The plan: write the note"]
     tools:
-      - bash: { command: "echo solved > NOTE && git add NOTE && git commit -qm 'Add the note'" }
+      - bash: { command: "echo solved > NOTE" }
   - output: { intent: handoff, changes: the note is written }
   - expect_step: closure.issue
     expect_prompt: ["What was done: the note is written"]
+    output: { intent: closing, comment: The note is there. }
+  - expect_step: continuation.issue
+    expect_prompt: ["The closing was refused: `git-clean` is red (2 attempts left).", "NOTE"]
+    tools:
+      - bash: { command: "git add NOTE && git commit -qm 'Add the note'" }
+  - output: { intent: handoff, changes: the note is committed }
+  - expect_step: closure.issue
+    expect_prompt: ["What was done: the note is committed"]
     output: { intent: closing, comment: The note is there. }
 """
 
@@ -202,28 +196,17 @@ def test_the_agent_to_paste_loads_without_any_problem(tmp_path: Path) -> None:
     assert load_agent(write_agent(tmp_path)).problems == ()
 
 
-def test_the_agent_to_paste_walks_its_three_steps_and_opens_a_pull_request(runner: Runner) -> None:
+def test_the_agent_to_paste_is_sent_back_by_the_retry_prompt_to_paste_and_opens_a_pull_request(
+    runner: Runner,
+) -> None:
     done = runner.run(labeled())
     assert (done.exit_code, done.outputs["outcome"], done.outputs["validated"]) == (0, "completed", "true"), done.log
     report = json.loads(Path(done.outputs["report"]).read_text())
-    assert [line["step"] for line in report["history"]] == ["initial.issue", "continuation.issue", "closure.issue"]
+    steps = ["initial.issue", *["continuation.issue", "closure.issue"] * 2]
+    assert [line["step"] for line in report["history"]] == steps
     kinds = [effect["kind"] for effect in report["effects"]]
     assert kinds[:3] == ["push_branch", "open_pull_request", "post_comment"]
     assert "close_issue" not in kinds
-
-
-def test_the_agent_to_paste_is_sent_back_by_the_retry_prompt_to_paste(runner: Runner) -> None:
-    dirty = SCENARIO.replace(" && git add NOTE && git commit -qm 'Add the note'", "")
-    again = """  - expect_step: continuation.issue
-    expect_prompt: ["The closing was refused: `git-clean` is red (2 attempts left).", "NOTE"]
-    tools:
-      - bash: { command: "git add NOTE && git commit -qm 'Add the note'" }
-"""
-    tail = SCENARIO[SCENARIO.index("  - output: { intent: handoff") :]
-    (runner.checkout / "scenario.yaml").write_text(dirty + again + tail)
-    git("commit", "-qam", "Forget to commit", cwd=runner.checkout)
-    done = runner.run(labeled())
-    assert (done.exit_code, done.outputs["outcome"], done.outputs["iterations"]) == (0, "completed", "5"), done.log
 
 
 @pytest.mark.whole
@@ -236,7 +219,7 @@ def test_the_scenario_to_paste_rehearses_green_on_a_pull_request_without_a_key(r
 
 
 def test_every_json_and_markdown_block_is_a_file_of_the_agent() -> None:
-    blocks = [block for block in readme_blocks(AGENT_PAGE) if block.language in ("json", "markdown")]
+    blocks = [block for block in page_blocks(AGENT_PAGE) if block.language in ("json", "markdown")]
     assert {block.name.removeprefix(AGENT) for block in blocks} == set(agent_files()) - {"scenarios/leaves-a-note.yaml"}
     assert all(json.loads(block.text) for block in blocks if block.language == "json")
 
@@ -245,7 +228,7 @@ def test_every_json_and_markdown_block_is_a_file_of_the_agent() -> None:
 
 
 def _commands() -> list[list[str]]:
-    blocks = [*readme_blocks(), *readme_blocks(BUILT_PAGE)]
+    blocks = [*page_blocks(README), *page_blocks(BUILT_PAGE)]
     lines = [line for block in blocks if block.language in ("sh", "bash") for line in block.text.splitlines()]
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
@@ -267,7 +250,7 @@ def test_every_command_of_the_readme_exists() -> None:
 
 def test_there_are_blocks_of_no_other_language() -> None:
     def languages(document: Path) -> set[str]:
-        return {block.language for block in readme_blocks(document)}
+        return {block.language for block in page_blocks(document)}
 
     assert languages(README) == {"mermaid", "sh", "yaml"}
     assert languages(AGENT_PAGE) == {"json", "yaml", "markdown"}
@@ -279,7 +262,7 @@ def test_the_program_to_paste_runs_the_agent_of_the_examples(tmp_path: Path, mon
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / "examples" / "checkout").mkdir()
     monkeypatch.chdir(tmp_path / "examples")
-    (program,) = [block.text for block in readme_blocks(PYTHON_PAGE) if block.language == "python"]
+    (program,) = [block.text for block in page_blocks(PYTHON_PAGE) if block.language == "python"]
     exec(compile(program, "docs/python.md", "exec"), {})
     first, *history = capsys.readouterr().out.splitlines()
     assert first == "True Completion loop: anybody would be glad to get it 4"
@@ -322,13 +305,6 @@ def _stepflow(*words: str, key: str = "") -> subprocess.CompletedProcess[str]:
 def test_the_picture_is_what_a_run_of_the_demo_shows() -> None:
     assert draw(shown(run_demo())) == PICTURE.read_text(encoding="utf-8"), "run `make docs` and look at the picture"
     assert PICTURE.stat().st_size < 50_000
-
-
-def test_every_file_and_place_that_the_documents_name_exists() -> None:
-    for document in ("README.md", "CHANGELOG.md", "SECURITY.md"):
-        text = (ROOT / document).read_text(encoding="utf-8")
-        links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
-        assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
 
 
 def test_the_changelog_begins_with_what_is_not_released_and_names_the_version() -> None:

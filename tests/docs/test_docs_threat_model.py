@@ -82,18 +82,6 @@ def test_the_costs_are_those_that_the_benchmark_prints() -> None:
     assert rows == ["start", *TOOLS]
 
 
-@pytest.mark.parametrize("document", ["docs/threat-model.md", "SECURITY.md", "README.md", "CHANGELOG.md"])
-def test_links_inside_the_repository_lead_somewhere(document: str) -> None:
-    path = ROOT / document
-    for label, link in _LINK.findall(path.read_text(encoding="utf-8")):
-        target, _, section = link.partition("#")
-        if re.match(r"[a-z]+:", link):
-            continue
-        file = (path.parent / target).resolve() if target else path
-        assert file.exists(), f"{document}: [{label}]({link})"
-        assert not section or section in sections(file), f"{document}: [{label}]({link})"
-
-
 @cache
 def defined(path: Path) -> dict[str, frozenset[str]]:
     """Every test function and test class of a file with the marks of its own."""
@@ -127,9 +115,3 @@ def makefile_target(name: str) -> str:
     match = re.search(rf"^{re.escape(name)}:.*\n((?:\t.*\n)+)", text, re.M)
     assert match, f"the Makefile has no target {name}"
     return match[1]
-
-
-def sections(path: Path) -> set[str]:
-    """The names by which GitHub leads to a document's headings."""
-    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -57,8 +57,8 @@ def test_a_reader_who_does_what_the_tutorial_says_sees_what_it_shows(reader: Rea
     assert (tmp_path / "work" / "fixer.svg").read_text(encoding="utf-8").startswith("<svg")
     assert (tmp_path / "work" / "rehearsal/fixer/forgets-to-commit/report.html").is_file()
     scenario = yaml.safe_load((hello / ".agent/fixer/scenarios/forgets-to-commit.yaml").read_text(encoding="utf-8"))
-    ways = ["initial.default", *["continuation.default", "closure.default"] * 2]
-    assert scenario["expect"] == {"outcome": "completed", "steps": ways}
+    steps_walked = ["initial.default", *["continuation.default", "closure.default"] * 2]
+    assert scenario["expect"] == {"outcome": "completed", "steps": steps_walked}
     pushed = subprocess.run(
         ["git", "ls-tree", "-r", "--name-only", "main"],
         cwd=tmp_path / "github" / "hello.git",
@@ -75,7 +75,7 @@ def test_the_tutorial_uses_every_command_that_it_promises() -> None:
     assert used == {"init", "validate", "graph", "rehearse", "show"}
 
 
-def test_a_python_that_cannot_make_environments_is_told_before_half_of_one_is_left_behind(tmp_path: Path) -> None:
+def test_a_python_that_cannot_make_environments_is_refused_before_half_of_one_is_left_behind(tmp_path: Path) -> None:
     """Debian's Python comes without; what a failed set-up leaves would be taken for a whole one the next time."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     python = tmp_path / "python"

@@ -88,6 +88,6 @@ def test_proposed_updates_wait_until_others_have_seen_them() -> None:
     assert all(update["cooldown"]["default-days"] >= 7 for update in updates)
 
 
-def test_the_way_to_a_release_is_told_in_ten_lines() -> None:
+def test_a_release_takes_ten_steps() -> None:
     lines = (PROJECT / "RELEASING.md").read_text(encoding="utf-8").splitlines()
     assert len([line for line in lines if re.match(r"\d+\. ", line)]) == 10
