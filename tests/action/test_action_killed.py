@@ -1,4 +1,7 @@
-"""A run that is killed after any line of its journal goes on, and all is as if nothing had happened."""
+"""A run that is killed after any line of its journal goes on, and all is as if nothing had happened.
+
+It is killed after one line of each kind, and after every line with `STEPFLOW_FULL=1`.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,16 @@ import pytest
 from stepflow.journal.replay import INTERRUPTED
 from tests.action.killed import KILLED, Nursery
 from tests.checkout import git, read_outputs
+from tests.covering import FULL
 from tests.servers.messages_api import Reply
 from tests.world import CLOSING, World, answer, bash, label_event, open_world
 
 pytestmark = pytest.mark.whole
 
 #: Small enough for a slow machine, where each point takes some seconds.
-CHUNKS = 24
-#: Kill points of which one more variant is tried: the folder comes to another machine, with a fresh clone.
-ELSEWHERE = 9
+CHUNKS = 12
+#: Every so many kill points one more variant is tried: the folder comes to another machine, with a fresh clone.
+ELSEWHERE = 5
 #: One for each time that the validators look at the tree.
 SNAPSHOTS_BY_THE_CLOCK = 2
 WRITE = "echo 'hello, world' > greeting.txt"
@@ -145,9 +149,12 @@ class Whole:
     requests: int
 
     @property
-    def points(self) -> int:
-        """After each line but the last a process may be killed."""
-        return len(self.kinds) - 1
+    def points(self) -> list[int]:
+        """The lines after which a process is killed: one of each kind, in turn its first and its last; or all."""
+        numbers = range(1, len(self.kinds))
+        of_kind = {kind: [n for n in numbers if self.kinds[n - 1] == kind] for kind in self.kinds[:-1]}
+        chosen = {of_a_kind[-(place % 2)] for place, of_a_kind in enumerate(of_kind.values())}
+        return [number for number in numbers if FULL or number in chosen]
 
 
 @pytest.fixture(scope="module")
@@ -164,8 +171,8 @@ def whole(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Whole:
 def test_the_undisturbed_run_has_tools_validators_a_retry_and_every_effect(
     whole: Whole, show: Callable[[str], None]
 ) -> None:
-    show(f"killed and resumed at each of {whole.points} kill points")
-    assert whole.points >= 60
+    show(f"killed and resumed at {len(whole.points)} of {len(whole.kinds) - 1} kill points")
+    assert len(whole.kinds) > 60
     assert whole.kinds.count("tool_call") == 3
     assert whole.kinds.count("validator_ran") == 3
     assert whole.kinds.count("effect_applied") == 7
@@ -177,7 +184,7 @@ def test_the_undisturbed_run_has_tools_validators_a_retry_and_every_effect(
 def test_killed_after_any_line_a_run_goes_on_as_if_nothing_had_happened(
     whole: Whole, nursery: Nursery, tmp_path: Path, chunk: int
 ) -> None:
-    for point in range(1 + chunk, whole.points + 1, CHUNKS):
+    for point in whole.points[chunk::CHUNKS]:
         for elsewhere in (False, True) if point % ELSEWHERE == 0 else (False,):
             with open_scene(tmp_path / f"{point}-{elsewhere}", nursery) as scene:
                 killed_and_resumed(scene, whole, point, elsewhere=elsewhere)
@@ -189,7 +196,7 @@ def killed_and_resumed(scene: Scene, whole: Whole, point: int, *, elsewhere: boo
     before = scene.events()
     if before[-1]["event"] == "run_finished":
         # `git status` writes its index anew when the clock leaves it in doubt, so this run may have a snapshot less.
-        assert point >= whole.points - SNAPSHOTS_BY_THE_CLOCK, case
+        assert point >= len(whole.kinds) - 1 - SNAPSHOTS_BY_THE_CLOCK, case
         return
     assert (ended, len(before)) == (KILLED, point), case
     if elsewhere:

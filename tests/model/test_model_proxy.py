@@ -125,7 +125,7 @@ def test_a_proxy_that_never_answers_is_cut_when_the_calls_time_is_up(corporate: 
     fault = corporate.ask(corporate.connection, longest_call=0.5)
     assert isinstance(fault, ModelFault)
     assert fault.transient
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
 
 
 def test_variables_of_the_process_open_no_way(corporate: Corporate, monkeypatch: pytest.MonkeyPatch) -> None:

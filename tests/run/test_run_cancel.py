@@ -53,8 +53,8 @@ def test_a_signal_interrupts_whatever_is_going_on(number: signal.Signals, strike
     started = time.monotonic()
     with pytest.raises(RunCancelled, match=number.name), Cancellation().listening():
         strikes(number)
-        time.sleep(10)
-    assert time.monotonic() - started < 5
+        time.sleep(30)
+    assert time.monotonic() - started < 20
     assert capfd.readouterr().err == ""
 
 
@@ -89,20 +89,20 @@ def test_a_signal_in_a_section_that_obeys_interrupts_it(held: Cancellation) -> N
     started = time.monotonic()
     with pytest.raises(RunCancelled), held.obeyed():
         strike()
-        time.sleep(10)
-    assert time.monotonic() - started < 5
+        time.sleep(30)
+    assert time.monotonic() - started < 20
 
 
 def wrap() -> None:
     try:
-        time.sleep(10)
+        time.sleep(30)
     except BaseException as cancelled:
         raise ValueError("a model could not be built") from cancelled
 
 
 def swallow() -> None:
     with suppress(BaseException):
-        time.sleep(10)
+        time.sleep(30)
 
 
 @pytest.mark.parametrize("library", [wrap, swallow])

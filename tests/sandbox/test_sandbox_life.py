@@ -298,7 +298,7 @@ def test_a_supervisor_that_hangs_is_not_waited_for(start):
         box.tool("read", file_path="hello.txt")
     begun = time.monotonic()
     box.toolbox.close()
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 10
     assert not alive(supervisor)
 
 
@@ -309,7 +309,7 @@ def test_what_a_hanging_supervisor_had_running_dies_with_it(start):
     pid = daemon(box)
     os.kill(supervisor, signal.SIGSTOP)
     box.toolbox.close()
-    assert gone_within(1, supervisor, pid)
+    assert gone_within(10, supervisor, pid)
 
 
 def test_a_closed_toolbox_says_so(box):

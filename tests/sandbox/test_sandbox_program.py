@@ -50,7 +50,7 @@ def test_it_starts_fast_answers_and_ends_with_its_pipe(open_folder):
     frames.feed(done.stdout)
     assert (done.returncode, done.stderr) == (1, b"")
     assert "cannot enter" in str(wire.unpack(frames.take()[1])["problem"])
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
 
 
 def test_a_pipe_that_closes_before_the_first_word_ends_it(open_folder):

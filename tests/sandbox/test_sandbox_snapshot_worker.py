@@ -40,7 +40,7 @@ def worker_of(one) -> int:
 
 def end(worker: int) -> None:
     os.kill(worker, signal.SIGKILL)
-    assert gone_within(1, worker)
+    assert gone_within(10, worker)
 
 
 def test_one_worker_takes_all_snapshots_of_a_step_and_is_dead_after_it(one):
@@ -83,8 +83,8 @@ def test_a_worker_that_hangs_is_ended_and_the_next_one_works(one, monkeypatch):
     monkeypatch.setattr("stepflow.sandbox.snapshots._SECONDS", 0.3)
     begun = time.monotonic()
     assert one.snapshots.take().problem == "it took longer than 0.3 s"
-    assert time.monotonic() - begun < 3
-    assert gone_within(1, worker)
+    assert time.monotonic() - begun < 15
+    assert gone_within(10, worker)
     monkeypatch.undo()
     info = one.snapshots.take()
     assert (info.problem, info.files) == ("", 1)
@@ -94,7 +94,7 @@ def test_a_tree_of_which_no_snapshot_can_be_taken_ends_the_worker_and_not_the_ru
     worker = worker_of(one)
     one.box.bash("echo .away > .git/info/exclude; mv .git .away; touch .git; echo n > n")
     assert "outside the checkout" in one.snapshots.take().problem
-    assert gone_within(1, worker)
+    assert gone_within(10, worker)
     one.box.bash("rm .git; mv .away .git")
     info = one.snapshots.take()
     assert (info.problem, info.files) == ("", 1)
@@ -121,7 +121,7 @@ def test_the_worker_dies_with_its_supervisor(one):
     worker, supervisor = worker_of(one), one.box.supervisor
     os.kill(worker, signal.SIGSTOP)
     os.kill(supervisor, signal.SIGKILL)
-    assert gone_within(1, worker)
+    assert gone_within(10, worker)
 
 
 @root_only
@@ -150,7 +150,7 @@ def test_the_worker_ends_with_the_step_also_where_nothing_else_must(start, open_
     one = _Session(start(isolation=Isolation.BEST_EFFORT, disabled_layers=frozenset({"life"})), open_folder)
     worker = worker_of(one)
     one.box.toolbox.end_step()
-    assert gone_within(1, worker)
+    assert gone_within(10, worker)
     assert one.snapshots.take().problem == ""
 
 

@@ -76,7 +76,7 @@ def test_a_program_that_sends_without_end_is_left_when_its_time_is_over(tmp_path
     with program(tmp_path, body) as channel:
         with pytest.raises(IsolationError, match=r"no whole answer to `bundle` in time"):
             channel.ask({"op": "bundle"}, timeout=0.5, sink=lambda _: time.sleep(0.002))
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 20
         assert not channel.usable
 
 
