@@ -112,7 +112,7 @@ def _command(runner: str, url: str, folder: Path) -> list[str]:
     isolation = "required" if os.getuid() == 0 else "best-effort"
     options = [f"--repo={folder / 'checkout'}", f"--run-folder={folder / 'run'}", f"--isolation={isolation}"]
     options += [f"--anthropic-base-url={url}", "--boundary=dry-run", "--budget-usd=1000", "--json"]
-    return [str(BIN / "stepflow"), "run", AGENT, *options]
+    return [str(BIN / "stepflow"), "run", AGENT, "--in-place", *options]
 
 
 def _watch(root: int, over: threading.Event, peak: list[int]) -> None:

@@ -29,11 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Go on with the run and say how it ended."""
-    return carry_out(request_from(Path(arguments.folder).resolve()), as_json=arguments.json)
+    folder = Path(arguments.folder).resolve()
+    started = _started(folder)
+    return carry_out(request_from(folder, started), as_json=arguments.json, in_place=not started.source)
 
 
-def request_from(folder: Path) -> RunRequest:
-    """The run in the folder, asked for again."""
+def _started(folder: Path) -> RunStarted:
+    """How the run in the folder began."""
     previous_run = look_into(folder)
     if previous_run is None:
         raise InputError(f"There is no run in {folder}: it holds no journal.jsonl.", hint="Name a run folder.")
@@ -41,8 +43,12 @@ def request_from(folder: Path) -> RunRequest:
         raise InputError(
             f"The run in {folder} cannot go on: {previous_run.problem}.", hint="Start a new one with `stepflow run`."
         )
-    started = previous_run.started
-    root = Path(started.root)
+    return previous_run.started
+
+
+def request_from(folder: Path, started: RunStarted) -> RunRequest:
+    """The run asked for again."""
+    root = Path(started.source or started.root)
     if not root.is_dir():
         raise InputError(
             f"The repository of the run, {root}, is not there.",

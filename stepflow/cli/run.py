@@ -7,6 +7,7 @@ import os
 import secrets
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,14 +16,15 @@ from stepflow.cli.options import SECRETS, add_input_flags, read_flags
 from stepflow.cli.output import print_json
 from stepflow.cli.terminal import make_console, show_lines, watch_run
 from stepflow.domain.secrets import holds_login, login_of, logs_in
-from stepflow.domain.words import exit_code
+from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import InputError
 from stepflow.report.document import report_json
-from stepflow.report.summary import final_words
+from stepflow.report.summary import branch_ready, copy_began, final_words, work_kept
 from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.reports import write_missing
+from stepflow.run.repository_copy import repository_copy
 from stepflow.run.request import RunRequest, Trigger, issue_of, login_files_in, read_event, restore_folder
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject
-    from stepflow.domain.report import AgentResult
+    from stepflow.domain.report import AgentResult, RunReport
+    from stepflow.ports import Clock
     from stepflow.run.inputs import Inputs
+    from stepflow.run.prepare import Prepared
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,25 +55,31 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
     parser.add_argument("--event", metavar="FILE", help="an event's payload (JSON) that carries the issue")
+    parser.add_argument("--in-place", action="store_true", help="work in the checkout itself, not in a copy of it")
+    parser.add_argument("--allow-dirty", action="store_true", help="with --in-place: also where files are uncommitted")
     add_input_flags(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the agent and say how it ended."""
-    return carry_out(request_from(arguments), as_json=arguments.json)
+    request = request_from(arguments)
+    if arguments.in_place:
+        request = replace(request, demand_clean=not arguments.allow_dirty)
+    return carry_out(request, as_json=arguments.json, in_place=arguments.in_place)
 
 
-def carry_out(request: RunRequest, *, as_json: bool) -> int:
+def carry_out(request: RunRequest, *, as_json: bool, in_place: bool) -> int:
     """Run what is asked for and say how it ended; of a complete run only the result is shown."""
     console = make_console(sys.stderr if as_json else sys.stdout)
     report = completed_report(request)
     if report:
         console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
-        show_lines(console, write_missing(request, report))
-    else:
+        show_lines(console, [*write_missing(request, report), *final_words(report)])
+    elif in_place:
         report = run_request(request, console)[0].report
-
-    show_lines(console, final_words(report))
+        show_lines(console, final_words(report))
+    else:
+        report = _run_in_copy(request, console)
     if as_json:
         print_json(report_json(report))
     return exit_code(report.outcome, neutral_on_limit=request.inputs.neutral_on_limit)
@@ -124,15 +134,34 @@ def _own_secrets() -> tuple[str, ...]:
 
 
 def run_request(request: RunRequest, console: Console) -> tuple[AgentResult, AgentDefinition]:
-    """Prepare and drive one run, and show it as it goes."""
+    """Prepare and drive one run in the checkout itself, and show it as it goes."""
     cancellation = Cancellation()
     clock = clock_for(request.inputs)
     with cancellation.listening():
         prepared = prepare_run(request, now=clock.now())
-        before = prepared.resumed_run.events if prepared.resumed_run else ()
-        with watch_run(console, prepared.limits, debug=request.inputs.debug, before=before) as listener:
-            result = drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,))
-    return result, prepared.agent
+        return _drive(prepared, console, clock, cancellation), prepared.agent
+
+
+def _run_in_copy(request: RunRequest, console: Console) -> RunReport:
+    """The same in a copy of the repository; what it did comes back as a branch when it is complete. It says all of
+    that."""
+    cancellation = Cancellation()
+    clock = clock_for(request.inputs)
+    with cancellation.listening(), repository_copy(request) as copied:
+        prepared = prepare_run(copied.request, now=clock.now())
+        left_behind = copied.fill(prepared, cancellation)
+        show_lines(console, copy_began(copied.repository, left_behind))
+        report = _drive(prepared, console, clock, cancellation).report
+        show_lines(console, final_words(report))
+        is_complete = report.outcome is Outcome.COMPLETED
+        show_lines(console, branch_ready(copied.fetch(prepared)) if is_complete else work_kept(copied.kept(prepared)))
+    return report
+
+
+def _drive(prepared: Prepared, console: Console, clock: Clock, cancellation: Cancellation) -> AgentResult:
+    before = prepared.resumed_run.events if prepared.resumed_run else ()
+    with watch_run(console, prepared.limits, debug=prepared.request.inputs.debug, before=before) as listener:
+        return drive_run(prepared, clock=clock, cancellation=cancellation, listeners=(listener,))
 
 
 def _trigger(arguments: argparse.Namespace, inputs: Inputs) -> Trigger:

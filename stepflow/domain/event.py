@@ -22,7 +22,7 @@ class RunStarted:
 
     `options` holds every option of the run but its secrets, `args` the checked run arguments, `subject` the issue and
     `context_text` what the model was shown of it. `nonce` is the delimiter of that text, `root` the repository's path
-    on the machine of the start.
+    on the machine of the start, and `source` the one of which that was a copy, empty when it was none.
     """
 
     run_id: str
@@ -44,6 +44,7 @@ class RunStarted:
     base_branch: str = ""
     started_by: StartedBy = field(default_factory=StartedBy)
     root: str = ""
+    source: str = ""
     event: Literal["run_started"] = "run_started"
 
 
@@ -240,10 +241,6 @@ class RunFinished:
     reason: str
     success: bool
     event: Literal["run_finished"] = "run_finished"
-
-
-#: registry.md §8.4: this many schema failures in a row end the run.
-MAX_STRIKES = 2
 
 
 @dataclass(frozen=True, kw_only=True)

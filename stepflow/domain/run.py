@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import StructuredOutput
 
+#: registry.md §8.4: this many schema failures in a row end the run.
+MAX_STRIKES = 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class Issue:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from stepflow.domain.conversation import Message, ModelRequest, text_block
 from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.event import (
-    MAX_STRIKES,
     ContextOverflowed,
     IterationStarted,
     PromptRendered,
     SchemaFailed,
     StepAnswered,
 )
+from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy
 from stepflow.engine.answer import Reading

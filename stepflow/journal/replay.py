@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from stepflow.domain.checkout import CommandResult
 from stepflow.domain.conversation import ModelFault, ModelTurn, StopReason, ToolResult
 from stepflow.domain.event import (
-    MAX_STRIKES,
     CheckJudged,
     CommandRan,
     CompletionJudged,
@@ -31,6 +30,7 @@ from stepflow.domain.event import (
     ToolStarted,
     UserMessage,
 )
+from stepflow.domain.run import MAX_STRIKES
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from stepflow.run.scenarios import (
     update_expect,
 )
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.copies import commit_everything, copy_checkout, rehearsal_folder
+from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder
 from stepflow.sandbox.restore import credentials_stripped
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def rehearse_agents(
     played: list[Rehearsed] = []
     with _original(request, cancellation) as original:
         for number, each in enumerate(listed):
-            with rehearsal_folder() as folder:
+            with copy_folder() as folder:
                 copy = folder / "checkout"
                 with cancellation.obeyed():
                     copy_checkout(original, copy)
@@ -151,7 +151,7 @@ def _request_of(request: RunRequest, listed: Listed, *, root: Path, first: bool 
 @contextmanager
 def _original(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]:
     """The checkout as it is now, all of it committed, for copies without credentials. Signals stay held at the end."""
-    with rehearsal_folder() as folder:
+    with copy_folder() as folder:
         original = folder / "checkout"
         copy_checkout(request.root, original)
         cancellation.hold()

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.event import (
-    MAX_STRIKES,
     AnswerLost,
     CanariesTried,
     CheckJudged,
@@ -36,6 +35,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.visible_text import count_kinds
 from stepflow.domain.words import FailureAction
 from stepflow.report.plain import clean, cut, defuse

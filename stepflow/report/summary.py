@@ -19,6 +19,7 @@ from stepflow.report.wording import count_canaries, describe_reason, next_step, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.effect import Receipt
@@ -49,6 +50,7 @@ COMMENT_NOTES = 10
 COMMENT_PIECES = 20
 CODE_TAG = re.compile("</?code>")
 TERMINAL_ROWS = 12
+FILES_NAMED = 5
 TERMINAL_PROBLEMS = 20
 
 
@@ -356,6 +358,37 @@ def final_words(report: RunReport) -> list[str]:
     lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:TERMINAL_PROBLEMS]]
     lines += [f"  {row}" for row in aligned(_terminal_facts(report))]
     return [defuse(line) for line in lines]
+
+
+def copy_began(repository: Path, left_behind: Sequence[str]) -> list[str]:
+    """Where a run at a terminal works, and which uncommitted changes it does not see."""
+    lines = [f"The run works in a copy of {repository}; your files and branches stay as they are."]
+    if left_behind:
+        shown = ", ".join(one_line(name, 100) for name in left_behind[:FILES_NAMED])
+        more = f" and {len(left_behind) - FILES_NAMED} more" if left_behind[FILES_NAMED:] else ""
+        lines.append(f"Your uncommitted changes are not part of it: {shown}{more}.")
+    return [*(defuse(line) for line in lines), ""]
+
+
+def branch_ready(branch: str) -> list[str]:
+    """The branch that a complete run left in the user's repository, and what to do with it."""
+    if not branch:
+        return ["", "The run made no commits, so there is no branch to look at."]
+    rows = [
+        ("look", f"git log -p HEAD..{branch}"),
+        ("merge", f"git merge {branch}"),
+        ("remove", f"git branch -D {branch}"),
+    ]
+    return ["", f"The work is on the branch {branch}:", *(f"  {row}" for row in aligned(rows))]
+
+
+def work_kept(bundle: Path | None) -> list[str]:
+    """Where the commits of a run are that did not complete, and how to look at them."""
+    return (
+        ["", f"Its commits are kept. To look at them: git fetch {bundle} HEAD && git log -p HEAD..FETCH_HEAD"]
+        if bundle
+        else []
+    )
 
 
 def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:

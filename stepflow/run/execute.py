@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from stepflow.ports import Clock, Journal
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
+    from stepflow.run.request import RunRequest
     from stepflow.run.sandbox import Sandbox
     from stepflow.sandbox.box import Toolbox
 
@@ -73,6 +74,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         _begin(prepared, facts, sandbox, journal)
         if not resumed_run:
             _warn_of_uncommitted("Before the run", tree, journal)
+            _demand_clean(request, tree)
         ports = _ports(prepared, facts, toolbox, journal, InterruptibleClock(clock, cancellation))
         ports = replace(ports, model=InterruptibleModel(ports.model, cancellation))
         result = run_flow(prepared.agent, facts, ports, state)
@@ -125,6 +127,14 @@ def _warn_of_uncommitted(when: str, tree: TreeState, journal: Journal) -> None:
         advice = "A check for a clean tree will be red: commit them, or name them in .gitignore and commit that."
         message = f"[Checkout] {when} no commit holds {named}{more}. {advice}"
         journal.append(Noted(level="warning", message=message))
+
+
+def _demand_clean(request: RunRequest, tree: TreeState) -> None:
+    if request.demand_clean and tree.uncommitted:
+        raise InputError(
+            f"The checkout has changes that are not committed: {', '.join(_few(tree.uncommitted))}.",
+            hint="Commit or stash them, leave out --in-place so that the run works in a copy, or add --allow-dirty.",
+        )
 
 
 def _few(names: Sequence[str]) -> Sequence[str]:
@@ -198,6 +208,7 @@ def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarte
     return replace(
         run_started(prepared.agent, facts, sandbox.isolation),
         options=prepared.request.inputs.options(),
+        source=str(prepared.request.source or ""),
         started_by=StartedBy(
             actor=trigger.actor,
             actor_is_bot=trigger.actor_is_bot,

@@ -78,7 +78,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     check_request(request)
     agent = load_agent(
         request.trigger.agent,
-        root=request.root,
+        root=request.definition_root,
         allow_spec_violations=inputs.allow_spec_violations,
         allow_custom_verdict=inputs.allow_custom_verdict,
     )
@@ -183,7 +183,7 @@ def scenario_of(request: RunRequest) -> Scenario | None:
             hint="Set `scenario` to a YAML file of the repository, such as .agent/<agent>/scenarios/<name>.yaml.",
         )
 
-    return load_scenario(request.inputs.scenario, root=request.root)
+    return load_scenario(request.inputs.scenario, root=request.definition_root)
 
 
 #: registry.md §1.
@@ -255,7 +255,7 @@ def _check_name(request: RunRequest) -> None:
     """A label or a comment names an agent, never a path to one (security.md case 10)."""
     name = request.trigger.agent
     if not AGENT_NAME.fullmatch(name):
-        known = ", ".join(find_agents(request.root)) or "none"
+        known = ", ".join(find_agents(request.definition_root)) or "none"
         raise InputError(
             f'"{name[:100]}" is no agent name (SF101).',
             hint=f"A name has lower-case letters, digits and dashes. The agents of this repository: {known}.",
@@ -266,7 +266,7 @@ def _check_name(request: RunRequest) -> None:
 def _check_run_folder(request: RunRequest) -> None:
     """A folder where the tools cannot write and no validator finds it."""
     folder = request.folder.resolve()
-    if folder.is_relative_to(request.root.resolve()):
+    if any(folder.is_relative_to(root.resolve()) for root in (request.root, request.definition_root)):
         raise InputError(
             f"The run folder {folder} lies inside the repository, where the tools could change it.",
             hint="Name a folder outside the repository in run-folder, for example below ${{ runner.temp }}.",

@@ -241,7 +241,9 @@ class RunRequest:
     both empty when unknown. Of the `environment` the input `pass-env` may name variables; those `withheld` were taken
     out of it because they hold secrets. `credentials` are the secrets that are no input: the job's own, and those that
     the checkout left behind. `login` is what the services of models may read of the job's variables. `runner_temp` is
-    None on a person's own machine. `program_path` is where the system's own programs are looked for."""
+    None on a person's own machine. `program_path` is where the system's own programs are looked for. `source` is the
+    checkout that `root` is a copy of, None when the run works in the checkout itself; a run with `demand_clean` does
+    that only when no file there is uncommitted."""
 
     run_id: str
     inputs: Inputs
@@ -257,6 +259,13 @@ class RunRequest:
     login: Mapping[str, str] = field(default_factory=dict, repr=False)
     runner_temp: Path | None = None
     program_path: tuple[str, ...] = SYSTEM_PATH
+    source: Path | None = None
+    demand_clean: bool = False
+
+    @property
+    def definition_root(self) -> Path:
+        """Where agents and scenarios are read: in the checkout itself, as they stand there."""
+        return self.source or self.root
 
     @property
     def restore_folder(self) -> Path:

@@ -222,7 +222,8 @@ def _mismatch(
         return f"it is of {', '.join(differing)}"
     if fold(previous_run.events[: safe_point(previous_run.events)]).step_id not in agent.steps:
         return "it stands at a step that the agent does not have"
-    if not _stands_there(previous_run, request.root):
+    # A copy is made at the commit where the run began.
+    if not request.source and not _stands_there(previous_run, request.root):
         return "it began at another commit than the one checked out"
     return _lost_snapshot(snapshots_of_run(previous_run.events), SnapshotStore(request.folder / FOLDER))
 

@@ -1,4 +1,4 @@
-"""A copy of the checkout for a rehearsal: whatever happens in it, the checkout itself stays as it is."""
+"""A copy of the checkout for a rehearsal or a run: whatever happens in it, the checkout itself stays as it is."""
 
 from __future__ import annotations
 
@@ -37,13 +37,30 @@ if ! git rev-parse --quiet --verify HEAD > /dev/null || ! git diff --cached --qu
     --message 'Take in what was not committed before the rehearsal'
 fi
 """
+#: A branch at a commit, without what the checkout had not committed, which is listed. Files that git ignores stay, and
+#: so do the packages of an environment that nobody told git to ignore.
+_BRANCH = """
+[ "$(git rev-parse --show-toplevel)" -ef . ] || { echo 'git works in another folder than this copy' >&2; exit 3; }
+git rev-parse --quiet --verify HEAD > /dev/null || { echo 'it has no commit to begin at' >&2; exit 3; }
+git reset --quiet
+git diff --name-only
+git ls-files --others --exclude-standard --directory | while read -r path; do
+  if [ -e "$path/pyvenv.cfg" ] || [ "$(basename "$path")" = node_modules ]; then
+    echo '*' > "$path/.gitignore"
+  else
+    echo "$path"
+  fi
+done
+git clean --quiet -d --force --force
+git -c core.hooksPath=/dev/null checkout --quiet --force -B "$1" "$2"
+"""
 _COMMIT_TIMEOUT = 300.0
 
 
 @contextlib.contextmanager
-def rehearsal_folder() -> Iterator[Path]:
+def copy_folder() -> Iterator[Path]:
     """A folder that the tools' user can walk, removed at the end whatever tools left in it."""
-    folder = Path(tempfile.mkdtemp(prefix="stepflow-rehearsal-")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="stepflow-copy-")).resolve()
     try:
         if os.geteuid() == 0:
             # Only for a root parent the tools are somebody else; nobody else's copy is for others to read.
@@ -66,7 +83,7 @@ def copy_checkout(source: Path, target: Path) -> None:
         _copy_folder(root, target, root, own)
     except OSError as exc:
         raise InputError(
-            f"The checkout {source} cannot be copied for the rehearsal: {exc.strerror}: {exc.filename}.",
+            f"The checkout {source} cannot be copied: {exc.strerror}: {exc.filename}.",
             hint="Make the file readable, or remove it; and see whether there is room for temporary files.",
         ) from exc
 
@@ -79,6 +96,19 @@ def commit_everything(commands: Commands) -> None:
             f"git cannot commit the copy for the rehearsal: {_output_of(result)}.",
             hint="See what `git status` and `git add --all --dry-run` say in the checkout.",
         )
+
+
+def start_branch(commands: Commands, branch: str, commit: str) -> tuple[str, ...]:
+    """Begin a branch at the commit, in the copy; the files of the checkout whose uncommitted changes it does not
+    have."""
+    script = ("sh", "-e", "-c", _BRANCH, "sh", branch, commit)
+    result = commands.run_command(CommandRequest(argv=script, timeout=_COMMIT_TIMEOUT))
+    if result.exit_code != 0:
+        raise InputError(
+            f"git cannot start the branch {branch} in the copy of the checkout: {_output_of(result)}.",
+            hint="See what `git status` says in the checkout, or let the run work there with --in-place.",
+        )
+    return tuple(result.stdout.splitlines())
 
 
 def _output_of(result: CommandResult) -> str:

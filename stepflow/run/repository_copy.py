@@ -1,0 +1,81 @@
+"""A run at a terminal works in a copy of the repository, on a branch of its own: files and branches of the user stay as
+they are (cli.md "run")."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepflow.boundary.local_branch import clone_history, fetch_branch
+from stepflow.errors import InputError
+from stepflow.run.parts import toolbox_options
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.copies import copy_checkout, copy_folder, start_branch
+from stepflow.sandbox.restore import credentials_stripped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from stepflow.run.clock import Cancellation
+    from stepflow.run.prepare import Prepared
+    from stepflow.run.request import RunRequest
+
+GIT, AGENTS = ".git", ".agent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepositoryCopy:
+    """A copy of the user's `repository` in a folder of its own. `request` is the run in it."""
+
+    request: RunRequest
+    repository: Path
+
+    def fill(self, prepared: Prepared, cancellation: Cancellation) -> tuple[str, ...]:
+        """Copy the repository and begin the run's branch. Gives the files whose uncommitted changes stay behind.
+        Signals stay held at the end."""
+        request, resumed_run, copy = prepared.request, prepared.resumed_run, prepared.request.root
+        with cancellation.obeyed():
+            copy_checkout(self.repository, copy)
+            if not (copy / GIT).exists():
+                clone_history(self.repository, copy / GIT)
+        commit = resumed_run.started.base_commit if resumed_run else "HEAD"
+        journals = request.restore_folder
+        with (
+            credentials_stripped(copy, request.runner_temp, request.login_files, journals=journals),
+            Toolbox.start(copy, options=toolbox_options(request)) as toolbox,
+            cancellation.obeyed(),
+        ):
+            left_behind = start_branch(toolbox, branch_of(prepared), commit)
+        # The agents are read where they are.
+        return tuple(name for name in left_behind if not name.startswith(f"{AGENTS}/"))
+
+    def fetch(self, prepared: Prepared) -> str:
+        """Bring the commits of the run into the user's repository, as a new branch; its name, empty without commits."""
+        bundle = self.kept(prepared)
+        return fetch_branch(self.repository, bundle, branch_of(prepared)) if bundle else ""
+
+    def kept(self, prepared: Prepared) -> Path | None:
+        """The file with the commits of the run; None without any."""
+        bundle = prepared.request.folder / "work.bundle"
+        return bundle if bundle.exists() else None
+
+
+def branch_of(prepared: Prepared) -> str:
+    """The branch of the run's commits."""
+    last = f"issue-{prepared.issue.number}" if prepared.issue else f"run-{prepared.request.run_id}"
+    return f"stepflow/{prepared.agent.name}/{last}"
+
+
+@contextmanager
+def repository_copy(request: RunRequest) -> Iterator[RepositoryCopy]:
+    """A place for the copy, with nothing in it; it is removed with all that is there."""
+    root = request.root.resolve()
+    if not (root / GIT).exists():
+        raise InputError(
+            f"{root} is not the top folder of a git repository, and a run works on a branch.",
+            hint="Name the repository with --repo. In a new folder: run `git init` and commit what is there.",
+        )
+    with copy_folder() as folder:
+        yield RepositoryCopy(request=replace(request, root=folder / "checkout", source=root), repository=root)

@@ -1,0 +1,174 @@
+"""`stepflow run` works in a copy of the repository, and leaves the user's files and branches as they are."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stepflow.cli import main
+from tests import checkout as checkouts
+
+pytestmark = pytest.mark.whole
+BRANCH = "stepflow/fixer/issue-7"
+
+
+def git(*words: str, cwd: Path) -> str:
+    """What git says."""
+    return checkouts.git(*words, cwd=cwd).strip()
+
+
+def run(checkout: Path, *words: str) -> int:
+    """`stepflow run fixer` with the scenario."""
+    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    return main(["run", "fixer", "--issue", "7", *scripted, *words])
+
+
+def edit_scenario(checkout: Path, old: str, new: str) -> None:
+    scenario = checkout.parent / "scenario.yaml"
+    text = scenario.read_text()
+    assert old in text
+    scenario.write_text(text.replace(old, new, 1))
+
+
+def look(checkout: Path) -> dict[str, tuple[int, float, bytes]]:
+    """Every file of the checkout, git's own among them, with mode, time and content."""
+    files = (path for path in sorted(checkout.rglob("*")) if path.is_file())
+    return {str(path): (path.stat().st_mode, path.stat().st_mtime, path.read_bytes()) for path in files}
+
+
+def messy(checkout: Path) -> None:
+    """A tracked file is changed, one is staged, one is new; packages are there that git does not track."""
+    (checkout / "greeting.txt").write_text("my own words\n")
+    (checkout / "staged.txt").write_text("staged\n")
+    git("add", "staged.txt", cwd=checkout)
+    (checkout / "new.txt").write_text("new\n")
+    for name in ("node_modules", "env"):
+        (checkout / name).mkdir()
+    (checkout / "node_modules/package").write_text("a package\n")
+    (checkout / "env/pyvenv.cfg").write_text("home = /usr/bin\n")
+
+
+def test_a_complete_run_leaves_a_branch_and_nothing_else(checkout: Path, capsys) -> None:
+    messy(checkout)
+    before = {path: facts for path, facts in look(checkout).items() if "/.git/" not in path}
+    status, head = git("status", "--porcelain", cwd=checkout), git("rev-parse", "HEAD", cwd=checkout)
+    assert run(checkout) == 0
+    said = capsys.readouterr().out
+    assert {path: facts for path, facts in look(checkout).items() if "/.git/" not in path} == before
+    assert git("status", "--porcelain", cwd=checkout) == status
+    assert git("rev-parse", "HEAD", cwd=checkout) == head
+    branches = git("for-each-ref", "--format=%(refname)", cwd=checkout).split()
+    assert branches == ["refs/heads/main", f"refs/heads/{BRANCH}"]
+    assert git("diff", "--name-only", f"main..{BRANCH}", cwd=checkout) == "greeting.txt"
+    assert "not part of it: greeting.txt, new.txt, staged.txt." in " ".join(said.split())
+    assert f"git merge {BRANCH}" in said
+
+
+def test_a_second_run_takes_another_name(checkout: Path, capsys) -> None:
+    assert run(checkout) == 0
+    first = git("rev-parse", BRANCH, cwd=checkout)
+    assert run(checkout) == 0
+    assert git("rev-parse", BRANCH, cwd=checkout) == first
+    assert f"git merge {BRANCH}-2" in capsys.readouterr().out
+    assert git("log", "--format=%s", f"main..{BRANCH}-2", cwd=checkout) == "Greet the world"
+
+
+def test_a_failed_run_changes_no_byte_and_says_where_its_commits_are(checkout: Path, capsys) -> None:
+    messy(checkout)
+    before = look(checkout)
+    assert run(checkout, "--max-iterations", "2") == 1
+    assert look(checkout) == before
+    said = " ".join(capsys.readouterr().out.split())
+    fetch = said[said.index("git fetch ") :].partition(" &&")[0]
+    git(*fetch.split()[1:], cwd=checkout)
+    assert git("log", "--format=%s", "HEAD..FETCH_HEAD", cwd=checkout) == "Greet the world"
+
+
+def test_packages_are_there_and_stay_out_of_the_commits(checkout: Path) -> None:
+    messy(checkout)
+    edit_scenario(
+        checkout, "git commit -qam", "cat node_modules/package env/pyvenv.cfg && git add -A && git commit -qm"
+    )
+    assert run(checkout) == 0
+    assert git("diff", "--name-only", f"main..{BRANCH}", cwd=checkout) == "greeting.txt"
+
+
+def test_the_agent_is_read_as_it_stands_in_the_checkout(checkout: Path, capsys) -> None:
+    prompt = checkout / ".agent/fixer/prompts/steps/initial/issue/f_default.md"
+    prompt.write_text("Greet Mars.\n")
+    edit_scenario(checkout, "output:", 'expect_prompt: ["Greet Mars."]\n    output:')
+    assert run(checkout) == 0
+    assert "uncommitted changes" not in capsys.readouterr().out
+
+
+def test_a_folder_of_a_repository_is_no_repository(checkout: Path, capsys) -> None:
+    shutil.copytree(checkout / ".agent", checkout / "part/.agent")
+    assert run(checkout, "--working-directory", "part") == 2
+    assert "not the top folder of a git repository" in capsys.readouterr().err
+
+
+def test_a_linked_worktree_gets_the_branch_like_any_other(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linked = checkout.parent / "linked"
+    git("worktree", "add", "--quiet", "-b", "other", str(linked), cwd=checkout)
+    monkeypatch.chdir(linked)
+    before = look(checkout)
+    assert run(checkout, "--max-iterations", "2") == 1
+    assert look(checkout) == before
+    assert run(checkout) == 0
+    assert git("log", "--format=%s", f"other..{BRANCH}", cwd=checkout) == "Greet the world"
+    assert git("status", "--porcelain", cwd=linked) == ""
+
+
+def test_a_folder_without_git_is_told_what_to_do(checkout: Path, capsys) -> None:
+    shutil.rmtree(checkout / ".git")
+    assert run(checkout) == 2
+    assert "git init" in capsys.readouterr().err
+
+
+def test_a_repository_without_a_commit_is_told_so(checkout: Path, capsys) -> None:
+    shutil.rmtree(checkout / ".git")
+    git("init", "--quiet", cwd=checkout)
+    assert run(checkout) == 2
+    assert "it has no commit to begin at" in capsys.readouterr().err
+
+
+def test_in_place_works_in_the_checkout_and_refuses_one_with_changes(checkout: Path, capsys) -> None:
+    messy(checkout)
+    assert run(checkout, "--in-place") == 2
+    said = capsys.readouterr().out
+    assert "greeting.txt" in said
+    assert "--allow-dirty" in said
+    assert run(checkout, "--in-place", "--allow-dirty", "--max-iterations", "2", "--neutral-on-limit") == 0
+    assert (checkout / "greeting.txt").read_text() == "hello, world\n"
+    assert git("log", "-1", "--format=%s", cwd=checkout) == "Greet the world"
+
+
+def test_a_run_that_was_killed_goes_on_in_another_copy(checkout: Path, capsys) -> None:
+    folder = checkout.parent / "run"
+    closing = "  - expect_step: closure.issue"
+    edit_scenario(checkout, closing, f"  - tools: [{{ bash: {{ command: sleep 600 }} }}]\n{closing}")
+    words = ["run", "fixer", "--issue", "7", "--provider", "scripted", "--run-folder", str(folder)]
+    scenario = str(checkout.parent / "scenario.yaml")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stepflow", *words, "--scenario", scenario],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    journal = folder / "journal.jsonl"
+    while not (journal.exists() and "sleep 600" in journal.read_text()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = look(checkout)
+    edit_scenario(checkout, "sleep 600", "true")
+    assert main(["resume", str(folder)]) in (0, 1)
+    assert "The run is resumed" in capsys.readouterr().out
+    assert {path for path in look(checkout).keys() - before.keys() if "/.git/" not in path} == set()
