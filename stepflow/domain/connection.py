@@ -87,6 +87,11 @@ def stays_closed(said: str) -> bool:
     return bool(_CERTIFICATE.search(said) or _LOGIN.search(said))
 
 
+def is_refused(said: str) -> bool:
+    """Whether nobody listens there."""
+    return "Connection refused" in said
+
+
 def address_problem(url: str, *, secret: str) -> str:
     """Why `secret` may not be sent there; empty for https, and for http on the machine itself."""
     try:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from stepflow.domain.connection import direct
+from stepflow.domain.connection import direct, is_refused
 from stepflow.domain.conversation import ModelFault
 from stepflow.model.access import ModelAccess
 from stepflow.model.anthropic_api import KeyLogin
@@ -37,7 +37,8 @@ class AnthropicModel:
 
     `max_tokens` caps one answer; a model that allows less refuses the request and says so. The timeouts are in seconds;
     `read_timeout` is the longest silence between two pieces of an answer, `longest_call` the most that one call may
-    take, however busy its connection is; a request may allow less.
+    take, however busy its connection is; a request may allow less. A refused connection is a fault that passes, as when
+    a server starts anew, unless nobody wants to wait for that: `wait_when_refused` is false.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class AnthropicModel:
         connect_timeout: float = 10,
         read_timeout: float = 600,
         longest_call: float = 1800,
+        wait_when_refused: bool = True,
     ) -> None:
         self._login = find_login(access or ModelAccess(api_key=api_key, base_url=base_url))
         self.base_url = self._login.address
         self._ways, self._timeouts = connection_to, (connect_timeout, read_timeout)
         self._max_tokens, self._longest_call = max_tokens, longest_call
+        self._wait_when_refused = wait_when_refused
         if not isinstance(self._login, KeyLogin):
             # More can be wrong with it than with a key; it shows before anything is spent.
             _ = self._service
@@ -97,4 +100,8 @@ class AnthropicModel:
         text = _KEY_LIKE.sub("[redacted]", " ".join(fault.reason.split()))
         for secret in self._service.secrets():
             text = text.replace(secret, "[redacted]")
-        return replace(fault, reason=text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…")
+        return replace(
+            fault,
+            reason=text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…",
+            transient=fault.transient and (self._wait_when_refused or not is_refused(text)),
+        )

@@ -188,7 +188,11 @@ def open_anthropic(request: RunRequest) -> AnthropicModel:
             "ANTHROPIC_API_KEY), log in without a key by the workload identity inputs, or run without a model with "
             "`provider: scripted`.",
         )
-    return AnthropicModel(access=access, connection_to=request.proxy_config.connection_to)
+    # A person at a terminal has mistyped the address, or forgotten to start the server.
+    at_terminal = request.runner_temp is None
+    return AnthropicModel(
+        access=access, connection_to=request.proxy_config.connection_to, wait_when_refused=not at_terminal
+    )
 
 
 def model_access(request: RunRequest) -> ModelAccess:

@@ -191,5 +191,7 @@ def own_code_below(checkout: Path) -> tuple[Path, ...]:
 
     Whoever changes a file there decides what runs outside the sandbox, for much is loaded when it is needed.
     """
-    places = {Path(entry).resolve() for entry in (*sys.path, sys.prefix, str(Path(__file__).parents[1]))}
+    # An editable install of another project adds a name to `sys.path` that is no folder.
+    entries = (entry for entry in sys.path if not Path(entry).name.startswith("__editable__."))
+    places = {Path(entry).resolve() for entry in (*entries, sys.prefix, str(Path(__file__).parents[1]))}
     return tuple(sorted(path for path in places if path.is_relative_to(checkout)))

@@ -11,6 +11,7 @@ from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.model.anthropic_model import AnthropicModel
 from tests.model.asking import KEY, ask, fault_of
 from tests.servers.messages_api import Answer, Drop, Failure, calls, says
+from tests.servers.private_network import closed_port
 
 LONG = "word " * 20
 
@@ -255,6 +256,15 @@ def test_a_request_may_allow_less_time_than_the_model(serve):
     started = time.monotonic()
     assert "had not finished" in fault_from(serve, says(LONG, pause=0.05), ask(seconds=0.1), read_timeout=5).reason
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_refused_connection_passes_unless_nobody_waits_for_it(wait):
+    with AnthropicModel(KEY, f"http://127.0.0.1:{closed_port()}", wait_when_refused=wait) as model:
+        fault = fault_of(model)
+    assert "Connection refused" in fault.reason
+    assert "`anthropic-base-url`" in fault.hint
+    assert fault.transient is wait
 
 
 def test_a_look_up_is_bounded_too(serve, monkeypatch):

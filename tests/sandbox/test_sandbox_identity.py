@@ -20,7 +20,7 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import SYSTEM_PATH, build_environment
-from stepflow.sandbox.identity import Choice, interpreter_programs
+from stepflow.sandbox.identity import Choice, interpreter_programs, own_code_below
 from stepflow.sandbox.isolation import SandboxFacts, judge_layers
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
 
@@ -95,6 +95,13 @@ class TestEnvironment:
         relaxed = interpreter_programs(venv, ToolboxOptions(isolation=Isolation.BEST_EFFORT), None)
         assert relaxed.folder == Path(sys.executable).parent
         assert "inside the checkout" in relaxed.state(None)
+
+    def test_the_mark_of_another_projects_editable_install_is_no_folder_of_the_checkout(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", ["__editable__.other-1.0.finder.__path_hook__", *sys.path])
+        assert own_code_below(tmp_path) == ()
+        monkeypatch.setattr(sys, "path", ["packages", *sys.path])
+        assert own_code_below(tmp_path) == (tmp_path / "packages",)
 
     @root_only
     def test_an_interpreter_that_the_tools_cannot_enter_is_no_place_for_programs(self, start, open_folder, monkeypatch):
