@@ -16,7 +16,6 @@ from stepflow.cli.terminal import make_console, show_lines
 from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.words import Isolation, exit_code
 from stepflow.errors import InputError
-from stepflow.report.graph import mermaid_graph, walked_path
 from stepflow.report.summary import final_words
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import Trigger
@@ -44,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Make the repository, run its agent, show the picture."""
+    """Make the repository, run its agent, and say how to run it on a real model."""
     folder = Path(arguments.keep).resolve() if arguments.keep else Path(tempfile.mkdtemp(prefix="stepflow-demo-"))
     # The tools' user must be able to walk here; the folder was made for us alone.
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,11 +66,9 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     console = make_console(sys.stdout)
     console.print(f"A repository with a bug, an agent and an issue: {root}\n")
-    result, agent = run_request(
+    result = run_request(
         request_of(inputs, root, trigger=Trigger(agent="fixer", actor="", actor_is_bot=False)), console
     )
-    console.print("\nThe graph that was walked (Mermaid; GitHub draws it in the job summary):\n")
-    console.print(mermaid_graph(agent, walked_path(result.report)))
     show_lines(console, final_words(result.report))
     show_next_command(console, folder)
     return exit_code(result.report.outcome)

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import sys
-import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.options import SECRETS, add_input_flags, read_flags
 from stepflow.cli.output import print_json
+from stepflow.cli.runs_folder import runs_folder
 from stepflow.cli.terminal import make_console, show_lines, watch_run
 from stepflow.domain.secrets import holds_login, login_of, logs_in
 from stepflow.domain.words import Outcome, exit_code
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from stepflow.domain.definition import AgentDefinition
     from stepflow.domain.json import JsonObject
     from stepflow.domain.report import AgentResult, RunReport
     from stepflow.ports import Clock
@@ -76,7 +75,7 @@ def carry_out(request: RunRequest, *, as_json: bool, in_place: bool) -> int:
         console.print(f"The run in {request.folder} is complete; there is nothing to resume.")
         show_lines(console, [*write_missing(request, report), *final_words(report)])
     elif in_place:
-        report = run_request(request, console)[0].report
+        report = run_request(request, console).report
         show_lines(console, final_words(report))
     else:
         report = _run_in_copy(request, console)
@@ -109,8 +108,7 @@ def request_of(inputs: Inputs, root: Path, *, trigger: Trigger) -> RunRequest:
     temp = os.environ.get("RUNNER_TEMP")
     for message, notes in mend_checkouts(restore_folder(root, Path(temp) if temp else None, os.environ), root):
         print(message, *notes, sep="\n", file=sys.stderr)
-    default = Path(temp or tempfile.gettempdir()) / "stepflow" / run_id
-    folder = chosen_folder(inputs, default)
+    folder = chosen_folder(inputs, runs_folder() / run_id)
     login = login_of(os.environ)
     left = find_credentials(root, Path(temp) if temp else None, login_files_in(root, login))
     return RunRequest(
@@ -133,13 +131,13 @@ def _own_secrets() -> tuple[str, ...]:
     return tuple(os.environ[name] for name in dict.fromkeys(names) if os.environ.get(name))
 
 
-def run_request(request: RunRequest, console: Console) -> tuple[AgentResult, AgentDefinition]:
+def run_request(request: RunRequest, console: Console) -> AgentResult:
     """Prepare and drive one run in the checkout itself, and show it as it goes."""
     cancellation = Cancellation()
     clock = clock_for(request.inputs)
     with cancellation.listening():
         prepared = prepare_run(request, now=clock.now())
-        return _drive(prepared, console, clock, cancellation), prepared.agent
+        return _drive(prepared, console, clock, cancellation)
 
 
 def _run_in_copy(request: RunRequest, console: Console) -> RunReport:

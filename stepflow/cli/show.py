@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.output import print_json
+from stepflow.cli.runs_folder import last_run
 from stepflow.cli.terminal import apply_style, live_lines, make_console, show_lines
 from stepflow.errors import InputError, StepflowError
 from stepflow.journal.file import is_being_written
@@ -39,7 +40,7 @@ NO_END = "No end was written: the process that ran it is gone. What it did until
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `show`."""
-    parser.add_argument("folder", metavar="DIR", help="a run folder, which holds a journal.jsonl")
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="a run folder (default: that of your last run)")
     parser.add_argument("--follow", action="store_true", help="show a run that goes on as it goes, until it ends")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object instead")
     parser.add_argument("--html", metavar="FILE", help="write all of it as one page for a browser instead")
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the timeline, or the report, or write the page."""
-    path = Path(arguments.folder) / "journal.jsonl"
+    path = (Path(arguments.folder) if arguments.folder else last_run()) / "journal.jsonl"
     if not path.is_file():
         raise InputError(f"There is no journal at {path}.", hint="Name the run folder that a run has printed.")
     if arguments.html:

@@ -63,7 +63,6 @@ def test_the_demo_shows_the_whole_method(tmp_path: Path, capsys) -> None:
         "planned: push_branch stepflow/fixer/issue-7",
         "planned: open_pull_request",
         "planned: post_comment",
-        "flowchart TD",
         "✓ completed: ",
         f"run folder  {folder / 'run'}",
         "next        This was a dry run: nothing was written.",

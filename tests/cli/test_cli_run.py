@@ -154,6 +154,15 @@ def test_flags_that_do_not_exist_exit_with_2_and_a_short_usage(capsys, words: li
     assert len(err.splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("word", "answer"), [("validat", "did you mean `stepflow validate`?"), ("dance", "there are demo,")]
+)
+def test_a_mistyped_command_is_told_which_one_was_meant(capsys, word: str, answer: str) -> None:
+    with pytest.raises(SystemExit):
+        main([word])
+    assert answer in capsys.readouterr().err
+
+
 def test_a_key_is_needed_and_the_message_says_where_it_goes(checkout: Path, capsys) -> None:
     assert main(["run", "fixer", "--issue", "7"]) == 2
     assert "ANTHROPIC_API_KEY" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -104,6 +105,19 @@ def test_json_is_the_report_and_nothing_else(folder: Path, capsys: pytest.Captur
     report = json.loads(shown(capsys, str(folder), "--json"))
     assert (report["outcome"], report["iterations"], report["run_folder"]) == ("completed", 5, str(folder))
     assert [line["step"] for line in report["history"]][:2] == ["initial.issue", "continuation.issue"]
+
+
+def test_without_a_folder_it_is_the_last_run_that_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_TEMP", str(tmp_path))
+    assert main(["show"]) == 2
+    assert "There is no run in" in capsys.readouterr().err
+    (tmp_path / "stepflow").mkdir()
+    for number, name in enumerate(("older", "newer")):
+        written(tmp_path / "stepflow" / name, list(TIMED)).close()
+        os.utime(tmp_path / "stepflow" / name / "journal.jsonl", (number, number))
+    assert json.loads(shown(capsys, "--json"))["run_folder"] == str(tmp_path / "stepflow/newer")
 
 
 def test_a_run_that_goes_on_is_not_told_as_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
