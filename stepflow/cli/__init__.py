@@ -39,6 +39,8 @@ READER_GONE = 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what the user can act on is one message and an exit code."""
     arguments = _parse(sys.argv[1:] if argv is None else list(argv))
+    # The process itself goes on with a fixed one.
+    arguments.path = os.environ.get("PATH", "")
     try:
         if argv is None and arguments.command in HOLD_SECRETS:
             importlib.import_module("stepflow.cli.options").close_process_to_others(arguments)

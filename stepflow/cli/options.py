@@ -154,7 +154,7 @@ def close_process_to_others(arguments: argparse.Namespace) -> None:
     moved = {variable: value for variable, value in given.items() if value}
     if moved:
         words = without_secrets(sys.orig_argv)
-        os.execve(sys.executable, words, {**os.environ, **moved})  # noqa: S606 - this very program, with its own words
+        os.execve(sys.executable, words, {**os.environ, **moved, "PATH": arguments.path})  # noqa: S606 - this very program, with its own words
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from stepflow.report.document import rehearsal_json
 from stepflow.report.rehearsal import junit_xml, rehearsal_lines, rehearsed_lines
 from stepflow.run.clock import Cancellation
 from stepflow.run.request import Trigger
+from stepflow.sandbox.programs import user_programs
 
 if TYPE_CHECKING:
     import argparse
@@ -49,7 +51,10 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.junit:
         _check_junit(Path(arguments.junit))
     root = root_of(Path(arguments.repo).resolve(), inputs)
-    request = request_of(inputs, root, trigger=Trigger(agent="", actor="", actor_is_bot=False))
+    request = replace(
+        request_of(inputs, root, trigger=Trigger(agent="", actor="", actor_is_bot=False)),
+        programs=user_programs(arguments.path, os.environ),
+    )
     console = make_console(sys.stderr if arguments.json else sys.stdout)
 
     def show_scenario(rehearsed: Rehearsed) -> None:

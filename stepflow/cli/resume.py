@@ -13,6 +13,7 @@ from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
 from stepflow.run.recorded import look_into
 from stepflow.run.request import Trigger
+from stepflow.sandbox.programs import user_programs
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +32,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Go on with the run and say how it ended."""
     folder = Path(arguments.folder).resolve()
     started = _started(folder)
-    return carry_out(request_from(folder, started), as_json=arguments.json, in_place=not started.source)
+    request = replace(request_from(folder, started), programs=user_programs(arguments.path, os.environ))
+    return carry_out(request, as_json=arguments.json, in_place=not started.source)
 
 
 def _started(folder: Path) -> RunStarted:

@@ -28,6 +28,7 @@ from stepflow.run.repository_copy import repository_copy
 from stepflow.run.request import RunRequest, Trigger, issue_of, login_files_in, read_event, restore_folder
 from stepflow.run.resume import chosen_folder, completed_report
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
+from stepflow.sandbox.programs import user_programs
 from stepflow.sandbox.restore import mend_checkouts
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `run`. There are too many for a usage line that anybody would read."""
     parser.usage = "stepflow run NAME [--repo DIR] [--issue N | --event FILE] [--json] [--INPUT VALUE …]"
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on stdout")
+    parser.add_argument("--in-place", action="store_true", help="work in the checkout itself, not in a copy of it")
+    parser.add_argument("--allow-dirty", action="store_true", help="with --in-place: also where files are uncommitted")
     add_request_flags(parser)
 
 
@@ -54,8 +57,6 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
     parser.add_argument("--event", metavar="FILE", help="an event's payload (JSON) that carries the issue")
-    parser.add_argument("--in-place", action="store_true", help="work in the checkout itself, not in a copy of it")
-    parser.add_argument("--allow-dirty", action="store_true", help="with --in-place: also where files are uncommitted")
     add_input_flags(parser)
 
 
@@ -88,7 +89,8 @@ def request_from(arguments: argparse.Namespace) -> RunRequest:
     """The run that the flags ask for."""
     inputs = read_flags(arguments, agent=arguments.agent)
     root = root_of(Path(arguments.repo).resolve(), inputs)
-    return request_of(inputs, root, trigger=_trigger(arguments, inputs))
+    programs = user_programs(arguments.path, os.environ)
+    return replace(request_of(inputs, root, trigger=_trigger(arguments, inputs)), programs=programs)
 
 
 def root_of(repository: Path, inputs: Inputs) -> Path:

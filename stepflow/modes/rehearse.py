@@ -36,6 +36,7 @@ from stepflow.run.scenarios import (
 )
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder
+from stepflow.sandbox.programs import copy_environments, programs_of_copy
 from stepflow.sandbox.restore import credentials_stripped
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def rehearse_agents(
                 copy = folder / "checkout"
                 with cancellation.obeyed():
                     copy_checkout(original, copy)
+                    copy_environments(request.programs or (), request.root, copy)
                 scenario_request = _request_of(request, each, root=copy, first=number == 0)
                 came = play_scenario(scenario_request, each, cancellation)
             cancellation.check()
@@ -143,6 +145,7 @@ def _request_of(request: RunRequest, listed: Listed, *, root: Path, first: bool 
         inputs=request.inputs.model_copy(update=played),
         trigger=Trigger(agent=listed.agent, actor="", actor_is_bot=False),
         root=root,
+        programs=request.programs and programs_of_copy(request.programs, request.root, root),
         folder=request.folder / listed.agent / listed.name,
         host_folder=f"{request.host_folder}/{listed.agent}/{listed.name}" if request.host_folder else "",
     )

@@ -72,8 +72,14 @@ def toolbox_options(request: RunRequest) -> ToolboxOptions:
     """What the inputs say about the sandbox."""
     inputs, environment = request.inputs, request.environment
     passed = {name: environment[name] for name in inputs.pass_env if name in environment}
+    programs = request.programs
     return ToolboxOptions(
-        isolation=inputs.isolation, network=inputs.network, pass_env=passed, home_programs=bool(inputs.setup)
+        isolation=inputs.isolation,
+        network=inputs.network,
+        pass_env=passed,
+        home_programs=bool(inputs.setup),
+        # What lies in the checkout can be changed by tools, and must not stand in for another program.
+        programs=programs and tuple(folder for folder in programs if not folder.is_relative_to(request.root)),
     )
 
 

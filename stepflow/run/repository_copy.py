@@ -12,6 +12,7 @@ from stepflow.errors import InputError
 from stepflow.run.parts import toolbox_options
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.copies import copy_checkout, copy_folder, start_branch
+from stepflow.sandbox.programs import copy_environments, programs_of_copy
 from stepflow.sandbox.restore import credentials_stripped
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ GIT, AGENTS = ".git", ".agent"
 
 @dataclass(frozen=True, kw_only=True)
 class RepositoryCopy:
-    """A copy of the user's `repository` in a folder of its own. `request` is the run in it."""
+    """A copy of the user's `repository` in a folder of its own. `request` is the run in it, with its `programs`."""
 
     request: RunRequest
     repository: Path
+    programs: tuple[Path, ...]
 
     def fill(self, prepared: Prepared, cancellation: Cancellation) -> tuple[str, ...]:
         """Copy the repository and begin the run's branch. Gives the files whose uncommitted changes stay behind.
@@ -38,6 +40,7 @@ class RepositoryCopy:
         request, resumed_run, copy = prepared.request, prepared.resumed_run, prepared.request.root
         with cancellation.obeyed():
             copy_checkout(self.repository, copy)
+            copy_environments(self.programs, self.repository, copy)
             if not (copy / GIT).exists():
                 clone_history(self.repository, copy / GIT)
         commit = resumed_run.started.base_commit if resumed_run else "HEAD"
@@ -77,5 +80,8 @@ def repository_copy(request: RunRequest) -> Iterator[RepositoryCopy]:
             f"{root} is not the top folder of a git repository, and a run works on a branch.",
             hint="Name the repository with --repo. In a new folder: run `git init` and commit what is there.",
         )
+    programs = request.programs or ()
     with copy_folder() as folder:
-        yield RepositoryCopy(request=replace(request, root=folder / "checkout", source=root), repository=root)
+        copy = folder / "checkout"
+        copied = replace(request, root=copy, source=root, programs=programs_of_copy(programs, root, copy))
+        yield RepositoryCopy(request=copied, repository=root, programs=programs)

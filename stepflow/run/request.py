@@ -241,7 +241,8 @@ class RunRequest:
     both empty when unknown. Of the `environment` the input `pass-env` may name variables; those `withheld` were taken
     out of it because they hold secrets. `credentials` are the secrets that are no input: the job's own, and those that
     the checkout left behind. `login` is what the services of models may read of the job's variables. `runner_temp` is
-    None on a person's own machine. `program_path` is where the system's own programs are looked for. `source` is the
+    None on a person's own machine. `program_path` is where the system's own programs are looked for, and
+    `programs` are the folders in which tools find theirs, None for the fixed ones. `source` is the
     checkout that `root` is a copy of, None when the run works in the checkout itself; a run with `demand_clean` does
     that only when no file there is uncommitted."""
 
@@ -259,6 +260,7 @@ class RunRequest:
     login: Mapping[str, str] = field(default_factory=dict, repr=False)
     runner_temp: Path | None = None
     program_path: tuple[str, ...] = SYSTEM_PATH
+    programs: tuple[Path, ...] | None = None
     source: Path | None = None
     demand_clean: bool = False
 

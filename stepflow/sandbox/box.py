@@ -18,13 +18,13 @@ from stepflow.sandbox.environment import build_environment
 from stepflow.sandbox.guards import CheckoutGuards
 from stepflow.sandbox.identity import (
     choose_identity,
-    interpreter_programs,
     make_private_folder,
     own_code_below,
     private_place,
 )
 from stepflow.sandbox.isolation import SandboxFacts, judge_layers
 from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.programs import tool_programs
 from stepflow.sandbox.restore import CheckoutRestore
 from stepflow.sandbox.sandbox_config import reach, sandbox_config
 from stepflow.sandbox.snapshots import SnapshotPort
@@ -90,10 +90,10 @@ class Toolbox:
                 # A container ends with its first process, and a job that waits has no time for what goes with it.
                 restore.remove_at_end(private)
             make_private_folder(private, choice.identity)
-            programs = interpreter_programs(root, chosen, choice.identity)
-            environment = build_environment(checkout=root, private=private, programs=programs.folder, options=chosen)
+            programs = tool_programs(root, chosen, choice.identity)
+            environment = build_environment(checkout=root, private=private, programs=programs.folders, options=chosen)
             uid = choice.identity.uid if choice.identity else os.geteuid()
-            open_places = reach(checkout=root, private=private, path=environment["PATH"], uid=uid)
+            open_places = reach(checkout=root, private=private, programs=programs.folders, uid=uid)
             if choice.identity:
                 restore.hand_over_to(choice.identity)
             channel = ChildChannel(
@@ -107,12 +107,11 @@ class Toolbox:
             facts = channel.ask({"op": "enter_sandbox", **asdict(config)}, timeout=_START_TIMEOUT)
             if "problem" in facts:
                 raise IsolationError(f"The toolbox cannot start: {facts['problem']}.", hint=_REACH_HINT)
-            path = programs.state(choice.identity)
             sandbox = SandboxFacts(
                 facts=facts,
                 choice=choice,
                 options=chosen,
-                path=path,
+                path=programs.state,
                 git_outside=open_places.git,
                 own_code=own_code_below(root),
             )

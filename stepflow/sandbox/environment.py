@@ -34,7 +34,7 @@ _GIT_CONFIG = (
 
 
 def build_environment(
-    *, checkout: Path, private: Path, programs: Path | None, options: ToolboxOptions
+    *, checkout: Path, private: Path, programs: tuple[Path, ...], options: ToolboxOptions
 ) -> dict[str, str]:
     """Every variable of every tool. Raises `InputError` for a name in `pass_env` that tools must not be given."""
     home = private / "home"
@@ -61,18 +61,15 @@ def build_environment(
 
 def check_pass_env(pass_env: Mapping[str, str]) -> None:
     """Raises `InputError` for a variable that tools must not be given, before anything is started."""
-    build_environment(checkout=Path("/"), private=Path("/"), programs=None, options=ToolboxOptions(pass_env=pass_env))
+    build_environment(checkout=Path("/"), private=Path("/"), programs=(), options=ToolboxOptions(pass_env=pass_env))
 
 
-def _path(home: Path, programs: Path | None, options: ToolboxOptions) -> str:
-    """The interpreter's own programs (mypy, pytest) and those of the tools' home come last, in this order.
-
-    So nothing there can stand in for a system program.
-    """
+def _path(home: Path, programs: tuple[Path, ...], options: ToolboxOptions) -> str:
+    """What is installed into the tools' home comes last, so nothing there can stand in for another program."""
     if "path" in options.disabled_layers:
         return os.environ["PATH"]
-    last = (programs, home / HOME_PROGRAMS if options.home_programs else None)
-    return ":".join((*SYSTEM_PATH, *(str(folder) for folder in last if folder)))
+    last = (home / HOME_PROGRAMS,) if options.home_programs else ()
+    return ":".join(str(folder) for folder in (*programs, *last))
 
 
 def is_never_given(name: str) -> bool:

@@ -144,21 +144,6 @@ def _unreachable(checkout: Path, owner: int, options: ToolboxOptions) -> str:
     return f"{above}, above the Python interpreter, can be entered only by its owner" if above else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Programs:
-    """The folder with the interpreter's programs (mypy, pytest), None when tools must not be sent there."""
-
-    folder: Path | None
-    note: str = ""
-
-    def state(self, identity: Identity | None) -> str:
-        """What the report says about PATH."""
-        closed = closed_interpreter(identity.uid) if identity else None
-        notes = [self.note] if self.note else []
-        notes += [f"the interpreter's programs are behind {closed}, which only its owner may enter"] if closed else []
-        return "; ".join(["fixed", *notes])
-
-
 def private_place(options: ToolboxOptions) -> Path:
     """Where a private folder will be; nothing is there yet."""
     root = options.private_root or Path(tempfile.gettempdir())
@@ -171,19 +156,6 @@ def make_private_folder(private: Path, identity: Identity | None) -> None:
         folder.mkdir(mode=0o700)
         if identity:
             shutil.chown(folder, identity.uid, identity.gid)
-
-
-def interpreter_programs(checkout: Path, options: ToolboxOptions, identity: Identity | None) -> Programs:
-    """A virtual environment inside the checkout can be changed by the tools, so it is no place for programs; nor is
-    one that they cannot enter: every program that does not exist would look forbidden."""
-    folder = Path(sys.executable).parent
-    if identity and closed_folder(folder, identity.uid):
-        return Programs(folder=None)
-    if not folder.resolve().is_relative_to(checkout):
-        return Programs(folder=folder)
-    if options.isolation is Isolation.REQUIRED:
-        return Programs(folder=None, note=f"without {folder}, which lies inside the checkout")
-    return Programs(folder=folder, note=f"its last folder {folder} lies inside the checkout, where tools can change it")
 
 
 def own_code_below(checkout: Path) -> tuple[Path, ...]:

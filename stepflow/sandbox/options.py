@@ -44,6 +44,7 @@ class ToolboxOptions:
     `grace` is how much longer than its own timeout a call may take before the toolbox counts as hung: killing what will
     not die, and reading what is left, on a machine under load.
     `home_programs`: what is installed into `~/.local/bin` of the tools' own home is found, after everything else.
+    `programs` are the folders of the tools' PATH; None means the system's, and last this interpreter's.
     `private_root` is where the tools' HOME and TMPDIR are made; None means the system's place for temporary files.
     `disabled_layers` are those of `LAYERS` to leave out, for tests that show what each layer stops and to stand for a
     kernel that lacks one; no input sets it.
@@ -59,6 +60,7 @@ class ToolboxOptions:
     bash_max_timeout: float = 600.0
     file_timeout: float = 30.0
     grace: float = 30.0
+    programs: tuple[Path, ...] | None = None
     private_root: Path | None = None
     disabled_layers: frozenset[str] = frozenset()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.words import Network
 from stepflow.errors import IsolationError
 from stepflow.sandbox.child.enter_sandbox import SandboxConfig
+from stepflow.sandbox.programs import read_by
 
 if TYPE_CHECKING:
     from stepflow.sandbox.identity import Identity
@@ -58,13 +59,13 @@ class Reach:
     git: tuple[Path, ...]
 
 
-def reach(*, checkout: Path, private: Path, path: str, uid: int) -> Reach:
-    """`private` holds HOME and TMPDIR, `path` is the tools' PATH. `uid` is their user."""
+def reach(*, checkout: Path, private: Path, programs: tuple[Path, ...], uid: int) -> Reach:
+    """`private` holds HOME and TMPDIR, `programs` are the folders of the tools' PATH. `uid` is their user."""
     terminals = () if _has_terminals(uid) else (_TERMINALS,)
     git = _git_outside(checkout)
     interpreter = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
-    named = (*_SYSTEM, *interpreter, *path.split(":"))
-    read = dict.fromkeys((*(Path(name) for name in named), _RESOLVER.resolve()))
+    named = (Path(name) for name in (*_SYSTEM, *interpreter))
+    read = dict.fromkeys((*named, *(path for folder in programs for path in read_by(folder)), _RESOLVER.resolve()))
     return Reach(
         write=(checkout, private / "home", private / "tmp", Path(_SHARED_MEMORY), *git),
         # An interpreter in the root would open everything.

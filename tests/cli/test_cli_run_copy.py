@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from stepflow.cli import main
+from stepflow.sandbox.programs import user_programs
 from tests import checkout as checkouts
 
 pytestmark = pytest.mark.whole
@@ -172,3 +175,54 @@ def test_a_run_that_was_killed_goes_on_in_another_copy(checkout: Path, capsys) -
     assert main(["resume", str(folder)]) in (0, 1)
     assert "The run is resumed" in capsys.readouterr().out
     assert {path for path in look(checkout).keys() - before.keys() if "/.git/" not in path} == set()
+
+
+@pytest.fixture
+def environment(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An active virtual environment in the checkout, in which the project itself is installed editable."""
+    folder = checkout / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)], check=True)
+    (site_packages,) = folder.glob("lib/*/site-packages")
+    (site_packages / "greeting.pth").write_text(f"{checkout}/src\n")
+    (checkout / "src").mkdir()
+    (checkout / "src/greeting.py").write_text("WORD = 'hello'\n")
+    program = folder / "bin/greets"
+    program.write_text(f"#!{folder}/bin/python\nimport greeting\nprint(greeting.WORD, greeting.__file__)\n")
+    program.chmod(0o755)
+    (checkout / ".gitignore").write_text(".venv/\n")
+    git("add", "--all", cwd=checkout)
+    git("commit", "--quiet", "--message", "Install", cwd=checkout)
+    monkeypatch.setenv("VIRTUAL_ENV", str(folder))
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}")
+    return folder
+
+
+def test_tools_have_the_users_programs_and_none_of_stepflows_own(
+    checkout: Path, environment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The check sees what the run has changed, by a program that cannot be changed by it."""
+    ask = (
+        "sed -i s/hello/goodbye/ src/greeting.py; command -v greets; greets; "
+        "command -v stepflow || echo no stepflow; echo >> $(command -v greets) || echo closed"
+    )
+    edit_scenario(checkout, "echo 'hello, world' >", f"{ask}; echo 'hello, world' >")
+    folder = checkout.parent / "run"
+    run(checkout, "--run-folder", str(folder))
+    events = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    (output,) = (event["output"] for event in events if event["event"] == "tool_call")
+    where, greets, *_ = output.splitlines()
+    assert where.endswith("/environments/.venv/bin/greets"), output
+    assert greets.startswith("goodbye /"), output
+    assert greets.endswith("/checkout/src/greeting.py"), output
+    assert "no stepflow" in output
+    assert "closed" in output
+    assert (checkout / "src/greeting.py").read_text() == "WORD = 'hello'\n"
+    assert "your own PATH" in events[0]["isolation"]["path"]
+
+
+def test_stepflow_in_the_active_environment_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path(sys.prefix) / "bin"
+    path = f"{own}:relative:{tmp_path / 'none'}:/usr/bin"
+    assert user_programs(path, {}) == (Path("/usr/bin"),)
+    assert user_programs(path, {"VIRTUAL_ENV": str(tmp_path)}) == (Path("/usr/bin"),)
+    assert user_programs(path, {"VIRTUAL_ENV": sys.prefix}) == (own, Path("/usr/bin"))

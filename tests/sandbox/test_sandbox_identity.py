@@ -20,9 +20,10 @@ from stepflow.domain.words import Isolation
 from stepflow.errors import InputError, IsolationError
 from stepflow.sandbox.box import Toolbox
 from stepflow.sandbox.environment import SYSTEM_PATH, build_environment
-from stepflow.sandbox.identity import Choice, interpreter_programs, own_code_below
+from stepflow.sandbox.identity import Choice, own_code_below
 from stepflow.sandbox.isolation import SandboxFacts, judge_layers
 from stepflow.sandbox.options import ToolboxOptions, UserPolicy
+from stepflow.sandbox.programs import tool_programs
 
 ENVIRONMENT = {
     *("PATH", "HOME", "TMPDIR", "LANG", "TERM", "NO_COLOR", "CI", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT"),
@@ -82,19 +83,17 @@ class TestEnvironment:
     def test_the_path_is_fixed_with_the_interpreters_programs_last(self):
         nowhere = Path("/nowhere")
         system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        for programs, path in ((Path("/venv/bin"), f"{system}:/venv/bin"), (None, system)):
-            environment = build_environment(
-                checkout=nowhere, private=nowhere, programs=programs, options=ToolboxOptions()
-            )
-            assert environment["PATH"] == path
+        programs = tool_programs(nowhere, ToolboxOptions(), None).folders
+        environment = build_environment(checkout=nowhere, private=nowhere, programs=programs, options=ToolboxOptions())
+        assert environment["PATH"] == f"{system}:{Path(sys.executable).parent}"
 
     def test_an_interpreter_inside_the_checkout_is_left_out_or_named(self):
         venv = Path(sys.executable).parent.parent.resolve()
-        required = interpreter_programs(venv, ToolboxOptions(), None)
-        assert (required.folder, "without" in required.note) == (None, True)
-        relaxed = interpreter_programs(venv, ToolboxOptions(isolation=Isolation.BEST_EFFORT), None)
-        assert relaxed.folder == Path(sys.executable).parent
-        assert "inside the checkout" in relaxed.state(None)
+        required = tool_programs(venv, ToolboxOptions(), None)
+        assert (len(required.folders), "without" in required.state) == (len(SYSTEM_PATH), True)
+        relaxed = tool_programs(venv, ToolboxOptions(isolation=Isolation.BEST_EFFORT), None)
+        assert relaxed.folders[-1] == Path(sys.executable).parent
+        assert "inside the checkout" in relaxed.state
 
     def test_the_mark_of_another_projects_editable_install_is_no_folder_of_the_checkout(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

@@ -227,13 +227,13 @@ class TestGitOutside:
 
     def test_is_found_for_worktrees_and_submodules_only(self, linked, checkout, open_folder):
         private = open_folder / "private"
-        assert reach(checkout=checkout, private=private, path="/bin", uid=1).git == ()
-        assert reach(checkout=linked, private=private, path="/bin", uid=1).git == (
+        assert reach(checkout=checkout, private=private, programs=(Path("/bin"),), uid=1).git == ()
+        assert reach(checkout=linked, private=private, programs=(Path("/bin"),), uid=1).git == (
             checkout / ".git" / "worktrees" / "linked",
             checkout / ".git",
         )
         (linked / ".git").write_text(f"gitdir: {open_folder}\n")
-        assert reach(checkout=linked, private=private, path="/bin", uid=1).git == ()
+        assert reach(checkout=linked, private=private, programs=(Path("/bin"),), uid=1).git == ()
 
     def test_is_refused_when_isolation_is_required(self, linked):
         with pytest.raises(IsolationError, match=r"because the checkout's git needs it: .*/checkout/\.git"):
