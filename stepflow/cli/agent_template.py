@@ -9,8 +9,9 @@ from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from stepflow.cli.find_checks import Setup
     from stepflow.domain.json import JsonObject, JsonValue
 
 #: Template → what it is for.
@@ -46,9 +47,18 @@ def template_files(template: str, name: str, checks: Sequence[NewCheck]) -> dict
     return {path: _made(path, text, name, checks) for path, text in _texts(template).items()}
 
 
-def workflow_text() -> str:
-    """The workflow that starts agents; the one of the README."""
-    return (files("stepflow.cli") / "templates" / "stepflow.yml").read_text(encoding="utf-8")
+def workflow_text(setup: Setup | None = None) -> str:
+    """The workflow that starts agents, the one of the README, with what a job installs first."""
+    text = (files("stepflow.cli") / "templates" / "stepflow.yml").read_text(encoding="utf-8")
+    return text + "".join(f"          {line}\n" for line in _setup_lines(setup)) if setup else text
+
+
+def _setup_lines(setup: Setup) -> Iterator[str]:
+    if setup.apt_packages:
+        yield f"apt-packages: {setup.apt_packages}"
+    if setup.setup:
+        yield "setup: |"
+        yield from (f"  {command}" for command in setup.setup)
 
 
 def name_checks(commands: Sequence[str]) -> tuple[NewCheck, ...]:

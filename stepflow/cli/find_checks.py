@@ -1,20 +1,17 @@
-"""The checks that a repository has already, as far as its files say."""
+"""The checks that a repository has already, and what they need to be installed, as far as its files say."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
-import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.sandbox.environment import SYSTEM_PATH
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 MOST_BYTES = 1024 * 1024
 #: Lock file → the program whose scripts they are.
@@ -34,15 +31,25 @@ class DetectedCheck:
     installed: bool
 
 
-def find_checks(root: Path) -> tuple[DetectedCheck, ...]:
-    """Every check, without two for the same purpose: what the Makefile has is what people run."""
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a job installs first: Debian packages, and commands; as the inputs of these names want it."""
+
+    apt_packages: str = ""
+    setup: tuple[str, ...] = ()
+
+
+def find_checks(root: Path, programs: Sequence[Path]) -> tuple[DetectedCheck, ...]:
+    """Every check, without two for the same purpose: what the Makefile has is what people run. `programs` are the
+    folders in which the tools look for theirs."""
+    path = ":".join(map(str, programs))
     detected: dict[str, DetectedCheck] = {}
     for name, purposes in _SOURCES.items():
         text = _text(root / name)
         for purpose, command in () if text is None else purposes(text, root):
-            check = DetectedCheck(command=command, source=name, installed=_is_installed(command.split()[0]))
             if purpose not in detected:
-                detected[purpose] = check
+                installed = shutil.which(command.split()[0], path=path) is not None
+                detected[purpose] = DetectedCheck(command=command, source=name, installed=installed)
     return tuple(detected.values())
 
 
@@ -54,9 +61,17 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def _is_installed(program: str) -> bool:
-    """On the PATH that tools get: the system's programs, then those beside this Python."""
-    return shutil.which(program, path=":".join((*SYSTEM_PATH, str(Path(sys.executable).parent)))) is not None
+def find_setup(root: Path, commands: Sequence[str]) -> Setup:
+    """What the repository's lock files and these commands ask for, beyond what the image carries."""
+    programs = {command.split()[0] for command in commands}
+    locks = [lock for lock in _INSTALL if (root / lock).is_file()]
+    python = [program for program in _FROM_PYPI if program in programs]
+    required = [f"--requirement {name}" for name in _REQUIREMENTS if (root / name).is_file()]
+    pip = [f"{_PIP} {' '.join((*python, *required))}"] if python or (required and "make" in programs) else []
+    return Setup(
+        apt_packages=" ".join(_FROM_DEBIAN[program] for program in _FROM_DEBIAN if program in programs),
+        setup=(*pip, *(_INSTALL[lock] for lock in locks[:1])),
+    )
 
 
 def _make(text: str, _root: Path) -> Iterator[tuple[str, str]]:
@@ -104,6 +119,17 @@ def _deno(_text: str, _root: Path) -> Iterator[tuple[str, str]]:
     yield "test", "deno test"
     yield "lint", "deno lint"
 
+
+_PIP = "python3 -m pip install --user --quiet"
+_FROM_PYPI = ("pytest", "ruff", "mypy")
+_REQUIREMENTS = ("requirements.txt", "requirements-dev.txt")
+_FROM_DEBIAN = {"go": "golang-go", "cargo": "cargo"}
+_HOME = "npm install --global --prefix ~/.local"
+_INSTALL = {
+    "pnpm-lock.yaml": f"{_HOME} pnpm && pnpm install --frozen-lockfile",
+    "yarn.lock": f"{_HOME} yarn && yarn install --frozen-lockfile",
+    "package-lock.json": "npm ci",
+}
 
 _SOURCES: dict[str, Callable[[str, Path], Iterator[tuple[str, str]]]] = {
     "Makefile": _make,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.cli.agent_template import TEMPLATES, name_checks, template_files, workflow_text
-from stepflow.cli.find_checks import find_checks
+from stepflow.cli.find_checks import Setup, find_checks, find_setup
 from stepflow.definition.file_models import agent_schema, registry_schema
 from stepflow.errors import InputError
 from stepflow.model.scenario import scenario_schema
+from stepflow.sandbox.environment import SYSTEM_PATH
+from stepflow.sandbox.programs import user_programs
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +57,8 @@ def execute(arguments: argparse.Namespace) -> int:
     root = Path(arguments.repo).resolve()
     if not root.is_dir():
         raise InputError(f"There is no folder {root}.", hint="Name the repository with --repo.")
-    detected = find_checks(root)
+    programs = (*user_programs(arguments.path, os.environ), *map(Path, SYSTEM_PATH))
+    detected = find_checks(root, programs)
     name, template, commands = arguments.name, arguments.template, arguments.check
     if template is None and sys.stdin.isatty() and sys.stdout.isatty():
         from stepflow.cli.terminal import make_console  # noqa: PLC0415 - rich costs time that only questions may take
@@ -69,9 +73,13 @@ def execute(arguments: argparse.Namespace) -> int:
     check_name(root, name or "")
     if commands is None:
         commands = [] if template == WITHOUT_CHECKS else [each.command for each in detected if each.installed]
-    written = write_agent(root, name, template, commands)
+    setup = find_setup(root, commands)
+    written = write_agent(root, name, template, commands, setup)
     print(*(f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()), sep="\n")
-    print(*_about_checks(commands, () if template == WITHOUT_CHECKS else detected), *_next(root, name), sep="\n")
+    if not written[WORKFLOW]:
+        setup = Setup()
+    about = _about_checks(commands, () if template == WITHOUT_CHECKS else detected, setup)
+    print(*about, *_next(root, name), sep="\n")
     return 0
 
 
@@ -138,14 +146,16 @@ def check_name(root: Path, name: str) -> None:
         )
 
 
-def write_agent(root: Path, name: str, template: str, commands: Sequence[str]) -> dict[str, bool]:
+def write_agent(
+    root: Path, name: str, template: str, commands: Sequence[str], setup: Setup | None = None
+) -> dict[str, bool]:
     """Write everything that is not there yet; path → whether it was written."""
     agent = template_files(template, name, name_checks(commands))
     schemas = {"agent": agent_schema, "registry": registry_schema, "scenario": scenario_schema}
     texts = {
         **{f".agent/{name}/{path}": text for path, text in agent.items()},
         **{f".agent/{format_}.schema.json": _document(schema()) for format_, schema in schemas.items()},
-        WORKFLOW: workflow_text(),
+        WORKFLOW: workflow_text(setup),
     }
     return {path: _write_new(root / path, text) for path, text in texts.items()}
 
@@ -166,9 +176,12 @@ def _write_new(file: Path, text: str) -> bool:
     return True
 
 
-def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck]) -> Iterator[str]:
+def _about_checks(commands: Sequence[str], detected: Sequence[DetectedCheck], setup: Setup) -> Iterator[str]:
     yield f"\nAt every closing: a clean tree{''.join(f', `{command}`' for command in commands)}."
-    if commands:
+    if setup.apt_packages or setup.setup:
+        steps = (*((f"apt-get install {setup.apt_packages}",) if setup.apt_packages else ()), *setup.setup)
+        yield f"The workflow installs first: {', then '.join(f'`{step}`' for step in steps)}."
+    elif commands:
         yield "In the action, install what these commands need with the input `setup` or `apt-packages`."
     for each in detected:
         if not each.installed and each.command not in commands:

@@ -19,6 +19,7 @@ from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.logins import address_of
 from stepflow.run.inputs import BoundaryMode
 from stepflow.sandbox.options import ToolboxOptions
+from stepflow.sandbox.programs import variables_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,6 +74,7 @@ def toolbox_options(request: RunRequest) -> ToolboxOptions:
     inputs, environment = request.inputs, request.environment
     passed = {name: environment[name] for name in inputs.pass_env if name in environment}
     programs = request.programs
+    passed = {**variables_for(programs or (), environment), **passed}
     return ToolboxOptions(
         isolation=inputs.isolation,
         network=inputs.network,

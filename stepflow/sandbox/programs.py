@@ -24,6 +24,7 @@ _BIN = frozenset({"bin", "sbin", "Scripts"})
 _BESIDE = ("lib", "lib64", "libexec", "include")
 #: Version managers (pyenv, rbenv, asdf) keep everything else beside the folder of this name.
 _SHIMS = "shims"
+_RUSTUP, _RUSTUP_HOME = "rustup", "RUSTUP_HOME"
 _ENVIRONMENT = "pyvenv.cfg"
 #: Where a virtual environment writes down its own place, and those of packages that are installed editable.
 _PLACES = ("bin/*", "lib/*/site-packages/*.pth", "lib/*/site-packages/__editable__*.py")
@@ -79,6 +80,16 @@ def user_programs(path: str, environment: Mapping[str, str]) -> tuple[Path, ...]
     return tuple(dict.fromkeys(folder for folder in found if own is None or not folder.is_relative_to(own)))
 
 
+def variables_for(programs: tuple[Path, ...], environment: Mapping[str, str]) -> dict[str, str]:
+    """What programs of these folders look for below HOME, which is another one for tools: Rust's tool chains."""
+    manager = next((folder for folder in programs if (folder / _RUSTUP).exists()), None)
+    return {_RUSTUP_HOME: environment.get(_RUSTUP_HOME) or str(_rustup_home(manager))} if manager else {}
+
+
+def _rustup_home(folder: Path) -> Path:
+    return folder.parents[1] / ".rustup"
+
+
 def read_by(folder: Path) -> Iterator[Path]:
     """What programs of the folder must read: the folder, its libraries, and those of the interpreter behind it."""
     yield folder
@@ -89,6 +100,8 @@ def read_by(folder: Path) -> Iterator[Path]:
         yield folder.parent
     else:
         yield from _prefix(folder.resolve())
+        if (folder / _RUSTUP).exists():
+            yield _rustup_home(folder)
 
 
 def _prefix(folder: Path) -> Iterator[Path]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stepflow.sandbox.environment import SYSTEM_PATH
 from tests.checkout import git
 
 SOURCE = Path(__file__).parents[1] / "action" / "checkout"
@@ -42,4 +43,6 @@ def checkout(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "GITHUB_REPOSITORY", "GITHUB_ACTOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "temp"))
+    # Else what this machine has besides would show.
+    monkeypatch.setenv("PATH", ":".join(SYSTEM_PATH))
     return folder

@@ -26,20 +26,24 @@ from stepflow.cli.agent_template import (
     template_files,
     workflow_text,
 )
-from stepflow.cli.find_checks import find_checks
+from stepflow.cli.find_checks import find_checks, find_setup
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.domain.words import StepKind
 from stepflow.engine.prompt.template import parse_retry_template
+from stepflow.sandbox.environment import SYSTEM_PATH
 from tests.checkout import git
 from tests.cli.terminal import at_terminal
 from tests.tried import tried
 
+PROGRAMS = tuple(map(Path, SYSTEM_PATH))
+PIP = "            python3 -m pip install --user --quiet"
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "stepflow/cli/templates"
 PACKAGE = json.dumps({"scripts": {"test": "node -e 0", "lint": "node -e 0", "start": "x"}})
 NO_TESTS = json.dumps({"scripts": {"test": 'echo "Error: no test specified" && exit 1'}})
 TEST_FILE = "def test_it() -> None:\n    assert True\n"
 #: What stands in a repository → the commands that its files tell.
+CRATE = '[package]\nname = "x"\nversion = "0.1.0"\nedition = "2021"\n'
 REPOSITORIES = {
     "empty": ({}, []),
     "make": ({"Makefile": "test: all\n\ttrue\nall:\ncheck::\n\ttrue\nlint := x\n"}, ["make test", "make check"]),
@@ -51,7 +55,10 @@ REPOSITORIES = {
         ["pytest -q", "ruff check .", "mypy ."],
     ),
     "go": ({"go.mod": "module x\n"}, ["go test ./...", "go vet ./..."]),
-    "rust": ({"Cargo.toml": "[package]\n"}, ["cargo test --quiet"]),
+    "rust": (
+        {"Cargo.toml": CRATE, "src/lib.rs": "", ".gitignore": "target/\nCargo.lock\n"},
+        ["cargo test --quiet"],
+    ),
     "deno": ({"deno.json": "{}"}, ["deno test", "deno lint"]),
     "make before node": (
         {"Makefile": "test:\n\ttrue\n", "package.json": PACKAGE},
@@ -265,9 +272,12 @@ def test_a_folder_that_cannot_be_written_is_told(empty: Path, capsys) -> None:
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_a_check_whose_program_is_missing_is_told_and_not_taken(empty: Path, capsys) -> None:
+def test_a_check_whose_program_is_missing_is_told_and_not_taken(
+    empty: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", ":".join(SYSTEM_PATH))
     (empty / "Cargo.toml").touch()
-    missing = [each.command for each in find_checks(empty) if not each.installed]
+    missing = [each.command for each in find_checks(empty, PROGRAMS) if not each.installed]
     assert main(["init", "fixer"]) == 0
     output = capsys.readouterr().out
     for command in missing:
@@ -281,7 +291,26 @@ def test_a_check_whose_program_is_missing_is_told_and_not_taken(empty: Path, cap
 @pytest.mark.parametrize("kind", REPOSITORIES)
 def test_the_files_of_a_repository_tell_its_checks(kind: str, tmp_path: Path) -> None:
     files, commands = REPOSITORIES[kind]
-    assert [each.command for each in find_checks(repository(tmp_path, files))] == commands
+    assert [each.command for each in find_checks(repository(tmp_path, files), PROGRAMS)] == commands
+
+
+@pytest.mark.parametrize(
+    ("files", "commands", "lines"),
+    [
+        ({}, ["make test"], ""),
+        ({}, ["true"], ""),
+        ({"requirements.txt": ""}, ["make test"], f"setup: |\n{PIP} --requirement requirements.txt\n"),
+        ({}, ["pytest -q", "mypy ."], f"setup: |\n{PIP} pytest mypy\n"),
+        ({"package-lock.json": ""}, ["npm run test"], "setup: |\n            npm ci\n"),
+        ({}, ["go test ./..."], "apt-packages: golang-go\n"),
+    ],
+)
+def test_the_workflow_installs_what_the_checks_need(
+    tmp_path: Path, files: dict[str, str], commands: list[str], lines: str
+) -> None:
+    text = workflow_text(find_setup(repository(tmp_path, files), commands))
+    assert text.removeprefix(workflow_text()).lstrip() == lines
+    assert yaml.safe_load(text)["jobs"]["stepflow"]["steps"][1]["with"]["agent"] == "${{ inputs.agent }}"
 
 
 def test_no_two_checks_get_one_name() -> None:
