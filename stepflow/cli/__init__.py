@@ -20,7 +20,7 @@ COMMANDS = {
     "run": "run one agent on the repository you stand in",
     "resume": "go on with a run that was stopped, with the options it began with",
     "rehearse": "play the agents' scenarios and show what is not as expected: no key",
-    "validate": "show every problem of every agent at once",
+    "validate": "show the problems of all agents, each with its place and what to change",
     "explain": "say what a problem's code means, with an example of wrong and right",
     "preflight": "show, before a token is spent, what stands in the way of a run",
     "show": "show a run folder as a readable timeline, also while the run goes on",

@@ -141,7 +141,7 @@ class Inputs(BaseModel):
     """YAML map of values for the parameters that agent.json declares."""
     mode: Mode = Mode.RUN
     """`run` walks the flow, `validate` checks the definitions, `rehearse` plays the agents' scenarios against their
-    expectations, `preflight` checks all that can be checked before a token is spent; `plan` and `gather` are the first
+    expectations, `preflight` looks for what would stop a run before a token is spent; `plan` and `gather` are the first
     and the last job of `many-issues.yml`."""
     # model
     provider: Provider = Provider.ANTHROPIC

@@ -9,6 +9,7 @@ from tests.docs.page import DOCS, ROOT, page_blocks
 README = ROOT / "README.md"
 #: The page that shows a whole agent.
 AGENT_PAGE = DOCS / "agent.md"
+USE_PAGE, REFERENCE_PAGE, RESUME_PAGE = DOCS / "use.md", DOCS / "reference.md", DOCS / "how-to" / "resume.md"
 PULL_REQUESTS = DOCS / "how-to" / "pull-requests.md"
 PYTHON_PAGE = DOCS / "python.md"
 BUILT_PAGE = DOCS / "how-it-is-built.md"

@@ -10,7 +10,7 @@ import yaml
 
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.report.wording import advice
-from tests.docs.readme import README, ROOT
+from tests.docs.readme import REFERENCE_PAGE, ROOT
 from tests.docs.threats import THREAT_MODEL, threat_tables
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ NOT_FOR_PEOPLE = ("host",)
 
 
 def tables() -> dict[str, str]:
-    """Every generated part of the README."""
+    """Every generated part of the reference page."""
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     return {
         "inputs": table(("input", "default", "what it does"), _inputs(action["inputs"])),
@@ -55,7 +55,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def documents() -> dict[Path, Mapping[str, str]]:
     """Every document with generated parts, and these by name."""
     threats = {name: table(head, rows) for name, (head, *rows) in threat_tables().items()}
-    return {README: tables(), THREAT_MODEL: threats}
+    return {REFERENCE_PAGE: tables(), THREAT_MODEL: threats}
 
 
 def written(document: Path) -> str:

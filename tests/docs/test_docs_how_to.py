@@ -16,7 +16,7 @@ from tests.docs.readme import ROOT, named_block
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
 
 #: Pages with tests of their own: test_docs_validators.py, test_docs_readme.py, and one for images.
-ELSEWHERE = ("validators", "pull-requests", "images")
+ELSEWHERE = ("validators", "pull-requests", "images", "resume")
 #: Words before a colon that belong to a job, not to the action.
 PERMISSIONS = {"id-token"}
 PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem not in ELSEWHERE)

@@ -11,7 +11,7 @@ from stepflow.domain.run import Issue
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import Skip, Trigger, find_trigger, read_event
-from tests.docs.readme import README
+from tests.docs.readme import USE_PAGE
 
 ISSUE = {
     "number": 7,
@@ -250,14 +250,16 @@ def test_a_payload_that_github_does_not_send_is_one_clear_error(name: str, paylo
         find(name, payload)
 
 
-def readme_rows() -> list[tuple[str, ...]]:
-    """The README's table of labels and agents: what is on the issue, the inputs, the agent's folder."""
-    table = README.read_text(encoding="utf-8").partition("| on the issue | inputs | agent |\n")[2].partition("\n\n")[0]
+def label_rows() -> list[tuple[str, ...]]:
+    """The page's table of labels and agents: what is on the issue, the inputs, the agent's folder."""
+    table = (
+        USE_PAGE.read_text(encoding="utf-8").partition("| on the issue | inputs | agent |\n")[2].partition("\n\n")[0]
+    )
     return [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in table.splitlines()[1:]]
 
 
-@pytest.mark.parametrize("row", readme_rows(), ids=lambda row: row[0])
-def test_the_readmes_table_of_labels_and_agents_holds(row: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("row", label_rows(), ids=lambda row: row[0])
+def test_the_pages_table_of_labels_and_agents_holds(row: tuple[str, ...]) -> None:
     on_issue, given, folder = row
     kind, text = on_issue.replace("`", "").split(" ", 1)
     inputs = read_inputs(yaml.safe_load("\n".join(re.findall(r"`([^`]+)`", given))) or {})

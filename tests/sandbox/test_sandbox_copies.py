@@ -10,7 +10,7 @@ from toolbox_world import git
 
 from stepflow.errors import InputError
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.copies import commit_everything, copy_checkout, rehearsal_folder
+from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder
 
 
 def committed(source: Path) -> tuple[Path, str]:
@@ -100,7 +100,7 @@ def test_hooks_of_the_checkout_do_not_stand_in_the_way(checkout: Path) -> None:
 
 
 def test_the_folder_is_gone_whatever_was_left_in_it() -> None:
-    with rehearsal_folder() as folder:
+    with copy_folder() as folder:
         (folder / "a").mkdir()
         (folder / "a/b").touch()
         (folder / "a").chmod(0o500)
