@@ -109,6 +109,19 @@ class Receipt:
     commit: str = ""
 
 
+def text_of(effect: Effect) -> str:
+    """The text that the effect would write, word by word; empty for one without."""
+    match effect:
+        case OpenPullRequest():
+            return f"{effect.title}\n\n{effect.body}"
+        case PostComment():
+            return effect.body
+        case CreateRelease():
+            return f"{effect.name}\n\n{effect.body}"
+        case _:
+            return ""
+
+
 def describe_effect(effect: Effect) -> str:
     """What the effect would do, in a few words for people."""
     match effect:

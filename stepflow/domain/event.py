@@ -177,10 +177,11 @@ class WorkCollected:
 
 @dataclass(frozen=True, kw_only=True)
 class EffectPlanned:
-    """The boundary intends this effect."""
+    """The boundary intends this effect. `text` is what a dry run would have written, word by word."""
 
     kind: EffectKind
     detail: str
+    text: str = ""
     event: Literal["effect_planned"] = "effect_planned"
 
 

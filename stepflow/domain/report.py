@@ -100,6 +100,7 @@ class RunReport:
     validators: tuple[ValidatorRun, ...] = ()
     validated: bool = False
     effects: tuple[Receipt, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = 0.0
     seconds: float = 0.0

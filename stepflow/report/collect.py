@@ -245,6 +245,7 @@ def collect_report(
         validators=tuple(_validator_run(event) for event in rare if isinstance(event, ValidatorRan)),
         validated=_validated(rare),
         effects=_receipts(rare),
+        texts={event.kind: event.text for event in rare if isinstance(event, EffectPlanned) and event.text},
         usage=state.usage,
         cost_usd=None if state.unpriced else state.cost_usd,
         seconds=round(read.seconds, 3),

@@ -42,6 +42,7 @@ from stepflow.report.lines import (
     FAILED,
     KINDS,
     PASSED,
+    WIDTH,
     EventMessage,
     LineKind,
     LogLine,
@@ -51,7 +52,7 @@ from stepflow.report.lines import (
     mark_of,
     part,
 )
-from stepflow.report.plain import first_line, first_lines, last_lines, one_line, seconds_text, visible
+from stepflow.report.plain import clean, first_line, first_lines, last_lines, one_line, seconds_text, visible
 from stepflow.report.wording import (
     FACT_SHOWN,
     Fact,
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Event
 
 WORDS_SHOWN = 8
+#: Room for the mark at the left edge.
+FULL_WIDTH = WIDTH - 2
 #: Of a longer prompt a page leaves out the middle, and marks nothing.
 PROMPT_MARKED = 20_000
 #: The input of a tool that says most about the call, by the tool set's own names.
@@ -98,6 +101,13 @@ def event_lines(event: Event) -> tuple[LogLine, ...]:
         return message.below
     facts = f" ({', '.join(message.facts)})" if message.facts else ""
     return (line(KINDS.get(message.tone, LineKind.DETAIL), f"{message.title}{facts}"), *message.below)
+
+
+def whole_lines(text: str) -> Iterator[LogLine]:
+    """A text word by word; long lines are broken."""
+    for whole in clean(text).split("\n"):
+        for start in range(0, max(len(whole), 1), FULL_WIDTH):
+            yield line(LineKind.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")
 
 
 def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
@@ -146,7 +156,9 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
         case WorkCollected():
             return _work_collected(event)
         case EffectPlanned():
-            return EventMessage(title=f"planned: {event.kind} {one_line(event.detail)}".rstrip())
+            title = f"planned: {event.kind} {one_line(event.detail)}".rstrip()
+            below = tuple(whole_lines(event.text)) if event.text else ()
+            return EventMessage(title=title, parts=part("text", event.text), below=below)
         case EffectApplied():
             return _effect_applied(event)
         case FailureReported():

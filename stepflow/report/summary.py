@@ -50,6 +50,7 @@ COMMENT_NOTES = 10
 COMMENT_PIECES = 20
 CODE_TAG = re.compile("</?code>")
 TERMINAL_ROWS = 12
+TEXT_LINES = 200
 FILES_NAMED = 5
 TERMINAL_PROBLEMS = 20
 
@@ -235,7 +236,9 @@ def _effects(report: RunReport) -> str:
     failure = describe_failure_report(report)
     reported = f"\n\n{failure}" if failure else ""
     if report.effects:
-        return f"### Effects on GitHub\n\n{effect_table(report)}{reported}"
+        shown = ((kind, fence(text, lines=TEXT_LINES)) for kind, text in report.texts.items())
+        texts = (details(f"What {kind} would write", text) for kind, text in shown)
+        return "\n\n".join((f"### Effects on GitHub\n\n{effect_table(report)}{reported}", *texts))
     if not report.run_id and report.outcome in (Outcome.COMPLETED, Outcome.SKIPPED):
         return ""
     return f"### Effects on GitHub\n\nNone: nothing was planned or written.{reported}"

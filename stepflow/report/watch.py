@@ -30,9 +30,9 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import Intent
-from stepflow.report.event_message import call_text, event_lines, spoken
-from stepflow.report.lines import WIDTH, LineKind, LogLine, line
-from stepflow.report.plain import clean, cut, first_line, one_line, seconds_text
+from stepflow.report.event_message import call_text, event_lines, spoken, whole_lines
+from stepflow.report.lines import LineKind, LogLine, line
+from stepflow.report.plain import cut, first_line, one_line, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -53,8 +53,6 @@ OUTSIDE = (LineKind.RUN, LineKind.STEP, LineKind.STEP_END)
 INSIDE = (LineKind.FOLDED, LineKind.ASIDE)
 #: All of an entry that the lines after it may depend on: the number of its iteration, and what was spent.
 LASTING = (IterationStarted, ModelTurned)
-#: Room for the mark at the left edge.
-FULL_WIDTH = WIDTH - 2
 
 
 class CurrentActivity:
@@ -371,6 +369,4 @@ def _block_text(block: JsonObject) -> str:
 
 def _full_text(title: str, text: str) -> Iterator[LogLine]:
     yield line(LineKind.DETAIL, f"{title}, in full:")
-    for whole in clean(text).split("\n"):
-        for start in range(0, max(len(whole), 1), FULL_WIDTH):
-            yield line(LineKind.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")
+    yield from whole_lines(text)

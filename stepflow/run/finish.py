@@ -16,7 +16,7 @@ from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.checkout import Closing, named
-from stepflow.domain.effect import EffectKind, PushBranch, describe_effect
+from stepflow.domain.effect import EffectKind, PushBranch, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.figures import Spent, count, usd
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
@@ -246,8 +246,10 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
         redactor=_redactor(finish),
         cost=finish.cost,
     )
+    shows = prepared.request.inputs.boundary is BoundaryMode.DRY_RUN
     for effect in plan.effects:
-        finish.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect)))
+        text = text_of(effect) if shows else ""
+        finish.journal.append(EffectPlanned(kind=effect.kind, detail=describe_effect(effect), text=text))
     _note(finish, "info", f"planned {count(len(plan.effects), 'effect')}")
     for warning in plan.warnings:
         _note(finish, "warning", warning)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +305,34 @@ def test_a_dry_run_asks_github_nothing(world: World, replies: list[Reply]) -> No
     done = world.run(replies, boundary="dry-run", github_token="")
     assert done.outputs["outcome"] in ("model_failed", "completed")
     assert world.requests_made() == 0
+
+
+def test_a_dry_run_shows_word_by_word_what_a_real_one_writes(world: World) -> None:
+    asked = {"comment": "Done, @ann.", "pull_request": {"title": "Greet", "body": "Fixes #3."}}
+    closing = answer("closure.issue", "closing", **asked)
+    dry = world.run([*solve()[:-1], closing], boundary="dry-run", github_token="")
+    git(
+        "reset",
+        "--quiet",
+        "--hard",
+        json.loads(Path(dry.outputs["report"]).read_text())["base_commit"],
+        cwd=world.checkout,
+    )
+    real = world.run([*solve()[:-1], closing])
+    assert (dry.outputs["outcome"], real.outputs["outcome"]) == ("completed", "completed"), dry.log + real.log
+    texts = json.loads(Path(dry.outputs["report"]).read_text())["texts"]
+    (pull,), (comment,) = world.pulls(), world.comments()
+    assert _masked(texts["open_pull_request"]) == _masked(f"{pull['title']}\n\n{pull['body']}")
+    assert _masked(texts["post_comment"]).rstrip() in _masked(comment)
+    assert "@ann" not in texts["post_comment"], "it is filtered as a real one is"
+    assert all(f"│ {line}" in dry.log for line in texts["post_comment"].splitlines() if line and line.isascii())
+    assert "<summary>What post_comment would write</summary>" in dry.summary
+    assert json.loads(Path(real.outputs["report"]).read_text())["texts"] == {}
+
+
+def _masked(text: str) -> str:
+    """Without ids of runs and what takes time."""
+    return re.sub(r"\b1001-1-\w+|\d+\.\d+ s\b|\| \d+\.\d \|", "<varies>", text)
 
 
 def effects(done: Invocation) -> dict[str, str]:

@@ -9,11 +9,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from tests.docs.readme import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PICTURE = ROOT / "docs" / "demo.svg"
 WIDTH = 112
@@ -45,7 +49,16 @@ def shown(output: str) -> list[Text]:
     """The lines of the picture."""
     lines = [Text.from_ansi(line) for line in output.splitlines()]
     begin, end = (next(at for at, line in enumerate(lines) if line.plain.startswith(mark)) for mark in (BEGIN, END))
-    return [_without_times(line) for line in lines[begin:end] if not LEFT_OUT.match(line.plain)]
+    return [_without_times(line) for line in _without_texts(lines[begin:end]) if not LEFT_OUT.match(line.plain)]
+
+
+def _without_texts(lines: list[Text]) -> Iterator[Text]:
+    """Without the texts that would be written, which stand below what is planned."""
+    is_planned = False
+    for line in lines:
+        is_planned = line.plain.startswith("  planned: ") or (is_planned and line.plain.startswith("  │"))
+        if not is_planned:
+            yield line
 
 
 def _without_times(line: Text) -> Text:

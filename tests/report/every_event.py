@@ -158,6 +158,7 @@ EVENTS: dict[str, Event] = {
     "commits": WorkCollected(head_commit="c", commits=2),
     "uncommitted work": WorkCollected(head_commit="c", commits=0, uncommitted=["a.py", "b.py"]),
     "plan": EffectPlanned(kind=EffectKind.CLOSE_ISSUE, detail="issue 7"),
+    "planned text": EffectPlanned(kind=EffectKind.POST_COMMENT, detail="Done.", text="Done.\n\nSee `greeting.txt`."),
     "failed effect": EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.FAILED, detail="403"),
     "skipped effect": EffectApplied(kind=EffectKind.PUSH_BRANCH, status=EffectStatus.SKIPPED),
     "applied effect": EffectApplied(kind=EffectKind.POST_COMMENT, status=EffectStatus.APPLIED, url="https://x.y/1"),

@@ -36,6 +36,9 @@ def _tells_of_the_machine(entry: dict[str, Any]) -> bool:
 
 def _masked(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
+        if value.get("event") == "effect_planned":
+            # Cost and time stand in it; its words belong to the tests of the report.
+            value = {**value, "text": "<text>" if value["text"] else ""}
         return {key: f"<{key}>" if key in MASKED else _masked(item, names) for key, item in value.items()}
     if isinstance(value, list):
         return [_masked(item, names) for item in value]
