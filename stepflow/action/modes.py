@@ -242,7 +242,7 @@ def preflight_mode(runner: Runner, job: Job, cancellation: Cancellation, request
         return ActionResult(report=report_without_run(Outcome.SKIPPED, trigger.reason))
     requested.agent, requested.issue = trigger.agent, trigger.issue_number
     preflight = run_preflight(make_request(runner, trigger, job), cancellation)
-    job.say(*(line for _kind, line in preflight_lines(preflight)))
+    job.say(*(line for _kind, line in preflight_lines(preflight, every_row=True)))
     reason, success = preflight_reason(preflight), not preflight.failed
     report = report_without_run(preflight.outcome, reason, success=success, requested=requested)
     return ActionResult(report=report, summary=preflight_summary(preflight))

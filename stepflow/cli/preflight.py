@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `preflight` are those of a run, so that it looks at what the run would do."""
-    parser.usage = "stepflow preflight NAME [--repo DIR] [--issue N | --event FILE] [--INPUT VALUE …]"
+    parser.usage = "stepflow preflight NAME [--all] [--repo DIR] [--issue N | --event FILE] [--INPUT VALUE …]"
+    parser.add_argument("--all", action="store_true", help="show every row, also of what is fine")
     add_request_flags(parser)
 
 
@@ -28,5 +29,5 @@ def execute(arguments: argparse.Namespace) -> int:
     cancellation = Cancellation()
     with cancellation.listening():
         preflight = run_preflight(request, cancellation)
-    print_kinds(make_console(sys.stdout), preflight_lines(preflight))
+    print_kinds(make_console(sys.stdout), preflight_lines(preflight, every_row=arguments.all))
     return exit_code(preflight.outcome)

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from stepflow.domain.figures import count
 from stepflow.domain.report import CheckState
 from stepflow.report.lines import KINDS, LineKind, mark_of
-from stepflow.report.markdown import plain, table
+from stepflow.report.markdown import details, plain, table
 from stepflow.report.plain import aligned, defuse, one_line
 
 if TYPE_CHECKING:
-    from stepflow.domain.report import Preflight
+    from collections.abc import Sequence
+
+    from stepflow.domain.report import Preflight, PreflightCheck
 
 LONGEST_DETAIL = 1200
+_ORDER = {CheckState.FAILED: 0, CheckState.WARNING: 1, CheckState.UNKNOWN: 2}
 
 
 def describe_preflight(preflight: Preflight) -> str:
@@ -33,28 +36,54 @@ def preflight_reason(preflight: Preflight) -> str:
     return f"preflight of {preflight.agent}: {failed or describe_preflight(preflight)}"
 
 
-def preflight_lines(preflight: Preflight) -> list[tuple[LineKind, str]]:
-    """One line per row, aligned, and one with the counts."""
+def preflight_lines(preflight: Preflight, *, every_row: bool = False) -> list[tuple[LineKind, str]]:
+    """What people must know first, one line per row, aligned; what is fine in one line, or in one line each with
+    `every_row`; and the counts."""
+    fine = [check for check in preflight.checks if check.state is CheckState.OK]
+    first = sorted((check for check in preflight.checks if check not in fine), key=lambda check: _ORDER[check.state])
+    rows = _rows([*first, *fine] if every_row else first)
+    folded = (
+        [(KINDS.get(mark_of(CheckState.OK).tone, LineKind.DETAIL), defuse(_folded(fine)))]
+        if fine and not every_row
+        else []
+    )
+    counted = defuse(one_line(f"{preflight.agent}: {describe_preflight(preflight)}", LONGEST_DETAIL))
+    return [*rows, *folded, (LineKind.RUN, counted)]
+
+
+def _rows(checks: Sequence[PreflightCheck]) -> list[tuple[LineKind, str]]:
     state = max(len(state) for state in CheckState)
     lines = aligned(
         (f"{mark_of(check.state).text} {check.state:<{state}}", check.name, one_line(check.detail, LONGEST_DETAIL))
-        for check in preflight.checks
+        for check in checks
     )
-    rows = [
-        (KINDS.get(mark_of(check.state).tone, LineKind.DETAIL), defuse(line))
-        for check, line in zip(preflight.checks, lines, strict=True)
-    ]
-    return [
-        *rows,
-        (LineKind.RUN, defuse(one_line(f"{preflight.agent}: {describe_preflight(preflight)}", LONGEST_DETAIL))),
-    ]
+    kinds = (KINDS.get(mark_of(check.state).tone, LineKind.DETAIL) for check in checks)
+    return [(kind, defuse(line)) for kind, line in zip(kinds, lines, strict=True)]
+
+
+def _folded(checks: Sequence[PreflightCheck]) -> str:
+    """Their names; of a group, such as the layers of the sandbox, only how many."""
+    groups = Counter(check.name.partition(": ")[0] for check in checks)
+    names = (name if number == 1 else f"{name} ({number})" for name, number in groups.items())
+    return one_line(f"{mark_of(CheckState.OK).text} ok: {', '.join(names)}; `--all` shows each", LONGEST_DETAIL)
 
 
 def preflight_summary(preflight: Preflight) -> str:
-    """The same for the job summary."""
+    """The same for the job summary, where what is fine is folded."""
+    fine = [check for check in preflight.checks if check.state is CheckState.OK]
+    first = sorted((check for check in preflight.checks if check not in fine), key=lambda check: _ORDER[check.state])
+    parts = (
+        f"## {mark_of(not preflight.failed).emoji} {plain(preflight.agent)}: preflight",
+        plain(describe_preflight(preflight)),
+        _table(first) if first else "",
+        details(f"{len(fine)} ok", _table(fine)) if fine else "",
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _table(checks: Sequence[PreflightCheck]) -> str:
     rows = (
         (plain(check.name), f"{mark_of(check.state).emoji} {check.state}", plain(check.detail, LONGEST_DETAIL))
-        for check in preflight.checks
+        for check in checks
     )
-    title = f"## {mark_of(not preflight.failed).emoji} {plain(preflight.agent)}: preflight"
-    return f"{title}\n\n{plain(describe_preflight(preflight))}\n\n{table(('Check', 'State', 'Detail'), rows)}"
+    return table(("Check", "State", "Detail"), rows)

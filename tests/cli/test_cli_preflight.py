@@ -27,11 +27,22 @@ def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
 
 
 def preflight(*words: str) -> int:
-    return main(["preflight", "fixer", *words])
+    return main(["preflight", "fixer", "--all", *words])
 
 
 def scripted(checkout: Path, *words: str) -> int:
     return preflight(*SCRIPTED, "--scenario", str(checkout.parent / "scenario.yaml"), *words)
+
+
+def test_what_is_fine_is_one_line_below_what_people_must_know(checkout: Path, capsys) -> None:
+    scenario = str(checkout.parent / "scenario.yaml")
+    assert main(["preflight", "fixer", *SCRIPTED, "--scenario", scenario, "--pass-env", "NOT_SET"]) == 0
+    *first, fine, counted = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("! warning") for line in first), first
+    assert any("NOT_SET is not set" in line for line in first)
+    assert fine.startswith("✓ ok: network, definition, ")
+    assert "canary (" in fine
+    assert re.fullmatch(r"fixer: \d+ ok, \d+ warnings?", counted)
 
 
 def everything_below(folder: Path) -> dict[str, tuple[object, ...]]:

@@ -12,7 +12,7 @@ from stepflow.report.preflight import preflight_lines, preflight_summary
 def test_rows_in_any_script_begin_below_each_other() -> None:
     names = ("model", "モデル", "validator 型チェック")
     checks = tuple(PreflightCheck(name=name, state=CheckState.OK, detail="here") for name in names)
-    lines = [line for _, line in preflight_lines(Preflight(agent="fixer", checks=checks))][:-1]
+    lines = [line for _, line in preflight_lines(Preflight(agent="fixer", checks=checks), every_row=True)][:-1]
     assert len({width(line.partition("here")[0]) for line in lines}) == 1
 
 
