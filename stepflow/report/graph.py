@@ -248,10 +248,12 @@ def mermaid_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None
 
 def _shape(node: GraphNode) -> str:
     text = _text(node.id)
+    if node.name and node.name != node.id:
+        text += f"<br/>{_text(node.name)}"
     if not node.reachable:
         text += "<br/>(unreachable)"
     for validator in node.validators:
-        text += f"<br/>✓ {_text(validator)}"
+        text += f"<br/>check {_text(validator)}"
     match node.kind:
         case StepKind.VERIFICATION:
             return f'{{{{"{text}"}}}}'

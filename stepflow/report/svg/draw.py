@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stepflow.report.graph import flow_graph
 from stepflow.report.plain import one_line
 from stepflow.report.rendered import read_text, render
-from stepflow.report.svg.layout import LOOP, SMALL_LINE, lay_out, shapes
+from stepflow.report.svg.layout import ASIDE, LOOP, SMALL_LINE, lay_out, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,16 +50,13 @@ def graph_svg(
 
 
 def _arrow(arrow: Arrow, points: Sequence[Point], label: Point) -> Drawn:
-    x, y = label
+    # Beside the line, which nothing cuts.
+    x, y = label[0] + ASIDE + arrow.width / 2, label[1]
     first = y - arrow.height / 2 + SMALL_LINE / 2 + 4.0
     return Drawn(
         sort="arrow walked" if arrow.walked else "arrow" if arrow.declared else "arrow undeclared",
         path=_curve(points),
         texts=_lines(arrow.lines, x, first),
-        left=_figure(x - arrow.width / 2),
-        top=_figure(y - arrow.height / 2),
-        width=_figure(arrow.width),
-        height=_figure(arrow.height),
     )
 
 
@@ -73,7 +70,7 @@ def _loop(box: Box, loop: Arrow, layout: Layout) -> Drawn:
             f"{_figure(edge)},{_figure(y + reach)}",
         )
     )
-    return _arrow(loop, (), (far - 4.0 + loop.width / 2, y)) | {"path": path}
+    return _arrow(loop, (), (far - 4.0 - ASIDE, y)) | {"path": path}
 
 
 def _curve(points: Sequence[Point]) -> str:

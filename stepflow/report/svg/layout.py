@@ -33,6 +33,8 @@ PADDING = 14.0
 SMALLEST = 96.0
 #: A loop stands to the right of its box.
 LOOP = 30.0
+#: From an arrow to its text on the right.
+ASIDE = 2.0
 StepPair = tuple[str | None, str | None]
 Point = tuple[float, float]
 #: Between neighbours in a layer, and between layers.
@@ -107,7 +109,7 @@ def shapes(graph: FlowGraph, costs: Mapping[StepPair, str]) -> tuple[list[Box], 
 
 def _step_box(node: GraphNode, number: int, loop: Arrow | None) -> Box:
     small = [one_line(node.name, LABEL_LIMIT)] if node.name and node.name != node.id else []
-    small += [f"✓ {one_line(validator, LABEL_LIMIT)}" for validator in node.validators]
+    small += [f"check {one_line(validator, LABEL_LIMIT)}" for validator in node.validators]
     small += ["unreachable"] if not node.reachable else []
     small += [count(node.visits, "visit")] if node.visits else []
     return Box(
@@ -179,7 +181,7 @@ def lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Layout:
     chains: list[list[int]] = []
     for number, arrow in enumerate(arrows):
         text = len(boxes) + number
-        slots[text] = Slot(left=arrow.width / 2, right=arrow.width / 2, height=arrow.height)
+        slots[text] = Slot(left=ASIDE, right=ASIDE + arrow.width, height=arrow.height)
         ends = (arrow.to, arrow.source) if number in back else (arrow.source, arrow.to)
         chains.append([ends[0], text, ends[1]])
     rough, passed = _rough([*slots], chains)
