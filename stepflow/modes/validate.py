@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepflow.definition.folder import find_folders
+from stepflow.definition.folder import AGENTS, find_folders
 from stepflow.definition.loading import inspect_agent
-from stepflow.domain.problem import Severity
+from stepflow.domain.problem import Inspection, Severity
 from stepflow.errors import InputError
+from stepflow.modes.validate_scenarios import scenario_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from stepflow.domain.problem import Inspection, Problem
+    from stepflow.domain.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,15 @@ def check_agents(
         )
         for agent in agents
     }
-    return Checked(inspections=inspections)
+    return Checked(inspections={agent: _with_scenarios(agent, each, root) for agent, each in inspections.items()})
+
+
+def _with_scenarios(agent: str, inspection: Inspection, root: Path) -> Inspection:
+    folder = root / AGENTS / agent if "/" not in agent else root / agent
+    if not (folder / "scenarios").is_dir():
+        return inspection
+    problems, texts = scenario_problems(folder.resolve(), root.resolve())
+    return Inspection(problems=(*inspection.problems, *problems), texts={**inspection.texts, **texts})
 
 
 def from_above(problems: Sequence[Problem], root: Path, top: Path) -> tuple[Problem, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from pathlib import Path
@@ -56,18 +57,50 @@ def read_scenario(path: str | PathLike[str], *, root: Path | None = None) -> str
         raise InputError(f"The scenario {path} is not UTF-8 text.", hint="Save it as UTF-8.") from exc
 
 
-def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:
-    """The scenario in a text; `name` is what messages call it."""
+@dataclass(frozen=True, kw_only=True)
+class ScenarioFault:
+    """What is wrong with a scenario, at a 1-based line (None: nowhere in particular) and a place such as
+    `("turns", 0, "tools")`. `kind` is the type of pydantic's error, `yaml` for a text that cannot be read."""
+
+    line: int | None
+    place: tuple[int | str, ...]
+    message: str
+    kind: str
+
+    def describe(self, name: str) -> str:
+        """As a line of a message; `name` is what it calls the file."""
+        location = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.place).lstrip(".")
+        file = f"{name}:{self.line}" if self.line else name
+        return f"{file}: {f'{location}: ' if location else ''}{self.message}."
+
+
+def read_scenario_text(text: str) -> Scenario | tuple[ScenarioFault, ...]:
+    """The scenario in a text, or everything that is wrong with it."""
     try:
         node, data = _read(text)
     except YamlFault as exc:
-        location = f"{name}:{exc.line}" if exc.line else name
-        raise InputError(f"{location}: this cannot be read as YAML: {exc.problem}.", hint=_HINT) from exc
+        message = f"this cannot be read as YAML: {exc.problem}"
+        return (ScenarioFault(line=exc.line, place=(), message=message, kind="yaml"),)
     try:
         return Scenario.model_validate_json(data)
     except ValidationError as exc:
-        problems = [_problem(error["loc"], error["msg"], node, name) for error in exc.errors()]
-        raise InputError("\n".join(problems), hint=_HINT) from exc
+        return tuple(
+            ScenarioFault(
+                line=_line(node, error["loc"]),
+                place=error["loc"],
+                message=error["msg"].removeprefix("Value error, "),
+                kind=error["type"],
+            )
+            for error in exc.errors()
+        )
+
+
+def parse_scenario(text: str, *, name: str = "scenario") -> Scenario:
+    """The scenario in a text; `name` is what messages call it."""
+    read = read_scenario_text(text)
+    if isinstance(read, Scenario):
+        return read
+    raise InputError("\n".join(fault.describe(name) for fault in read), hint=_HINT)
 
 
 def read_node(text: str) -> yaml.Node | None:
@@ -75,7 +108,7 @@ def read_node(text: str) -> yaml.Node | None:
     return _read(text)[0]
 
 
-def place_of(text: str, *keys: str) -> int:
+def place_of(text: str, *keys: int | str) -> int:
     """The 1-based line where the value of these keys begins, as far as they lead; 1 for a text that is no YAML."""
     try:
         return _line(_read(text)[0], keys)
@@ -90,12 +123,6 @@ def _read(text: str) -> tuple[yaml.Node | None, str]:
         return node, json.dumps({} if node is None else data, default=str)
     except (ValueError, TypeError) as exc:
         raise YamlFault(str(exc)) from exc
-
-
-def _problem(loc: tuple[int | str, ...], message: str, node: yaml.Node | None, name: str) -> str:
-    location = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
-    said = message.removeprefix("Value error, ")
-    return f"{name}:{_line(node, loc)}: {f'{location}: ' if location else ''}{said}."
 
 
 def _line(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:

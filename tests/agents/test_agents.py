@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import os
 import shutil
+import sys
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -51,6 +53,9 @@ def test_there_are_scenarios_for_a_straight_run_a_repaired_one_and_an_abort() ->
 @pytest.mark.whole
 def test_our_own_agent_does_what_its_scenarios_expect(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "temp"))
+    # Its type checker is the one of our environment, which a maintainer has activated.
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    monkeypatch.setenv("PATH", f"{Path(sys.prefix, 'bin')}:{os.environ['PATH']}")
     ours = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT).split("\0")
     for file in (name for name in ours if (ROOT / name).is_file()):
         (tmp_path / "checkout" / file).parent.mkdir(parents=True, exist_ok=True)
