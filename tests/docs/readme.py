@@ -11,7 +11,6 @@ README = ROOT / "README.md"
 AGENT_PAGE = DOCS / "agent.md"
 USE_PAGE, REFERENCE_PAGE, RESUME_PAGE = DOCS / "use.md", DOCS / "reference.md", DOCS / "how-to" / "resume.md"
 PULL_REQUESTS = DOCS / "how-to" / "pull-requests.md"
-PYTHON_PAGE = DOCS / "python.md"
 BUILT_PAGE = DOCS / "how-it-is-built.md"
 
 AGENT = ".agent/fixer/"

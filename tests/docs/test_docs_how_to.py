@@ -135,7 +135,7 @@ def test_the_defaults_that_the_page_about_costs_names_are_those_of_the_code() ->
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "BASH_ENV", "GITHUB_ENV"])
 def test_what_the_page_about_registries_calls_refused_is_refused(name: str) -> None:
-    assert f"`{name}`" in (DOCS / "how-to/private-registries.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in (DOCS / "how-to/your-infrastructure.md").read_text(encoding="utf-8")
     with pytest.raises(Exception, match=name):
         check_pass_env({name: "x"})
 
@@ -177,7 +177,7 @@ def test_the_changelog_says_of_nothing_that_it_is_added_and_not_there_yet() -> N
 
 
 def test_the_page_about_ghes_speaks_of_the_image_as_a_release_has_it() -> None:
-    text = " ".join((DOCS / "how-to/ghes.md").read_text("utf-8").split())
+    text = " ".join((DOCS / "how-to/your-infrastructure.md").read_text("utf-8").split())
     assert "The image is built in the job" not in text
     assert f"pull it from `{REGISTRY}`" in text
 

@@ -27,8 +27,8 @@ from tests.docs.readme import (
     AGENT_PAGE,
     BUILT_PAGE,
     PULL_REQUESTS,
-    PYTHON_PAGE,
     README,
+    REFERENCE_PAGE,
     RESUME_PAGE,
     ROOT,
     USE_PAGE,
@@ -260,15 +260,15 @@ def test_there_are_blocks_of_no_other_language() -> None:
     assert languages(README) == {"mermaid", "sh", "yaml"}
     assert languages(AGENT_PAGE) == {"json", "yaml", "markdown"}
     assert languages(BUILT_PAGE) == {"mermaid", "sh"}
-    assert (languages(PULL_REQUESTS), languages(PYTHON_PAGE)) == ({"yaml"}, {"python"})
+    assert (languages(PULL_REQUESTS), languages(REFERENCE_PAGE)) == ({"yaml"}, {"python"})
 
 
 def test_the_program_to_paste_runs_the_agent_of_the_examples(tmp_path: Path, monkeypatch, capsys) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / "examples" / "checkout").mkdir()
     monkeypatch.chdir(tmp_path / "examples")
-    (program,) = [block.text for block in page_blocks(PYTHON_PAGE) if block.language == "python"]
-    exec(compile(program, "docs/python.md", "exec"), {})
+    (program,) = [block.text for block in page_blocks(REFERENCE_PAGE) if block.language == "python"]
+    exec(compile(program, "docs/reference.md", "exec"), {})
     first, *history = capsys.readouterr().out.splitlines()
     assert first == "True Completion loop: anybody would be glad to get it 4"
     assert history[1] == "closure.greet closing short and clear"
