@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 # The tests start some hundred programs: none of them compiles the packages again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test whole browser image e2e e2e-security bench lint docs lock
+.PHONY: help demo test whole browser image e2e e2e-security bench lint size docs lock
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/*.yml
 	$(BIN)/zizmor --offline --quiet .
 	$(BIN)/zizmor --offline --quiet --persona pedantic action.yml .github/workflows/*.yml .github/dependabot.yml stepflow/cli/templates/stepflow.yml tests/e2e/*.yml tests/e2e/artifacts
+
+size: $(BIN)/python ## code lines and files of each room
+	@$(BIN)/python -m release.size stepflow tests bench
 
 docs: $(VENV)/.dev ## the documents' tables, the reference page and the README's picture, made again
 	$(BIN)/python -m tests.docs.tables --write
