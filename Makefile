@@ -70,6 +70,7 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy && $(BIN)/mypy examples/run_agent.py && $(BIN)/mypy release
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/codespell *.md docs stepflow action.yml release bench examples .agent .github Makefile Dockerfile entrypoint.py
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/*.yml
 	$(BIN)/zizmor --offline --quiet .

@@ -67,7 +67,7 @@ class Schemas(Protocol):
 
 
 class CustomVerdict(Protocol):
-    """An agent's own judgement of when the work is done (flow.md §9.2, `meta:custom`)."""
+    """An agent's own judgment of when the work is done (flow.md §9.2, `meta:custom`)."""
 
     @property
     def criteria(self) -> str:

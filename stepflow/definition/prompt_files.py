@@ -65,7 +65,7 @@ class PromptText:
 
 
 def read_prompt(text: str) -> PromptText:
-    """Normalise line ends, cut the front matter off, trim."""
+    """Normalize line ends, cut the front matter off, trim."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     end = next((index for index, line in enumerate(lines[1:], 1) if line == "---"), 0) if lines[0] == "---" else 0

@@ -1,1 +1,1 @@
-"""The nouns of the method: frozen data, no behaviour that touches anything."""
+"""The nouns of the method: frozen data, no behavior that touches anything."""

@@ -122,7 +122,7 @@ class RunReport:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentResult:
-    """What is compared, printed and serialised as the result of a run: exactly three fields (S3, flow.md §11).
+    """What is compared, printed and serialized as the result of a run: exactly three fields (S3, flow.md §11).
 
     `reason` begins with where the run stopped: `Before the run:`, `Flow loop:` or `Completion loop:`.
     """

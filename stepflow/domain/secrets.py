@@ -52,7 +52,7 @@ class Redactor:
 def redact_value(value: JsonValue, redact: Callable[[str], str]) -> JsonValue:
     """The same JSON value with every string and key redacted.
 
-    Redacting values instead of serialised text cannot break the JSON around them.
+    Redacting values instead of serialized text cannot break the JSON around them.
     """
     if isinstance(value, str):
         return redact(value)

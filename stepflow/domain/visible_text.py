@@ -10,7 +10,7 @@ from enum import StrEnum
 
 #: What a terminal obeys instead of showing.
 ANSI = re.compile(
-    r"""(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?          # control sequences such as colours
+    r"""(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?          # control sequences such as colors
       | \x1b[\]PX^_][^\x07\x1b\x9c]*+(?:\x07|\x1b\\|\x9c|$|(?=\x1b))  # titles, links and other strings up to their end
       | \x1b[ -/]*[0-~]?                           # everything else that begins with escape
     """,

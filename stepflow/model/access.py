@@ -21,7 +21,7 @@ GUIDE = "docs/how-to/providers.md"
 TOKEN_URL, TOKEN_BEARER = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
 #: A region, a project or a resource becomes part of the address, so it must not be able to lead elsewhere.
 _PART_OF_A_HOST = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE)
-#: Projects of organisations are `domain:name`.
+#: Projects of organizations are `domain:name`.
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z0-9][a-z0-9-]*", re.IGNORECASE)
 
 

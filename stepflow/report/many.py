@@ -30,7 +30,7 @@ NO_REPORT = "no report"
 def describe_page(page: IssuePage) -> str:
     """What was planned, in one sentence or two."""
     whole = len(page.issues) + page.waiting
-    label = f'labelled "{one_line(page.label, 60)}"'
+    label = f'labeled "{one_line(page.label, 60)}"'
     if not page.issues:
         return f"no open issue {label} is left to take"
     numbers = f"#{page.issues[0].number} to #{page.issues[-1].number}"

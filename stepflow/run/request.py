@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonValue
     from stepflow.run.inputs import Inputs
 
-#: Who may start a run with a comment, or by labelling an issue of their own.
+#: Who may start a run with a comment, or by labeling an issue of their own.
 TRUSTED_ASSOCIATIONS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 COMMAND = "/stepflow"
 

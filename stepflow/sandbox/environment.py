@@ -44,7 +44,7 @@ def build_environment(
         "TMPDIR": str(private / "tmp"),
         "LANG": "C.UTF-8",
         "TERM": "dumb",
-        # Some programs (Deno) colour what no terminal will show; models and reports would pay for the codes.
+        # Some programs (Deno) color what no terminal will show; models and reports would pay for the codes.
         "NO_COLOR": "1",
         "CI": "true",
         "PAGER": "cat",

@@ -28,14 +28,14 @@ MARK = "86399.25"
 
 def test_during_a_tool(world: World) -> None:
     hanging = bash(f"(sleep {MARK} & sleep {MARK}); echo never")
-    done = signalled(world, [understood(), hanging], when=lambda: sleepers(world) >= 2)
+    done = signaled(world, [understood(), hanging], when=lambda: sleepers(world) >= 2)
     assert_cancelled(world, done, where="Flow loop")
     assert done.outputs["iterations"] == "2"
 
 
 def test_during_a_call_of_the_model(world: World) -> None:
     silent = Drop(silent=20)
-    done = signalled(world, [understood(), silent], signal.SIGINT, when=lambda: len(world.model.bodies) == 2)
+    done = signaled(world, [understood(), silent], signal.SIGINT, when=lambda: len(world.model.bodies) == 2)
     assert_cancelled(world, done, signal.SIGINT, where="Flow loop")
 
 
@@ -43,14 +43,14 @@ def test_during_a_validator(world: World) -> None:
     world.edit(
         "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {MARK}")
     )
-    done = signalled(world, solve(), when=lambda: sleepers(world) >= 1)
+    done = signaled(world, solve(), when=lambda: sleepers(world) >= 1)
     assert_cancelled(world, done, where="Flow loop")
     assert done.outputs["final-step"] == "closure.issue"
 
 
 def test_during_a_wait_for_the_model(world: World) -> None:
     down: list[Reply] = [Drop(), *solve()]
-    done = signalled(world, down, when=lambda: "waiting 5 s" in log_of(world))
+    done = signaled(world, down, when=lambda: "waiting 5 s" in log_of(world))
     assert_cancelled(world, done, where="Flow loop")
 
 
@@ -59,7 +59,7 @@ def test_between_two_effects_nothing_is_left_half_done(world: World) -> None:
     opened = {"number": 8, "html_url": f"{world.github.api_url}/pull/8", "node_id": "PR_8"}
     # The answer to the open pull request stays away for long enough that the signal comes before it.
     world.github.fail("POST", r"/pulls$", 201, content=json.dumps(opened), after_write=True, stall=2)
-    done = signalled(world, [*solve()[:-1], claim], when=lambda: world.pulls() != [])
+    done = signaled(world, [*solve()[:-1], claim], when=lambda: world.pulls() != [])
     assert (done.exit_code, done.outputs["outcome"]) == (130, "cancelled"), done.log
     effects = [line for line in world.events(done) if line["event"] == "effect_applied"]
     assert [(line["kind"], line["status"]) for line in effects] == [
@@ -89,7 +89,7 @@ def assert_cancelled(world: World, done: Invocation, number: signal.Signals = si
     assert all((folder / name).is_file() for name in ("report.json", "effects.json", "log.jsonl"))
 
 
-def signalled(
+def signaled(
     world: World, replies: list[Reply], number: signal.Signals = signal.SIGTERM, *, when: Callable[[], bool]
 ) -> Invocation:
     """Run the container's entry point as a process and send it a signal as soon as something is so."""

@@ -1,4 +1,4 @@
-"""Chaos by somebody else: LLMock breaks the model's service under a whole run, and finds no misbehaviour of ours."""
+"""Chaos by somebody else: LLMock breaks the model's service under a whole run, and finds no misbehavior of ours."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BriskClock:
 
 
 def at(step: str, behavior: str, **more: Any) -> dict[str, Any]:
-    """One behaviour of LLMock's for the calls of one step."""
+    """One behavior of LLMock's for the calls of one step."""
     return {"type": behavior, "match": {"model": MODELS[step]}, **more}
 
 
@@ -100,7 +100,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("impatient")
-def test_a_run_through_every_fault_completes_and_llmock_finds_no_misbehaviour(
+def test_a_run_through_every_fault_completes_and_llmock_finds_no_misbehavior(
     world: World, show: Callable[[str], None]
 ) -> None:
     choose_models(world)

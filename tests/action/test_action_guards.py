@@ -24,7 +24,7 @@ def did(command: str) -> list[Reply]:
 
 
 def validators(world: World, done: Invocation) -> list[tuple[str, bool, list[str]]]:
-    """Name, colour and warnings of each run of a validator."""
+    """Name, color and warnings of each run of a validator."""
     ran = (event for event in world.events(done) if event["event"] == "validator_ran")
     return [(event["name"], event["passed"], event["warnings"]) for event in ran]
 

@@ -61,7 +61,7 @@ def test_a_plan_lists_the_open_issues_with_the_label_with_their_texts(world: Wor
     assert numbers(done) == [7, 8, 10]
     assert json.loads(done.outputs["plan"])[1]["text"] == "Issue 8\n\nIt breaks."
     assert done.outputs["plan-next"] == ""
-    assert 'planned 3 of 3 open issues labelled "bug", #7 to #10' in done.log
+    assert 'planned 3 of 3 open issues labeled "bug", #7 to #10' in done.log
     assert done.summary.startswith("## Planned 3 of 3 open issues")
 
 
@@ -131,7 +131,7 @@ def test_a_page_of_long_texts_holds_fewer_issues_so_that_it_fits_a_jobs_outputs(
 def test_without_an_issue_the_plan_is_an_empty_matrix(world: World) -> None:
     done = plan(world, plan_label="nobody-has-it")
     assert (done.outputs["plan"], done.outputs["plan-issues"], done.outputs["plan-next"]) == ("[]", "[]", "")
-    assert 'no open issue labelled "nobody-has-it" is left to take' in done.log
+    assert 'no open issue labeled "nobody-has-it" is left to take' in done.log
 
 
 @pytest.mark.parametrize(

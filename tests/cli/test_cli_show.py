@@ -203,20 +203,20 @@ def test_hostile_text_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("variables", "coloured"), [({"FORCE_COLOR": "1"}, True), ({"NO_COLOR": "1"}, False), ({}, False)]
+    ("variables", "colored"), [({"FORCE_COLOR": "1"}, True), ({"NO_COLOR": "1"}, False), ({}, False)]
 )
-def test_lines_have_colours_only_where_they_are_wanted(
+def test_lines_have_colors_only_where_they_are_wanted(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     variables: dict[str, str],
-    coloured: bool,
+    colored: bool,
 ) -> None:
     for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert ("\x1b[" in shown(capsys, str(folder))) == coloured
+    assert ("\x1b[" in shown(capsys, str(folder))) == colored
 
 
 def test_a_folder_without_a_journal_is_told_plainly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

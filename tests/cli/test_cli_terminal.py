@@ -94,7 +94,7 @@ def test_a_run_at_a_terminal_shows_what_it_does_just_now_and_leaves_only_its_log
 
 
 @pytest.mark.whole
-def test_no_color_takes_the_colours_and_leaves_the_display(checkout: Path) -> None:
+def test_no_color_takes_the_colors_and_leaves_the_display(checkout: Path) -> None:
     (checkout.parent / "scenario.yaml").write_text(SCENARIO.replace("sleep 1.5", "true"))
     scenario = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
     folder = str(checkout.parent / "run")

@@ -54,7 +54,7 @@ def test_the_mark_stands_under_wide_characters_too(misspelt: Path, capsys) -> No
     assert lines[at + 1].count("^") == len("{uv-isue}")
 
 
-def test_a_terminal_of_eighty_columns_gets_no_longer_line_and_colours(misspelt: Path) -> None:
+def test_a_terminal_of_eighty_columns_gets_no_longer_line_and_colors(misspelt: Path) -> None:
     out = at_terminal("validate", code=2)
     assert "\x1b[1;31merror[SF343]\x1b[0m" in out
     plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
@@ -62,11 +62,11 @@ def test_a_terminal_of_eighty_columns_gets_no_longer_line_and_colours(misspelt: 
 
 
 @pytest.mark.whole
-def test_no_color_is_honoured_on_a_terminal(misspelt: Path) -> None:
+def test_no_color_is_honored_on_a_terminal(misspelt: Path) -> None:
     assert "\x1b" not in at_terminal("validate", code=2, NO_COLOR="1")
 
 
-def test_colours_follow_the_terminal_and_what_the_environment_says() -> None:
+def test_colors_follow_the_terminal_and_what_the_environment_says() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True

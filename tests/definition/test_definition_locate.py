@@ -123,7 +123,7 @@ def test_a_folder_name_that_is_no_agent_name_is_refused(root: Path, templates: P
     assert codes(root / ".agent/Demo_2", templates) == ["SF101"]
 
 
-def test_the_error_holds_all_problems_and_names_the_neighbours(root: Path, templates: Path) -> None:
+def test_the_error_holds_all_problems_and_names_the_neighbors(root: Path, templates: Path) -> None:
     with pytest.raises(DefinitionError) as raised:
         load_agent("dmo", root=root, templates=templates)
     assert raised.value.exit_code == 2

@@ -32,7 +32,7 @@ TIMES = re.compile(r"(?: \(|, | · )\d+(?:\.\d+)? s(?=\)|$)\)?")
 
 
 def run_demo() -> str:
-    """What the demo prints, with the colours of a terminal."""
+    """What the demo prints, with the colors of a terminal."""
     with tempfile.TemporaryDirectory(prefix="stepflow-demo-") as folder:
         done = subprocess.run(
             [sys.executable, "-m", "stepflow", "demo", "--keep", folder + "/kept"],

@@ -69,7 +69,7 @@ def test_what_only_a_comment_or_a_docstring_says_is_not_said() -> None:
 
 def test_a_message_that_nobody_says_is_seen() -> None:
     assert not is_said("the input github-token is full")
-    assert not is_said("the label … has no colour")
+    assert not is_said("the label … has no color")
 
 
 def test_the_inputs_that_the_page_names_exist() -> None:

@@ -79,7 +79,7 @@ class Language:
     def _change(self, old: str, new: str) -> list[Answer]:
         edit = {"file_path": self.source, "old_string": old, "new_string": new}
         commit = "git -c user.name=M -c user.email=m@example.invalid commit --quiet --all --message 'Fix the size'"
-        title = {"title": "Honour the unit of a size", "body": "It was never multiplied."}
+        title = {"title": "Honor the unit of a size", "body": "It was never multiplied."}
         return [
             calls(("edit", edit), ("bash", {"command": commit})),
             answer("continuation.default", "handoff", changes=f"{self.source} returns {new}"),

@@ -59,8 +59,8 @@ REPAIR = {
     "new_string": "return UNITS[text[-1]] * int(text[:-1]) if text[-1] in UNITS else int(text)",
 }
 CLOSING = {
-    "comment": "The unit is honoured now. Thanks @everyone, fixes #1.",
-    "pull_request": {"title": "Honour the unit of a size", "body": "The number was never converted."},
+    "comment": "The unit is honored now. Thanks @everyone, fixes #1.",
+    "pull_request": {"title": "Honor the unit of a size", "body": "The number was never converted."},
 }
 
 

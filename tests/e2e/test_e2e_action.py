@@ -74,7 +74,7 @@ def test_a_draft_pull_request_is_opened_that_closes_the_issue_when_it_is_merged(
     world, _ = fixed
     (pull,) = world.pulls()
     assert (pull["head"]["ref"], pull["base"]["ref"], pull["draft"]) == (BRANCH, "main", True)
-    assert pull["title"] == "Honour the unit of a size"
+    assert pull["title"] == "Honor the unit of a size"
     assert "Closes #7" in pull["body"]
     assert world.issue()["state"] == "open"
 
@@ -82,7 +82,7 @@ def test_a_draft_pull_request_is_opened_that_closes_the_issue_when_it_is_merged(
 def test_one_comment_is_written_in_which_the_model_mentions_nobody_and_closes_nothing(fixed: tuple[World, Job]) -> None:
     world, job = fixed
     (comment,) = world.comments()
-    assert "The unit is honoured now." in comment["body"]
+    assert "The unit is honored now." in comment["body"]
     assert f"agent=fixer issue=7 commit={job.outputs['commit']}" in comment["body"]
     assert "@everyone" not in comment["body"]
     assert "fixes #1" not in comment["body"]

@@ -81,7 +81,7 @@ HIDDEN = {
         ["<U+3164>", "<U+115F><U+2800><U+034F>", "<U+00AD>"],
     ),
     "control characters": ("a\x08b\x7fc\x85d", "abcd", ["<U+0008>", "<U+007F>", "<U+0085>"]),
-    "colours of a terminal": ("\x1b[31ma\x1b]0;x\x07", "a", ["<U+001B>[31m", "<U+001B>]0;x<U+0007>"]),
+    "colors of a terminal": ("\x1b[31ma\x1b]0;x\x07", "a", ["<U+001B>[31m", "<U+001B>]0;x<U+0007>"]),
     "hidden characters in code": ("`a\u200bb`\n```\nc\u202ed\n```", "`ab`\n```\ncd\n```", ["<U+200B>", "<U+202E>"]),
     "an entity of nothing": ("a&#8203;b&#x200B;c&ZeroWidthSpace;d&shy;e&#8203f", "abcdef", None),
     "an entity of an entity": ("a&amp;#38;amp;#8203;b", "ab", ["<U+200B>"]),

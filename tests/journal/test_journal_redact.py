@@ -44,7 +44,7 @@ def test_base64_of_a_secret_is_masked_at_any_offset(before, after):
     text = base64.b64encode(before + PLAIN.encode() + after).decode()
     redacted = Redactor([PLAIN])(text)
     assert MASK in redacted
-    # 40 bytes decide at least 51 characters; at most one at each edge is shared with a neighbour and stays.
+    # 40 bytes decide at least 51 characters; at most one at each edge is shared with a neighbor and stays.
     assert len(redacted) <= len(text) - 51 + len(MASK)
 
 

@@ -80,7 +80,7 @@ SKIPPED = re.compile(
 
 
 def obeyed(output: str) -> list[str]:
-    """The workflow commands that the runner would carry out, by name. `stop-commands` tokens are not modelled."""
+    """The workflow commands that the runner would carry out, by name. `stop-commands` tokens are not modeled."""
     commands = []
     for line in re.split(r"\r\n|\r|\n", output):
         seen = SKIPPED.sub("", line)

@@ -28,10 +28,10 @@ def page(*numbers: int, waiting: int = 0) -> IssuePage:
 
 
 def test_a_page_is_told_with_its_numbers_and_where_the_next_one_begins() -> None:
-    assert describe_page(page(7)) == 'planned 1 of 1 open issue labelled "bug", #7 to #7'
+    assert describe_page(page(7)) == 'planned 1 of 1 open issue labeled "bug", #7 to #7'
     described = describe_page(page(7, 9, waiting=4_998))
-    assert described == 'planned 2 of 5,000 open issues labelled "bug", #7 to #9; the next page begins after #9'
-    assert describe_page(page()) == 'no open issue labelled "bug" is left to take'
+    assert described == 'planned 2 of 5,000 open issues labeled "bug", #7 to #9; the next page begins after #9'
+    assert describe_page(page()) == 'no open issue labeled "bug" is left to take'
     assert page_summary(page()).startswith("## No open issue")
 
 

@@ -147,7 +147,7 @@ def test_a_trigger_knows_whether_the_repository_is_private_if_the_event_says_so(
     assert started("workflow_dispatch", payload, agent="fixer").private is private
 
 
-def test_an_issues_author_without_a_role_cannot_start_a_run_by_labelling_it() -> None:
+def test_an_issues_author_without_a_role_cannot_start_a_run_by_labeling_it() -> None:
     assert isinstance(find("issues", labeled(sender=ANN)), Skip)
     started("issues", labeled(sender=ANN, author_association="COLLABORATOR"))
 

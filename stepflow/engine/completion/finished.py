@@ -71,7 +71,7 @@ def _simple(kind: str, config: JsonObject, given: VerdictInput) -> str | None:
             said = isinstance(word, str) and word and any(word in text for text in given.texts)
             return f'the answer contains "{word}"' if said else None
         case VerdictType.DETECT_STRUCTURED:
-            return _signalled(config, given)
+            return _signaled(config, given)
         case _:
             return None
 
@@ -101,7 +101,7 @@ def _part(part: JsonValue, given: VerdictInput) -> str | None:
     return _simple(str(part.get("type")), config if isinstance(config, dict) else {}, given)
 
 
-def _signalled(config: JsonObject, given: VerdictInput) -> str | None:
+def _signaled(config: JsonObject, given: VerdictInput) -> str | None:
     signal, fields = config.get("signalType"), config.get("requiredFields")
     fences = [body for text in given.texts for label, body in _fences(text) if label == signal]
     signals = given.answer is not None and _gives_signal(given.answer, signal)

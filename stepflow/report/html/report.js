@@ -364,7 +364,7 @@
 
   // ---- keyboard
 
-  const neighbour = (step) => {
+  const neighbor = (step) => {
     const row = document.activeElement.closest(".group");
     const next = row ? (step > 0 ? row.nextElementSibling : row.previousElementSibling) : container.firstElementChild;
     next?.firstElementChild.focus();
@@ -376,7 +376,7 @@
       event.preventDefault();
       query.focus();
       query.select();
-    } else if ((event.key === "j" || event.key === "k") && event.target.closest("#timeline")) neighbour(event.key === "j" ? 1 : -1);
+    } else if ((event.key === "j" || event.key === "k") && event.target.closest("#timeline")) neighbor(event.key === "j" ? 1 : -1);
   });
 
   // ---- light and dark

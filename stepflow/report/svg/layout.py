@@ -37,10 +37,10 @@ LOOP = 30.0
 ASIDE = 2.0
 StepPair = tuple[str | None, str | None]
 Point = tuple[float, float]
-#: Between neighbours in a layer, and between layers.
+#: Between neighbors in a layer, and between layers.
 GAP_X = 26.0
 GAP_Y = 24.0
-#: Between two columns that have no neighbours in any layer.
+#: Between two columns that have no neighbors in any layer.
 STEP_X = 6.0
 MARGIN = 16.0
 

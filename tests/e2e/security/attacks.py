@@ -161,14 +161,14 @@ _PROCESSES = (
         "send the parent a signal",
         7,
         "signals.sh USR1 {parent}",
-        seen="parent_was_signalled",
+        seen="parent_was_signaled",
         stopped_by=("uid", "landlock"),
     ),
     _attack(
         "read the environment of another process of the same user",
         7,
         "processes.sh {other}",
-        says="{neighbour}",
+        says="{neighbor}",
         stopped_by=("landlock",),
     ),
     _attack(

@@ -35,7 +35,7 @@ WORKSPACE = Path("/github/workspace")
 OTHER_RUN = Path("/tmp/other-run")
 COMMAND_FILES = Path("/github/file_commands")
 CANARIES = (
-    *("memory", "held", "home", "neighbour", "root", "group", "network"),
+    *("memory", "held", "home", "neighbor", "root", "group", "network"),
     *("group_socket", "open_socket", "abstract"),
 )
 _SAID = 300
@@ -130,7 +130,7 @@ class Surroundings:
         for path in COMMAND_FILES.iterdir():
             path.write_text("")
         self.other = subprocess.Popen(
-            ["/usr/bin/sleep", "600"], env={"NEIGHBOUR": self._canary("neighbour")}, user=uid, group=gid
+            ["/usr/bin/sleep", "600"], env={"NEIGHBOR": self._canary("neighbor")}, user=uid, group=gid
         )
         self.facts |= {"other": self.other.pid, "supervisor": supervisor}
 
@@ -142,7 +142,7 @@ class Surroundings:
     def command_files_changed(self) -> bool:
         return any(path.read_text() for path in COMMAND_FILES.iterdir())
 
-    def parent_was_signalled(self) -> bool:
+    def parent_was_signaled(self) -> bool:
         return self.signals > 0
 
     def planted_program_was_run(self) -> bool:

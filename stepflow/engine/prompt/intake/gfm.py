@@ -183,7 +183,7 @@ class InlineScan(Scan):
     labels of its links."""
 
     def run(self, links: Mapping[str, str]) -> list[Edit]:
-        """The paragraph's edits; `links` are addresses by their normalised labels."""
+        """The paragraph's edits; `links` are addresses by their normalized labels."""
         self._links = links
         self.notes: set[str] = set()
         self.used: set[str] = set()
