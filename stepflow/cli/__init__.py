@@ -101,8 +101,8 @@ def _parse(words: list[str]) -> argparse.Namespace:
     if command_name and command_name not in COMMANDS:
         import difflib  # noqa: PLC0415 - costs time that only a mistake may take
 
-        meant = difflib.get_close_matches(command_name, COMMANDS, n=1)
-        known = f"did you mean `stepflow {meant[0]}`?" if meant else f"there are {', '.join(COMMANDS)}"
+        matches = difflib.get_close_matches(command_name, COMMANDS, n=1)
+        known = f"did you mean `stepflow {matches[0]}`?" if matches else f"there are {', '.join(COMMANDS)}"
         parser.error(f"there is no command `{command_name}`; {known}")
     return parser.parse_args(words)
 

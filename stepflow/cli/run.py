@@ -19,7 +19,7 @@ from stepflow.domain.secrets import holds_login, login_of, logs_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import InputError
 from stepflow.report.document import report_json
-from stepflow.report.summary import branch_ready, copy_began, final_words, work_kept
+from stepflow.report.summary import branch_ready, commits_saved, copy_began, final_words
 from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import clock_for, prepare_run
@@ -154,7 +154,9 @@ def _run_in_copy(request: RunRequest, console: Console) -> RunReport:
         report = _drive(prepared, console, clock, cancellation).report
         show_lines(console, final_words(report))
         is_complete = report.outcome is Outcome.COMPLETED
-        show_lines(console, branch_ready(copied.fetch(prepared)) if is_complete else work_kept(copied.kept(prepared)))
+        show_lines(
+            console, branch_ready(copied.fetch(prepared)) if is_complete else commits_saved(copied.bundle_of(prepared))
+        )
     return report
 
 

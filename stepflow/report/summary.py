@@ -385,7 +385,7 @@ def branch_ready(branch: str) -> list[str]:
     return ["", f"The work is on the branch {branch}:", *(f"  {row}" for row in aligned(rows))]
 
 
-def work_kept(bundle: Path | None) -> list[str]:
+def commits_saved(bundle: Path | None) -> list[str]:
     """Where the commits of a run are that did not complete, and how to look at them."""
     return (
         ["", f"Its commits are kept. To look at them: git fetch {bundle} HEAD && git log -p HEAD..FETCH_HEAD"]

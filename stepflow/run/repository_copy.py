@@ -56,10 +56,10 @@ class RepositoryCopy:
 
     def fetch(self, prepared: Prepared) -> str:
         """Bring the commits of the run into the user's repository, as a new branch; its name, empty without commits."""
-        bundle = self.kept(prepared)
+        bundle = self.bundle_of(prepared)
         return fetch_branch(self.repository, bundle, branch_of(prepared)) if bundle else ""
 
-    def kept(self, prepared: Prepared) -> Path | None:
+    def bundle_of(self, prepared: Prepared) -> Path | None:
         """The file with the commits of the run; None without any."""
         bundle = prepared.request.folder / "work.bundle"
         return bundle if bundle.exists() else None

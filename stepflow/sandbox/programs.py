@@ -76,8 +76,8 @@ def user_programs(path: str, environment: Mapping[str, str]) -> tuple[Path, ...]
     if active and own and own.resolve() == Path(active).resolve():
         own = None
     folders = (Path(entry) for entry in path.split(os.pathsep))
-    found = (folder for folder in folders if folder.is_absolute() and folder.is_dir())
-    return tuple(dict.fromkeys(folder for folder in found if own is None or not folder.is_relative_to(own)))
+    existing = (folder for folder in folders if folder.is_absolute() and folder.is_dir())
+    return tuple(dict.fromkeys(folder for folder in existing if own is None or not folder.is_relative_to(own)))
 
 
 def variables_for(programs: tuple[Path, ...], environment: Mapping[str, str]) -> dict[str, str]:

@@ -308,8 +308,8 @@ def test_a_dry_run_asks_github_nothing(world: World, replies: list[Reply]) -> No
 
 
 def test_a_dry_run_shows_word_by_word_what_a_real_one_writes(world: World) -> None:
-    asked = {"comment": "Done, @ann.", "pull_request": {"title": "Greet", "body": "Fixes #3."}}
-    closing = answer("closure.issue", "closing", **asked)
+    answered = {"comment": "Done, @ann.", "pull_request": {"title": "Greet", "body": "Fixes #3."}}
+    closing = answer("closure.issue", "closing", **answered)
     dry = world.run([*solve()[:-1], closing], boundary="dry-run", github_token="")
     git(
         "reset",

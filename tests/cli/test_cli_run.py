@@ -157,7 +157,7 @@ def test_flags_that_do_not_exist_exit_with_2_and_a_short_usage(capsys, words: li
 @pytest.mark.parametrize(
     ("word", "answer"), [("validat", "did you mean `stepflow validate`?"), ("dance", "there are demo,")]
 )
-def test_a_mistyped_command_is_told_which_one_was_meant(capsys, word: str, answer: str) -> None:
+def test_a_mistyped_command_is_shown_the_nearest_one(capsys, word: str, answer: str) -> None:
     with pytest.raises(SystemExit):
         main([word])
     assert answer in capsys.readouterr().err

@@ -128,13 +128,13 @@ def test_a_linked_worktree_gets_the_branch_like_any_other(checkout: Path, monkey
     assert git("status", "--porcelain", cwd=linked) == ""
 
 
-def test_a_folder_without_git_is_told_what_to_do(checkout: Path, capsys) -> None:
+def test_a_folder_without_git_gets_advice(checkout: Path, capsys) -> None:
     shutil.rmtree(checkout / ".git")
     assert run(checkout) == 2
     assert "git init" in capsys.readouterr().err
 
 
-def test_a_repository_without_a_commit_is_told_so(checkout: Path, capsys) -> None:
+def test_a_repository_without_a_commit_is_refused(checkout: Path, capsys) -> None:
     shutil.rmtree(checkout / ".git")
     git("init", "--quiet", cwd=checkout)
     assert run(checkout) == 2
@@ -201,11 +201,11 @@ def test_tools_have_the_users_programs_and_none_of_stepflows_own(
     checkout: Path, environment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The check sees what the run has changed, by a program that cannot be changed by it."""
-    ask = (
+    commands = (
         "sed -i s/hello/goodbye/ src/greeting.py; command -v greets; greets; "
         "command -v stepflow || echo no stepflow; echo >> $(command -v greets) || echo closed"
     )
-    edit_scenario(checkout, "echo 'hello, world' >", f"{ask}; echo 'hello, world' >")
+    edit_scenario(checkout, "echo 'hello, world' >", f"{commands}; echo 'hello, world' >")
     folder = checkout.parent / "run"
     run(checkout, "--run-folder", str(folder))
     events = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]

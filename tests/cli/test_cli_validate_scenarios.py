@@ -64,8 +64,8 @@ WRONG = {
 def problems(checkout: Path, capsys: pytest.CaptureFixture[str], *, code: int) -> list[dict]:
     """Those of the scenario."""
     assert main(["validate", "--format", "json"]) == code
-    found = json.loads(capsys.readouterr().out)["problems"]
-    return [problem for problem in found if problem["file"] == FILE]
+    reported = json.loads(capsys.readouterr().out)["problems"]
+    return [problem for problem in reported if problem["file"] == FILE]
 
 
 def write(checkout: Path, text: bytes) -> None:
