@@ -22,6 +22,7 @@ from tests.e2e.script import (
     use_what_was_set_up,
 )
 from tests.servers.messages_api import Drop, calls
+from tests.world import crowd
 
 if TYPE_CHECKING:
     import subprocess
@@ -151,7 +152,7 @@ def test_a_cancelled_job_ends_within_five_seconds_and_says_so(new_world: Callabl
         begun = time.monotonic()
         runner.signal(signal.SIGTERM.name)
         ended = runner.finish(process, timeout=30)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 5 * crowd()
     assert (ended.exit_code, ended.outputs["outcome"]) == (130, "cancelled"), ended.log
     assert ended.summary
     assert runner.owners() == {RUNNER}
@@ -166,7 +167,7 @@ def test_a_cancelled_job_does_not_wait_for_a_tool(new_world: Callable[[], World]
         begun = time.monotonic()
         runner.signal(signal.SIGINT.name)
         ended = runner.finish(process, timeout=30)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 5 * crowd()
     assert (ended.exit_code, ended.outputs["outcome"]) == (130, "cancelled"), ended.log
     assert runner.configuration() == runner.configuration_at_start
     assert runner.owners() == {ROOT}
