@@ -66,7 +66,7 @@ def test_a_pull_request_rehearses_the_agents_without_a_key_and_without_a_token(
     folder = world.checkout / ".agent" / "closer" / "scenarios"
     folder.mkdir()
     (folder / "answers.yaml").write_text(SCENARIO.replace("outcome: completed", f"outcome: {expected}"))
-    world.use_workflow(named_block("rehearse workflow"))
+    world.use_workflow(named_block("rehearse workflow", PULL_REQUESTS))
     job = world.run([], pull_request(secret=EVENT_CANARY), event_name="pull_request")
     wanted = (0, "completed", "true") if expected == "completed" else (1, "validation_failed", "false")
     assert (job.exit_code, job.outputs["outcome"], job.outputs["success"]) == wanted, job.everything
