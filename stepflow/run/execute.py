@@ -31,13 +31,12 @@ from stepflow.report.wording import BUG
 from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Finish, Work, collect_work, finish_run, report_run_failure
-from stepflow.run.keeping import Snapshotter, SnapshottingCommands, SnapshottingTools
 from stepflow.run.parts import LoadedSchemas, describe_connections, run_started, structured_output_of, toolbox_options
 from stepflow.run.recorded import JOURNAL, RunSnapshots, move_aside
 from stepflow.run.reports import LogFile, make_folder, write_reports
 from stepflow.run.resume import NewRun
 from stepflow.run.sandbox import demand_nothing_in_reach, install, open_sandbox, outside_of, set_up
-from stepflow.run.snapshots import Snapshots
+from stepflow.run.snapshots import Snapshots, Snapshotter, SnapshottingCommands, SnapshottingTools
 from stepflow.run.subject import removal_event
 
 if TYPE_CHECKING:

@@ -1,20 +1,27 @@
-"""The working tree of a run, kept and put back (action.md "Resume")."""
+"""The working tree of a run, kept and put back, so that a run which is stopped can go on (action.md "Resume")."""
 
 from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import RestoredInfo, SnapshotInfo
+from stepflow.domain.event import Noted, SnapshotFailed, SnapshotTaken, ToolStarted
 from stepflow.domain.secrets import secrets_to_find
 from stepflow.errors import StepflowError
 from stepflow.journal.snapshots import SnapshotStore
+from stepflow.run.head import find_git_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from stepflow.domain.checkout import CommandRequest, CommandResult
+    from stepflow.domain.conversation import ToolResult, ToolUse
+    from stepflow.ports import Commands, Journal, Tools
+    from stepflow.run.recorded import RunSnapshots
     from stepflow.sandbox.box import Toolbox
 
 #: Where in the run folder they are (action.md "Run folder").
@@ -83,3 +90,110 @@ def _inside(checkout: Path, run_folder: Path) -> tuple[bytes, ...]:
     """A run folder inside the checkout is no part of it, or each snapshot would hold all those before."""
     folder = run_folder.resolve()
     return (os.fsencode(folder.relative_to(checkout)),) if folder.is_relative_to(checkout) else ()
+
+
+#: The tools that change files.
+CHANGING = frozenset({"bash", "write", "edit"})
+#: Of the paths that are in no snapshot so many are named.
+MOST_TOLD = 10
+
+
+class Snapshotter:
+    """Takes a snapshot wherever one is due, and writes it down when the tree has changed since the last.
+
+    Made before any tool runs: where git's folders are is found out here.
+    """
+
+    def __init__(self, snapshots: Snapshots, journal: Journal, root: Path) -> None:
+        self._snapshots, self._journal = snapshots, journal
+        self._git = find_git_folders(root)
+        self._latest = self._problem = ""
+        self._left_out: tuple[str, ...] = ()
+
+    def keep(self, *, mark: bool = False) -> None:
+        """Keep the tree; with `mark` it is written down even where nothing has changed.
+
+        A snapshot that cannot be taken ends no run: it only cannot go on from here until the next one.
+        """
+        info = self._snapshots.take()
+        if info.problem:
+            self._latest = ""
+            if info.problem != self._problem:
+                self._journal.append(SnapshotFailed(reason=info.problem))
+        elif mark or info.name != self._latest:
+            self._latest = info.name
+            self._journal.append(
+                SnapshotTaken(
+                    name=info.name,
+                    head=self._git.head(),
+                    files=info.files,
+                    bytes=info.bytes,
+                    seconds=info.seconds,
+                )
+            )
+        self._problem = info.problem
+        if info.left_out != self._left_out:
+            self._left_out = info.left_out
+            self._warn(f"not kept: {'; '.join(info.left_out[:MOST_TOLD])}" if info.left_out else "all is kept again")
+
+    def _warn(self, message: str) -> None:
+        self._journal.append(Noted(level="warning", message=f"[Snapshot] {message}"))
+
+    def before_setup(self, snapshots: RunSnapshots, *, is_start: bool) -> None:
+        """The tree as the run began: kept, or put back for a run that goes on. A checkout that `is_start` stays as it
+        is: the guards and the set-up must not take a folder's word for what nobody has touched.
+        """
+        if not snapshots.start:
+            self.keep(mark=True)
+        elif not is_start:
+            self._restore(snapshots.start)
+
+    def after_setup(self, snapshots: RunSnapshots) -> None:
+        """The tree as the flow meets it."""
+        if snapshots.is_set_up:
+            self._restore(snapshots.latest)
+        else:
+            self.keep(mark=True)
+
+    def begin(self, use: ToolUse) -> None:
+        """A tool call begins."""
+        self._journal.append(ToolStarted(tool_use_id=use.id, name=use.name))
+
+    def _restore(self, name: str) -> None:
+        self._snapshots.restore(name)
+        self._latest = name
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshottingTools:
+    """Tools whose calls are announced, and whose changes are kept before they are answered."""
+
+    tools: Tools
+    snapshotter: Snapshotter
+
+    def run_tool(self, use: ToolUse) -> ToolResult:
+        """Run one call."""
+        self.snapshotter.begin(use)
+        result = self.tools.run_tool(use)
+        if use.name in CHANGING:
+            self.snapshotter.keep()
+        return result
+
+    def end_step(self) -> None:
+        """End the step's processes; what they did until then counts."""
+        self.tools.end_step()
+        self.snapshotter.keep()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshottingCommands:
+    """Commands whose changes are kept."""
+
+    commands: Commands
+    snapshotter: Snapshotter
+
+    def run_command(self, request: CommandRequest) -> CommandResult:
+        """Run one command."""
+        result = self.commands.run_command(request)
+        self.snapshotter.keep()
+        return result

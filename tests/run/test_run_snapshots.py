@@ -9,9 +9,8 @@ from typing import cast
 import pytest
 
 from stepflow.domain.checkout import SnapshotInfo
-from stepflow.run.keeping import Snapshotter
 from stepflow.run.recorded import RunSnapshots
-from stepflow.run.snapshots import Snapshots
+from stepflow.run.snapshots import Snapshots, Snapshotter
 from tests.fakes import ListJournal
 
 
