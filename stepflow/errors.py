@@ -55,6 +55,10 @@ class IsolationError(StepflowError):
     """The toolbox cannot be started, or does not keep what it must keep."""
 
 
+class BaseCheckError(StepflowError):
+    """A check is red before the run began, and the run was asked not to begin then."""
+
+
 class RunCancelled(BaseException):
     """A termination signal reached the run (flow.md §10).
 

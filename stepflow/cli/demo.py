@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -104,4 +105,7 @@ def show_next_command(console: Console, folder: Path) -> None:
     words = (program, "run", "fixer", "--repo", str(folder / UNTOUCHED), "--event", str(folder / "issue.json"))
     message = "The same agent and issue on the real API (set ANTHROPIC_API_KEY; it plans and writes nothing):"
     show_lines(console, ("", message, ""))
+    if sys.prefix not in (sys.base_prefix, os.environ.get("VIRTUAL_ENV")):
+        # The agent's type checker is in stepflow's own environment, which tools see only where a person has entered it.
+        console.print(f"  . {shlex.quote(f'{sys.prefix}/bin/activate')}")
     console.print(f"  {shlex.join(words)} --boundary dry-run")

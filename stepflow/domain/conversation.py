@@ -169,3 +169,12 @@ def tool_result_block(result: ToolResult) -> JsonObject:
         "content": result.text or "(no output)",
     }
     return block | {"is_error": True} if result.is_error else block
+
+
+@dataclass(frozen=True, kw_only=True)
+class Substitution:
+    """Where the value of a variable stands in a prompt, in characters from its beginning."""
+
+    name: str
+    start: int
+    end: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stepflow.domain.conversation import Usage
+from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Issue, StartedBy
@@ -113,10 +113,22 @@ class TextRemoved:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BaseChecked:
+    """A validator ran before the first model call, on the tree as the run found it (flow.md §8)."""
+
+    name: str
+    command: str
+    passed: bool
+    exit_code: int
+    seconds: float
+    output_tail: str
+    event: Literal["base_checked"] = "base_checked"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ValidatorRan:
     """A validator ran at a closing. `action` is what its failure led to, None when it passed; `warnings` say what was
-    changed under it or hidden from it (security.md cases 14 and 15); `restored` names what was taken back before it in
-    HOME and TMPDIR (case 37)."""
+    changed under it or hidden from it, `restored` what was taken back in HOME and TMPDIR (security.md)."""
 
     iteration: int
     entry: str
@@ -162,10 +174,9 @@ class FlowEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkCollected:
-    """What the run did to the checkout, seen after the last tool died. `commits` were made on top of the base;
-    `uncommitted` files leave with nothing and make the run not `validated`, for the validators saw them; files that are
-    `created_by_checks` leave with nothing either. A tree that is not `as_validated` is not the one which the validators
-    saw (boundary.md "Commits")."""
+    """What the run did to the checkout, seen after the last tool died. `commits` were made on top of the base. What is
+    `uncommitted` or `created_by_checks` leaves with nothing; the former makes the run not `validated`. A tree that is
+    not `as_validated` is not the one that the validators saw (boundary.md "Commits")."""
 
     head_commit: str
     commits: int
@@ -266,15 +277,6 @@ class SchemaFailed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Substitution:
-    """Where the value of a variable stands in a prompt, in characters from its beginning."""
-
-    name: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class PromptRendered:
     """The conversation's opening: system prompt and the text blocks of the first message. `source` is the prompt's file
     or template; `retry` marks a retry prompt. `substitutions` are in the first block, before secrets were masked."""
@@ -290,9 +292,8 @@ class PromptRendered:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelWaited:
-    """A model call failed in a way that passes; the run waits this many seconds and asks again (flow.md §10).
-    `attempt` is the try that failed, of `tries` at most; `deadline_in` are the seconds that were left when the wait
-    began, None without a deadline."""
+    """A model call failed in a way that passes; the run asks again after so many `seconds` (flow.md §10). `attempt` of
+    `tries` failed; `deadline_in` are the seconds that were left, None without a deadline."""
 
     reason: str
     seconds: float
@@ -460,6 +461,7 @@ Event = (
     | LayerReported
     | CanariesTried
     | TextRemoved
+    | BaseChecked
     | IterationStarted
     | SchemaFailed
     | PromptRendered

@@ -70,6 +70,18 @@ class ValidatorRun:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BaseCheck:
+    """A validator as it was before the first call of the model."""
+
+    name: str
+    command: str
+    passed: bool
+    exit_code: int
+    seconds: float
+    output_tail: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunReport:
     """Everything about one run (flow.md §11). `cost_usd` is None when a price is unknown; `seconds` is wall time;
     `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered;
@@ -98,6 +110,7 @@ class RunReport:
     verdict: str | None = None
     handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     validators: tuple[ValidatorRun, ...] = ()
+    base_checks: tuple[BaseCheck, ...] = ()
     validated: bool = False
     effects: tuple[Receipt, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stepflow.domain.conversation import Usage
 from stepflow.domain.event import (
     AnswerLost,
+    BaseChecked,
     CompletionJudged,
     ContextOverflowed,
     Event,
@@ -47,7 +48,8 @@ class RunState(NamedTuple):
     belong to the iteration in flight; `unpriced` is true once a turn's cost was unknown. A visit of a step begins when
     another step moves to it: `runs` are the answers it gave since then, `retries` how often its check's `retry` sent it
     back. `answers` counts the answers of all steps. `strategies` says how each model is asked for structured output by
-    now, where it is no longer asked in the first way.
+    now, where it is no longer asked in the first way. `base_checks` are the validators as they were before the first
+    call of the model, by their commands.
     """
 
     step_id: str = ""
@@ -70,6 +72,7 @@ class RunState(NamedTuple):
     unpriced: bool = False
     violations: int = 0
     strategies: Mapping[str, Strategy] = _NONE
+    base_checks: Mapping[str, BaseChecked] = _NONE
     intent: Intent | None = None
     outcome: Outcome | None = None
 
@@ -81,6 +84,8 @@ def advance(state: RunState, event: Event) -> RunState:  # noqa: PLR0911, PLR091
             return state._replace(step_id=event.entry_step)
         case RunResumed():
             return state._replace(attempts=dict(event.attempts), outcome=None)
+        case BaseChecked():
+            return state._replace(base_checks={**state.base_checks, event.command: event})
         case IterationStarted():
             return _begun(state, event)
         case SchemaFailed():

@@ -168,6 +168,14 @@ class OnFailure(StrEnum):
     PUSH_BRANCH = "push-branch"
 
 
+class BaseChecks(StrEnum):
+    """What becomes of validators that are red before the first model call (action.md, input `base-checks`)."""
+
+    REQUIRE = "require"
+    TELL = "tell"
+    SKIP = "skip"
+
+
 class FailureAction(StrEnum):
     """What a red validator leads to (flow.md §8.4)."""
 
@@ -180,6 +188,7 @@ class Outcome(StrEnum):
     """How a run ended (flow.md §10); `completed` is the only success."""
 
     COMPLETED = "completed"
+    BASE_FAILED = "base_failed"
     VALIDATION_FAILED = "validation_failed"
     ROUTING_FAILED = "routing_failed"
     SCHEMA_FAILED = "schema_failed"

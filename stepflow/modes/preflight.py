@@ -12,21 +12,28 @@ from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import usd
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
-from stepflow.domain.words import CanaryState, Isolation, Outcome, Provider
+from stepflow.domain.words import BaseChecks, CanaryState, Isolation, Outcome, Provider
+from stepflow.engine.completion.base import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
+from stepflow.journal.memory import MemoryJournal
 from stepflow.model.models import UnlistedModel, is_priced, resolve_model
+from stepflow.run.clock import Deadline, SystemClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings, describe_connections, open_anthropic, toolbox_options
 from stepflow.run.prepare import check_boundary, check_budget, check_request, scenario_of, unset_variables
-from stepflow.run.sandbox import open_sandbox, outside_of
+from stepflow.run.repository_copy import committed_copy
+from stepflow.run.sandbox import install, open_sandbox, outside_of, set_up
 from stepflow.run.subject import github_reader, issue_number
+from stepflow.sandbox.box import Toolbox
+from stepflow.sandbox.programs import copy_environments, programs_of_copy
 from stepflow.sandbox.selftest.trial import try_canaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from stepflow.domain.definition import AgentDefinition
+    from stepflow.domain.event import BaseChecked
     from stepflow.run.clock import Cancellation
     from stepflow.run.request import RunRequest
     from stepflow.sandbox.isolation import Layer
@@ -61,7 +68,13 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
     if agent:
         yield from guarded("run arguments", lambda: _arguments(request, agent))
         yield from model_checks(request, agent)
-    yield from sandbox_checks(request, cancellation)
+    layers = sandbox_checks(request, cancellation)
+    yield from layers
+    if agent and request.inputs.base_checks is not BaseChecks.SKIP:
+        if any(check.state is CheckState.FAILED for check in layers):
+            yield unknown(_BASE, "not run, since the sandbox does not start")
+        else:
+            yield from guarded(_BASE, lambda: _base(request, agent, cancellation))
     with cancellation.obeyed():
         yield from guarded("boundary", lambda: _boundary(request))
         yield from github_checks(request, agent)
@@ -176,6 +189,35 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
     return failed(name, layer.state, Outcome.REFUSED) if required else warning(name, layer.state)
 
 
+def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellation) -> Iterator[PreflightCheck]:
+    """The agent's checks on the checkout as it is now, in a copy of it."""
+    programs, clock = request.programs or (), SystemClock()
+    with committed_copy(request, cancellation) as copy:
+        copy_environments(programs, request.root, copy)
+        copied = replace(
+            request, root=copy, programs=request.programs and programs_of_copy(programs, request.root, copy)
+        )
+        deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
+        journal = MemoryJournal(clock)
+        with cancellation.obeyed():
+            install(copied, journal, deadline)
+        with (
+            Toolbox.start(copy, options=toolbox_options(copied)) as toolbox,
+            toolbox.interruptible(cancellation.waiting),
+        ):
+            set_up(toolbox, request.inputs.setup, journal)
+            yield from [_base_row(check, request.inputs.base_checks) for check in run_on_base(agent, toolbox)]
+
+
+def _base_row(check: BaseChecked, mode: BaseChecks) -> PreflightCheck:
+    name = f"{_BASE}: {check.name}"
+    if check.passed:
+        return ok(name, "green")
+    said = next((line for line in reversed(check.output_tail.splitlines()) if line.strip()), "no output")
+    detail = f"red (exit code {check.exit_code}): {said}"
+    return failed(name, detail, Outcome.BASE_FAILED) if mode is BaseChecks.REQUIRE else warning(name, detail)
+
+
 def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
     name = f"canary: {canary.location}"
     if canary.state is not CanaryState.REACHED:
@@ -184,6 +226,7 @@ def _canary(canary: Canary, *, required: bool) -> PreflightCheck:
     return failed(name, canary.description, Outcome.REFUSED) if refuses else warning(name, canary.description)
 
 
+_BASE = "check before the run"
 _MAY_OPEN = "Actions may create pull requests"
 _SCOPES = "scopes of github-token"
 

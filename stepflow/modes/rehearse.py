@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,8 @@ from stepflow.run.clock import RehearsalClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import BoundaryMode
-from stepflow.run.parts import toolbox_options
 from stepflow.run.prepare import check_request, prepare_run
+from stepflow.run.repository_copy import committed_copy
 from stepflow.run.request import Trigger
 from stepflow.run.scenarios import (
     NOT_PLAYED,
@@ -34,13 +33,11 @@ from stepflow.run.scenarios import (
     read_scenario,
     update_expect,
 )
-from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder
+from stepflow.sandbox.copies import copy_checkout, copy_folder
 from stepflow.sandbox.programs import copy_environments, programs_of_copy
-from stepflow.sandbox.restore import credentials_stripped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from stepflow.domain.event import Entry
@@ -66,7 +63,7 @@ def rehearse_agents(
     _demand_sound_agents(request, dict.fromkeys(each.agent for each in listed))
     check_request(_request_of(request, listed[0], root=request.root))
     played: list[Rehearsed] = []
-    with _original(request, cancellation) as original:
+    with committed_copy(request, cancellation) as original:
         for number, each in enumerate(listed):
             with copy_folder() as folder:
                 copy = folder / "checkout"
@@ -149,22 +146,6 @@ def _request_of(request: RunRequest, listed: Listed, *, root: Path, first: bool 
         folder=request.folder / listed.agent / listed.name,
         host_folder=f"{request.host_folder}/{listed.agent}/{listed.name}" if request.host_folder else "",
     )
-
-
-@contextmanager
-def _original(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]:
-    """The checkout as it is now, all of it committed, for copies without credentials. Signals stay held at the end."""
-    with copy_folder() as folder:
-        original = folder / "checkout"
-        copy_checkout(request.root, original)
-        cancellation.hold()
-        # The runner's own files of credentials are away as well, as long as any tool of a rehearsal lives.
-        journals = request.restore_folder
-        with credentials_stripped(original, request.runner_temp, request.login_files, journals=journals):
-            copied = replace(request, root=original)
-            with Toolbox.start(original, options=toolbox_options(copied)) as toolbox, cancellation.obeyed():
-                commit_everything(toolbox)
-            yield original
 
 
 @dataclass(frozen=True, kw_only=True)

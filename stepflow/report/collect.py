@@ -9,6 +9,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
     AnswerLost,
+    BaseChecked,
     CanariesTried,
     CheckJudged,
     CompletionJudged,
@@ -40,7 +41,7 @@ from stepflow.domain.event import (
     WorkCollected,
 )
 from stepflow.domain.problem import Severity
-from stepflow.domain.report import CheckResult, HistoryEntry, RunReport, ValidatorRun
+from stepflow.domain.report import BaseCheck, CheckResult, HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.visible_text import RemovedText
 from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, VerdictType
@@ -243,6 +244,7 @@ def collect_report(
         verdict=verdict if isinstance(verdict, str) and verdict else None,
         handoff={step: {**values} for step, values in state.handoff.items()},
         validators=tuple(_validator_run(event) for event in rare if isinstance(event, ValidatorRan)),
+        base_checks=tuple(_base_check(event) for event in state.base_checks.values()),
         validated=_validated(rare),
         effects=_receipts(rare),
         texts={event.kind: event.text for event in rare if isinstance(event, EffectPlanned) and event.text},
@@ -305,6 +307,10 @@ def _validator_run(event: ValidatorRan) -> ValidatorRun:
         output_tail=event.output_tail,
         warnings=tuple(event.warnings),
     )
+
+
+def _base_check(event: BaseChecked) -> BaseCheck:
+    return BaseCheck(**{name: value for name, value in vars(event).items() if name != "event"})
 
 
 def _validated(events: Iterable[Event]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from stepflow.domain.checkout import named
 from stepflow.domain.event import (
     AnswerLost,
+    BaseChecked,
     CanariesTried,
     CheckJudged,
     CommandRan,
@@ -42,7 +43,6 @@ from stepflow.report.lines import (
     FAILED,
     KINDS,
     PASSED,
-    WIDTH,
     EventMessage,
     LineKind,
     LogLine,
@@ -51,8 +51,9 @@ from stepflow.report.lines import (
     line,
     mark_of,
     part,
+    whole_lines,
 )
-from stepflow.report.plain import clean, first_line, first_lines, last_lines, one_line, seconds_text, visible
+from stepflow.report.plain import first_line, first_lines, last_lines, one_line, seconds_text, visible
 from stepflow.report.wording import (
     FACT_SHOWN,
     Fact,
@@ -68,8 +69,6 @@ if TYPE_CHECKING:
     from stepflow.domain.event import Event
 
 WORDS_SHOWN = 8
-#: Room for the mark at the left edge.
-FULL_WIDTH = WIDTH - 2
 #: Of a longer prompt a page leaves out the middle, and marks nothing.
 PROMPT_MARKED = 20_000
 #: The input of a tool that says most about the call, by the tool set's own names.
@@ -101,13 +100,6 @@ def event_lines(event: Event) -> tuple[LogLine, ...]:
         return message.below
     facts = f" ({', '.join(message.facts)})" if message.facts else ""
     return (line(KINDS.get(message.tone, LineKind.DETAIL), f"{message.title}{facts}"), *message.below)
-
-
-def whole_lines(text: str) -> Iterator[LogLine]:
-    """A text word by word; long lines are broken."""
-    for whole in clean(text).split("\n"):
-        for start in range(0, max(len(whole), 1), FULL_WIDTH):
-            yield line(LineKind.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")
 
 
 def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR0912 - one case per event
@@ -147,6 +139,8 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
             title = f"Snapshot of {count(event.files, 'changed file')}"
             facts = (event.name[:12], count(event.bytes, "byte"), seconds_text(event.seconds))
             return EventMessage(title=title, facts=facts, in_log=False)
+        case BaseChecked():
+            return _base_checked(event)
         case ValidatorRan():
             return _validator_ran(event)
         case CompletionJudged():
@@ -420,6 +414,17 @@ def _validator_ran(event: ValidatorRan) -> EventMessage:
             *warnings,
             *(() if event.passed else _quoted(last_lines(event.output_tail, TAIL_SHOWN))),
         ),
+    )
+
+
+def _base_checked(event: BaseChecked) -> EventMessage:
+    state, exited = ("green", ()) if event.passed else ("red", (f"exit {event.exit_code}",) if event.exit_code else ())
+    return EventMessage(
+        title=f"before the run: {one_line(event.name)} is {state}",
+        tone=Tone.PLAIN if event.passed else Tone.WARNING,
+        facts=(*exited, seconds_text(event.seconds)),
+        parts=(*part("Command", event.command), *part("Output", event.output_tail)),
+        below=() if event.passed else _quoted(last_lines(event.output_tail, TAIL_SHOWN)),
     )
 
 

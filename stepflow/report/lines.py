@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.report import CheckState
 from stepflow.domain.words import Outcome
-from stepflow.report.plain import cut, defuse
+from stepflow.report.plain import clean, cut, defuse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from stepflow.domain.json import JsonValue
 
 WIDTH = 400
+#: Room for the mark at the left edge.
+FULL_WIDTH = WIDTH - 2
 
 
 class LineKind(StrEnum):
@@ -136,3 +140,10 @@ def part(label: str, value: JsonValue, *, is_open: bool = True) -> tuple[Part, .
     """A part; none for a blank text or an empty value."""
     is_empty = not value.strip() if isinstance(value, str) else value in (None, {}, [])
     return () if is_empty else (Part(label=label, value=value, is_open=is_open),)
+
+
+def whole_lines(text: str) -> Iterator[LogLine]:
+    """A text word by word; long lines are broken."""
+    for whole in clean(text).split("\n"):
+        for start in range(0, max(len(whole), 1), FULL_WIDTH):
+            yield line(LineKind.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.event import (
     AnswerLost,
+    BaseChecked,
     CanariesTried,
     CheckJudged,
     ContextCompacted,
@@ -119,6 +120,10 @@ def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one re
             decision: Line = ("info", f"[StepFlow] Routing decision: {step_pair}", {"transition": event.transition})
             prefix: Line = ("info", f"[StepFlow] Prefix substitution: {step_pair}", {})
             return (prefix, decision) if event.by_prefix else (decision,)
+        case BaseChecked():
+            data = {"exit_code": event.exit_code, "seconds": event.seconds}
+            level, state = ("info", "green") if event.passed else ("warning", "red")
+            return ((level, f"[Base] {event.name}: {state}", data),)
         case ValidatorRan():
             return (_validator(event), *_guard_lines(event))
         case SnapshotFailed() | LayerReported() | IssueCostSummed() | CanariesTried():

@@ -74,6 +74,12 @@ def validator_table(report: RunReport, rows: int) -> str:
     return table(VALIDATOR_HEADER, lines)
 
 
+def red_before(report: RunReport) -> str:
+    """The checks that were red before the run began, so that nobody takes them for its work."""
+    red = ", ".join(plain(check.name) for check in report.base_checks if not check.passed)
+    return f"**Red before this run:** {red}" if red else ""
+
+
 def guard_warnings(runs: Sequence[ValidatorRun]) -> str:
     """What was changed under validators or hidden from them, as a list; what is said again and again stands once."""
     last = {(run.name, text): run.iteration for run in runs for text in run.warnings}
@@ -164,6 +170,7 @@ def job_summary(
         _graph(report, agent) if agent else "",
         f"### Steps\n\n{step_table(report, STEP_ROWS)}" if report.history else "",
         _validators(report),
+        red_before(report),
         _effects(report),
         _problems(report),
         _notes(report, notes),
@@ -301,6 +308,7 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
         # A success is reported before its effects are written: what to do then is seen by looking at them.
         "" if report.success else f"**What to do next:** {next_step(report)}",
         _comment_validators(report),
+        red_before(report),
         # Of a success the boundary adds them itself, also below a text of the model's.
         "" if report.success else guard_warnings(tuple(_last_runs(report).values())),
         _red_output(report),
@@ -401,6 +409,8 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
         yield "verdict", one_line(report.verdict)
     for at, text in enumerate(_terminal_validators(report)):
         yield "" if at else "validators", text
+    if red := [check for check in report.base_checks if not check.passed]:
+        yield "red before", ", ".join(one_line(check.name, 40) for check in red)
     effects = ((each.kind, each.status, one_line(each.url or each.detail, 200)) for each in report.effects)
     for at, text in enumerate(aligned(effects)):
         yield "" if at else "effects", text

@@ -30,8 +30,8 @@ from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import Intent
-from stepflow.report.event_message import call_text, event_lines, spoken, whole_lines
-from stepflow.report.lines import LineKind, LogLine, line
+from stepflow.report.event_message import call_text, event_lines, spoken
+from stepflow.report.lines import LineKind, LogLine, line, whole_lines
 from stepflow.report.plain import cut, first_line, one_line, seconds_text
 
 if TYPE_CHECKING:

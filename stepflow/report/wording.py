@@ -142,6 +142,10 @@ def describe_reason(outcome: Outcome, reason: str) -> str:
 
 ADVICE: dict[Outcome, str] = {
     Outcome.COMPLETED: "Nothing is left to do but to read the result.",
+    Outcome.BASE_FAILED: (
+        "The checks were red before the agent began, and `base-checks: require` asks for green ones. Fix the branch "
+        "that the run starts from, then {again}; or set `base-checks: tell`, and the agent works on it."
+    ),
     Outcome.VALIDATION_FAILED: (
         "Read the failing validator's output, run its command in the repository yourself, and mend the cause or the "
         "command. Then {again}, or raise `maxAttempts` of the validation entry first."

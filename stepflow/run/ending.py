@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from stepflow.boundary.github_types import Refused
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.words import Outcome
-from stepflow.errors import BoundaryError, DefinitionError, InputError, IsolationError, ModelError, StepflowError
+from stepflow.errors import (
+    BaseCheckError,
+    BoundaryError,
+    DefinitionError,
+    InputError,
+    IsolationError,
+    ModelError,
+    StepflowError,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +38,8 @@ def outcome_of(error: StepflowError) -> Outcome:
             return Outcome.MODEL_FAILED
         case IsolationError() | Refused():
             return Outcome.REFUSED
+        case BaseCheckError():
+            return Outcome.BASE_FAILED
         case BoundaryError():
             return Outcome.BOUNDARY_FAILED
         case InputError() | DefinitionError():

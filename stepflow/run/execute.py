@@ -28,6 +28,7 @@ from stepflow.journal.memory import Fanout
 from stepflow.journal.replay import Replay
 from stepflow.ports import Ports
 from stepflow.report.wording import BUG
+from stepflow.run.base_checks import Workplace, check_base
 from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Finish, Work, collect_work, finish_run, report_run_failure
@@ -74,7 +75,9 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
         if not resumed_run:
             _warn_of_uncommitted("Before the run", tree, journal)
             _demand_clean(request, tree)
-        ports = _ports(prepared, facts, toolbox, journal, InterruptibleClock(clock, cancellation))
+        workplace = _set_up(prepared, facts, toolbox, journal, InterruptibleClock(clock, cancellation))
+        state = check_base(prepared, state, workplace, journal)
+        ports = _ports(prepared, facts, workplace, journal)
         ports = replace(ports, model=InterruptibleModel(ports.model, cancellation))
         result = run_flow(prepared.agent, facts, ports, state)
         work = collect_work(prepared, facts, toolbox, journal, closing=result.closing)
@@ -142,8 +145,8 @@ def _few(names: Sequence[str]) -> Sequence[str]:
     return names[: next(fitting, 1)]
 
 
-def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, clock: Clock) -> Ports:
-    """The flow's ports, over a tree that is set up and kept; a run that goes on meets its past first."""
+def _set_up(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, clock: Clock) -> Workplace:
+    """The tree, set up and kept; a run that goes on finds it as it was left."""
     resumed_run, request = prepared.resumed_run, prepared.request
     recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
     snapshots = Snapshots(toolbox, request.folder, base=facts.base_commit, secrets=request.secrets())
@@ -157,17 +160,21 @@ def _ports(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journ
     # What the guards remember is the tree before any tool has run, never what a tool made of it.
     guards = toolbox.guards(validators_of(prepared.agent))
     snapshotter.after_setup(recorded)
+    tools = TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout)
+    return Workplace(tools=tools, commands=commands, guards=guards, snapshotter=snapshotter, clock=clock)
+
+
+def _ports(prepared: Prepared, facts: RunFacts, workplace: Workplace, journal: Journal) -> Ports:
+    """The flow's ports; a run that goes on meets its past first."""
+    resumed_run, snapshotter = prepared.resumed_run, workplace.snapshotter
     ports = Ports(
         model=prepared.model,
-        tools=SnapshottingTools(
-            tools=TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout),
-            snapshotter=snapshotter,
-        ),
-        commands=SnapshottingCommands(commands=commands, snapshotter=snapshotter),
-        guards=guards,
+        tools=SnapshottingTools(tools=workplace.tools, snapshotter=snapshotter),
+        commands=SnapshottingCommands(commands=workplace.commands, snapshotter=snapshotter),
+        guards=workplace.guards,
         schemas=LoadedSchemas(),
         journal=journal,
-        clock=clock,
+        clock=workplace.clock,
         verdict=prepared.verdict,
     )
     return Replay(resumed_run.to_play(facts.structured_output), journal).over(ports) if resumed_run else ports

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import Isolation, Network, OnFailure, Permission, Provider, StructuredOutput
+from stepflow.domain.words import BaseChecks, Isolation, Network, OnFailure, Permission, Provider, StructuredOutput
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -243,6 +243,10 @@ class Inputs(BaseModel):
     always starts anew, a path continues exactly that run."""
     run_folder: Text = None
     """Folder for the journal and the reports; empty means a new one under the runner's temporary folder."""
+    base_checks: BaseChecks = BaseChecks.TELL
+    """What becomes of validators that are red before the first call of the model: `tell` shows them to the model and to
+    people, `require` ends the run as `base_failed`, `skip` does not run them. One whose program is missing ends a run
+    that does not skip."""
     neutral_on_limit: Flag = False
     """Whether a run that ended at a limit, a budget or the deadline exits with 0."""
     debug: Flag = False

@@ -1,5 +1,5 @@
-"""A run at a terminal works in a copy of the repository, on a branch of its own: files and branches of the user stay as
-they are (cli.md "run")."""
+"""Copies of the repository, so that its files and branches stay as they are: for a run at a terminal, on a branch of
+its own, and for what only tries something (cli.md "run", "rehearse")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepflow.boundary.local_branch import clone_history, fetch_branch
 from stepflow.errors import InputError
 from stepflow.run.parts import toolbox_options
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.copies import copy_checkout, copy_folder, start_branch
+from stepflow.sandbox.copies import commit_everything, copy_checkout, copy_folder, start_branch
 from stepflow.sandbox.programs import copy_environments, programs_of_copy
 from stepflow.sandbox.restore import credentials_stripped
 
@@ -85,3 +85,19 @@ def repository_copy(request: RunRequest) -> Iterator[RepositoryCopy]:
         copy = folder / "checkout"
         copied = replace(request, root=copy, source=root, programs=programs_of_copy(programs, root, copy))
         yield RepositoryCopy(request=copied, repository=root, programs=programs)
+
+
+@contextmanager
+def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]:
+    """The checkout as it is now, all of it committed, as a copy without credentials. Signals stay held at the end."""
+    with copy_folder() as folder:
+        copy = folder / "checkout"
+        copy_checkout(request.root, copy)
+        cancellation.hold()
+        # The runner's own files of credentials are away as well, as long as any tool in the copy lives.
+        journals = request.restore_folder
+        with credentials_stripped(copy, request.runner_temp, request.login_files, journals=journals):
+            copied = replace(request, root=copy)
+            with Toolbox.start(copy, options=toolbox_options(copied)) as toolbox, cancellation.obeyed():
+                commit_everything(toolbox)
+            yield copy

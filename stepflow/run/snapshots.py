@@ -155,6 +155,15 @@ class Snapshotter:
         else:
             self.keep(mark=True)
 
+    @property
+    def holds(self) -> bool:
+        """Whether the tree can be put back to what it was at last."""
+        return bool(self._latest)
+
+    def put_back(self) -> None:
+        """Put the tree back to what it was when it was last kept."""
+        self._restore(self._latest)
+
     def begin(self, use: ToolUse) -> None:
         """A tool call begins."""
         self._journal.append(ToolStarted(tool_use_id=use.id, name=use.name))

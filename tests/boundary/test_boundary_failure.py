@@ -38,6 +38,7 @@ def report(
 
 PUSHES = {"on_failure": OnFailure.PUSH_BRANCH}
 REPORTED = [
+    Outcome.BASE_FAILED,
     Outcome.VALIDATION_FAILED,
     Outcome.ROUTING_FAILED,
     Outcome.SCHEMA_FAILED,

@@ -11,7 +11,8 @@ import pytest
 from accessible import violations
 from conftest import Open, Opened
 
-from stepflow.domain.event import Noted, PromptRendered, Substitution, TextRemoved, ToolCalled
+from stepflow.domain.conversation import Substitution
+from stepflow.domain.event import Noted, PromptRendered, TextRemoved, ToolCalled
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from tests.report.hostile import PIECES

@@ -279,13 +279,21 @@ def test_the_command_that_the_demo_ends_with_runs_its_agent_on_a_real_model(tmp_
     """The command is run as it stands, with a loopback server in place of the API."""
     demo = _stepflow("demo", "--keep", str(tmp_path / "kept"))
     assert demo.returncode == 0, demo.stderr
-    words = shlex.split(demo.stdout.splitlines()[-1])[1:]
+    *_, message, _, activate, command = demo.stdout.splitlines()
+    assert "set ANTHROPIC_API_KEY" in message
     aborts = answers(
         {"next_action": {"action": "abort", "reason": "enough seen"}, "cause": "none", "plan": "none"},
     )
     with MessagesApi([calls(("read", {"file_path": "durations.py"})), aborts], api_key="sk-ant-readme") as api:
         folder = str(tmp_path / "run")
-        done = _stepflow(*words, "--anthropic-base-url", api.url, "--run-folder", folder, key="sk-ant-readme")
+        more = f"--anthropic-base-url {api.url} --run-folder {folder}"
+        done = subprocess.run(
+            ["sh", "-c", f"{activate}\nset -e\n{command} {more}"],
+            env={**os.environ, "ANTHROPIC_API_KEY": "sk-ant-readme"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         requests = [json.dumps(request.body) for request in api.requests]
     assert done.returncode == 1
     assert "aborted" in done.stdout
@@ -300,7 +308,9 @@ def test_the_readme_is_short() -> None:
 
 
 def _stepflow(*words: str, key: str = "") -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "GITHUB"))}
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "GITHUB", "VIRTUAL_ENV"))
+    }
     environ |= {"ANTHROPIC_API_KEY": key} if key else {}
     command = [sys.executable, "-m", "stepflow", *words]
     return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)

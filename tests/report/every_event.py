@@ -10,6 +10,7 @@ from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     AnswerLost,
+    BaseChecked,
     CanariesTried,
     CheckJudged,
     CommandRan,
@@ -102,6 +103,12 @@ EVENTS: dict[str, Event] = {
     "resumed": RunResumed(events=8, from_seq=1, iteration=1, step_id="s"),
     "iteration": IterationStarted(iteration=3, step_id="s", kind=StepKind.WORK, model="m"),
     "removed text": TextRemoved(count=1, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="hidden")]),
+    "green before the run": BaseChecked(
+        name="lint", command="ruff check", passed=True, exit_code=0, seconds=0.5, output_tail=""
+    ),
+    "red before the run": BaseChecked(
+        name="tests", command="pytest -q", passed=False, exit_code=1, seconds=2, output_tail="F\n1 failed\n"
+    ),
     "prompt": PromptRendered(system="", blocks=[], source="f.md", retry=False, tools=[]),
     "first schema failure": SchemaFailed(step_id="s", strikes=1, reason="no file"),
     "second schema failure": SchemaFailed(step_id="s", strikes=2, reason="no file"),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from page_of import PageReader, events_of, page_of
 from plausible_run import AGENT, ENTRIES, STEPS, entries_of
 
-from stepflow.domain.conversation import Usage
+from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.event import (
     EffectApplied,
@@ -27,7 +27,6 @@ from stepflow.domain.event import (
     PromptRendered,
     RunResumed,
     RunStarted,
-    Substitution,
     TextRemoved,
     ToolCalled,
     ToolStarted,

@@ -90,13 +90,16 @@ class Run:
     checked: Checked
 
 
-def run_validator(condition: Condition, commands: Commands) -> CommandResult:
-    """Run one validator's command in a shell, with `${key}` replaced from the condition's parameters."""
+def validator_command(condition: Condition) -> str:
+    """A validator's command, with `${key}` replaced from the condition's parameters."""
     params = condition.params
-    command = re.sub(r"\$\{([^}]*)\}", lambda match: params.get(match[1], match[0]), condition.validator.command)
-    return commands.run_command(
-        CommandRequest(argv=("sh", "-c", command), timeout=condition.validator.timeout, checks=True)
-    )
+    return re.sub(r"\$\{([^}]*)\}", lambda match: params.get(match[1], match[0]), condition.validator.command)
+
+
+def run_validator(condition: Condition, commands: Commands) -> CommandResult:
+    """Run one validator's command in a shell."""
+    argv = ("sh", "-c", validator_command(condition))
+    return commands.run_command(CommandRequest(argv=argv, timeout=condition.validator.timeout, checks=True))
 
 
 def has_passed(rule: SuccessRule, result: CommandResult) -> bool:
@@ -170,7 +173,7 @@ def _reason(run: Run) -> str:
     what = f'validator "{validator.name}" failed ({why})'
     if _is_final(run):
         hint = NOT_RUNNABLE.get(result.exit_code or 0)
-        return f"{what}, and trying again cannot help: {_first_line(_error_text(result))}{f'. {hint}' if hint else ''}"
+        return f"{what}, and trying again cannot help: {_first_line(error_text(result))}{f'. {hint}' if hint else ''}"
     if run.entry.action is FailureAction.RETRY:
         return f"{what} in attempt {run.attempt} of {run.entry.max_attempts}"
     return what
@@ -196,7 +199,8 @@ def _why_red(validator: Validator, result: CommandResult) -> str:
             assert_never(validator.success)
 
 
-def _error_text(result: CommandResult) -> str:
+def error_text(result: CommandResult) -> str:
+    """What a command said that went wrong: stderr, or stdout where that is empty."""
     said = result.stderr if result.stderr.strip() else result.stdout
     return "\n".join(text for text in (result.error, said) if text.strip())
 
@@ -211,7 +215,7 @@ def _failure(run: Run, root: str, commands: Commands) -> ValidatorFailure:
         validator=validator.name,
         pattern=validator.pattern.name,
         description=validator.pattern.description,
-        error=_error_text(result),
+        error=error_text(result),
         exit_code=result.exit_code,
         stdout=result.stdout,
         stderr=result.stderr,
@@ -240,11 +244,16 @@ def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorR
         action=action,
         recoverable=action is None or not _is_final(run),
         seconds=result.seconds,
-        # Only line breaks go: the blank that a line of `git status --porcelain` may begin with has a meaning.
         warnings=list(run.checked.warnings),
         restored=list(result.restored),
-        output_tail=f"{result.stdout}\n{result.stderr}\n{result.error}".strip("\n")[-TAIL:],
+        output_tail=output_tail(result),
     )
+
+
+def output_tail(result: CommandResult) -> str:
+    """The end of what a command printed, for people."""
+    # Only line breaks go: the blank that a line of `git status --porcelain` may begin with has a meaning.
+    return f"{result.stdout}\n{result.stderr}\n{result.error}".strip("\n")[-TAIL:]
 
 
 PUT_BACK = "files this validator depends on were changed; put them back as they were when the run began"

@@ -94,6 +94,8 @@ def _meaning(intent: Intent, gate: Gate, step_ids: tuple[str, ...]) -> str:
 
 
 DEFUSED = "[marker removed]"
+#: Characters of a check's output that the model is shown when it was red before the run began.
+BASE_TAIL = 1500
 
 
 def first_message_blocks(
@@ -104,7 +106,7 @@ def first_message_blocks(
     With a retry prompt in `state` the context also holds the step's usual prompt and the handoff: without them a
     fresh conversation would not know the task.
     """
-    parts = list(_context(facts.context_text))
+    parts = [*_context(facts.context_text), *_red_before(state)]
     if state.retry_prompt is not None:
         parts.extend(_task(agent, step, variables, facts.input_text))
         parts.extend(_handoff(state))
@@ -123,6 +125,13 @@ def frame_as_data(label: str, text: str, *, nonce: str) -> str:
 def _context(text: str) -> Iterable[tuple[str, str]]:
     if text.strip():
         yield "What the work is about, as it came from outside:", text
+
+
+def _red_before(state: RunState) -> Iterable[tuple[str, str]]:
+    red = [check for check in state.base_checks.values() if not check.passed]
+    if red:
+        said = (f"{check.name} (exit code {check.exit_code}):\n{check.output_tail[-BASE_TAIL:]}" for check in red)
+        yield "These checks were already red before this run began, and must be green at its end:", "\n\n".join(said)
 
 
 def _task(

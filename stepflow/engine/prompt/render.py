@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from stepflow.domain.event import Substitution
+from stepflow.domain.conversation import Substitution
 
 if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition, SourceText, Step, StepPrompt

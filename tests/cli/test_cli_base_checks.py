@@ -1,0 +1,117 @@
+"""The checks before the first call of the model: what cannot run, what is red already, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stepflow.cli import main
+from tests.checkout import git
+
+pytestmark = pytest.mark.whole
+
+
+def change_check(checkout: Path, command: str, *, files: dict[str, str] | None = None) -> None:
+    """Give the agent another check, and commit it with the files."""
+    registry = checkout / ".agent/fixer/steps_registry.json"
+    document = json.loads(registry.read_text())
+    document["validators"]["greeting"]["command"] = command
+    registry.write_text(json.dumps(document))
+    for name, text in (files or {}).items():
+        (checkout / name).write_text(text)
+    git("add", "--all", cwd=checkout)
+    git("commit", "--quiet", "--message", "Another check", cwd=checkout)
+
+
+def run(checkout: Path, *words: str) -> int:
+    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    return main(["run", "fixer", "--issue", "7", "--run-folder", str(checkout.parent / "run"), *scripted, *words])
+
+
+def events(checkout: Path, kind: str) -> list[dict]:
+    lines = (checkout.parent / "run/journal.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("no-such-program --check", "no-such-program: not found"),
+        ("python3 -m no_such_module", "No module named no_such_module"),
+        ("make -f checks.mk", "Error 127"),
+        ("bash -c 'no-such-program; exit 1'", "no-such-program: command not found"),
+        ("./checks.mk", "Permission denied"),
+    ],
+    ids=("shell", "python", "make", "bash", "not-executable"),
+)
+def test_a_check_that_cannot_run_ends_the_run_before_the_first_turn(
+    checkout: Path, capsys: pytest.CaptureFixture[str], command: str, said: str
+) -> None:
+    change_check(checkout, command, files={"checks.mk": "all:\n\tno-such-program\n"})
+    assert run(checkout) == 2
+    out = capsys.readouterr().out
+    assert 'The check "greeting" cannot run' in out
+    assert said in out
+    assert "base-checks to skip" in out
+    assert events(checkout, "model_turn") == []
+
+
+def test_what_is_red_before_the_run_is_told_to_the_model_and_to_people(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(checkout) == 0
+    checks = {event["name"]: event["passed"] for event in events(checkout, "base_checked")}
+    assert checks == {"git-clean": True, "greeting": False}
+    first, *_ = events(checkout, "prompt_rendered")
+    (told,) = [block for block in first["blocks"] if "already red before this run began" in block]
+    assert "greeting (exit code 1)" in told
+    assert "git-clean" not in told
+    out = capsys.readouterr().out
+    assert "before the run: greeting is red" in out
+    assert "red before greeting" in " ".join(out.split("completed:")[1].split())
+
+
+def test_a_check_leaves_nothing_behind_for_the_agent(checkout: Path) -> None:
+    change_check(checkout, "echo new > left.txt; echo changed > greeting.txt; git commit -qam spoiled; false")
+    assert run(checkout) == 1
+    first, *_ = [event for event in events(checkout, "tool_call") if event["name"] == "bash"]
+    # The scenario's own commit is the first one on the branch, and greets nobody twice.
+    assert first["exit_code"] == 0
+    assert len(events(checkout, "base_checked")) == 2
+    (work,) = events(checkout, "validator_ran")[:1]
+    assert (work["name"], work["passed"]) == ("git-clean", True)
+
+
+def test_where_green_is_required_a_red_check_ends_the_run(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(checkout, "--base-checks", "require") == 1
+    out = capsys.readouterr().out
+    assert "base_failed: Before the run: these checks are already red: greeting." in " ".join(out.split())
+    assert events(checkout, "model_turn") == []
+
+
+def test_who_skips_the_checks_runs_none_before(checkout: Path) -> None:
+    change_check(checkout, "no-such-program")
+    assert run(checkout, "--base-checks", "skip") == 1
+    assert events(checkout, "base_checked") == []
+    assert len(events(checkout, "validator_ran")) == 2
+
+
+def preflight(checkout: Path, *words: str) -> int:
+    scripted = ("--provider", "scripted", "--scenario", str(checkout.parent / "scenario.yaml"))
+    return main(["preflight", "fixer", *scripted, "--boundary", "dry-run", "--issue", "7", *words])
+
+
+def test_preflight_runs_the_checks_in_a_copy(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change_check(checkout, "echo new > left.txt; echo it is red; false")
+    assert preflight(checkout) == 0
+    assert "check before the run: greeting" in (out := capsys.readouterr().out)
+    assert "red (exit code 1): it is red" in out
+    assert not (checkout / "left.txt").exists()
+    assert preflight(checkout, "--base-checks", "require") == 1
+    change_check(checkout, "no-such-program")
+    capsys.readouterr()
+    assert preflight(checkout) == 2
+    assert "no-such-program: not found" in capsys.readouterr().out
+    assert preflight(checkout, "--base-checks", "skip") == 0
