@@ -7,11 +7,12 @@ import os
 import re
 import shlex
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.agent_template import TEMPLATES, name_checks, template_files, workflow_text
 from stepflow.cli.find_checks import Setup, find_checks, find_setup
+from stepflow.definition.builtin import BUILTIN, PREFIX, agent_files, name_checks
 from stepflow.definition.file_models import agent_schema, registry_schema
 from stepflow.errors import InputError
 from stepflow.model.scenario import scenario_schema
@@ -31,17 +32,22 @@ NAME_HINT = (
     "A name has lower-case letters, digits and dashes, and begins with a letter; the label is then agent:<name>."
 )
 WORKFLOW = ".github/workflows/stepflow.yml"
-DEFAULT_TEMPLATE = "issue"
+DEFAULT_AGENT = "fix"
 DEFAULT_NAME = "fixer"
-#: A review changes nothing that a check of the repository could be about.
-WITHOUT_CHECKS = "review"
+#: These change nothing that a check of the repository could be about.
+WITHOUT_CHECKS = ("review", "triage")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `init`."""
-    purposes = "; ".join(f"{name}: {text}" for name, text in TEMPLATES.items())
+    purposes = "; ".join(f"{PREFIX}{name}: {text}" for name, text in BUILTIN.items())
     parser.add_argument("name", nargs="?", metavar="NAME", help="the new agent, which becomes the folder .agent/NAME")
-    parser.add_argument("--template", choices=tuple(TEMPLATES), help=f"what to begin with ({purposes})")
+    parser.add_argument(
+        "--from",
+        dest="builtin",
+        choices=tuple(f"{PREFIX}{name}" for name in BUILTIN),
+        help=f"the shipped agent to begin with ({purposes})",
+    )
     parser.add_argument(
         "--check",
         action="append",
@@ -59,26 +65,27 @@ def execute(arguments: argparse.Namespace) -> int:
         raise InputError(f"There is no folder {root}.", hint="Name the repository with --repo.")
     programs = (*user_programs(arguments.path, os.environ), *map(Path, SYSTEM_PATH))
     detected = find_checks(root, programs)
-    name, template, commands = arguments.name, arguments.template, arguments.check
-    if template is None and sys.stdin.isatty() and sys.stdout.isatty():
+    name, commands = arguments.name, arguments.check
+    builtin = arguments.builtin.removeprefix(PREFIX) if arguments.builtin else None
+    if builtin is None and sys.stdin.isatty() and sys.stdout.isatty():
         from stepflow.cli.terminal import make_console  # noqa: PLC0415 - rich costs time that only questions may take
 
         console = make_console(sys.stdout)
         if name:
             check_name(root, name)
-        name, template, commands = ask(
+        name, builtin, commands = ask(
             console, name=name, commands=commands, detected=detected, check=lambda name: check_name(root, name)
         )
-    template = template or DEFAULT_TEMPLATE
+    builtin = builtin or DEFAULT_AGENT
     check_name(root, name or "")
     if commands is None:
-        commands = [] if template == WITHOUT_CHECKS else [each.command for each in detected if each.installed]
+        commands = [] if builtin in WITHOUT_CHECKS else [each.command for each in detected if each.installed]
     setup = find_setup(root, commands)
-    written = write_agent(root, name, template, commands, setup)
+    written = write_agent(root, name, builtin, commands, setup)
     print(*(f"{'wrote' if new else 'left as it is'}  {path}" for path, new in written.items()), sep="\n")
     if not written[WORKFLOW]:
         setup = Setup()
-    about = _about_checks(commands, () if template == WITHOUT_CHECKS else detected, setup)
+    about = _about_checks(commands, () if builtin in WITHOUT_CHECKS else detected, setup)
     print(*about, *_next(root, name), sep="\n")
     return 0
 
@@ -96,12 +103,12 @@ def ask(
     from rich.prompt import Prompt  # noqa: PLC0415 - as above
 
     name = name or _ask_name(console, check)
-    for template, purpose in TEMPLATES.items():
-        console.print(f"  {template:<8} {purpose}")
-    template = Prompt.ask("Template", console=console, choices=list(TEMPLATES), default=DEFAULT_TEMPLATE)
+    for builtin, purpose in BUILTIN.items():
+        console.print(f"  {builtin:<8} {purpose}")
+    builtin = Prompt.ask("Begin with", console=console, choices=list(BUILTIN), default=DEFAULT_AGENT)
     if commands is None:
-        commands = [] if template == WITHOUT_CHECKS else [*_ask_commands(console, detected)]
-    return name, template, list(commands)
+        commands = [] if builtin in WITHOUT_CHECKS else [*_ask_commands(console, detected)]
+    return name, builtin, list(commands)
 
 
 def _ask_name(console: Console, check: Callable[[str], None]) -> str:
@@ -147,10 +154,10 @@ def check_name(root: Path, name: str) -> None:
 
 
 def write_agent(
-    root: Path, name: str, template: str, commands: Sequence[str], setup: Setup | None = None
+    root: Path, name: str, builtin: str, commands: Sequence[str], setup: Setup | None = None
 ) -> dict[str, bool]:
     """Write everything that is not there yet; path → whether it was written."""
-    agent = template_files(template, name, name_checks(commands))
+    agent = agent_files(builtin, name, name_checks(commands))
     schemas = {"agent": agent_schema, "registry": registry_schema, "scenario": scenario_schema}
     texts = {
         **{f".agent/{name}/{path}": text for path, text in agent.items()},
@@ -158,6 +165,20 @@ def write_agent(
         WORKFLOW: workflow_text(setup),
     }
     return {path: _write_new(root / path, text) for path, text in texts.items()}
+
+
+def workflow_text(setup: Setup | None = None) -> str:
+    """The workflow that starts agents, with what a job installs first."""
+    text = (files("stepflow.cli") / "templates" / "stepflow.yml").read_text(encoding="utf-8")
+    return text + "".join(f"          {line}\n" for line in _setup_lines(setup)) if setup else text
+
+
+def _setup_lines(setup: Setup) -> Iterator[str]:
+    if setup.apt_packages:
+        yield f"apt-packages: {setup.apt_packages}"
+    if setup.setup:
+        yield "setup: |"
+        yield from (f"  {command}" for command in setup.setup)
 
 
 def _document(schema: object) -> str:

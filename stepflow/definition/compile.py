@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources.abc import Traversable
 
@@ -38,12 +38,13 @@ DEFAULT_FORMAT_RETRIES = 2
 class LoadOptions:
     """What the caller of the loader may choose.
 
-    `templates` is the folder of the shipped templates.
+    `templates` is the folder of the shipped prompts; `checks` are the commands that a shipped agent runs at a closing.
     """
 
     allow_spec_violations: bool
     allow_custom_verdict: bool
     templates: Traversable
+    checks: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from stepflow.definition.agent import Agent, read_agent
+from stepflow.definition.builtin import BUILTIN, PREFIX, builtin_root
 from stepflow.definition.compile import Graph, LoadOptions, compile_registry
 from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import GitHub
@@ -70,13 +71,15 @@ def load_agent(
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
     templates: Traversable | None = None,
+    checks: Sequence[str] = (),
 ) -> AgentDefinition:
-    """Load the agent in a folder, or the one of a bare name below `<root>/.agent` (default: the current folder).
+    """Load the agent in a folder, or the one of a bare name below `<root>/.agent` (default: the current folder), or a
+    shipped one (`builtin/fix`) with these `checks`, each a shell command.
 
-    `templates` replaces the folder of the shipped templates.
+    `templates` replaces the folder of the shipped prompts.
     Raises `DefinitionError` with every problem when there is any error; warnings and notes are in `.problems`.
     """
-    options = _options(allow_spec_violations, allow_custom_verdict, templates)
+    options = replace(_options(allow_spec_violations, allow_custom_verdict, templates), checks=tuple(checks))
     definition, inspection = _load(path, root, options, bare_registry=False)
     if definition is None:
         errors = sum(problem.severity is Severity.ERROR for problem in inspection.problems)
@@ -122,6 +125,8 @@ def _options(violations: bool, custom: bool, templates: Traversable | None) -> L
 def _load(
     path: str | Path, root: Path | None, options: LoadOptions, *, bare_registry: bool
 ) -> tuple[AgentDefinition | None, Inspection]:
+    if isinstance(path, str) and path.startswith(PREFIX):
+        return _load_builtin(path, options)
     try:
         located = locate(path, root=root, bare_registry=bare_registry)
     except NoAgent as exc:
@@ -135,6 +140,15 @@ def _load(
     if graph is None or system_prompt is None or agent.verdict is None or diagnostics.failed:
         return None, inspection
     return _define(agent, agent.verdict, graph, system_prompt, folder, problems=inspection.problems), inspection
+
+
+def _load_builtin(path: str, options: LoadOptions) -> tuple[AgentDefinition | None, Inspection]:
+    name = path.removeprefix(PREFIX)
+    if name not in BUILTIN:
+        fix = f"Use one of these: {listed(tuple(f'{PREFIX}{each}' for each in BUILTIN))}."
+        return None, Inspection(problems=(NoAgent("SF101", path, f'there is no shipped agent "{path}"', fix).problem,))
+    with builtin_root(name, options.checks) as root:
+        return _load(name, root, options, bare_registry=False)
 
 
 def _system_prompt(agent: Agent, folder: AgentFolder, options: LoadOptions) -> SourceText | None:

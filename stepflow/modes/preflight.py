@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.settings import check_actor
-from stepflow.definition.loading import load_agent
 from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import usd
 from stepflow.domain.problem import Problem, Severity, count_problems
@@ -21,7 +20,14 @@ from stepflow.run.clock import Deadline, SystemClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.parts import boundary_settings, describe_connections, open_anthropic, toolbox_options
-from stepflow.run.prepare import check_boundary, check_budget, check_request, scenario_of, unset_variables
+from stepflow.run.prepare import (
+    check_boundary,
+    check_budget,
+    check_request,
+    load_requested,
+    scenario_of,
+    unset_variables,
+)
 from stepflow.run.repository_copy import committed_copy
 from stepflow.run.sandbox import install, open_sandbox, outside_of, set_up
 from stepflow.run.subject import github_reader, issue_number
@@ -55,12 +61,7 @@ def _checks(request: RunRequest, cancellation: Cancellation) -> Iterator[Preflig
     # A name that is none must not be looked for in the file system (security.md case 10).
     if not any(check.outcome is Outcome.INVALID_DEFINITION for check in inputs):
         try:
-            agent = load_agent(
-                request.trigger.agent,
-                root=request.root,
-                allow_spec_violations=request.inputs.allow_spec_violations,
-                allow_custom_verdict=request.inputs.allow_custom_verdict,
-            )
+            agent = load_requested(request)
             yield _judged("definition", agent.problems)
         except DefinitionError as error:
             problems = tuple(problem for problem in error.problems if isinstance(problem, Problem))
@@ -304,7 +305,8 @@ def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Ite
 
 
 def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str]) -> PreflightCheck:
-    trigger = request.inputs.trigger_label or f"{request.inputs.label_prefix}{request.trigger.agent}"
+    agent_name = agent.name if agent else request.trigger.agent
+    trigger = request.inputs.trigger_label or f"{request.inputs.label_prefix}{agent_name}"
     wanted = dict.fromkeys((trigger, *(agent.github.labels_add if agent else ())))
     if missing := [name for name in wanted if name.casefold() not in there]:
         return warning("labels", f"not in the repository, see {_address(request)}/labels: {', '.join(missing)}")

@@ -127,8 +127,12 @@ class Inputs(BaseModel):
 
     # what
     agent: Text = None
-    """Name of the agent, a folder under `.agent/`; needed where neither a label nor a comment names one, and in the
-    modes `validate` and `rehearse` empty means all agents."""
+    """Name of the agent: a folder under `.agent/`, or `builtin/fix`, `builtin/review` or `builtin/triage` for one that
+    is shipped; needed where neither a label nor a comment names one, and in the modes `validate` and `rehearse` empty
+    means all agents."""
+    checks: Lines = ()
+    """Shell commands that must pass before the work of a `builtin/` agent is done, one a line; an agent of the
+    repository has validators of its own."""
     label_prefix: str = "agent:"
     """What a label begins with when the rest of it names the agent to run."""
     trigger_label: Text = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from stepflow.definition.builtin import PREFIX
 from stepflow.definition.folder import find_agents
 from stepflow.definition.loading import load_agent
 from stepflow.definition.parameters import check_arguments
@@ -76,12 +77,7 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
     this."""
     inputs = request.inputs
     check_request(request)
-    agent = load_agent(
-        request.trigger.agent,
-        root=request.definition_root,
-        allow_spec_violations=inputs.allow_spec_violations,
-        allow_custom_verdict=inputs.allow_custom_verdict,
-    )
+    agent = load_requested(request)
     scenario = scenario_of(request)
     issue = issue_number(request, scenario)
     args, problems = run_arguments(agent, {**(scenario.params if scenario else {}), **inputs.parameters}, issue)
@@ -127,6 +123,28 @@ def prepare_run(request: RunRequest, *, now: float) -> Prepared:
             resources=opened.pop_all(),
             previous=previous,
         )
+
+
+def load_requested(request: RunRequest) -> AgentDefinition:
+    """The agent that was asked for. Raises `DefinitionError` with everything that is wrong with it."""
+    inputs = request.inputs
+    return load_agent(
+        requested_agent(request),
+        root=request.definition_root,
+        allow_spec_violations=inputs.allow_spec_violations,
+        allow_custom_verdict=inputs.allow_custom_verdict,
+        checks=inputs.checks,
+    )
+
+
+def requested_agent(request: RunRequest) -> str:
+    """The agent's name; with `builtin/` before it for the shipped one that the input `agent` names, unless the
+    repository has one of this name itself."""
+    name, given = request.trigger.agent, request.inputs.agent or ""
+    own = name.removeprefix(PREFIX)
+    if given != f"{PREFIX}{own}":
+        return name
+    return own if own in find_agents(request.definition_root) else given
 
 
 def run_arguments(
@@ -253,8 +271,14 @@ def _check_actor(request: RunRequest) -> None:
 
 def _check_name(request: RunRequest) -> None:
     """A label or a comment names an agent, never a path to one (security.md case 10)."""
-    name = request.trigger.agent
-    if not AGENT_NAME.fullmatch(name):
+    name = requested_agent(request)
+    is_builtin = name.startswith(PREFIX) and name == request.inputs.agent
+    if request.inputs.checks and not is_builtin:
+        raise InputError(
+            f"The input checks belongs to the shipped agents, and {name} is one of this repository.",
+            hint=f"Leave checks out: the validators in .agent/{name}/steps_registry.json count.",
+        )
+    if not is_builtin and not AGENT_NAME.fullmatch(name):
         known = ", ".join(find_agents(request.definition_root)) or "none"
         raise InputError(
             f'"{name[:100]}" is no agent name (SF101).',

@@ -134,7 +134,7 @@ class ResumedRun:
         """The request under the run's own id, about the issue as it was shown. Who asks now, and what for, stays."""
         trigger, inputs = request.trigger, request.inputs
         label = self.started.started_by.label
-        starts = label is not None and label in (f"{inputs.label_prefix}{trigger.agent}", inputs.trigger_label)
+        starts = label is not None and label in (f"{inputs.label_prefix}{self.started.agent}", inputs.trigger_label)
         return replace(
             request,
             run_id=self.started.run_id,

@@ -79,4 +79,4 @@ def test_a_missing_toolchain_is_told_with_the_inputs_that_install_it(world: Worl
         "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command="cargo-of-mars test")
     )
     done = world.run(solve())
-    assert "install it with the input setup or apt-packages" in done.outputs["reason"]
+    assert "with the inputs setup or apt-packages" in done.outputs["reason"]

@@ -9,7 +9,7 @@ import yaml
 
 from stepflow.boundary.comment import Marker, marked
 from tests.checkout import git
-from tests.docs.readme import named_block
+from tests.docs.readme import USE_PAGE, named_block
 from tests.world import MODEL_KEY, TOKEN, World, label_event, solve
 
 pytestmark = pytest.mark.whole
@@ -77,7 +77,7 @@ def asked_by_bob(trigger: str) -> tuple[str, dict[str, Any]]:
 def test_with_the_quick_starts_workflow_only_write_access_can_spend_money(
     world: World, trigger: str, permission: str
 ) -> None:
-    step = yaml.safe_load(named_block("workflow"))["jobs"]["stepflow"]["steps"][-1]
+    step = yaml.safe_load(named_block("workflow", USE_PAGE))["jobs"]["stepflow"]["steps"][-1]
     given = {name: TOKEN for name, value in step["with"].items() if value == "${{ github.token }}"}
     world.github.state.permissions["bob"] = permission
     name, event = asked_by_bob(trigger)

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from stepflow.cli import main
-from stepflow.cli.agent_template import (
+from stepflow.cli.find_checks import find_checks, find_setup
+from stepflow.cli.init import workflow_text
+from stepflow.definition.builtin import (
+    BUILTIN,
     OWN_CHECK,
     STANDS_FOR,
-    TEMPLATES,
     WIDTH,
+    agent_files,
     layout_json,
     name_checks,
-    template_files,
-    workflow_text,
 )
-from stepflow.cli.find_checks import find_checks, find_setup
 from stepflow.definition.loading import load_agent, validate_agent
 from stepflow.domain.words import StepKind
 from stepflow.engine.prompt.template import parse_retry_template
@@ -38,7 +38,7 @@ from tests.tried import tried
 PROGRAMS = tuple(map(Path, SYSTEM_PATH))
 PIP = "            python3 -m pip install --user --quiet"
 ROOT = Path(__file__).parents[2]
-SHIPPED = ROOT / "stepflow/cli/templates"
+SHIPPED = ROOT / "stepflow/definition/templates"
 PACKAGE = json.dumps({"scripts": {"test": "node -e 0", "lint": "node -e 0", "start": "x"}})
 NO_TESTS = json.dumps({"scripts": {"test": 'echo "Error: no test specified" && exit 1'}})
 TEST_FILE = "def test_it() -> None:\n    assert True\n"
@@ -102,8 +102,8 @@ def demand_sound_and_green(root: Path, name: str, capsys: pytest.CaptureFixture[
 # What is shipped
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
-def test_a_template_is_an_agent_as_it_stands(template: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("template", BUILTIN)
+def test_a_shipped_agent_is_an_agent_as_it_stands(template: str, tmp_path: Path) -> None:
     agent = load_agent(write(tmp_path, template, STANDS_FOR))
     assert agent.problems == ()
     kinds = {step.kind for step in agent.steps.values()}
@@ -116,26 +116,26 @@ def test_a_template_is_an_agent_as_it_stands(template: str, tmp_path: Path) -> N
 
 
 def write(folder: Path, template: str, name: str) -> Path:
-    for path, text in template_files(template, name, ()).items():
+    for path, text in agent_files(template, name, ()).items():
         (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / name / path).write_text(text, encoding="utf-8")
     return folder / name
 
 
 def test_verify_escalates_to_the_work_and_has_a_support_step(tmp_path: Path) -> None:
-    registry = json.loads(template_files("verify", "fixer", ())["steps_registry.json"])
+    registry = json.loads(agent_files("verify", "fixer", ())["steps_registry.json"])
     assert registry["steps"]["verification.default"]["transitions"]["escalate"] == {"target": "continuation.default"}
     assert registry["steps"]["continuation.default"]["transitions"]["jump"] == {"target": "support.default"}
 
 
 def test_review_can_only_read() -> None:
-    registry = json.loads(template_files("review", "reader", ())["steps_registry.json"])
+    registry = json.loads(agent_files("review", "reader", ())["steps_registry.json"])
     assert {step["permissionMode"] for step in registry["steps"].values()} == {"plan"}
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", BUILTIN)
 def test_prompts_are_short_and_every_file_is_laid_out_as_init_writes_it(template: str) -> None:
-    texts = template_files(template, STANDS_FOR, ())
+    texts = agent_files(template, STANDS_FOR, ())
     stored = {path: (SHIPPED / template / path).read_text(encoding="utf-8") for path in texts}
     assert texts == stored
     assert all(len(text.splitlines()) <= 60 for path, text in texts.items() if path.endswith(".md"))
@@ -171,28 +171,28 @@ def test_a_new_agent_is_sound_and_green_and_the_next_commands_are_told(empty: Pa
 
 @pytest.mark.whole
 @pytest.mark.parametrize("kind", [kind for kind in REPOSITORIES if kind not in ("pnpm", "odd")])
-def test_every_template_is_sound_and_green_in_every_repository(
+def test_every_shipped_agent_is_sound_and_green_in_every_repository(
     kind: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All in one, under names that YAML could take for something else. Checks that this machine lacks are not taken."""
     monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "temp"))
     root = repository(tmp_path, {**REPOSITORIES[kind][0], ".github/workflows/stepflow.yml": "on: push\n"})
-    named = dict(zip(("null", "yes", "on", "n"), TEMPLATES, strict=True))
+    named = dict(zip(("null", "yes", "on", "n", "off"), BUILTIN, strict=True))
     for name, template in named.items():
-        assert main(["init", name, "--template", template, "--repo", str(root)]) == 0
+        assert main(["init", name, "--from", f"builtin/{template}", "--repo", str(root)]) == 0
         output = capsys.readouterr().out
         assert f"  cd {root}\n" in output
         assert "left as it is  .github/workflows/stepflow.yml" in output
         assert [str(problem) for problem in validate_agent(name, root=root)] == []
     assert (root / ".github/workflows/stepflow.yml").read_text() == "on: push\n"
     assert main(["rehearse", "--repo", str(root)]) == 0, capsys.readouterr().out
-    assert "4 scenarios, as expected" in capsys.readouterr().out
+    assert f"{len(BUILTIN)} scenarios, as expected" in capsys.readouterr().out
 
 
 @pytest.mark.whole
 def test_two_agents_live_side_by_side_and_their_issue_may_be_in_any_script(empty: Path, capsys) -> None:
     for name, template in (("reader", "review"), ("on", "verify")):
-        assert main(["init", name, "--template", template]) == 0
+        assert main(["init", name, "--from", f"builtin/{template}"]) == 0
         demand_sound_and_green(empty, name, capsys)
     (scenario,) = (empty / ".agent/on/scenarios").iterdir()
     text = scenario.read_text(encoding="utf-8")
@@ -208,7 +208,7 @@ def test_two_agents_live_side_by_side_and_their_issue_may_be_in_any_script(empty
 def test_given_checks_become_validators_in_registry_prompts_and_scenario(empty: Path, capsys) -> None:
     commands = ["test -d .git", 'echo "a `b` $HOME"', "echo テスト 🐛", "test -d .git -a -d .agent"]
     words = [word for command in commands for word in ("--check", command)]
-    assert main(["init", "fixer", "--template", "minimal", *words]) == 0
+    assert main(["init", "fixer", "--from", "builtin/minimal", *words]) == 0
     folder = empty / ".agent/fixer"
     registry = json.loads((folder / "steps_registry.json").read_text(encoding="utf-8"))
     names = [OWN_CHECK, "test-d-git", "echo-a-b", "echo", "test-d-git-2"]
@@ -221,10 +221,10 @@ def test_given_checks_become_validators_in_registry_prompts_and_scenario(empty: 
     demand_sound_and_green(empty, "fixer", capsys)
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", BUILTIN)
 def test_a_check_that_holds_a_word_of_the_templates_stays_as_it_was_given(template: str) -> None:
     command = f"make lint-{STANDS_FOR}"
-    made = template_files(template, "fixer", name_checks([command]))
+    made = agent_files(template, "fixer", name_checks([command]))
     registry = json.loads(made["steps_registry.json"])
     assert command in [each.get("command") for each in registry["validators"].values()]
     assert "make-lint-agent" in registry["validators"]
@@ -235,7 +235,7 @@ def test_a_check_that_holds_a_word_of_the_templates_stays_as_it_was_given(templa
 
 
 def test_the_files_fit_the_schemas_that_they_name(empty: Path) -> None:
-    assert main(["init", "fixer", "--template", "verify"]) == 0
+    assert main(["init", "fixer", "--from", "builtin/verify"]) == 0
     folder = empty / ".agent/fixer"
     for file in ("agent.json", "steps_registry.json"):
         document = json.loads((folder / file).read_text())
@@ -251,7 +251,7 @@ def test_nothing_is_ever_overwritten(empty: Path, capsys) -> None:
     assert main(["init", "fixer"]) == 0
     before = {path: path.read_bytes() for path in (empty / ".agent").rglob("*") if path.is_file()}
     capsys.readouterr()
-    assert main(["init", "fixer", "--template", "minimal"]) == 2
+    assert main(["init", "fixer", "--from", "builtin/minimal"]) == 2
     output = capsys.readouterr().err
     assert "exists already and is left as it is: .agent/fixer/agent.json, " in output
     assert {path: path.read_bytes() for path in (empty / ".agent").rglob("*") if path.is_file()} == before
@@ -352,8 +352,8 @@ def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path, capsys) -> 
 
 
 @pytest.mark.whole
-def test_with_a_template_given_it_asks_nothing(tmp_path: Path) -> None:
+def test_with_a_shipped_agent_given_it_asks_nothing(tmp_path: Path) -> None:
     root = repository(tmp_path, {})
-    words = ("init", "helper", "--template", "minimal")
+    words = ("init", "helper", "--from", "builtin/minimal")
     assert "Template" not in at_terminal(*words, cwd=root, TERM="dumb")
     assert (root / ".agent/helper/agent.json").exists()

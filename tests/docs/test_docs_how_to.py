@@ -12,7 +12,7 @@ from stepflow.cli import COMMANDS
 from stepflow.run.inputs import Inputs, read_inputs
 from stepflow.sandbox.environment import check_pass_env
 from tests.docs.page import DOCS, PageBlock, page_blocks
-from tests.docs.readme import ROOT, named_block
+from tests.docs.readme import ROOT, USE_PAGE, named_block
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
 
 #: Pages with tests of their own: test_docs_validators.py, test_docs_readme.py, and one for images.
@@ -35,8 +35,8 @@ BLOCKS = [
 
 
 def workflow(block: PageBlock) -> str:
-    """The README's workflow with the block in its place."""
-    whole = named_block("workflow")
+    """The workflow of docs/use.md with the block in its place."""
+    whole = named_block("workflow", USE_PAGE)
     match block.note:
         case "with":
             return with_lines(yaml.safe_load(block.text))

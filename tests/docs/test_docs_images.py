@@ -10,7 +10,7 @@ import yaml
 
 from tests.docs.images import PAGE, block, made_layers, told_layers, told_variants
 from tests.docs.page import page_blocks
-from tests.docs.readme import ROOT, named_block
+from tests.docs.readme import ROOT, USE_PAGE, named_block
 from tests.docs.workflows import check_workflow, with_lines
 
 #: The package without which the SDK cannot speak to a cloud.
@@ -44,7 +44,7 @@ def test_the_inputs_to_paste_make_a_clean_workflow(number: int, tmp_path: Path) 
 
 def test_the_step_with_an_image_of_ones_own_makes_a_clean_workflow(tmp_path: Path) -> None:
     lines = block("steps").text.splitlines(keepends=True)
-    check_workflow(named_block("workflow").partition("      - uses: org/")[0] + "".join(lines), tmp_path)
+    check_workflow(named_block("workflow", USE_PAGE).partition("      - uses: org/")[0] + "".join(lines), tmp_path)
 
 
 def test_the_page_has_no_block_that_nothing_tries() -> None:

@@ -85,15 +85,15 @@ def test_generated_tables_are_up_to_date(document: Path) -> None:
 
 
 def test_the_workflow_to_paste_is_the_one_that_the_end_to_end_tests_run() -> None:
-    assert named_block("workflow") == (ROOT / "tests/e2e/stepflow.yml").read_text(encoding="utf-8")
+    assert named_block("workflow", USE_PAGE) == (ROOT / "tests/e2e/stepflow.yml").read_text(encoding="utf-8")
 
 
 def _with_first_step(step: str) -> str:
-    return named_block("workflow").replace("    steps:\n", f"    steps:\n{step}")
+    return named_block("workflow", USE_PAGE).replace("    steps:\n", f"    steps:\n{step}")
 
 
 def _with_resume() -> str:
-    begun = named_block("workflow").partition("      - uses: org/")[0]
+    begun = named_block("workflow", USE_PAGE).partition("      - uses: org/")[0]
     before, permission, after = begun.partition("      pull-requests: write")
     comment, steps = after.split("\n", 1)
     more = (named_block(name, RESUME_PAGE) for name in ("cache mode", "resume"))
@@ -101,7 +101,8 @@ def _with_resume() -> str:
 
 
 WORKFLOWS = {
-    "workflow": lambda: named_block("workflow"),
+    "quick start": lambda: named_block("quick start"),
+    "workflow": lambda: named_block("workflow", USE_PAGE),
     "workflow with reaction": lambda: _with_first_step(named_block("reaction", USE_PAGE)),
     "workflow with resume": _with_resume,
     "workflow with egress": lambda: _with_first_step(named_block("egress", ROOT / "SECURITY.md")),
@@ -119,8 +120,8 @@ def test_every_yaml_block_of_the_readme_and_its_pages_is_checked() -> None:
     def names(document: Path) -> list[str]:
         return [block.name for block in page_blocks(document) if block.language in ("yaml", "yml")]
 
-    assert names(README) == ["workflow"]
-    assert names(USE_PAGE) == ["reaction"]
+    assert names(README) == ["quick start"]
+    assert names(USE_PAGE) == ["workflow", "reaction"]
     assert names(RESUME_PAGE) == ["cache mode", "resume"]
     assert names(AGENT_PAGE) == [f"{AGENT}scenarios/leaves-a-note.yaml"]
     assert names(PULL_REQUESTS) == ["rehearse workflow", "validate workflow", "code scanning"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stepflow.cli.agent_template import template_files
+from stepflow.definition.builtin import agent_files
 from stepflow.definition.loading import load_agent
 from stepflow.domain.checkout import CommandResult
 from stepflow.engine.completion.extract import extract
@@ -60,7 +60,7 @@ def test_every_language_has_its_entries_and_its_lines_for_the_workflow() -> None
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_entries_of_a_language_load_without_any_problem(language: str, tmp_path: Path) -> None:
     folder = tmp_path / ".agent" / "fixer"
-    for name, text in template_files("issue", "fixer", ()).items():
+    for name, text in agent_files("fix", "fixer", ()).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     registry = folder / "steps_registry.json"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tests.docs.readme import ROOT, named_block
+from tests.docs.readme import ROOT, USE_PAGE, named_block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +20,8 @@ ACTION = "org/stepflow-action@v1"
 
 
 def with_lines(given: Mapping[str, object]) -> str:
-    """The README's workflow with these inputs beside its own; one of the same name is replaced."""
-    whole = named_block("workflow")
+    """The workflow of docs/use.md with these inputs beside its own; one of the same name is replaced."""
+    whole = named_block("workflow", USE_PAGE)
     lines = yaml.safe_dump(dict(given), sort_keys=False)
     unchanged = "".join(
         line

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from stepflow.cli.agent_template import name_checks, template_files
+from stepflow.definition.builtin import agent_files, name_checks
 from tests.docs.page import DOCS, page_blocks
 from tests.e2e.repository import git
 from tests.e2e.script import answer
@@ -88,9 +88,9 @@ class Language:
 
     def _agent(self) -> dict[str, str]:
         if self.name not in SECTIONS:
-            files = template_files("issue", "fixer", name_checks(self.checks))
+            files = agent_files("fix", "fixer", name_checks(self.checks))
             return {f".agent/fixer/{name}": text for name, text in files.items()}
-        files = template_files("issue", "fixer", ())
+        files = agent_files("fix", "fixer", ())
         registry, given = json.loads(files["steps_registry.json"]), json.loads(self._block("validators"))
         registry["validators"] |= {name: given["validators"][name] for name in self.checks}
         patterns = {given["validators"][name]["failurePattern"] for name in self.checks}

@@ -28,7 +28,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def make_checkout(folder: Path, *, urls: dict[str, str]) -> Path:
-    """The widgets project with two agents, and the README's workflow with the inputs that lead to loopback servers."""
+    """The widgets project with two agents, and the workflow of docs/use.md with inputs that lead to the servers."""
     shutil.copytree(HERE / "checkout", folder)
     workflow = folder / ".github" / "workflows" / "stepflow.yml"
     workflow.parent.mkdir(parents=True)

@@ -32,7 +32,7 @@ git init --quiet --initial-branch=main ../your-repository
 printf 'test:\n\ttrue\n' > ../your-repository/Makefile
 git -C ../your-repository add Makefile
 git -C ../your-repository commit --quiet --message Begin
-python3 -m tests.docs.page README.md "Your first agent" "Use it"
+python3 -m tests.docs.page README.md "Your own agent" "How it compares"
 export PATH="$PWD/.venv/bin:$PATH"
 cd ../your-repository
 echo "Answer in Welsh." >> .agent/fixer/prompts/steps/closure/default/f_default.md

@@ -61,7 +61,7 @@ class World:
     _runners: list[HostedRunner] = field(default_factory=list)
 
     def run(self, replies: Iterable[Reply], event: dict[str, Any], *, event_name: str = "issues", **act: Any) -> Job:
-        """A job of the checkout's workflow, at first the README's, under act."""
+        """A job of the checkout's workflow, at first that of docs/use.md, under act."""
         self._begin(replies, event)
         return run_job(
             self.checkout,
@@ -136,8 +136,8 @@ class World:
             runner.give_to((os.getuid(), os.getgid()))
 
     def inputs(self) -> dict[str, str]:
-        """The inputs of the README's workflow but `read-token`, and those that lead here: without it, nothing is asked
-        of GitHub before the boundary."""
+        """The inputs of the workflow of docs/use.md but `read-token`, and those that lead here: without it, nothing is
+        asked of GitHub before the boundary."""
         return {"anthropic-api-key": MODEL_KEY, "github-token": WORKFLOW_TOKEN, **self.urls()}
 
     def urls(self) -> dict[str, str]:

@@ -1,24 +1,29 @@
-"""The shipped agents that `stepflow init` begins with (cli.md)."""
+"""The shipped agents: `agent: builtin/fix` runs one, `stepflow init --from builtin/fix` writes it out (cli.md)."""
 
 from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from stepflow.cli.find_checks import Setup
     from stepflow.domain.json import JsonObject, JsonValue
 
-#: Template → what it is for.
-TEMPLATES = {
-    "issue": "understand, do, close: solves an issue and opens a draft pull request",
+#: What the name of a shipped agent begins with.
+PREFIX = "builtin/"
+#: Each agent → what it is for.
+BUILTIN = {
+    "fix": "understand, do, close: solves an issue and opens a draft pull request",
     "review": "reads, changes nothing, and answers in one comment",
-    "verify": "as issue, with a step that checks the work, one that looks things up, and one that writes the texts",
+    "triage": "reads, changes nothing, labels the issue and answers in one comment",
+    "verify": "as fix, with a step that checks the work, one that looks things up, and one that writes the texts",
     "minimal": "one step that works and one that closes",
 }
 
@@ -26,9 +31,9 @@ TEMPLATES = {
 WIDTH = 120
 INDENT = "  "
 
-#: What a template is called itself; each is a whole agent that can be loaded.
+#: What a stored agent is called itself; each is a whole agent that can be loaded.
 STANDS_FOR = "agent-name"
-#: Every template has this one check.
+#: Every one has this one check.
 OWN_CHECK = "git-clean"
 _OWN_LINE = "- `git status --porcelain`, which must print nothing\n"
 _EXPECTED = f"validators: {{ {OWN_CHECK}: [pass] }}"
@@ -42,23 +47,21 @@ class NewCheck:
     command: str
 
 
-def template_files(template: str, name: str, checks: Sequence[NewCheck]) -> dict[str, str]:
-    """Every file of the new agent."""
-    return {path: _made(path, text, name, checks) for path, text in _texts(template).items()}
+def agent_files(builtin: str, name: str, checks: Sequence[NewCheck]) -> dict[str, str]:
+    """Every file of a shipped agent under a name of its own; path in the agent's folder → text."""
+    return {path: _made(path, text, name, checks) for path, text in _texts(builtin).items()}
 
 
-def workflow_text(setup: Setup | None = None) -> str:
-    """The workflow that starts agents, the one of the README, with what a job installs first."""
-    text = (files("stepflow.cli") / "templates" / "stepflow.yml").read_text(encoding="utf-8")
-    return text + "".join(f"          {line}\n" for line in _setup_lines(setup)) if setup else text
-
-
-def _setup_lines(setup: Setup) -> Iterator[str]:
-    if setup.apt_packages:
-        yield f"apt-packages: {setup.apt_packages}"
-    if setup.setup:
-        yield "setup: |"
-        yield from (f"  {command}" for command in setup.setup)
+@contextmanager
+def builtin_root(builtin: str, commands: Sequence[str]) -> Iterator[Path]:
+    """A folder with the shipped agent below `.agent`, under its own name and with these checks. It is removed
+    afterwards."""
+    with TemporaryDirectory(prefix="stepflow-builtin-") as root:
+        for path, text in agent_files(builtin, builtin, name_checks(commands)).items():
+            file = Path(root, ".agent", builtin, path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        yield Path(root)
 
 
 def name_checks(commands: Sequence[str]) -> tuple[NewCheck, ...]:
@@ -71,8 +74,8 @@ def name_checks(commands: Sequence[str]) -> tuple[NewCheck, ...]:
     return tuple(NewCheck(name=name, command=command) for name, command in named.items())
 
 
-def _texts(template: str) -> dict[str, str]:
-    with as_file(files("stepflow.cli") / "templates" / template) as folder:
+def _texts(builtin: str) -> dict[str, str]:
+    with as_file(files("stepflow.definition") / "templates" / builtin) as folder:
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
