@@ -43,9 +43,19 @@ def test_during_a_validator(world: World) -> None:
     world.edit(
         "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {MARK}")
     )
+    world.runner.inputs["base-checks"] = "skip"
     done = signaled(world, solve(), when=lambda: sleepers(world) >= 1)
     assert_cancelled(world, done, where="Flow loop")
     assert done.outputs["final-step"] == "closure.issue"
+
+
+def test_during_a_check_before_the_run(world: World) -> None:
+    world.edit(
+        "steps_registry.json", lambda registry: registry["validators"]["greeting"].update(command=f"sleep {MARK}")
+    )
+    done = signaled(world, [], when=lambda: sleepers(world) >= 1)
+    assert_cancelled(world, done, where="Before the run")
+    assert world.model.bodies == []
 
 
 def test_during_a_wait_for_the_model(world: World) -> None:

@@ -37,7 +37,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def stopped_once(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that was stopped while a tool was at work, after an earlier one had changed a file."""
     run = Run.of(tmp_path_factory.mktemp("stopped"))
-    assert run.play(stop_after=19) is None
+    assert run.play(stop_after=20) is None
     assert run.kinds()[-1] == "tool_started"
     return run
 
