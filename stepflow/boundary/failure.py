@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from stepflow.domain.run import RunFacts
 
 #: Outcomes that need no report: nothing was tried, or somebody stopped it.
-SILENT_OUTCOMES = frozenset(
-    {Outcome.COMPLETED, Outcome.SKIPPED, Outcome.REFUSED, Outcome.CANCELLED, Outcome.INVALID_DEFINITION}
-)
+SILENT_OUTCOMES = frozenset({Outcome.COMPLETED, Outcome.SKIPPED, Outcome.REFUSED, Outcome.CANCELLED})
 
 #: What may be said about the work that was kept.
 LONGEST_WORK_NOTE = 4_000

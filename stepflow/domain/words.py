@@ -201,6 +201,7 @@ class Outcome(StrEnum):
     BOUNDARY_FAILED = "boundary_failed"
     REFUSED = "refused"
     SKIPPED = "skipped"
+    MISCONFIGURED = "misconfigured"
     INVALID_DEFINITION = "invalid_definition"
     INTERNAL_ERROR = "internal_error"
 
@@ -216,6 +217,7 @@ EXIT_CODES: dict[Outcome, int] = {
     Outcome.COMPLETED: 0,
     Outcome.SKIPPED: 0,
     Outcome.CANCELLED: 130,
+    Outcome.MISCONFIGURED: 2,
     Outcome.INVALID_DEFINITION: 2,
     Outcome.INTERNAL_ERROR: 3,
 }

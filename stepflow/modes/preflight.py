@@ -160,7 +160,7 @@ def sandbox_checks(request: RunRequest, cancellation: Cancellation) -> tuple[Pre
         options = toolbox_options(request)
         return tuple(_looked_at(request, options, cancellation))
     except InputError as error:
-        return (failed("sandbox", str(error), Outcome.INVALID_DEFINITION),)
+        return (failed("sandbox", str(error), outcome_of(error)),)
     except IsolationError as error:
         refused = failed("sandbox", str(error), Outcome.REFUSED)
     if options.isolation is not Isolation.REQUIRED:

@@ -187,9 +187,12 @@ ADVICE: dict[Outcome, str] = {
         "run, a protected path in the change, a sandbox layer that this machine lacks, or a sandbox that has ended."
     ),
     Outcome.SKIPPED: "Nothing to do: this event concerns no agent. The reason says what it would take to start one.",
+    Outcome.MISCONFIGURED: (
+        "Correct what the reason names: an input of the workflow or a flag, a secret, or what a check needs. "
+        "Then {again}."
+    ),
     Outcome.INVALID_DEFINITION: (
-        "Correct what the reason names: an input of the workflow, an argument, or the agent definition, whose problems "
-        "`stepflow validate` lists with file and line."
+        "Correct the agent definition: `stepflow validate` lists its problems with file and line. Then {again}."
     ),
     Outcome.INTERNAL_ERROR: (
         "This is a fault of stepflow, not of your agent. Report it with the traceback in the log and `journal.jsonl` "

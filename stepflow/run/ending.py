@@ -31,21 +31,24 @@ class Ending:
     begun: bool = False
 
 
+#: What an error comes to; one that is of none of these kinds is a bug of ours.
+OUTCOMES: tuple[tuple[type[StepflowError], Outcome], ...] = (
+    (ModelError, Outcome.MODEL_FAILED),
+    (IsolationError, Outcome.REFUSED),
+    (Refused, Outcome.REFUSED),
+    (BaseCheckError, Outcome.BASE_FAILED),
+    (BoundaryError, Outcome.BOUNDARY_FAILED),
+    (InputError, Outcome.MISCONFIGURED),
+    (DefinitionError, Outcome.INVALID_DEFINITION),
+)
+
+
 def outcome_of(error: StepflowError) -> Outcome:
     """What an error that people can act on comes to, before a run or in it (house.md "Errors")."""
-    match error:
-        case ModelError():
-            return Outcome.MODEL_FAILED
-        case IsolationError() | Refused():
-            return Outcome.REFUSED
-        case BaseCheckError():
-            return Outcome.BASE_FAILED
-        case BoundaryError():
-            return Outcome.BOUNDARY_FAILED
-        case InputError() | DefinitionError():
-            return Outcome.INVALID_DEFINITION
-        case _:
-            return Outcome.INTERNAL_ERROR
+    if isinstance(error, InputError) and error.code:
+        # The code is that of a rule about definitions.
+        return Outcome.INVALID_DEFINITION
+    return next((outcome for kind, outcome in OUTCOMES if isinstance(error, kind)), Outcome.INTERNAL_ERROR)
 
 
 def code_of(error: StepflowError) -> str | None:

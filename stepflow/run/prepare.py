@@ -272,11 +272,12 @@ def _check_actor(request: RunRequest) -> None:
 def _check_name(request: RunRequest) -> None:
     """A label or a comment names an agent, never a path to one (security.md case 10)."""
     name = requested_agent(request)
-    is_builtin = name.startswith(PREFIX) and name == request.inputs.agent
-    if request.inputs.checks and not is_builtin:
+    given = request.inputs.agent or ""
+    is_builtin = name.startswith(PREFIX) and name == given
+    if request.inputs.checks and (not given.startswith(PREFIX) or given == f"{PREFIX}{name}"):
         raise InputError(
-            f"The input checks belongs to the shipped agents, and {name} is one of this repository.",
-            hint=f"Leave checks out: the validators in .agent/{name}/steps_registry.json count.",
+            f"The input checks belongs to a shipped agent, and {name[:100]} is one of this repository.",
+            hint=f"Leave checks out: the validators in .agent/{name[:100]}/steps_registry.json count.",
         )
     if not is_builtin and not AGENT_NAME.fullmatch(name):
         known = ", ".join(find_agents(request.definition_root)) or "none"

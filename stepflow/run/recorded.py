@@ -270,7 +270,8 @@ LONGEST_LINE = 64 * 1024 * 1024
 OVER = frozenset(
     {
         *(Outcome.COMPLETED, Outcome.SKIPPED, Outcome.ABORTED, Outcome.ROUTING_FAILED, Outcome.SCHEMA_FAILED),
-        *(Outcome.VALIDATION_FAILED, Outcome.BASE_FAILED, Outcome.REFUSED, Outcome.INVALID_DEFINITION),
+        *(Outcome.VALIDATION_FAILED, Outcome.BASE_FAILED, Outcome.REFUSED),
+        *(Outcome.MISCONFIGURED, Outcome.INVALID_DEFINITION),
     }
 )
 

@@ -278,7 +278,9 @@ NOTHING = "–"
 NO_FILE = "no such file"
 LINE_BREAK_AT_END = "⏎"
 #: A run that ends like this was not rehearsed at all; a scenario that means it says so.
-NOT_PLAYED = frozenset({Outcome.MODEL_FAILED, Outcome.INTERNAL_ERROR, Outcome.INVALID_DEFINITION})
+NOT_PLAYED = frozenset(
+    {Outcome.MODEL_FAILED, Outcome.INTERNAL_ERROR, Outcome.MISCONFIGURED, Outcome.INVALID_DEFINITION}
+)
 #: Whoever plays these again runs out of turns.
 UNFINISHED = NOT_PLAYED | {Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.BUDGET_EXHAUSTED}
 _USUAL_TURNS = Inputs.model_fields["max_turns_per_step"].default

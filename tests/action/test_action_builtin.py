@@ -74,9 +74,11 @@ def test_an_agent_of_the_repository_wins_for_its_name(bare: World) -> None:
     assert main(["init", "fix", "--from", "builtin/minimal", "--repo", str(bare.checkout)]) == 0
     done = start(bare, [], checks="")
     assert bare.events(done)[0]["entry_step"] == "continuation.default"
+    assert main(["init", "writer", "--from", "builtin/minimal", "--repo", str(bare.checkout)]) == 0
+    assert bare.events(start(bare, [], label="agent:writer"))[0]["agent"] == "writer"
     done = start(bare, [])
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
-    assert "The input checks belongs to the shipped agents" in done.outputs["reason"]
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
+    assert "The input checks belongs to a shipped agent" in done.outputs["reason"]
 
 
 def test_a_label_chooses_no_shipped_agent_that_the_workflow_does_not_name(bare: World) -> None:

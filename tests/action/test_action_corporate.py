@@ -173,13 +173,13 @@ def test_tools_see_no_proxy_unless_pass_env_names_it(corporate: Corporate) -> No
 
 def test_a_proxy_that_cannot_be_used_ends_with_two(corporate: Corporate) -> None:
     done = corporate.run({"HTTPS_PROXY": "socks5://proxy.corp:1080"})
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert "HTTPS_PROXY" in done.outputs["reason"]
 
 
 def test_addresses_of_two_servers_are_refused_before_anything_is_sent(corporate: Corporate) -> None:
     done = corporate.run(corporate.variables, github_server_url="https://github.com")
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert "two servers" in done.outputs["reason"]
     assert corporate.proxy.requests == []
 
@@ -219,6 +219,6 @@ def test_a_plan_sends_its_token_to_no_address_that_a_run_would_refuse(
     corporate: Corporate, inputs: dict[str, str], words: str
 ) -> None:
     done = plan(corporate, corporate.variables, **inputs)
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition"), done.log
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured"), done.log
     assert words in done.outputs["reason"]
     assert corporate.proxy.requests == []

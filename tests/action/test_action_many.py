@@ -146,7 +146,7 @@ def test_without_an_issue_the_plan_is_an_empty_matrix(world: World) -> None:
 )
 def test_a_plan_that_cannot_be_made_says_what_to_write(world: World, inputs: dict[str, str], words: str) -> None:
     done = plan(world, **inputs)
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert words in done.outputs["reason"]
     assert done.outputs["plan"] == ""
 
@@ -339,5 +339,5 @@ def test_a_matrix_of_which_no_job_left_a_report_is_a_table_too(world: World, tmp
 )
 def test_a_gather_that_finds_nothing_says_what_to_write(world: World, inputs: dict[str, str], words: str) -> None:
     done = world.runner.run({}, name="schedule", mode="gather", **{"gather_from": ".", **inputs})
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert words in done.outputs["reason"]

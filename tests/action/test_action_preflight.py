@@ -57,6 +57,6 @@ def test_the_input_agent_is_enough_on_any_event(world: World) -> None:
 
 def test_a_wrong_input_is_a_row_and_ends_with_two(world: World) -> None:
     done = world.run([], mode="preflight", pass_env="PATH")
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert "✗ failed   inputs" in done.log
     assert "pass-env" in done.outputs["reason"]

@@ -102,7 +102,7 @@ def test_a_provider_that_refuses_the_login_ends_the_run_with_what_to_change(
 @pytest.mark.parametrize("provider", ["bedrock", "vertex", "foundry"])
 def test_a_provider_without_a_login_is_refused_before_anything_is_started(provider: str, world: World) -> None:
     done = world.run([], provider=provider, anthropic_base_url="")
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition"), done.log
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured"), done.log
     assert f"Provider {provider} needs" in done.outputs["reason"]
     assert "docs/how-to/providers.md" in done.outputs["reason"]
     assert not (world.runner.folder / "temp" / "stepflow").exists()

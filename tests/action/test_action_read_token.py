@@ -160,7 +160,7 @@ def test_without_a_read_token_nothing_is_asked_before_the_closing(world: World) 
     assert world.wrote_nothing()
 
 
-@pytest.mark.parametrize(("status", "outcome", "code"), [(401, "invalid_definition", 2), (500, "refused", 1)])
+@pytest.mark.parametrize(("status", "outcome", "code"), [(401, "misconfigured", 2), (500, "refused", 1)])
 def test_a_read_that_fails_ends_before_the_flow(reading: World, status: int, outcome: str, code: int) -> None:
     reading.github.fail("GET", ".*", status, f"no {READ_TOKEN}", times=9)
     done = reading.run(solve())
@@ -201,7 +201,7 @@ def test_an_issue_whose_text_cannot_be_had_is_one_clear_error_with_three_ways(
 ) -> None:
     event = {**DISPATCH, "inputs": {"issue": "7"}, "repository": {"full_name": "o/r", "private": private}}
     done = world.runner.run(event, name="workflow_dispatch", agent="fixer")
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert all(source in done.outputs["reason"] for source in ("issue-text", "read-token", "label")), done.log
     assert world.model.bodies == []
     assert {request.credential for request in world.github.requests} <= {"none"}

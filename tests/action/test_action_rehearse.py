@@ -58,7 +58,7 @@ def test_an_agent_with_errors_is_annotated_as_by_validate(world: World) -> None:
 @pytest.mark.whole
 def test_no_scenario_anywhere_is_a_wrong_input(world: World) -> None:
     done = world.runner.run(PULL, name="pull_request", mode="rehearse", **NO_KEY)
-    assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert "has a scenario" in done.outputs["reason"]
 
 

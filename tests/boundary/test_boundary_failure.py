@@ -48,6 +48,8 @@ REPORTED = [
     Outcome.TIMED_OUT,
     Outcome.MODEL_FAILED,
     Outcome.BOUNDARY_FAILED,
+    Outcome.MISCONFIGURED,
+    Outcome.INVALID_DEFINITION,
     Outcome.INTERNAL_ERROR,
 ]
 

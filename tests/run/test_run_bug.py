@@ -113,7 +113,7 @@ def test_a_closed_network_is_closed_to_setup_and_never_to_packages(run: Run, net
 @as_root
 def test_packages_that_cannot_be_installed_end_the_run_before_anything_else(run: Run) -> None:
     result = run.play(path=fake_apt(run, "echo E: Unable to locate package; exit 100"), apt_packages="nosuch")
-    assert result.report.outcome is Outcome.INVALID_DEFINITION
+    assert result.report.outcome is Outcome.MISCONFIGURED
     assert "Unable to locate package" in result.reason
     assert [event["event"] for event in run.events()] == ["noted", "noted", "run_finished"]
 

@@ -35,7 +35,7 @@ def test_a_scenario_behind_a_link_shows_nothing_of_what_it_leads_to(attacked: At
     (attacked.world.checkout / "scenario.yaml").symlink_to("/github/runner_temp/closed")
     attacked.commit("Rehearse")
     ended = attacked.run(planted={"temp/closed": f"{ROOT_ONLY}: 1\n"}, provider="scripted", scenario="scenario.yaml")
-    assert ended.outputs["outcome"] == "invalid_definition", ended.log
+    assert ended.outputs["outcome"] == "misconfigured", ended.log
     assert ROOT_ONLY not in ended.log + ended.summary + "".join(ended.outputs.values())
 
 
@@ -52,7 +52,7 @@ def test_aliases_that_stand_for_a_billion_words_are_refused_at_once(attacked: At
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     begun = time.monotonic()
     ended = attacked.run(parameters="\n".join(lines))
-    assert ended.outputs["outcome"] == "invalid_definition", ended.log
+    assert ended.outputs["outcome"] == "misconfigured", ended.log
     assert "parameters" in ended.outputs["reason"]
     assert time.monotonic() - begun < 30
 
