@@ -67,14 +67,15 @@ def plan_effects(
     *,
     summary: str,
     removed: str = "",
+    verified: str = "",
     commits: CommitsInfo | None,
     redactor: Redactor | None = None,
     cost: Spent | None = None,
 ) -> Plan:
     """The effects of one completed run; none unless a closure step closed it.
 
-    `summary` is the engine's own comment, used when the closing answer brings no `comment`; `removed` says what was
-    taken out of the issue's text, below a comment of the answer.
+    `summary` is the engine's own comment, used when the closing answer brings no `comment`. Below texts of the answer
+    `removed` says what was taken out of the issue's text, and `verified` which checks passed and what the run cost.
     """
     output_filter = OutputFilter(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
     plan = Plan(
@@ -97,6 +98,7 @@ def plan_effects(
         output_filter=output_filter,
         requested=read_closing_request(result.answer),
         commits=commits,
+        verified=verified,
     )
     return _planned(plan, planner, summary, removed)
 
@@ -141,6 +143,7 @@ def _bad_branch(branch: str) -> str:
 
 MOST_FILES_NAMED = 20
 LONGEST_REMOVED = 8_000
+LONGEST_VERIFIED = 8_000
 _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 
 
@@ -165,6 +168,7 @@ class Planner:
     output_filter: OutputFilter
     requested: ClosingRequest
     commits: CommitsInfo | None
+    verified: str = ""
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -192,7 +196,7 @@ class Planner:
         title = filter_line(requested.title or self._github.pull_request.title or own_title, self.output_filter)
         reference = "" if issue is None else f"{'Closes' if by_merge else 'For'} #{issue.number}. "
         footer = f"{reference}Opened by the stepflow agent `{self.agent.name}`, run `{self.facts.run_id}`."
-        text, below = self._text_above(requested.body or "", footer, self._guard_warnings())
+        text, below = self._text_above(requested.body or "", self._verified(), self._guard_warnings(), footer)
         return OpenPullRequest(
             branch=branch,
             base=self.base,
@@ -213,9 +217,13 @@ class Planner:
         removed_lines = (
             filter_text(removed, self.output_filter, limit=LONGEST_REMOVED) if self.requested.comment else ""
         )
-        own = (removed_lines, self._left_out(), self._guard_warnings())
+        checked = f"---\n\n{self._verified()}" if self.requested.comment and self.verified else ""
+        own = (checked, removed_lines, self._left_out(), self._guard_warnings())
         text, below = self._text_above(self.requested.comment or summary, *own)
         return (PostComment(body=f"{text}\n\n{below}" if text and below else text or below),)
+
+    def _verified(self) -> str:
+        return filter_text(self.verified, self.output_filter, limit=LONGEST_VERIFIED)
 
     def _text_above(self, text: str, *own: str) -> tuple[str, str]:
         """The text, and below it the engine's `own` parts. GitHub takes no body without end: the text gives way, since

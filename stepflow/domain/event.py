@@ -22,8 +22,7 @@ class RunStarted:
 
     `options` holds every option of the run but its secrets, `args` the checked run arguments, `subject` the issue and
     `context_text` what the model was shown of it. `nonce` is the delimiter of that text, `root` the repository's path
-    on the machine of the start, and `source` the one of which that was a copy, empty when it was none.
-    """
+    where the run began, and `source` the one of which that was a copy, empty when it was none."""
 
     run_id: str
     agent: str
@@ -51,9 +50,9 @@ class RunStarted:
 @dataclass(frozen=True, kw_only=True)
 class RunResumed:
     """A later process goes on with the run. Of the `events` that the journal held, the first `from_seq` stand as they
-    are and what followed is played again from what is recorded, up to where the run stopped: `iteration` is the last
-    that began, `step_id` the step that goes on, empty between two. Validators run again, so their failures count as
-    in `attempts`. `snapshot` is what the working tree is put back to, empty when none was kept."""
+    are; what followed is played again from what is recorded, up to where the run stopped: `iteration` is the last that
+    began, `step_id` the step that goes on, empty between two. `attempts` are the failures of validators so far, and the
+    tree is put back to `snapshot`, empty when none was kept."""
 
     events: int
     from_seq: int
@@ -142,6 +141,7 @@ class ValidatorRan:
     recoverable: bool
     seconds: float
     output_tail: str
+    command: str = ""
     warnings: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     event: Literal["validator_ran"] = "validator_ran"

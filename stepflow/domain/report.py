@@ -66,6 +66,7 @@ class ValidatorRun:
     action: str | None
     seconds: float
     output_tail: str
+    command: str = ""
     warnings: tuple[str, ...] = ()
 
 

@@ -298,6 +298,7 @@ def _validator_run(event: ValidatorRan) -> ValidatorRun:
     return ValidatorRun(
         iteration=event.iteration,
         name=event.name,
+        command=event.command,
         passed=event.passed,
         exit_code=event.exit_code,
         pattern=event.pattern,

@@ -39,6 +39,14 @@ def code(text: str, limit: int = 60) -> str:
     return f"<code>{shown}</code>" if shown else ""
 
 
+def code_span(text: str, limit: int = 200) -> str:
+    """The same as a code span, for where HTML is not shown: in comments and pull requests."""
+    shown = one_line(text, limit)
+    ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    blank = " " if "`" in shown else ""
+    return f"{ticks}{blank}{shown}{blank}{ticks}"
+
+
 def link(text: str, address: str) -> str:
     """A link to an address that the engine knows; an odd address becomes text."""
     if ADDRESS.fullmatch(address):

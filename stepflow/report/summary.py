@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.domain.figures import count, usd
@@ -14,7 +13,8 @@ from stepflow.domain.words import Outcome
 from stepflow.report.graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.lines import FAILED, PASSED, mark_of
 from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal, table
-from stepflow.report.plain import aligned, defuse, one_line, seconds_text
+from stepflow.report.plain import aligned, defuse, one_line
+from stepflow.report.verified import ends_of, figures, terminal_checks, verified, walked_steps
 from stepflow.report.wording import count_canaries, describe_reason, next_step, reached_places
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 STEP_HEADER = (">#", "Step", "Intent", "Leads to", ">Tools", ">Tokens", ">USD", ">Seconds", "Reason")
-VALIDATOR_HEADER = (">Iteration", "Validator", "Result", ">Exit", ">Seconds")
+VALIDATOR_HEADER = (">Iteration", "Check", "Result", ">Exit", ">Seconds")
 WARNINGS_SHOWN = 20
 EFFECT_HEADER = ("Effect", "Status", "Detail", "Link")
 #: Of one piece so many characters and lines are shown.
@@ -74,12 +74,6 @@ def validator_table(report: RunReport, rows: int) -> str:
     return table(VALIDATOR_HEADER, lines)
 
 
-def red_before(report: RunReport) -> str:
-    """The checks that were red before the run began, so that nobody takes them for its work."""
-    red = ", ".join(plain(check.name) for check in report.base_checks if not check.passed)
-    return f"**Red before this run:** {red}" if red else ""
-
-
 def guard_warnings(runs: Sequence[ValidatorRun]) -> str:
     """What was changed under validators or hidden from them, as a list; what is said again and again stands once."""
     last = {(run.name, text): run.iteration for run in runs for text in run.warnings}
@@ -90,14 +84,6 @@ def guard_warnings(runs: Sequence[ValidatorRun]) -> str:
 def effect_table(report: RunReport) -> str:
     """One row per effect, with where it led."""
     return table(EFFECT_HEADER, (_effect_row(receipt) for receipt in report.effects))
-
-
-def ends_of(items: Sequence[R], count: int) -> tuple[tuple[R, ...], int]:
-    """All items, or the first and the last ones, and how many were left out between them."""
-    if len(items) <= count:
-        return tuple(items), 0
-    half = count // 2
-    return (*items[:half], *items[-half:]), len(items) - 2 * half
 
 
 def _step_row(line: HistoryEntry, report: RunReport) -> Sequence[str]:
@@ -167,10 +153,10 @@ def job_summary(
     sections = (
         headline(report),
         f"**What to do next:** {next_step(report)}",
+        verified(report),
         _graph(report, agent) if agent else "",
         f"### Steps\n\n{step_table(report, STEP_ROWS)}" if report.history else "",
         _validators(report),
-        red_before(report),
         _effects(report),
         _problems(report),
         _notes(report, notes),
@@ -183,7 +169,7 @@ def job_summary(
 
 
 def headline(report: RunReport) -> str:
-    """How it ended, why, and what it cost."""
+    """How it ended, and why."""
     issue = f" on issue #{report.issue}" if report.issue is not None else ""
     name = plain(report.agent) or "stepflow"
     reason = plain(describe_reason(report.outcome, report.reason), 1000)
@@ -193,19 +179,9 @@ def headline(report: RunReport) -> str:
     validated = "validated" if report.validated else "not validated"
     # What never began has no figures: a skipped event, definitions that were only checked.
     cost = [report.issue_cost] if report.issue_cost else []
-    numbers = [validated, *figures(report), *cost] if report.run_id or report.history else []
+    numbers = [validated, *cost] if report.run_id or report.history else []
     facts = [*verdict, *known, *numbers]
     return "\n\n".join([*lines, " · ".join(facts)] if facts else lines)
-
-
-def figures(report: RunReport) -> list[str]:
-    """Iterations, tokens, money and time, as words."""
-    return [
-        count(report.iterations, "iteration"),
-        count(report.usage.total, "token"),
-        usd(report.cost_usd) if report.cost_usd is not None else "cost unknown",
-        seconds_text(report.seconds),
-    ]
 
 
 def describe_failure_report(report: RunReport) -> str:
@@ -235,7 +211,7 @@ def _validators(report: RunReport) -> str:
         details(f"Output of {html_text(run.name)} in iteration {run.iteration}", fence(run.output_tail, lines=40))
         for run in red
     )
-    parts = ("### Validators", validator_table(report, VALIDATOR_ROWS), guard_warnings(report.validators), *outputs)
+    parts = ("### Checks", validator_table(report, VALIDATOR_ROWS), guard_warnings(report.validators), *outputs)
     return "\n\n".join(part for part in parts if part)
 
 
@@ -307,16 +283,13 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
         _without_code_tags(headline(report).replace("## ", "### ", 1)),
         # A success is reported before its effects are written: what to do then is seen by looking at them.
         "" if report.success else f"**What to do next:** {next_step(report)}",
-        _comment_validators(report),
-        red_before(report),
+        verified(report, run_url=run_url),
         # Of a success the boundary adds them itself, also below a text of the model's.
         "" if report.success else guard_warnings(tuple(_last_runs(report).values())),
         _red_output(report),
-        _without_code_tags(effect_table(report)) if report.effects else "",
+        "" if report.success or not report.effects else _without_code_tags(effect_table(report)),
         "\n".join(f"- {plain(note, 400)}" for note in notes[:COMMENT_NOTES]),
         removed_text(report),
-        _comment_path(report),
-        link("The run with its full summary", run_url) if run_url else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -324,17 +297,6 @@ def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: st
 def _without_code_tags(text: str) -> str:
     """What the summary shows as code, as words. All tags of these texts are the engine's: others are escaped."""
     return CODE_TAG.sub("", text)
-
-
-def _comment_validators(report: RunReport) -> str:
-    """Each validator once, as it stood at its last run. Of many all red ones are shown."""
-    runs = _last_runs(report).values()
-    green = [run.name for run in runs if run.passed]
-    left = max(0, min(len(green), len(runs) - COMMENT_STEPS))
-    hidden = set(green[len(green) - left :])
-    shown = [f"{mark_of(run.passed).emoji} {plain(run.name)}" for run in runs if run.name not in hidden]
-    more = f" {PASSED.emoji} {left:,} more" if left else ""
-    return f"**Validators:** {' '.join(shown)}{more}" if runs else ""
 
 
 def _last_runs(report: RunReport) -> dict[str, ValidatorRun]:
@@ -349,16 +311,6 @@ def _red_output(report: RunReport) -> str:
     if not run.output_tail.strip():
         return ""
     return details(f"Output of {html_text(run.name)}", fence(run.output_tail, lines=40))
-
-
-def _comment_path(report: RunReport) -> str:
-    if not report.history:
-        return ""
-    shown, left_out = ends_of(report.history, COMMENT_STEPS)
-    names = [html_text(line.step_id) for line in shown]
-    if left_out:
-        names.insert(len(names) // 2, f"… {left_out:,} more …")
-    return details(f"The way it took: {' → '.join(names)}", _without_code_tags(step_table(report, COMMENT_STEP_ROWS)))
 
 
 def final_words(report: RunReport) -> list[str]:
@@ -404,13 +356,11 @@ def commits_saved(bundle: Path | None) -> list[str]:
 
 def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.history:
-        yield "steps", _terminal_path(report)
+        yield "steps", " → ".join(one_line(step, 60) for step in walked_steps(report))
     if report.verdict:
         yield "verdict", one_line(report.verdict)
-    for at, text in enumerate(_terminal_validators(report)):
-        yield "" if at else "validators", text
-    if red := [check for check in report.base_checks if not check.passed]:
-        yield "red before", ", ".join(one_line(check.name, 40) for check in red)
+    for at, text in enumerate(aligned(terminal_checks(report))):
+        yield "" if at else "checks", text
     effects = ((each.kind, each.status, one_line(each.url or each.detail, 200)) for each in report.effects)
     for at, text in enumerate(aligned(effects)):
         yield "" if at else "effects", text
@@ -418,33 +368,3 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.host_run_folder or report.run_folder:
         yield "run folder", one_line(report.host_run_folder or report.run_folder, 400)
     yield "next", next_step(report)
-
-
-def _terminal_path(report: RunReport) -> str:
-    names = [one_line(line.step_id, 60) for line in report.history]
-    runs = [(name, len(list(same))) for name, same in groupby(names)]
-    shown, left_out = ends_of([f"{name} ×{times}" if times > 1 else name for name, times in runs], TERMINAL_ROWS)
-    names = list(shown)
-    if left_out:
-        names.insert(len(names) // 2, f"… {left_out:,} more …")
-    return " → ".join(names)
-
-
-def _terminal_validators(report: RunReport) -> tuple[str, ...]:
-    shown, left_out = ends_of(report.validators, TERMINAL_ROWS)
-    lines = aligned(
-        [
-            (
-                f"{mark_of(run.passed).text} {one_line(run.name, 40)}",
-                f"iteration {run.iteration}",
-                "" if run.passed else f"{_exited(run)}then {one_line(run.action or 'stop', 40)}",
-            )
-            for run in shown
-        ]
-    )
-    return (*lines, f"… {left_out:,} more …") if left_out else lines
-
-
-def _exited(run: ValidatorRun) -> str:
-    """A red validator that exited with 0 failed by its output."""
-    return f"exit {run.exit_code}, " if run.exit_code else ""

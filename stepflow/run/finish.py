@@ -25,6 +25,7 @@ from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError
 from stepflow.journal.reader import iter_journal
 from stepflow.report.summary import removed_text
+from stepflow.report.verified import verified
 from stepflow.run.clock import clock_of_services
 from stepflow.run.ending import Ending
 from stepflow.run.inputs import BoundaryMode
@@ -237,6 +238,7 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
         boundary_settings(prepared.request),
         summary=comment_text(so_far, ending, job_url=prepared.request.job_url),
         removed=removed_text(so_far),
+        verified=verified(so_far, run_url=prepared.request.job_url),
         commits=CommitsInfo(
             count=work.commits,
             uncommitted=work.uncommitted,

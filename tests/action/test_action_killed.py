@@ -96,9 +96,10 @@ class Scene:
         run_id = self.events()[0]["run_id"]
 
         def masked(value: object) -> Any:
-            text = json.dumps(value, default=str, sort_keys=True).replace(run_id, "<run>")
+            text = json.dumps(value, default=str, sort_keys=True, ensure_ascii=False).replace(run_id, "<run>")
             # A turn in which an interrupted call is sent again costs what it costs.
-            varies = r"[0-9a-f]{40}|127\.0\.0\.1:\d+|\d\d\d\d-\d\d-\d\dT[0-9:]+Z|cost=[0-9.]+"
+            cost = r"cost=[0-9.]+|[\d,]+ tokens · \$[\d.]+ · [\d.,]+ s\b"
+            varies = rf"[0-9a-f]{{40}}|127\.0\.0\.1:\d+|\d\d\d\d-\d\d-\d\dT[0-9:]+Z|{cost}"
             return json.loads(re.sub(varies, "<varies>", text))
 
         trees = {name: git("rev-parse", f"{name}^{{tree}}", cwd=world.served) for name in world.branches()}

@@ -48,7 +48,7 @@ def test_attempts_that_are_used_up_are_told_with_the_validators_output(world: Wo
     assert world.wrote_nothing(but_comments=1)
     (comment,) = world.comments()
     assert "?? notes.txt" in comment
-    assert "❌ git-clean" in comment
+    assert "❌ `git status --porcelain` (git-clean): attempt 3" in comment
     assert "its output is not empty" in comment
     assert "exit code 0" not in comment + done.log
     assert [tag for tag in ("<code", "<\u200b", "flowchart") if tag in comment] == []
@@ -332,7 +332,7 @@ def test_a_dry_run_shows_word_by_word_what_a_real_one_writes(world: World) -> No
 
 def _masked(text: str) -> str:
     """Without ids of runs and what takes time."""
-    return re.sub(r"\b1001-1-\w+|\d+\.\d+ s\b|\| \d+\.\d \|", "<varies>", text)
+    return re.sub(r"\b1001-1-\w+|[\d,]+ tokens · \$[\d.]+ · [\d.]+ s\b", "<varies>", text)
 
 
 def effects(done: Invocation) -> dict[str, str]:

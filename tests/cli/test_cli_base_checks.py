@@ -70,7 +70,8 @@ def test_what_is_red_before_the_run_is_told_to_the_model_and_to_people(
     assert "git-clean" not in told
     out = capsys.readouterr().out
     assert "before the run: greeting is red" in out
-    assert "red before greeting" in " ".join(out.split("completed:")[1].split())
+    assert "✓ greeting" in (end := out.split("completed:")[1])
+    assert "red before this run" in end
 
 
 def test_a_check_leaves_nothing_behind_for_the_agent(checkout: Path) -> None:

@@ -54,7 +54,13 @@ def judge_completion(
         diagnostics = guards.look_again(validator, passed=passed)
         checked = check_guards(validator, result, diagnostics)
         run = Run(
-            entry=entry, validator=validator, attempt=failures + 1, result=checked.result, green=passed, checked=checked
+            entry=entry,
+            validator=validator,
+            command=validator_command(condition),
+            attempt=failures + 1,
+            result=checked.result,
+            green=passed,
+            checked=checked,
         )
         action = None if passed and not checked.faults else _action(run)
         record(_event(run, iteration, action))
@@ -84,6 +90,7 @@ class Run:
 
     entry: ValidationEntry
     validator: Validator
+    command: str
     result: CommandResult
     attempt: int
     green: bool
@@ -236,6 +243,7 @@ def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorR
         iteration=iteration,
         entry=run.entry.id,
         name=validator.name,
+        command=run.command,
         passed=action is None,
         exit_code=result.exit_code,
         pattern=validator.pattern.name,

@@ -21,8 +21,9 @@ from stepflow.report.html.timeline import Timeline, web_address
 from stepflow.report.lines import mark_of
 from stepflow.report.plain import cut, one_line, seconds_text
 from stepflow.report.rendered import read_text, render
-from stepflow.report.summary import EDGE_LIMIT, figures
+from stepflow.report.summary import EDGE_LIMIT
 from stepflow.report.svg.draw import graph_svg
+from stepflow.report.verified import figures
 from stepflow.report.wording import count_canaries, describe_reason, next_step, reached_places
 
 if TYPE_CHECKING:
