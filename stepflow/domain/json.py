@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from typing_extensions import TypeAliasType
 
@@ -26,3 +27,24 @@ def value_at(document: JsonValue, path: str) -> JsonValue:
         else:
             return None
     return value
+
+
+#: A reference to the project's own specification, which users do not have.
+_SPEC = re.compile(r"\s*\((?:action|boundary|cli|flow|house|prompts|registry|security)\.md[^()]*\)")
+
+
+def published(schema: JsonObject) -> JsonObject:
+    """A schema as users read it: its descriptions name nothing that they do not have."""
+    return {key: _published(key, value) for key, value in schema.items()}
+
+
+def _published(key: str, value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            return _SPEC.sub("", value) if key == "description" else value
+        case list():
+            return [_published("", each) for each in value]
+        case dict():
+            return published(value)
+        case _:
+            return value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from stepflow.domain.event import Entry, Event
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject, JsonValue, published
 from stepflow.domain.secrets import redact_value
 from stepflow.errors import InputError
 
@@ -88,11 +88,11 @@ def journal_schema() -> JsonObject:
         frame["event"] = {"const": shape["properties"]["event"]["const"]}
         shape["properties"] = {**frame, **shape["properties"], **frame}
         shape["required"] = list(shape["properties"])
-    return {
+    head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "One line of a stepflow journal (journal.jsonl)",
-        **schema,
     }
+    return published({**head, **schema})
 
 
 def _adapter_of(event: Event) -> TypeAdapter[Event]:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from stepflow.domain.conversation import StopReason
 from stepflow.domain.effect import EffectKind
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject, JsonValue, published
 from stepflow.domain.run import Issue
 from stepflow.domain.words import Outcome
 
@@ -131,4 +131,4 @@ def scenario_schema() -> JsonObject:
     schema: JsonObject = Scenario.model_json_schema()
     one_order: JsonValue = [{"required": ["turns"]}, {"required": ["steps"]}]
     head: JsonObject = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A stepflow scenario"}
-    return {**schema, **head, "oneOf": one_order}
+    return published({**schema, **head, "oneOf": one_order})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.json import JsonObject, JsonValue, published
 from stepflow.domain.problem import Severity
 from stepflow.domain.report import RunReport
 from stepflow.domain.words import Outcome
@@ -66,7 +66,7 @@ def report_schema() -> JsonObject:
             part["required"] = [*properties]
             for each in properties.values():
                 each.pop("default", None)
-    return {"$schema": SCHEMA, **schema, "title": "stepflow report"}
+    return published({"$schema": SCHEMA, **schema, "title": "stepflow report"})
 
 
 class FoundProblem(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,9 @@ FILES = {
 
 def printed(name: str, capsys: pytest.CaptureFixture[str]) -> dict:
     assert main(["schema", name]) == 0
-    schema = json.loads(capsys.readouterr().out)
+    text = capsys.readouterr().out
+    assert re.findall(r"\b(?:action|boundary|cli|flow|house|prompts|registry|security)\.md", text) == []
+    schema = json.loads(text)
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     return schema

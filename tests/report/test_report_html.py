@@ -32,6 +32,7 @@ from stepflow.domain.event import (
     ToolStarted,
 )
 from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.run import Issue
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.domain.words import Outcome, StepKind
 from stepflow.report.collect import collect_report
@@ -365,3 +366,18 @@ def test_the_page_of_ten_thousand_events_is_built_in_seconds():
     used = time.process_time() - began
     print(f"{len(entries):,} events, {len(page) / 1e6:.1f} MB, built in {used:.2f} s")
     assert used < 4.0
+
+
+def test_the_first_lines_lead_to_the_issue_and_name_branch_and_day():
+    subject = Issue(number=7, title="Empty <b>lines</b>", url="https://github.com/octo/parser/issues/7")
+    first = replace(ENTRIES[0], event=replace(ENTRIES[0].event, subject=subject))
+    page = PageReader(page_of((first, *ENTRIES[1:]), AGENT))
+    assert "#7 Empty <b>lines</b>" in page.text
+    assert ("a", subject.url) in [(tag, given.get("href")) for tag, given in page.elements]
+    assert "branch stepflow/fixer/issue-7" in page.text
+    assert "2026-07-15 10:15 UTC" in page.text
+
+
+def test_a_closing_that_was_refused_names_the_check_in_its_row():
+    groups = PageReader(page_of(ENTRIES, AGENT)).data["groups"]
+    assert [(group["n"], group["red"]) for group in groups if group.get("red")] == [(3, "git-clean")]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from stepflow.domain.effect import EffectKind
 from stepflow.domain.figures import count, usd
 from stepflow.report.diff import Diffs
 from stepflow.report.graph import cost_words, flow_graph, walked_path
@@ -64,6 +65,7 @@ def _overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
         "answer": _indented(report.structured_output),
         "handoff": _indented({step: dict(values) for step, values in report.handoff.items()}),
         "facts": [*_facts(timeline, report)],
+        "about": [*_about(timeline, report)],
         "plain_rows": [(line, usd(line.cost_usd), line.step_id) for line in report.history[:PLAIN_ROWS]],
     }
 
@@ -95,6 +97,17 @@ def _sum(step: str, lines: Sequence[HistoryEntry], whole: float) -> dict[str, ob
 
 def _indented(value: Mapping[str, object] | None) -> str:
     return cut(json.dumps(value, ensure_ascii=False, indent=2), ANSWER_SHOWN) if value else ""
+
+
+def _about(timeline: Timeline, report: RunReport) -> Iterator[tuple[str, str]]:
+    """What the run was about, for its first lines: texts, each with the address that it leads to."""
+    if (issue := timeline.subject) and issue.title.strip():
+        yield f"#{issue.number} {one_line(issue.title, 200)}", web_address(issue.url)
+    pushed = next((each for each in report.effects if each.kind is EffectKind.PUSH_BRANCH), None)
+    if branch := pushed.detail if pushed else report.kept_branch:
+        yield f"branch {one_line(branch, 200)}", web_address(pushed.url) if pushed else ""
+    if timeline.began is not None:
+        yield f"{datetime.fromtimestamp(timeline.began, UTC):%Y-%m-%d %H:%M} UTC", ""
 
 
 def _facts(timeline: Timeline, report: RunReport) -> Iterator[tuple[str, str]]:

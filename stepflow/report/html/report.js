@@ -59,6 +59,7 @@
       ["name", group.title],
       [`kind ${group.kind}`, group.kind],
       ["leads", leads(group)],
+      ["refused", group.red ? `✗ refused: ${group.red} is red` : ""],
     ];
     return [pieces.filter(([, text]) => text), sums(group), group.reason];
   };
@@ -78,7 +79,7 @@
 
   const bodies = new Map();
   const row = (group, at) => {
-    const details = make("details", "group");
+    const details = make("details", group.red ? "group red" : "group");
     details.id = group.id;
     const summary = make("summary", "", ...heading(group));
     details.append(summary);

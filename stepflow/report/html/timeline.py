@@ -18,6 +18,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, JsonValue
+from stepflow.domain.words import FailureAction
 from stepflow.report.event_message import describe_event
 from stepflow.report.lines import EventMessage, Part, part
 from stepflow.report.markdown import ADDRESS
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.event import Entry
     from stepflow.domain.report import HistoryEntry
+    from stepflow.domain.run import Issue
     from stepflow.report.diff import StepDiff
 
 #: What one text may show at most, in characters; the next limit holds for all as soon as the page would grow too large.
@@ -109,12 +111,13 @@ def cut_more(shown: Shown, limit: int) -> Shown:
 @dataclass
 class Group:
     """A stretch of the run: what came before the steps, one iteration, what came after them. `hidden` counts the
-    events without a card."""
+    events without a card; `red` are the checks that refused its closing."""
 
     id: str
     title: str
     line: HistoryEntry | None = None
     hidden: int = 0
+    red: list[str] = field(default_factory=list)
     cards: list[JsonValue] = field(default_factory=list)
 
 
@@ -123,6 +126,7 @@ class Timeline:
 
     def __init__(self, history: Sequence[HistoryEntry], *, count: int) -> None:
         self.began: float | None = None
+        self.subject: Issue | None = None
         self.validators: deque[tuple[int, ValidatorRan]] = deque(maxlen=VALIDATORS_SHOWN)
         self.groups: list[Group] = []
         self._texts = Texts()
@@ -149,9 +153,16 @@ class Timeline:
     def add(self, entry: Entry) -> None:
         """Take the next entry."""
         self.began = entry.time if self.began is None else self.began
-        if isinstance(entry.event, ValidatorRan):
-            self.validators.append((entry.seq, entry.event))
         group = self._group_of(entry)
+        match entry.event:
+            case RunStarted(subject=subject):
+                self.subject = subject
+            case ValidatorRan() as ran:
+                self.validators.append((entry.seq, ran))
+                if ran.action in (FailureAction.RETRY, FailureAction.ABORT):
+                    group.red.append(one_line(ran.name, 60))
+            case _:
+                pass
         if self._seen in self._hides:
             group.hidden += 1
         elif message := describe_event(entry.event):
@@ -245,4 +256,5 @@ def _group_head(group: Group) -> JsonObject:
         "seconds": round(line.seconds, 1),
         "retries": line.format_retries,
         "reason": one_line(line.reason, 200),
+        "red": ", ".join(group.red),
     }
