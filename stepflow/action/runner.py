@@ -9,7 +9,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from stepflow.definition.builtin import PREFIX as BUILTIN_PREFIX
+from stepflow.definition import builtin
 from stepflow.definition.folder import find_agents
 from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
 from stepflow.errors import InputError
@@ -152,7 +152,7 @@ def _job_url(environ: Mapping[str, str]) -> str:
 
 def read_trigger(runner: Runner) -> Trigger | Skip:
     """Which agent the event asks for, and on which issue."""
-    shipped = (runner.inputs.agent or "").removeprefix(BUILTIN_PREFIX)
+    shipped = (runner.inputs.agent or "").removeprefix(builtin.PREFIX)
     agents = () if runner.inputs.label_prefix else (*find_agents(find_root(runner)), shipped)
     event = read_event(runner.event)
     return find_trigger(runner.event_name, event, runner.inputs, actor=runner.actor, agents=agents)

@@ -13,11 +13,11 @@ from stepflow.definition.file_models import (
     VerdictConfig,
     VerdictSettings,
 )
+from stepflow.definition.files.json_text import Pointer
+from stepflow.definition.files.safe_files import FileRefused
 from stepflow.definition.folder import AgentFolder, read_object
-from stepflow.definition.json_text import Pointer
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
-from stepflow.definition.safe_files import FileRefused
 from stepflow.definition.shapes import read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import CheckRegistry, CheckStepEntry, TransitionEntry
+from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.gate_steps import Node, check_key
-from stepflow.definition.json_text import Pointer
 from stepflow.domain.definition import OutcomeRule, StepCheck
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import Intent, StepKind

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import CheckStepEntry, GateEntry, GateRegistry, StepEntry
-from stepflow.definition.json_text import Pointer
+from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.schemas import SchemaResolver, node_at
 from stepflow.domain.definition import Gate, StepCheck, Transition
 from stepflow.domain.json import JsonObject

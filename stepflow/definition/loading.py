@@ -13,10 +13,10 @@ from stepflow.definition.builtin import BUILTIN, PREFIX, builtin_root
 from stepflow.definition.compile import Graph, LoadOptions, compile_registry
 from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import GitHub
+from stepflow.definition.files.json_text import Pointer
+from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
-from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import read_prompt, shipped_prompt
-from stepflow.definition.safe_files import FileRefused, Why
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject

@@ -8,11 +8,11 @@ from importlib.resources.abc import Traversable
 
 from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import GateRegistry, Registry
+from stepflow.definition.files.json_text import Pointer
+from stepflow.definition.files.safe_files import FileRefused, Why
+from stepflow.definition.files.yaml_text import YamlFault, read_yaml
 from stepflow.definition.folder import AgentFolder, unsafe_reason
 from stepflow.definition.gate_steps import check_part
-from stepflow.definition.json_text import Pointer
-from stepflow.definition.safe_files import FileRefused, Why
-from stepflow.definition.yaml_text import YamlFault, read_yaml
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.render import SECTION_FORM

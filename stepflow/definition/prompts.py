@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
 from stepflow.definition.file_models import CheckStepEntry, InputEntry, PromptEntry, StepEntry
+from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import beside, unsafe_reason
 from stepflow.definition.gate_steps import Node, Nodes, check_part
-from stepflow.definition.json_text import Pointer
 from stepflow.definition.prompt_files import (
     DEFAULT_EDITION,
     Address,

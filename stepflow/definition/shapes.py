@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from stepflow.definition.diagnostics import FileProblems, did_you_mean, owner, shown
-from stepflow.definition.json_text import Pointer
-from stepflow.definition.yaml_text import read_yaml
+from stepflow.definition.files.json_text import Pointer
+from stepflow.definition.files.yaml_text import read_yaml
 from stepflow.domain.json import JsonObject, JsonValue
 
 

@@ -12,9 +12,9 @@ from stepflow.definition.file_models import (
     ValidationStepEntry,
     ValidatorEntry,
 )
+from stepflow.definition.files.json_text import Pointer, last_key
 from stepflow.definition.folder import beside
 from stepflow.definition.gate_steps import check_c3_style, check_key, check_part
-from stepflow.definition.json_text import Pointer, last_key
 from stepflow.definition.prompt_files import Address, PromptFiles
 from stepflow.definition.schemas import SchemaResolver
 from stepflow.domain.definition import (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from stepflow.domain.base_check import BaseCheck
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
@@ -112,15 +113,9 @@ class TextRemoved:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaseChecked:
+class BaseChecked(BaseCheck):
     """A validator ran before the first model call, on the tree as the run found it (flow.md §8)."""
 
-    name: str
-    command: str
-    passed: bool
-    exit_code: int
-    seconds: float
-    output_tail: str
     event: Literal["base_checked"] = "base_checked"
 
 

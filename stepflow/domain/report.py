@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Literal
 
+from stepflow.domain.base_check import BaseCheck
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject, JsonValue
@@ -68,18 +69,6 @@ class ValidatorRun:
     output_tail: str
     command: str = ""
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaseCheck:
-    """A validator as it was before the first call of the model."""
-
-    name: str
-    command: str
-    passed: bool
-    exit_code: int
-    seconds: float
-    output_tail: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,11 +28,10 @@ from stepflow.run.prepare import (
     scenario_of,
     unset_variables,
 )
-from stepflow.run.repository_copy import committed_copy
+from stepflow.run.repository_copy import committed_copy, request_in_copy
 from stepflow.run.sandbox import install, open_sandbox, outside_of, set_up
 from stepflow.run.subject import github_reader, issue_number
 from stepflow.sandbox.box import Toolbox
-from stepflow.sandbox.programs import copy_environments, programs_of_copy
 from stepflow.sandbox.selftest.trial import try_canaries
 
 if TYPE_CHECKING:
@@ -192,12 +191,9 @@ def _layer(layer: Layer, *, required: bool) -> PreflightCheck:
 
 def _base(request: RunRequest, agent: AgentDefinition, cancellation: Cancellation) -> Iterator[PreflightCheck]:
     """The agent's checks on the checkout as it is now, in a copy of it."""
-    programs, clock = request.programs or (), SystemClock()
+    clock = SystemClock()
     with committed_copy(request, cancellation) as copy:
-        copy_environments(programs, request.root, copy)
-        copied = replace(
-            request, root=copy, programs=request.programs and programs_of_copy(programs, request.root, copy)
-        )
+        copied = request_in_copy(request, copy)
         deadline = Deadline(clock=clock, at=clock.now() + request.inputs.timeout_minutes * 60)
         journal = MemoryJournal(clock)
         with cancellation.obeyed():

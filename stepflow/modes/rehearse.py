@@ -21,7 +21,7 @@ from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import BoundaryMode
 from stepflow.run.prepare import check_request, prepare_run
-from stepflow.run.repository_copy import committed_copy
+from stepflow.run.repository_copy import committed_copy, request_in_copy
 from stepflow.run.request import Trigger
 from stepflow.run.scenarios import (
     NOT_PLAYED,
@@ -34,7 +34,6 @@ from stepflow.run.scenarios import (
     update_expect,
 )
 from stepflow.sandbox.copies import copy_checkout, copy_folder
-from stepflow.sandbox.programs import copy_environments, programs_of_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -61,7 +60,7 @@ def rehearse_agents(
     """
     listed = list_scenarios(request.root, names)
     _demand_sound_agents(request, dict.fromkeys(each.agent for each in listed))
-    check_request(_request_of(request, listed[0], root=request.root))
+    check_request(_request_of(request, listed[0]))
     played: list[Rehearsed] = []
     with committed_copy(request, cancellation) as original:
         for number, each in enumerate(listed):
@@ -69,8 +68,8 @@ def rehearse_agents(
                 copy = folder / "checkout"
                 with cancellation.obeyed():
                     copy_checkout(original, copy)
-                    copy_environments(request.programs or (), request.root, copy)
-                scenario_request = _request_of(request, each, root=copy, first=number == 0)
+                    copied = request_in_copy(request, copy)
+                scenario_request = _request_of(copied, each, first=number == 0)
                 came = play_scenario(scenario_request, each, cancellation)
             cancellation.check()
             played.append(accept(came, request.root) if update else came.rehearsed)
@@ -124,7 +123,7 @@ def _demand_sound_agents(request: RunRequest, agents: Iterable[str]) -> None:
         raise DefinitionError("Nothing can be rehearsed: the agents have errors.", problems=tuple(problems))
 
 
-def _request_of(request: RunRequest, listed: Listed, *, root: Path, first: bool = True) -> RunRequest:
+def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> RunRequest:
     """A run that plays the scenario, plans and writes nothing. What a model or GitHub would need is left out, and
     packages are there once the first run has installed them."""
     played = {
@@ -141,8 +140,6 @@ def _request_of(request: RunRequest, listed: Listed, *, root: Path, first: bool 
         run_id=f"{request.run_id}-{listed.agent}-{listed.name}",
         inputs=request.inputs.model_copy(update=played),
         trigger=Trigger(agent=listed.agent, actor="", actor_is_bot=False),
-        root=root,
-        programs=request.programs and programs_of_copy(request.programs, request.root, root),
         folder=request.folder / listed.agent / listed.name,
         host_folder=f"{request.host_folder}/{listed.agent}/{listed.name}" if request.host_folder else "",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from stepflow.domain.base_check import BaseCheck
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (
@@ -41,7 +42,7 @@ from stepflow.domain.event import (
     WorkCollected,
 )
 from stepflow.domain.problem import Severity
-from stepflow.domain.report import BaseCheck, CheckResult, HistoryEntry, RunReport, ValidatorRun
+from stepflow.domain.report import CheckResult, HistoryEntry, RunReport, ValidatorRun
 from stepflow.domain.state import RunState, advance
 from stepflow.domain.visible_text import RemovedText
 from stepflow.domain.words import CODE_OF_OUTCOME, Dialect, Intent, Outcome, VerdictType

@@ -112,8 +112,7 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
         case RunResumed():
             return EventMessage(title=f"The run is {describe_resumed(event)}", tone=Tone.RUN)
         case IterationStarted():
-            title = f"Iteration {event.iteration} begins"
-            return EventMessage(title=title, facts=(event.model,) if event.model else (), in_log=False)
+            return _iteration_started(event)
         case PromptRendered():
             return _prompt_rendered(event)
         case SchemaFailed():
@@ -165,6 +164,11 @@ def describe_event(event: Event) -> EventMessage | None:  # noqa: PLR0911, PLR09
             assert_never(event)
 
 
+def _iteration_started(event: IterationStarted) -> EventMessage:
+    facts = (event.model,) if event.model else ()
+    return EventMessage(title=f"Iteration {event.iteration} begins", facts=facts, in_log=False)
+
+
 def _command_ran(event: CommandRan) -> EventMessage:
     ended = "timed out" if event.timed_out else f"exit {event.exit_code}" if event.started else "did not start"
     return EventMessage(
@@ -188,11 +192,8 @@ def _user_message(event: UserMessage) -> EventMessage:
 def _check_judged(event: CheckJudged) -> EventMessage:
     tone = Tone.GOOD if event.result == "ok" else Tone.BAD
     said = f": {one_line(event.message, 240)}" if event.message else ""
-    return EventMessage(
-        title=f"{PREFIXES[tone]}check {event.result}{said}",
-        tone=tone,
-        parts=_whole_text("Message", event.message, 240),
-    )
+    title = f"{PREFIXES[tone]}check {event.result}{said}"
+    return EventMessage(title=title, tone=tone, parts=_whole_text("Message", event.message, 240))
 
 
 def _routed(event: Routed) -> EventMessage:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepflow.definition.safe_files import FileRefused, read_below, read_end_below
+from stepflow.definition.files.safe_files import FileRefused, read_below, read_end_below
 from stepflow.sandbox.credentials.survey import entry_of
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")

@@ -87,6 +87,14 @@ def repository_copy(request: RunRequest) -> Iterator[RepositoryCopy]:
         yield RepositoryCopy(request=copied, repository=root, programs=programs)
 
 
+def request_in_copy(request: RunRequest, copy: Path) -> RunRequest:
+    """The request for a `copy` of its checkout, with the programs of the checkout's environments copied as well."""
+    if not request.programs:
+        return replace(request, root=copy)
+    copy_environments(request.programs, request.root, copy)
+    return replace(request, root=copy, programs=programs_of_copy(request.programs, request.root, copy))
+
+
 @contextmanager
 def committed_copy(request: RunRequest, cancellation: Cancellation) -> Iterator[Path]:
     """The checkout as it is now, all of it committed, as a copy without credentials. Signals stay held at the end."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, cast
 import yaml
 from pydantic import ValidationError
 
-from stepflow.definition.safe_files import FileRefused, Why, read_below
-from stepflow.definition.yaml_text import YamlFault, read_yaml
+from stepflow.definition.files.safe_files import FileRefused, Why, read_below
+from stepflow.definition.files.yaml_text import YamlFault, read_yaml
 from stepflow.domain.report import Difference, Row
 from stepflow.domain.words import FailureAction, Outcome
 from stepflow.errors import InputError
