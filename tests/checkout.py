@@ -8,10 +8,16 @@ import re
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepflow.action.main import act
 from stepflow.ports import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: What a runner says of GitHub's server, by what the settings of a run are called.
+ADDRESSES = {"github-api-url": "GITHUB_API_URL", "github-server-url": "GITHUB_SERVER_URL"}
 
 DEMO = Path(__file__).parents[1] / "stepflow" / "cli" / "demo"
 
@@ -109,7 +115,7 @@ class Runner:
             "GITHUB_ACTOR": "bob",
             "RUNNER_TEMP": str(self.folder / "temp"),
             **self.environ,
-            **{f"INPUT_{key.upper()}": value for key, value in given.items()},
+            **as_environment(given),
         }
 
     def collect(self, environ: dict[str, str], exit_code: int, log: str) -> Invocation:
@@ -122,6 +128,11 @@ class Runner:
             summary=summary.read_text() if summary.exists() else "",
             environ=environ,
         )
+
+
+def as_environment(inputs: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which a runner gives the inputs, and says where GitHub is."""
+    return {ADDRESSES.get(name, f"INPUT_{name.upper()}"): value for name, value in inputs.items()}
 
 
 def read_outputs(path: Path) -> dict[str, str]:

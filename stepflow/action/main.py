@@ -59,7 +59,7 @@ def act(
         job.say(*problem_annotations(result.problems), *annotations)
         job.write_summary(result.summary or job_summary(report, result.agent))
         job.write_outputs({**outputs_of(report), **result.outputs})
-    return exit_code(report.outcome, neutral_on_limit=result.neutral_on_limit)
+    return exit_code(report.outcome)
 
 
 def _execute(

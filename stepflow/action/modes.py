@@ -73,7 +73,6 @@ class ActionResult:
     problems: tuple[Problem, ...] = ()
     summary: str = ""
     annotations: tuple[str, ...] | None = None
-    neutral_on_limit: bool = False
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -151,7 +150,6 @@ def run_mode(
     runner: Runner, job: Job, cancellation: Cancellation, requested: RequestedRun, *, clock: Clock
 ) -> ActionResult:
     """One run, if the event asks for one."""
-    inputs = runner.inputs
     trigger = read_trigger(runner)
     if isinstance(trigger, Skip):
         return ActionResult(report=report_without_run(Outcome.SKIPPED, trigger.reason))
@@ -167,7 +165,7 @@ def run_mode(
         return ActionResult(report=write_unbegun(request, cancelled, clock))
     if isinstance(prepared.previous, NewRun) and prepared.previous.notice:
         job.say(annotation("notice", prepared.previous.notice))
-    log = ActionLog(prepared.limits, debug=inputs.debug or runner.debug)
+    log = ActionLog(prepared.limits, debug=runner.debug)
     log.run_log.recall(prepared.resumed_run.events if prepared.resumed_run else ())
     result = drive_run(
         prepared,
@@ -182,7 +180,6 @@ def run_mode(
         report=result.report,
         agent=prepared.agent,
         problems=prepared.agent.problems,
-        neutral_on_limit=inputs.neutral_on_limit,
     )
 
 
@@ -271,13 +268,15 @@ def plan_mode(runner: Runner, job: Job, clock: Clock) -> ActionResult:
 
 def gather_mode(runner: Runner, job: Job) -> ActionResult:
     """One table of all reports."""
-    inputs = runner.inputs
-    if not inputs.gather_from:
-        raise InputError("The input gather-from is empty.", hint="Name the folder with the downloaded reports.")
-    folder = runner.workspace / inputs.gather_from
+    gather = runner.inputs.gather
+    if not gather:
+        raise InputError(
+            "The input gather is empty.", hint="Name the folder with the downloaded reports: `gather: {from: …}`."
+        )
+    folder = runner.workspace / gather.folder
     # Where no job left a report, nothing was downloaded and no folder made.
-    folders = (folder,) if folder.exists() or not inputs.gather_issues else ()
-    gathered = gather_results(folders, inputs.gather_issues)
+    folders = (folder,) if folder.exists() or not gather.issues else ()
+    gathered = gather_results(folders, gather.issues)
     job.say(*gathered_lines(gathered))
     report = report_without_run(Outcome.COMPLETED, describe_totals(gathered), success=True)
     outputs = {"gathered": gathered_json(gathered)}

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from stepflow.definition import builtin
 from stepflow.definition.folder import find_agents
 from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
+from stepflow.domain.trigger_labels import ANY_NAME
 from stepflow.errors import InputError
-from stepflow.run.inputs import SECRET_INPUTS, Inputs, read_inputs
+from stepflow.run.inputs import DROPPED, NO_INPUTS, SECRET_INPUTS, Inputs, in_dashes, read_inputs
 from stepflow.run.request import RunRequest, Skip, Trigger, find_trigger, login_files_in, read_event
 from stepflow.run.resume import chosen_folder
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
 
 PREFIX = "INPUT_"
+#: What the runner says of GitHub's server.
+_ADDRESSES = {"github-api-url": "GITHUB_API_URL", "github-server-url": "GITHUB_SERVER_URL"}
 _REPOSITORY = re.compile(r"(?!\.\.?/)[\w.-]+/(?!\.\.?\Z)[\w.-]+", re.ASCII)
 #: Addresses and tokens of the job's cache, artifacts and identity; nothing of them is for anything that a run starts.
 SERVICES = "ACTIONS_"
@@ -64,11 +67,12 @@ def read_runner(environ: MutableMapping[str, str]) -> Runner:
     """Read everything once, and leave no secret behind in `environ`."""
     secrets, login = secrets_in(environ), login_of(environ)
     given, unknown = _take_inputs(environ)
+    addresses = {name: environ[variable] for name, variable in _ADDRESSES.items() if environ.get(variable)}
     # Runners set more than they promise: one of them repeats every input under its bare name.
     withheld = secret_variables(environ, secrets)
     for name in withheld:
         del environ[name]
-    inputs = read_inputs(given)
+    inputs = read_inputs({**given, **addresses})
     return Runner(
         inputs=inputs,
         unknown=unknown,
@@ -113,9 +117,12 @@ def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tup
     # The runner keeps the dashes of an input's name and writes it in capitals.
     inputs = {name: environ.pop(name) for name in tuple(environ) if name.startswith(PREFIX)}
     given = {name.removeprefix(PREFIX).lower().replace(" ", "_"): value for name, value in inputs.items()}
-    known = {field.alias for field in Inputs.model_fields.values()} | {
-        name.replace("_", "-") for name in Inputs.model_fields
-    }
+    if dropped := [name for name in DROPPED if name in given]:
+        raise InputError(
+            f"The action no longer has {'this input' if len(dropped) == 1 else 'these inputs'}: {', '.join(dropped)}.",
+            hint=f"Instead of {'; of '.join(f'`{name}` {DROPPED[name]}' for name in dropped)}.",
+        )
+    known = {in_dashes(name) for name in Inputs.model_fields} - NO_INPUTS
     return (
         {name: value for name, value in given.items() if name in known},
         tuple(sorted(name for name in given if name not in known)),
@@ -153,7 +160,7 @@ def _job_url(environ: Mapping[str, str]) -> str:
 def read_trigger(runner: Runner) -> Trigger | Skip:
     """Which agent the event asks for, and on which issue."""
     shipped = (runner.inputs.agent or "").removeprefix(builtin.PREFIX)
-    agents = () if runner.inputs.label_prefix else (*find_agents(find_root(runner)), shipped)
+    agents = () if ANY_NAME not in runner.inputs.trigger_labels else (*find_agents(find_root(runner)), shipped)
     event = read_event(runner.event)
     return find_trigger(runner.event_name, event, runner.inputs, actor=runner.actor, agents=agents)
 

@@ -71,11 +71,13 @@ def report_failure(
     """
     keeps = settings.on_failure is OnFailure.PUSH_BRANCH and pusher is not None
     may_comment = agent.github.comment and "comment" in agent.github.allowed_effects
-    comments = settings.report_failures and facts.issue is not None and may_comment
+    comments = settings.on_failure is not OnFailure.NOTHING and facts.issue is not None and may_comment
     silent = outcome in SILENT_OUTCOMES and not (lost and outcome is Outcome.REFUSED)
     if silent or not agent.github.enabled or not (keeps or comments):
         return None
-    output_filter = OutputFilter(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
+    output_filter = OutputFilter(
+        allowed_hosts=settings.link_hosts(agent.github.allowed_link_hosts), redactor=redactor or Redactor()
+    )
     plan = Plan(
         run_id=facts.run_id,
         agent=agent.name,
@@ -91,7 +93,7 @@ def report_failure(
             return FailureReport(detail=refusal)
         own = effects.own_comment()
         if keeps and pusher:
-            pushed, work_note = _push_work(effects, pusher, branch_name(agent, facts, settings), own)
+            pushed, work_note = _push_work(effects, pusher, branch_name(agent, facts), own)
         detail = work_note
         if comments:
             adds = outcome in BROKEN_OFF and own is not None and own.marker.run == marker_word(facts.run_id)

@@ -21,6 +21,7 @@ from stepflow.domain.effect import (
 )
 from stepflow.domain.figures import Spent
 from stepflow.domain.secrets import Redactor
+from stepflow.domain.trigger_labels import ANY_NAME, name_in
 from stepflow.domain.words import CloseBy, ClosureAction, Outcome, StepKind, VerdictType
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def plan_effects(
     `summary` is the engine's own comment, used when the closing answer brings no `comment`. Below texts of the answer
     `removed` says what was taken out of the issue's text, and `verified` which checks passed and what the run cost.
     """
-    output_filter = OutputFilter(allowed_hosts=settings.link_hosts, redactor=redactor or Redactor())
+    output_filter = OutputFilter(
+        allowed_hosts=settings.link_hosts(agent.github.allowed_link_hosts), redactor=redactor or Redactor()
+    )
     plan = Plan(
         run_id=facts.run_id,
         agent=agent.name,
@@ -103,15 +106,15 @@ def plan_effects(
     return _planned(plan, planner, summary, removed)
 
 
-def branch_name(agent: AgentDefinition, facts: RunFacts, settings: BoundarySettings) -> str:
+def branch_name(agent: AgentDefinition, facts: RunFacts) -> str:
     """`<prefix><agent>/issue-<n>`, or `run-<id>` without an issue."""
-    prefix = agent.github.pull_request.branch_prefix if settings.branch_prefix is None else settings.branch_prefix
+    prefix = agent.github.pull_request.branch_prefix
     last = f"issue-{facts.issue.number}" if facts.issue else f"run-{facts.run_id}"
     return f"{prefix}{re.sub(r'[^A-Za-z0-9._-]+', '-', agent.name)}/{last}"
 
 
 def _planned(plan: Plan, planner: Planner, summary: str, removed: str) -> Plan:
-    branch = branch_name(planner.agent, planner.facts, plan.settings)
+    branch = branch_name(planner.agent, planner.facts)
     opens = planner.opens_pull_request()
     if opens and (not _BRANCH.fullmatch(branch) or branch == planner.base):
         return replace(plan, refusal=_bad_branch(branch))
@@ -137,7 +140,7 @@ def _planned(plan: Plan, planner: Planner, summary: str, removed: str) -> Plan:
 def _bad_branch(branch: str) -> str:
     return (
         f"The branch for this run's commits would be called {branch!r}, which git does not allow or which is the base "
-        "branch. Change `branch-prefix` or `runner.integrations.github.pullRequest.branchPrefix`."
+        "branch. Change `runner.integrations.github.pullRequest.branchPrefix`."
     )
 
 
@@ -177,7 +180,7 @@ class Planner:
     @property
     def base(self) -> str:
         """The branch that a pull request goes to; empty means the default branch."""
-        return self.settings.base_branch or self._github.pull_request.base or self.facts.base_branch
+        return self._github.pull_request.base or self.facts.base_branch
 
     def opens_pull_request(self) -> bool:
         """True when there are commits and the agent may open a pull request."""
@@ -191,7 +194,7 @@ class Planner:
     def pull_request(self, branch: str, by_merge: bool) -> OpenPullRequest:
         """The pull request; the engine's last line says what it belongs to."""
         requested, issue = self.requested.pull_request, self.facts.issue
-        given = [requested.draft, self.settings.draft, self._github.pull_request.draft]
+        given = [requested.draft, self._github.pull_request.draft]
         own_title = issue.title if issue and issue.title.strip() else f"{self.agent.display_name}: {self.facts.run_id}"
         title = filter_line(requested.title or self._github.pull_request.title or own_title, self.output_filter)
         reference = "" if issue is None else f"{'Closes' if by_merge else 'For'} #{issue.number}. "
@@ -352,9 +355,12 @@ def choose_labels(
 
 def is_trigger_label(label: str, settings: BoundarySettings) -> bool:
     """True for a label whose putting on would start an agent."""
-    name, prefix = label.casefold(), settings.label_prefix.casefold()
-    triggers = {trigger.casefold() for trigger in (settings.trigger_label, settings.started_by_label) if trigger}
-    return name in triggers or bool(prefix and name.startswith(prefix))
+    name = label.casefold()
+    if name == (settings.started_by_label or "").casefold():
+        return True
+    # The bare name of an agent may be any word.
+    patterns = (pattern.casefold() for pattern in settings.trigger_labels if pattern != ANY_NAME)
+    return any(name_in(name, pattern) is not None for pattern in patterns)
 
 
 def _allowed(

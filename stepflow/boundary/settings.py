@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from stepflow.domain.words import OnFailure, Permission
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: Packed commits that are larger are not pushed, and so not collected either; what they unpack to is limited by the
 #: policy.
@@ -17,7 +20,7 @@ MOST_BUNDLE_BYTES = 32 * 1024 * 1024
 class BoundarySettings:
     """The inputs of the group GitHub, and who and what started the run.
 
-    `trigger_label` is the input; `started_by_label` the label whose putting on started this run, if one did.
+    `trigger_labels` is the input; `started_by_label` the label whose putting on started this run, if one did.
     `issue_text_from_event`: false when the text came from an input, so that comparing it with the issue means nothing.
     """
 
@@ -26,17 +29,11 @@ class BoundarySettings:
     actor_is_bot: bool = False
     server_url: str = "https://github.com"
     api_url: str = "https://api.github.com"
-    label_prefix: str = "agent:"
-    trigger_label: str | None = None
+    trigger_labels: tuple[str, ...] = ("agent:*",)
     started_by_label: str | None = None
     min_permission: Permission = Permission.WRITE
     allow_bots: tuple[str, ...] = ()
-    base_branch: str | None = None
-    branch_prefix: str | None = None
-    draft: bool | None = None
-    allowed_link_hosts: tuple[str, ...] = ()
-    report_failures: bool = True
-    on_failure: OnFailure = OnFailure.NOTHING
+    on_failure: OnFailure = OnFailure.COMMENT
     issue_text_from_event: bool = True
 
     @property
@@ -44,11 +41,10 @@ class BoundarySettings:
         """Where people see the repository."""
         return f"{self.server_url.rstrip('/')}/{self.repository}"
 
-    @property
-    def link_hosts(self) -> frozenset[str]:
-        """The hosts that links in posted text may lead to."""
+    def link_hosts(self, allowed: Iterable[str]) -> frozenset[str]:
+        """The hosts that links in posted text may lead to: the server, and those that the agent is allowed."""
         server = urlsplit(self.server_url).hostname or ""
-        return frozenset(host.strip().lower() for host in (server, *self.allowed_link_hosts) if host.strip())
+        return frozenset(host.strip().lower() for host in (server, *allowed) if host.strip())
 
 
 class Permissions(Protocol):

@@ -20,27 +20,25 @@ if TYPE_CHECKING:
 
 
 #: Inputs that the command line gives in its own way, or not at all.
-OWN_FORM = frozenset(
-    {"agent", "mode", "host", "issue", "plan-label", "plan-limit", "plan-after", "gather-from", "gather-issues"}
-)
+OWN_FORM = frozenset({"agent", "mode", "host", "issue", "plan", "gather"})
 
 #: The first input of each group, as in action.yml, and what the help calls the group.
 GROUPS = {
-    "trigger-label": "what runs",
+    "checks": "what runs",
     "provider": "the model",
     "max-iterations": "limits, asked before each turn",
     "github-token": "GitHub",
     "isolation": "the sandbox of tools and validators",
     "resume": "the run",
+    "github-api-url": "GitHub's server, records, and what is shown",
 }
 
 #: How a value is called in the help; the others are the type's own: a choice, N, BOOL, TEXT.
 METAVARS = {
-    "trigger-label": "LABEL",
+    "trigger-labels": "LABELS",
     "anthropic-api-key": "KEY",
     "github-token": "TOKEN",
     "read-token": "TOKEN",
-    "base-branch": "BRANCH",
     "anthropic-base-url": "URL",
     "github-api-url": "URL",
     "github-server-url": "URL",
@@ -51,7 +49,6 @@ METAVARS = {
     "budget-usd-per-issue": "USD",
     "timeout-minutes": "MINUTES",
     "allow-bots": "LOGINS",
-    "allowed-link-hosts": "HOSTS",
     "apt-packages": "PACKAGES",
     "pass-env": "NAMES",
     "setup": "COMMANDS",
@@ -85,7 +82,7 @@ def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
     """One flag per input of these names, with the input's own description."""
     heading, group = "", parser.add_argument_group()
     for name, field in _flags():
-        heading = GROUPS.get(name, heading) or GROUPS["trigger-label"]
+        heading = GROUPS.get(name, heading) or GROUPS["checks"]
         if name not in names:
             continue
         if group.title != heading:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 #: What a rehearsal takes from the person who starts it; everything else stands in the scenario.
 INPUTS = (
-    *("max-iterations", "max-turns-per-step", "max-visits-per-step", "timeout-minutes"),
+    *("max-iterations", "max-turns-per-step", "timeout-minutes"),
     *("isolation", "network", "setup", "apt-packages", "pass-env"),
-    *("working-directory", "run-folder", "allow-spec-violations", "allow-custom-verdict"),
+    *("working-directory", "run-folder", "allow"),
 )
 
 

@@ -82,7 +82,7 @@ def carry_out(request: RunRequest, *, as_json: bool, in_place: bool) -> int:
         report = _run_in_copy(request, console)
     if as_json:
         print_json(report_json(report))
-    return exit_code(report.outcome, neutral_on_limit=request.inputs.neutral_on_limit)
+    return exit_code(report.outcome)
 
 
 def request_from(arguments: argparse.Namespace) -> RunRequest:

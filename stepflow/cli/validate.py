@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.cli.options import add_flags
 from stepflow.cli.output import print_json, theme_for
 from stepflow.definition.diagnostics import rules
 from stepflow.modes.validate import check_agents, from_above, repository_above
@@ -13,6 +14,7 @@ from stepflow.report.annotations import problem_annotations
 from stepflow.report.diagnostic import diagnostics
 from stepflow.report.document import problems_json
 from stepflow.report.sarif import sarif_log
+from stepflow.run.inputs import read_inputs
 
 if TYPE_CHECKING:
     import argparse
@@ -32,18 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text: for people; json: for programs (`stepflow schema problems`); "
         "github: annotations of a workflow; sarif: for code scanning",
     )
-    parser.add_argument("--allow-spec-violations", action="store_true", help="accept `failFast: false` with a warning")
-    parser.add_argument("--allow-custom-verdict", action="store_true", help="accept the verdict type `meta:custom`")
+    add_flags(parser, ["allow"])
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Check, print, and exit 2 on an error."""
     root = Path.cwd()
+    inputs = read_inputs({"allow": arguments.allow or ""})
     checked = check_agents(
         arguments.agents,
         root,
-        allow_spec_violations=arguments.allow_spec_violations,
-        allow_custom_verdict=arguments.allow_custom_verdict,
+        allow_spec_violations=inputs.allow_spec_violations,
+        allow_custom_verdict=inputs.allow_custom_verdict,
     )
     match arguments.format:
         case "json":

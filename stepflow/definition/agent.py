@@ -40,6 +40,7 @@ _REQUIRED: dict[VerdictType, dict[str, str]] = {
     },
     VerdictType.META_CUSTOM: {"handlerPath": '"handlerPath": "verdict.py"'},
 }
+_LIMITS = ("maxIterations", "maxVisitsPerStep")
 _OPTIONAL = {VerdictType.DETECT_STRUCTURED: ("requiredFields",)}
 
 _PARTS_OF_COMPOSITE = (
@@ -68,6 +69,7 @@ def check_verdict(
     return AgentVerdict(
         type=kind,
         max_iterations=settings.config.max_iterations or DEFAULT_MAX_ITERATIONS,
+        max_visits_per_step=settings.config.max_visits_per_step,
         config=settings.config.model_dump(mode="json", by_alias=True, exclude_unset=True),
         handler=handler,
     )
@@ -92,7 +94,7 @@ def _check_config(
             state = "missing" if value is None else "empty"
             message = f'verdict type "{kind}": the config needs "{key}", which is {state}'
             problems.add("SF204", at, message, f"Write {example} in the verdict's config, for example.")
-    own = {"maxIterations", *_REQUIRED.get(kind, ()), *_OPTIONAL.get(kind, ())}
+    own = {*_LIMITS, *_REQUIRED.get(kind, ()), *_OPTIONAL.get(kind, ())}
     for name, info in type(config).model_fields.items():
         key = info.alias or name
         if name in config.model_fields_set and key not in own:
@@ -123,7 +125,7 @@ def _handler(config: VerdictConfig, problems: FileProblems, *, folder: AgentFold
     """The code of a handler that is a file; None for one that is a module, and after a problem."""
     if not allowed:
         message = 'the verdict type "meta:custom" runs the agent\'s own code, which this run does not allow'
-        problems.add("SF206", _AT / "type", message, "Start the run with allow-custom-verdict, or use another type.")
+        problems.add("SF206", _AT / "type", message, "Start the run with `allow: custom-verdict`, or use another type.")
     path = config.handler_path
     at = _AT / "config" / "handlerPath"
     if not path or not path.strip():

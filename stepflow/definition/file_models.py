@@ -74,6 +74,7 @@ class VerdictConfig(FileModel):
     """`runner.verdict.config`: the keys of all types (registry.md §2.4)."""
 
     max_iterations: Annotated[int, Field(ge=1)] | None = None
+    max_visits_per_step: Annotated[int, Field(ge=1)] | None = None
     max_checks: Annotated[int, Field(ge=1)] | None = None
     verdict_keyword: str | None = None
     signal_type: str | None = None
@@ -136,6 +137,7 @@ class GitHub(FileModel):
     labels: Labels = Labels()
     allowed_effects: list[Literal["comment", "labels", "close", "pull_request", "release"]] | None = None
     allowed_labels: list[str] | None = None
+    allowed_link_hosts: list[str] = Field(default_factory=list)
     pull_request: PullRequest = PullRequest()
     comment: Comment = Comment()
     protected_paths: list[str] | None = None

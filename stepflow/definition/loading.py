@@ -239,6 +239,7 @@ def _github(file: GitHub) -> GitHubSettings:
         labels_add=tuple(file.labels.completion.add),
         labels_remove=tuple(file.labels.completion.remove),
         allowed_effects=plain.allowed_effects if file.allowed_effects is None else tuple(file.allowed_effects),
+        allowed_link_hosts=tuple(file.allowed_link_hosts),
         allowed_labels=None if file.allowed_labels is None else tuple(file.allowed_labels),
         pull_request=PullRequestSettings(
             enabled=pull_request.enabled,

@@ -278,6 +278,7 @@ class AgentVerdict:
 
     type: VerdictType
     max_iterations: int
+    max_visits_per_step: int | None = None
     config: JsonObject = field(default_factory=dict)
     handler: SourceText | None = None
 
@@ -308,6 +309,7 @@ class GitHubSettings:
     labels_remove: tuple[str, ...] = ()
     allowed_effects: tuple[str, ...] = DEFAULT_EFFECTS
     allowed_labels: tuple[str, ...] | None = None
+    allowed_link_hosts: tuple[str, ...] = ()
     pull_request: PullRequestSettings = field(default_factory=PullRequestSettings)
     comment: bool = True
     protected_paths: tuple[str, ...] = DEFAULT_PROTECTED_PATHS

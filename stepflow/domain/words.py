@@ -162,10 +162,18 @@ class StructuredOutput(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What happens to the commits of a run that did not complete (boundary.md "When the run fails")."""
+    """What a run that did not complete leaves behind (boundary.md "When the run fails")."""
 
-    NOTHING = "nothing"
+    COMMENT = "comment"
     PUSH_BRANCH = "push-branch"
+    NOTHING = "nothing"
+
+
+class Allowance(StrEnum):
+    """What is not done unless the input `allow` names it (action.md)."""
+
+    SPEC_VIOLATIONS = "spec-violations"
+    CUSTOM_VERDICT = "custom-verdict"
 
 
 class BaseChecks(StrEnum):
@@ -222,12 +230,7 @@ EXIT_CODES: dict[Outcome, int] = {
     Outcome.INTERNAL_ERROR: 3,
 }
 
-#: Outcomes that `neutral-on-limit` turns into exit 0.
-LIMIT_OUTCOMES = frozenset({Outcome.LIMIT_REACHED, Outcome.BUDGET_EXHAUSTED, Outcome.TIMED_OUT})
 
-
-def exit_code(outcome: Outcome, *, neutral_on_limit: bool = False) -> int:
+def exit_code(outcome: Outcome) -> int:
     """The process exit code of an outcome (action.md)."""
-    if neutral_on_limit and outcome in LIMIT_OUTCOMES:
-        return 0
     return EXIT_CODES.get(outcome, 1)

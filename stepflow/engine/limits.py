@@ -42,7 +42,7 @@ def _iterations_left(state: RunState, limits: Limits, next_step: str) -> Stop | 
     if state.iteration >= limits.iterations:
         return _reached(f"the limit of {count(limits.iterations, 'iteration')} is reached (max-iterations)")
     if limits.visits is not None and state.visits.get(next_step, 0) >= limits.visits:
-        return _reached(f'step "{next_step}" has run {count(limits.visits, "time")} (input max-visits-per-step)')
+        return _reached(f'step "{next_step}" has run {count(limits.visits, "time")} (maxVisitsPerStep)')
     return None
 
 

@@ -26,33 +26,30 @@ _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z0-9][a-z0-9-]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkloadIdentity:
+    """The ids of Anthropic's workload identity federation."""
+
+    federation_rule_id: str
+    organization_id: str
+    service_account_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelAccess:
     """The inputs of the group "model" that say where the model is, and `login`: what the environment holds for it.
 
-    `base_url` None: the service's own address. The three ids are those of Anthropic's workload identity.
+    `base_url` None: the service's own address.
     """
 
     provider: Provider = Provider.ANTHROPIC
     api_key: str | None = field(default=None, repr=False)
     base_url: str | None = None
-    federation_rule_id: str | None = None
-    organization_id: str | None = None
-    service_account_id: str | None = None
+    identity: WorkloadIdentity | None = None
     login: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def given(self, *names: str) -> str:
         """The first of these variables that is set, without the blanks around it; empty when none is."""
         return next((value for name in names if (value := self.login.get(name, "").strip())), "")
-
-    @property
-    def identity(self) -> Mapping[str, str]:
-        """The inputs of the workload identity that are set, by name."""
-        ids = {
-            "anthropic-federation-rule-id": self.federation_rule_id,
-            "anthropic-organization-id": self.organization_id,
-            "anthropic-service-account-id": self.service_account_id,
-        }
-        return {name: value for name, value in ids.items() if value}
 
 
 @dataclass(frozen=True, kw_only=True)

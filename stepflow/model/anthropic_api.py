@@ -13,9 +13,9 @@ from stepflow.model.access import (
     TOKEN_URL,
     ModelAccess,
     Service,
+    WorkloadIdentity,
     check_base_url,
     check_secret,
-    demand,
     is_private,
 )
 
@@ -89,7 +89,7 @@ class IdentityLogin:
 
 def read_login(access: ModelAccess) -> KeyLogin | IdentityLogin:
     """What the inputs and the environment give to log in with."""
-    return _identity(access) if access.identity else _key(access)
+    return _identity(access, access.identity) if access.identity else _key(access)
 
 
 def address(access: ModelAccess) -> str:
@@ -102,21 +102,12 @@ def _key(access: ModelAccess) -> KeyLogin:
     return KeyLogin(key=key, address=address(access))
 
 
-def _identity(access: ModelAccess) -> IdentityLogin:
+def _identity(access: ModelAccess, identity: WorkloadIdentity) -> IdentityLogin:
     if access.api_key:
         raise InputError(
-            f"Both anthropic-api-key and {', '.join(access.identity)} are given, and only one of them can log in.",
+            "Both anthropic-api-key and anthropic-workload-identity are given, and only one of them can log in.",
             hint="Leave the key out; that the job needs none is what the workload identity is for.",
         )
-    ids = access.identity
-    demand(
-        access.provider,
-        {
-            f"the input {name}": name not in ids
-            for name in ("anthropic-federation-rule-id", "anthropic-organization-id")
-        },
-        hint="They stand beside the federation rule in the Claude Console.",
-    )
     url, bearer = access.given(TOKEN_URL), access.given(TOKEN_BEARER)
     if not url or not bearer:
         raise InputError(
@@ -128,9 +119,9 @@ def _identity(access: ModelAccess) -> IdentityLogin:
         raise InputError(f"{TOKEN_URL} is no https address.", hint="Only the runner sets it; no step may change it.")
     return IdentityLogin(
         address=address(access),
-        rule=ids["anthropic-federation-rule-id"],
-        organization=ids["anthropic-organization-id"],
-        service_account=ids.get("anthropic-service-account-id"),
+        rule=identity.federation_rule_id,
+        organization=identity.organization_id,
+        service_account=identity.service_account_id,
         workspace=access.given("ANTHROPIC_WORKSPACE_ID") or None,
         token_url=url,
         token_bearer=check_secret(TOKEN_BEARER, bearer, hint=""),

@@ -152,7 +152,7 @@ def _seconds_until(date: str) -> float:
 
 
 _FEDERATION_HINT = (
-    "Check the inputs `anthropic-federation-rule-id`, `anthropic-organization-id` and `anthropic-service-account-id`, "
+    "Check the ids in the input `anthropic-workload-identity`, "
     "and that the rule matches the claims of this job's token."
 )
 

@@ -34,7 +34,7 @@ def find_login(access: ModelAccess) -> Login:
     """What the inputs and the environment give for this provider."""
     if access.identity and access.provider is not Provider.ANTHROPIC:
         raise InputError(
-            f"{', '.join(access.identity)} log in to the Anthropic API, not to provider {access.provider}.",
+            f"The input anthropic-workload-identity logs in to the Anthropic API, not to provider {access.provider}.",
             hint=f"Leave them out, or leave `provider` out. See {GUIDE}.",
         )
     if access.provider is Provider.SCRIPTED:

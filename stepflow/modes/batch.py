@@ -55,8 +55,8 @@ def plan_issues(
     Raises `InputError` where label, repository, address or token are wrong, `BoundaryError` where GitHub fails for too
     long.
     """
-    if not inputs.plan_label:
-        raise InputError("The input plan-label is empty.", hint="Name the label of the issues to take.")
+    if not inputs.plan:
+        raise InputError("The input plan is empty.", hint="Name the label of the issues to take: `plan: {label: …}`.")
     if not repository:
         raise InputError("It is not known which repository to read.", hint="Set GITHUB_REPOSITORY to owner/name.")
     check_addresses(inputs)
@@ -73,7 +73,7 @@ def plan_issues(
         connection=proxy_config.connection_to(inputs.github_api_url),
     )
     with closing(reader):
-        return _page_of(_read_all(reader, inputs.plan_label, inputs.plan_after or 0, inputs.plan_limit))
+        return _page_of(_read_all(reader, inputs.plan.label, inputs.plan.after or 0, inputs.plan.limit))
 
 
 def matrix_entries(page: IssuePage) -> list[JsonObject]:

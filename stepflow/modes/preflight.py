@@ -11,6 +11,7 @@ from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import usd
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
+from stepflow.domain.trigger_labels import label_of
 from stepflow.domain.words import BaseChecks, CanaryState, Isolation, Outcome, Provider
 from stepflow.engine.completion.base import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
@@ -302,8 +303,8 @@ def _read(request: RunRequest, agent: AgentDefinition | None, token: str) -> Ite
 
 def _labels(request: RunRequest, agent: AgentDefinition | None, there: set[str]) -> PreflightCheck:
     agent_name = agent.name if agent else request.trigger.agent
-    trigger = request.inputs.trigger_label or f"{request.inputs.label_prefix}{agent_name}"
-    wanted = dict.fromkeys((trigger, *(agent.github.labels_add if agent else ())))
+    triggers = (label_of(agent_name, pattern) for pattern in request.inputs.trigger_labels)
+    wanted = dict.fromkeys((*triggers, *(agent.github.labels_add if agent else ())))
     if missing := [name for name in wanted if name.casefold() not in there]:
         return warning("labels", f"not in the repository, see {_address(request)}/labels: {', '.join(missing)}")
     return ok("labels", f"there: {', '.join(wanted)}")

@@ -163,7 +163,7 @@ ADVICE: dict[Outcome, str] = {
     ),
     Outcome.LIMIT_REACHED: (
         "See in the step table where the run went round in circles. Split the issue or sharpen that step's prompt; "
-        "or raise `max-iterations`, `max-turns-per-step` or `max-visits-per-step`. Then {again}."
+        "or raise `max-iterations`, `max-turns-per-step`, or `maxVisitsPerStep` in agent.json. Then {again}."
     ),
     Outcome.BUDGET_EXHAUSTED: (
         "Raise `budget-usd` or `budget-tokens`, choose a cheaper `model`, or split the issue. Then {again}."
@@ -205,7 +205,7 @@ ADVICE_OF_CODE: dict[str, str] = {
         "Give the run arguments that the agent declares: `parameters` in its agent.json lists them, the action's "
         "input `parameters` takes them."
     ),
-    "SF328": "Remove `failFast: false`, or start this run with `allow-spec-violations` while you debug the agent.",
+    "SF328": "Remove `failFast: false`, or start this run with `allow: spec-violations` while you debug the agent.",
 }
 
 #: A run in the action is started again by its label; who started it at a terminal knows how.

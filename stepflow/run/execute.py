@@ -200,7 +200,7 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
         args=prepared.args,
         context_text=prepared.context.text,
         base_commit=base_commit,
-        base_branch=inputs.base_branch or settings.base or request.trigger.default_branch,
+        base_branch=settings.base or request.trigger.default_branch,
         structured_output=structured_output_of(inputs),
     )
 

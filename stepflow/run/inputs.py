@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import BaseChecks, Isolation, Network, OnFailure, Permission, Provider, StructuredOutput
+from stepflow.domain.words import (
+    Allowance,
+    BaseChecks,
+    Isolation,
+    Network,
+    OnFailure,
+    Permission,
+    Provider,
+    StructuredOutput,
+)
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,7 +93,7 @@ def yaml_map(value: object) -> object:
     if not isinstance(value, str):
         return value
     if not value.strip():
-        return {}
+        return None
     from stepflow.definition.files.yaml_text import YamlFault, read_yaml  # noqa: PLC0415 - costs time that an empty input need not take
 
     try:
@@ -108,7 +117,44 @@ OptionalFlag = Annotated[bool | None, BeforeValidator(lambda value: None if valu
 Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OptionalDollars = Annotated[float | None, BeforeValidator(empty_to_none), Field(gt=0, allow_inf_nan=False)]
 LeastPermission = Annotated[Permission, AfterValidator(at_least_read)]
-Map = Annotated[JsonObject, BeforeValidator(yaml_map)]
+Allowances = Annotated[tuple[Allowance, ...], BeforeValidator(split_words)]
+Map = Annotated[JsonObject, BeforeValidator(lambda value: yaml_map(value) or {})]
+
+
+def in_dashes(name: str) -> str:
+    """The name of a field as the name of an input."""
+    return name.replace("_", "-")
+
+
+class InputMap(BaseModel):
+    """An input that is a YAML map of known keys."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=in_dashes, populate_by_name=True, hide_input_in_errors=True
+    )
+
+
+class WorkloadIdentityInput(InputMap):
+    """The ids of Anthropic's workload identity federation."""
+
+    federation_rule_id: str
+    organization_id: str
+    service_account_id: Text = None
+
+
+class PlanInput(InputMap):
+    """Which issues the mode `plan` takes."""
+
+    label: str
+    limit: Annotated[int, Field(ge=1, le=256)] = 256
+    after: Count = None
+
+
+class GatherInput(InputMap):
+    """What the mode `gather` reads: the folder of the reports, and the numbers of the issues."""
+
+    folder: Annotated[str, Field(alias="from")]
+    issues: Numbers = ()
 
 
 class Inputs(BaseModel):
@@ -119,7 +165,7 @@ class Inputs(BaseModel):
         defer_build=True,
         frozen=True,
         extra="forbid",
-        alias_generator=lambda name: name.replace("_", "-"),
+        alias_generator=in_dashes,
         populate_by_name=True,
         hide_input_in_errors=True,
         use_attribute_docstrings=True,
@@ -133,10 +179,9 @@ class Inputs(BaseModel):
     checks: Lines = ()
     """Shell commands that must pass before the work of a `builtin/` agent is done, one a line; an agent of the
     repository has validators of its own."""
-    label_prefix: str = "agent:"
-    """What a label begins with when the rest of it names the agent to run."""
-    trigger_label: Text = None
-    """A label that starts the agent of the input `agent`, beside the labels that begin with `label-prefix`."""
+    trigger_labels: Lines = ("agent:*",)
+    """Labels that start an agent, one a line: `*` stands for its name, and a label without `*` starts the agent of the
+    input `agent`."""
     issue: Count = None
     """Number of the issue, for events that carry none."""
     issue_text: Text = None
@@ -155,20 +200,12 @@ class Inputs(BaseModel):
     anthropic_base_url: Text = None
     """Address of the model's service, https or loopback, such as a server that speaks the Anthropic API; empty means
     the provider's own."""
-    anthropic_federation_rule_id: Text = None
-    """Federation rule of the workload identity that replaces the key; the job then needs the permission
-    `id-token:write`."""
-    anthropic_organization_id: Text = None
-    """Anthropic organization of the workload identity."""
-    anthropic_service_account_id: Text = None
-    """Anthropic service account of the workload identity."""
+    anthropic_workload_identity: Annotated[WorkloadIdentityInput | None, BeforeValidator(yaml_map)] = None
+    """Workload identity that replaces the key, as a YAML map of `federation-rule-id`, `organization-id` and
+    `service-account-id`; the job then needs the permission `id-token:write`."""
     model: Text = None
     """Model for steps that name none themselves, an alias (`opus`, `sonnet`, `haiku`) or a model id; empty means
     agent.json's `defaultModel`, then `opus`."""
-    structured_output: StructuredOutput = StructuredOutput.AUTO
-    """How a model is made to answer in the form of a step's schema: `native` by the API's own structured output, `tool`
-    by a tool whose input is the answer, `prompt` by the schema in words; `auto` begins with the first and moves on when
-    the server does not heed it."""
     scenario: Text = None
     """Scenario file that answers instead of a model, relative to the repository; needed by the provider `scripted`."""
     record: Text = None
@@ -179,8 +216,6 @@ class Inputs(BaseModel):
     (steps with checks)."""
     max_turns_per_step: Annotated[int, Field(ge=1)] = 50
     """Most turns of the model within one step attempt."""
-    max_visits_per_step: Count = None
-    """Most attempts of one and the same step; empty means no limit of its own."""
     budget_usd: Dollars = 5
     """Most US dollars one run may spend on the model; scripted turns cost nothing."""
     budget_tokens: Count = None
@@ -199,10 +234,6 @@ class Inputs(BaseModel):
     read_token: Secret = None
     """Token that can only read; with it the actor's write access is checked before a token is spent and the issue's
     comments join the context."""
-    github_api_url: str = "https://api.github.com"
-    """Address of GitHub's API."""
-    github_server_url: str = "https://github.com"
-    """Address of the GitHub server, from which the push URL is made."""
     boundary: BoundaryMode = BoundaryMode.GITHUB
     """`github` writes what the run planned, `dry-run` only shows it and needs no token."""
     min_permission: LeastPermission = Permission.WRITE
@@ -210,19 +241,9 @@ class Inputs(BaseModel):
     `maintain` or `admin`."""
     allow_bots: Words = ()
     """Comma-separated logins of bots that may trigger a run."""
-    base_branch: Text = None
-    """Branch that pull requests go to; empty means agent.json's `pullRequest.base`, then the default branch."""
-    branch_prefix: Text = None
-    """What the names of pushed branches begin with; empty means agent.json's `pullRequest.branchPrefix`, then
-    `stepflow/`."""
-    draft: OptionalFlag = None
-    """Whether pull requests are opened as drafts; empty means agent.json's `pullRequest.draft`, then `true`."""
-    report_failures: Flag = True
-    """Whether a run that did not complete updates its comment on the issue with the reason and the way to continue."""
-    on_failure: OnFailure = OnFailure.NOTHING
-    """`push-branch` keeps the work of a run that did not complete on a branch, `nothing` leaves no trace of it."""
-    allowed_link_hosts: Words = ()
-    """Comma-separated hosts, beside the GitHub server, that links and images in the model's texts may point to."""
+    on_failure: OnFailure = OnFailure.COMMENT
+    """What a run leaves behind that did not complete: `comment` tells the issue the reason and the way to continue,
+    `push-branch` also keeps the work on a branch, `nothing` leaves no trace."""
     ca_certificates: Text = None
     """Certificates (PEM text) of authorities to trust besides the public ones, for the model's service, GitHub and the
     push; certificates are no secret, so a variable of the organization may hold them."""
@@ -251,27 +272,41 @@ class Inputs(BaseModel):
     """What becomes of validators that are red before the first call of the model: `tell` shows them to the model and to
     people, `require` ends the run as `base_failed`, `skip` does not run them. One whose program is missing ends a run
     that does not skip."""
-    neutral_on_limit: Flag = False
-    """Whether a run that ended at a limit, a budget or the deadline exits with 0."""
-    debug: Flag = False
-    """Whether the log also shows prompts and answers in full."""
-    allow_spec_violations: Flag = False
-    """Whether steps may fall back to an intent when an answer has none (`failFast` false in a gate); for debugging."""
-    allow_custom_verdict: Flag = False
-    """Whether the agent's own code may decide when its flow is done (verdict type `meta:custom`)."""
+    allow: Allowances = ()
+    """What is not done unless it is allowed, comma-separated: `spec-violations` lets steps fall back to an intent when
+    an answer has none (`failFast` false in a gate; for debugging), `custom-verdict` lets the agent's own code decide
+    when its flow is done (verdict type `meta:custom`)."""
     # many issues
-    plan_label: Text = None
-    """In the mode `plan`: label of the open issues to take."""
-    plan_limit: Annotated[int, Field(ge=1, le=256)] = 256
-    """In the mode `plan`: most issues of one page; a job matrix holds 256. A page whose texts are long holds fewer."""
-    plan_after: Count = None
-    """In the mode `plan`: take only issues with a higher number, such as the output `plan-next` of the page before."""
-    gather_from: Text = None
-    """In the mode `gather`: folder below which the reports of the jobs were downloaded."""
-    gather_issues: Numbers = ()
-    """In the mode `gather`: the output `plan-issues`, so that an issue whose job left no report is shown too."""
+    plan: Annotated[PlanInput | None, BeforeValidator(yaml_map)] = None
+    """In the mode `plan`, as a YAML map: `label` of the open issues to take; `limit`, the most issues of one page, 256
+    by default as a job matrix holds no more (a page whose texts are long holds fewer); `after`, such as the output
+    `plan-next` of the page before, to take only issues with a higher number."""
+    gather: Annotated[GatherInput | None, BeforeValidator(yaml_map)] = None
+    """In the mode `gather`, as a YAML map: `from`, the folder below which the reports of the jobs were downloaded;
+    `issues`, the output `plan-issues`, so that an issue whose job left no report is shown too."""
     host: str = ""
     """The host's name of the runner's temporary folder; filled in by the runner, not to be set."""
+    # no inputs of the action: from the runner's environment, or flags of a terminal
+    github_api_url: str = "https://api.github.com"
+    """Address of GitHub's API."""
+    github_server_url: str = "https://github.com"
+    """Address of the GitHub server, from which the push URL is made."""
+    structured_output: StructuredOutput = StructuredOutput.AUTO
+    """How a model is made to answer in the form of a step's schema: `native` by the API's own structured output, `tool`
+    by a tool whose input is the answer, `prompt` by the schema in words; `auto` begins with the first and moves on when
+    the server does not heed it."""
+    debug: Flag = False
+    """Whether the log also shows prompts and answers in full."""
+
+    @property
+    def allow_spec_violations(self) -> bool:
+        """Whether steps may fall back to an intent."""
+        return Allowance.SPEC_VIOLATIONS in self.allow
+
+    @property
+    def allow_custom_verdict(self) -> bool:
+        """Whether the agent's own code may decide when its flow is done."""
+        return Allowance.CUSTOM_VERDICT in self.allow
 
     def options(self) -> JsonObject:
         """Every option but the secrets, as JSON for the journal."""
@@ -284,28 +319,54 @@ class Inputs(BaseModel):
         return tuple(value.get_secret_value() for _name, value in self if isinstance(value, SecretStr))
 
 
+#: What the action takes from the runner's environment, or does not have.
+NO_INPUTS = frozenset({"github-api-url", "github-server-url", "structured-output", "debug"})
+
+#: Inputs of earlier versions, with what to write instead.
+DROPPED = {
+    "label-prefix": "write `trigger-labels: <prefix>*`",
+    "trigger-label": "add the label to `trigger-labels`, below `agent:*`",
+    "anthropic-federation-rule-id": "write `federation-rule-id:` in the input `anthropic-workload-identity`",
+    "anthropic-organization-id": "write `organization-id:` in the input `anthropic-workload-identity`",
+    "anthropic-service-account-id": "write `service-account-id:` in the input `anthropic-workload-identity`",
+    "structured-output": "leave it out, the action finds out how the server answers",
+    "max-visits-per-step": "set `maxVisitsPerStep` in the verdict's config in agent.json",
+    "github-api-url": "leave it out, the runner's GITHUB_API_URL is taken",
+    "github-server-url": "leave it out, the runner's GITHUB_SERVER_URL is taken",
+    "base-branch": "set `pullRequest.base` in agent.json",
+    "branch-prefix": "set `pullRequest.branchPrefix` in agent.json",
+    "draft": "set `pullRequest.draft` in agent.json",
+    "allowed-link-hosts": "list the hosts as `allowedLinkHosts` in agent.json, beside `allowedLabels`",
+    "report-failures": "write `on-failure: nothing` where no comment is wanted",
+    "neutral-on-limit": "give the step `continue-on-error: true`, and read its output `outcome`",
+    "debug": "run the job again with debug logging, which GitHub offers beside it",
+    "allow-spec-violations": "write `allow: spec-violations`",
+    "allow-custom-verdict": "write `allow: custom-verdict`",
+    "plan-label": "write `label:` in the input `plan`",
+    "plan-limit": "write `limit:` in the input `plan`",
+    "plan-after": "write `after:` in the input `plan`",
+    "gather-from": "write `from:` in the input `gather`",
+    "gather-issues": "write `issues:` in the input `gather`",
+}
+
 #: Inputs whose values no log may show.
 SECRET_INPUTS = tuple(
-    name.replace("_", "-") for name, field in Inputs.model_fields.items() if SecretStr in get_args(field.annotation)
+    in_dashes(name) for name, field in Inputs.model_fields.items() if SecretStr in get_args(field.annotation)
 )
 
 
 def read_inputs(given: Mapping[str, Any]) -> Inputs:
-    """Check every given input at once. Empty strings count as not given where the default is empty."""
+    """Check every given input at once. An empty string counts as not given."""
     try:
-        return Inputs.model_validate(
-            {name: value for name, value in given.items() if value != "" or _takes_empty(name)}
-        )
+        return Inputs.model_validate({name: value for name, value in given.items() if value != ""})
     except ValidationError as exc:
-        lines = tuple(f"input {error['loc'][0]}: {_message(error['msg'])}" for error in exc.errors(include_input=False))
+        lines = tuple(
+            f"input {': '.join(map(str, error['loc']))}: {_message(error['msg'])}"
+            for error in exc.errors(include_input=False)
+        )
         raise InputError(
             f"{'; '.join(lines)}.", hint="Correct the `with:` block (or the flags) and start again."
         ) from None
-
-
-def _takes_empty(name: str) -> bool:
-    # An empty prefix is a wish of its own: the label is then the agent's bare name.
-    return name == "label-prefix"
 
 
 def _message(message: str) -> str:

@@ -14,7 +14,7 @@ from stepflow.domain.connection import address_problem, is_loopback
 from stepflow.domain.event import RunStarted
 from stepflow.domain.words import Provider, StructuredOutput, VerdictType
 from stepflow.errors import DefinitionError, InputError
-from stepflow.model.access import ModelAccess
+from stepflow.model.access import ModelAccess, WorkloadIdentity
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.logins import address_of
 from stepflow.run.inputs import BoundaryMode
@@ -94,16 +94,10 @@ def boundary_settings(request: RunRequest) -> BoundarySettings:
         actor_is_bot=trigger.actor_is_bot,
         server_url=inputs.github_server_url,
         api_url=inputs.github_api_url,
-        label_prefix=inputs.label_prefix,
-        trigger_label=inputs.trigger_label,
+        trigger_labels=inputs.trigger_labels,
         started_by_label=trigger.label,
         min_permission=inputs.min_permission,
         allow_bots=inputs.allow_bots,
-        base_branch=inputs.base_branch,
-        branch_prefix=inputs.branch_prefix,
-        draft=inputs.draft,
-        allowed_link_hosts=inputs.allowed_link_hosts,
-        report_failures=inputs.report_failures,
         on_failure=inputs.on_failure,
         issue_text_from_event=trigger.issue is not None,
     )
@@ -206,14 +200,12 @@ def open_anthropic(request: RunRequest) -> AnthropicModel:
 def model_access(request: RunRequest) -> ModelAccess:
     """Where the model is and what logs in there, as far as it is given."""
     inputs = request.inputs
-    key = inputs.anthropic_api_key
+    key, identity = inputs.anthropic_api_key, inputs.anthropic_workload_identity
     return ModelAccess(
         provider=inputs.provider,
         api_key=key.get_secret_value() if key else None,
         base_url=inputs.anthropic_base_url,
-        federation_rule_id=inputs.anthropic_federation_rule_id,
-        organization_id=inputs.anthropic_organization_id,
-        service_account_id=inputs.anthropic_service_account_id,
+        identity=WorkloadIdentity(**identity.model_dump()) if identity else None,
         login=request.login,
     )
 
@@ -227,10 +219,9 @@ def check_addresses(inputs: Inputs) -> None:
             raise InputError(f"{name} ({shown!r}) cannot be used: {problem}.", hint="Give an address with https://.")
     if not _are_one(_host(api), _host(server)):
         raise InputError(
-            f"The input github-api-url leads to {_host(api)} and github-server-url to {_host(server)}: these are two "
-            "servers.",
-            hint="Set both, such as https://HOST/api/v3 and https://HOST, so that no token reaches a server that it is "
-            "not for.",
+            f"GitHub's API is at {_host(api)} and its server at {_host(server)}: these are two servers.",
+            hint="Give both addresses, such as https://HOST/api/v3 and https://HOST, so that no token reaches a "
+            "server that it is not for.",
         )
 
 

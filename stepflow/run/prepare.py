@@ -174,7 +174,7 @@ def limits_of(agent: AgentDefinition, inputs: Inputs, *, now: float, spent: Spen
         iterations = min(iterations, CHECK_DIALECT_LIMIT)
     return Limits(
         iterations=iterations,
-        visits=inputs.max_visits_per_step,
+        visits=agent.verdict.max_visits_per_step,
         turns=inputs.max_turns_per_step,
         tokens=inputs.budget_tokens,
         usd=usd,

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stepflow.domain.run import Issue
 from stepflow.domain.secrets import Redactor, login_files
+from stepflow.domain.trigger_labels import ANY_NAME, name_in
 from stepflow.errors import InputError
 from stepflow.run.proxies import ProxyConfig, proxy_passwords, read_proxy_config
 from stepflow.sandbox.environment import SYSTEM_PATH
@@ -121,8 +122,8 @@ def read_event(payload: Mapping[str, JsonValue]) -> EventPayload:
 def find_trigger(
     event_name: str, event: EventPayload, inputs: Inputs, *, actor: str = "", agents: tuple[str, ...] = ()
 ) -> Trigger | Skip:
-    """The run that this event asks for. `actor` is who started a workflow whose event names no sender; with an empty
-    `label-prefix` a label is the bare name of one of the `agents`."""
+    """The run that this event asks for. `actor` is who started a workflow whose event names no sender; for a
+    label that is the bare name of an agent, these are the `agents`."""
     sender = event.sender or User(login=actor, type="Bot" if actor.endswith("[bot]") else "User")
     if sender.type == "Bot" and not _is_named(sender.login, inputs.allow_bots):
         return Skip(reason=f"{sender.login} is a bot that the input allow-bots does not name")
@@ -145,15 +146,12 @@ def _labeled(event: EventPayload, inputs: Inputs, sender: User, agents: tuple[st
     issue, label = event.issue, event.label.name if event.label else ""
     if issue is None:
         raise InputError("The labeled event carries no issue.", hint="Check the file that GITHUB_EVENT_PATH names.")
-    if label == inputs.trigger_label:
-        agent = inputs.agent
-    elif inputs.label_prefix and label.startswith(inputs.label_prefix):
-        agent = label.removeprefix(inputs.label_prefix)
-    elif not inputs.label_prefix and label in agents:
-        agent = label
-    else:
-        named = f'does not begin with "{inputs.label_prefix}"' if inputs.label_prefix else "is no agent's name"
-        return Skip(reason=f'the label "{label}" {named}')
+    fitting = [pattern for pattern in inputs.trigger_labels if name_in(label, pattern) is not None]
+    if not fitting:
+        return Skip(reason=f'the label "{label}" starts no agent; trigger-labels: {", ".join(inputs.trigger_labels)}')
+    if fitting == [ANY_NAME] and label not in agents:
+        return Skip(reason=f'the label "{label}" is no agent\'s name')
+    agent = next(filter(None, (name_in(label, pattern) for pattern in fitting)), inputs.agent)
     if not agent:
         return Skip(reason=f'the label "{label}" names no agent and the input agent is empty')
     own_issue = issue.user is not None and issue.user.login == sender.login

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.event import AnswerLost, IterationStarted, RunResumed, StrategyChosen
 from stepflow.domain.state import fold
+from stepflow.domain.trigger_labels import name_in
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.errors import InputError
 from stepflow.journal.reader import iter_journal
@@ -134,7 +135,9 @@ class ResumedRun:
         """The request under the run's own id, about the issue as it was shown. Who asks now, and what for, stays."""
         trigger, inputs = request.trigger, request.inputs
         label = self.started.started_by.label
-        starts = label is not None and label in (f"{inputs.label_prefix}{self.started.agent}", inputs.trigger_label)
+        starts = label is not None and any(
+            name_in(label, pattern) in ("", self.started.agent) for pattern in inputs.trigger_labels
+        )
         return replace(
             request,
             run_id=self.started.run_id,

@@ -272,7 +272,8 @@ class StepFlowRunner:
 
 
 def _limits(agent: AgentDefinition, limits: Limits | None) -> Limits:
-    limits = limits or Limits(iterations=agent.verdict.max_iterations)
+    verdict = agent.verdict
+    limits = limits or Limits(iterations=verdict.max_iterations, visits=verdict.max_visits_per_step)
     most = CHECK_DIALECT_LIMIT if agent.dialect is Dialect.CHECK else limits.iterations
     return replace(limits, iterations=min(limits.iterations, most))
 

@@ -347,7 +347,7 @@ def _played_again(report: RunReport, inputs: Inputs) -> Outcome | None:
         case Outcome.REFUSED:
             return Outcome.REFUSED if report.history else None
         case Outcome.LIMIT_REACHED:
-            own = inputs.max_iterations or inputs.max_visits_per_step or inputs.max_turns_per_step != _USUAL_TURNS
+            own = inputs.max_iterations or inputs.max_turns_per_step != _USUAL_TURNS
             return None if own else Outcome.LIMIT_REACHED
         case outcome:
             return None if outcome in UNFINISHED else outcome

@@ -43,11 +43,6 @@ def test_max_iterations_ends_the_run(world: World) -> None:
     assert (done.outputs["outcome"], done.outputs["iterations"], done.exit_code) == ("limit_reached", "3", 1)
 
 
-def test_max_visits_per_step_ends_the_run(world: World) -> None:
-    done = world.run(working_in_circles(), max_visits_per_step="2")
-    assert (done.outputs["outcome"], done.outputs["iterations"]) == ("limit_reached", "3")
-
-
 def test_max_turns_per_step_ends_the_run(world: World) -> None:
     done = world.run([bash("true") for _ in range(9)], max_turns_per_step="2")
     assert done.outputs["outcome"] == "limit_reached"
@@ -75,18 +70,6 @@ def test_timeout_minutes_ends_the_run_before_the_next_turn(world: World) -> None
 
     done = world.run(slow, timeout_minutes="1")
     assert (done.outputs["outcome"], done.exit_code) == ("timed_out", 1)
-
-
-@pytest.mark.parametrize("limit", [{"max_iterations": "2"}, {"budget_tokens": "1"}, {"timeout_minutes": "0.000001"}])
-def test_neutral_on_limit_makes_a_limit_exit_with_zero(world: World, limit: dict) -> None:
-    done = world.run(working_in_circles(), neutral_on_limit="true", report_failures="false", **limit)
-    assert done.exit_code == 0
-    assert done.outputs["success"] == "false"
-
-
-def test_neutral_on_limit_changes_no_other_exit(world: World) -> None:
-    assert world.run(solve(), neutral_on_limit="true", agent="x").exit_code == 0
-    assert world.runner.run(label_event(), neutral_on_limit="true", budget_usd="x").exit_code == 2
 
 
 # the model
@@ -117,16 +100,26 @@ def test_a_recording_stays_in_the_run_folder_and_off_the_runs_own_files(world: W
 # GitHub
 
 
-def test_base_branch_is_where_the_pull_request_goes_and_the_commits_start_at_head(world: World) -> None:
+def github_settings(agent: dict) -> dict:
+    return agent["runner"].setdefault("integrations", {}).setdefault("github", {})
+
+
+def pull_requests(agent: dict) -> dict:
+    return github_settings(agent).setdefault("pullRequest", {})
+
+
+def test_the_agent_says_where_its_pull_requests_go_and_the_commits_start_at_head(world: World) -> None:
     git("push", "-q", str(world.served), "main:develop", cwd=world.checkout)
-    done = world.run(solve(), base_branch="develop")
+    world.edit("agent.json", lambda agent: pull_requests(agent).update(base="develop"))
+    done = world.run(solve())
     assert done.outputs["outcome"] == "completed", done.log
     assert world.pulls()[0]["base"] == "develop"
-    assert journal(done)[0]["base_commit"] == world.branches()["main"]
+    assert journal(done)[0]["base_commit"] == git("rev-parse", "HEAD~1", cwd=world.checkout).strip()
 
 
-def test_branch_prefix_and_draft_are_those_of_the_inputs(world: World) -> None:
-    done = world.run(solve(), branch_prefix="bot/", draft="false")
+def test_the_agent_says_what_its_branches_begin_with_and_whether_they_are_drafts(world: World) -> None:
+    world.edit("agent.json", lambda agent: pull_requests(agent).update(branchPrefix="bot/", draft=False))
+    done = world.run(solve())
     assert done.outputs["branch"] == "bot/fixer/issue-7"
     assert "bot/fixer/issue-7" in world.branches()
     assert world.pulls()[0]["draft"] is False
@@ -140,36 +133,37 @@ def test_a_pull_request_is_a_draft_unless_said_otherwise(world: World) -> None:
 def test_links_lead_only_to_allowed_hosts(world: World) -> None:
     text = "See [docs](https://docs.example.org/a) and [evil](https://evil.example.net/b)."
     script = [*solve()[:-1], answer("closure.issue", "closing", comment=text)]
-    world.run(script, allowed_link_hosts="docs.example.org, other.example.org")
+    world.edit("agent.json", lambda agent: github_settings(agent).update(allowedLinkHosts=["docs.example.org"]))
+    world.run(script)
     assert "[docs](https://docs.example.org/a)" in world.comments()[0]
     assert "](https://evil.example.net" not in world.comments()[0]
 
 
-def test_label_prefix_names_the_labels_that_start_agents_and_that_the_boundary_never_adds(world: World) -> None:
+def test_trigger_labels_name_the_labels_that_start_agents_and_that_the_boundary_never_adds(world: World) -> None:
     event = label_event()
     event["label"] = {"name": "bot/fixer"}
     wishes = {"closure_action": "label-only", "issue": {"labels": {"add": ["bot/other", "done"]}}}
     world.github.state.issues[7]["labels"].append("bot/fixer")
-    done = world.run([*solve()[:-1], answer("closure.issue", "closing", **wishes)], event, label_prefix="bot/")
+    done = world.run([*solve()[:-1], answer("closure.issue", "closing", **wishes)], event, trigger_labels="bot/*")
     assert done.outputs["outcome"] == "completed", done.log
     assert "done" in world.labels()
     assert not {"bot/other", "bot/fixer"} & world.labels()
 
 
-def test_with_an_empty_label_prefix_a_label_is_the_bare_name_of_an_agent(world: World) -> None:
+def test_with_a_lone_star_a_label_is_the_bare_name_of_an_agent(world: World) -> None:
     event = label_event()
     event["label"] = {"name": "fixer"}
-    assert world.run(solve(), event, label_prefix="").outputs["outcome"] == "completed"
+    assert world.run(solve(), event, trigger_labels="*").outputs["outcome"] == "completed"
     event["label"] = {"name": "bug"}
-    done = world.run(solve(), event, label_prefix="")
+    done = world.run(solve(), event, trigger_labels="*")
     assert (done.exit_code, done.outputs["outcome"]) == (0, "skipped")
 
 
-def test_trigger_label_starts_the_agent_of_the_input_and_comes_off_at_the_end(world: World) -> None:
+def test_a_label_without_a_star_starts_the_agent_of_the_input_and_comes_off_at_the_end(world: World) -> None:
     event = label_event()
     event["label"] = {"name": "please-fix"}
     world.github.state.issues[7]["labels"].append("please-fix")
-    done = world.run(solve(), event, trigger_label="please-fix", agent="fixer")
+    done = world.run(solve(), event, trigger_labels="agent:*\nplease-fix", agent="fixer")
     assert done.outputs["outcome"] == "completed", done.log
     assert "please-fix" not in world.labels()
 
@@ -183,7 +177,7 @@ def test_a_bot_starts_nothing_unless_it_is_named(world: World) -> None:
 
 def test_a_failure_is_reported_unless_report_failures_is_off(world: World) -> None:
     abort = [answer("initial.issue", "abort")]
-    assert world.run(abort, report_failures="false").outputs["outcome"] == "aborted"
+    assert world.run(abort, on_failure="nothing").outputs["outcome"] == "aborted"
     assert world.wrote_nothing()
     done = world.run(abort)
     assert world.wrote_nothing(but_comments=1)
@@ -310,11 +304,10 @@ def test_a_place_for_the_run_folder_that_cannot_be_written_is_a_clear_error(worl
     assert world.model.bodies == []
 
 
-@pytest.mark.parametrize("switch", [{"debug": "true"}, {"environ": "1"}])
-def test_debug_shows_prompts_and_answers_in_full(world: World, switch: dict) -> None:
-    world.runner.environ = {"RUNNER_DEBUG": switch.pop("environ", "")}
+def test_debug_logging_of_the_runner_shows_prompts_and_answers_in_full(world: World) -> None:
+    world.runner.environ = {"RUNNER_DEBUG": "1"}
     long = f"::error::{'every word counts ' * 40}"
-    done = world.run([answer("initial.issue", "next", understanding=long), *solve()[1:]], **switch)
+    done = world.run([answer("initial.issue", "next", understanding=long), *solve()[1:]])
     text = "".join(line.strip().removeprefix("│ ") for line in done.log.splitlines())
     assert "system prompt, in full:" in done.log
     assert text.count("every word counts") >= 40
@@ -333,7 +326,7 @@ def test_allow_spec_violations_lets_a_gate_fall_back(world: World) -> None:
     done = world.run(solve())
     assert (done.exit_code, done.outputs["outcome"]) == (2, "invalid_definition")
     assert any("SF328" in line for line in done.annotations)
-    done = world.run(solve(), allow_spec_violations="true")
+    done = world.run(solve(), allow="spec-violations")
     assert done.outputs["outcome"] == "completed", done.log
 
 
@@ -368,7 +361,7 @@ def test_files_of_the_runner_that_cannot_be_written_are_only_a_warning(world: Wo
 
 
 @pytest.mark.parametrize(
-    ("inputs", "outcome"), [({"allow_custom_verdict": "true"}, "completed"), ({}, "invalid_definition")]
+    ("inputs", "outcome"), [({"allow": "custom-verdict"}, "completed"), ({}, "invalid_definition")]
 )
 def test_an_agents_own_verdict_is_loaded_only_where_the_workflow_allows_it(
     world: World, inputs: dict[str, str], outcome: str
@@ -381,4 +374,4 @@ def test_an_agents_own_verdict_is_loaded_only_where_the_workflow_allows_it(
     world.edit("agent.json", lambda it: it["runner"].update(verdict=verdict))
     done = world.run(solve(), **inputs)
     assert done.outputs["outcome"] == outcome, done.log
-    assert inputs or "allow-custom-verdict" in done.log
+    assert inputs or "allow: custom-verdict" in done.log

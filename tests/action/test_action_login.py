@@ -106,6 +106,6 @@ def test_the_service_account_of_the_workload_identity_is_the_one_that_the_workfl
                 "anthropic-base-url": api.url,
                 "anthropic-service-account-id": account,
             }
-            done = world.run([answer("initial.issue", "abort")], report_failures="false")
+            done = world.run([answer("initial.issue", "abort")], on_failure="nothing")
     assert done.outputs["outcome"] == "aborted", done.log
     assert [exchange.get("service_account_id", "") for exchange in dialect.exchanges] == [account]

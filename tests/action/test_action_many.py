@@ -29,12 +29,13 @@ def world(world: World) -> World:
     return world
 
 
-def plan(world: World, *, name: str = "schedule", **inputs: str) -> Invocation:
+def plan(world: World, *, name: str = "schedule", read_token: str = READ_TOKEN, **asked: str) -> Invocation:
     """The plan job: it is given nothing that can write, and no model."""
     world.runner.inputs = {
         key: value for key, value in world.runner.inputs.items() if key not in ("github-token", "anthropic-api-key")
     }
-    return world.runner.run({}, name=name, mode="plan", **{"plan_label": "bug", "read_token": READ_TOKEN, **inputs})
+    lines = "\n".join(f"{key}: {value}" for key, value in {"label": "bug", **asked}.items())
+    return world.runner.run({}, name=name, mode="plan", plan=lines, read_token=read_token)
 
 
 def numbers(done: Invocation) -> list[int]:
@@ -79,21 +80,21 @@ def test_pull_requests_which_github_lists_as_issues_are_left_out(world: World) -
 
 def test_a_page_ends_at_the_limit_and_the_next_one_begins_after_it(world: World) -> None:
     add_issues(world, range(8, 13))
-    first = plan(world, plan_limit="4")
+    first = plan(world, limit="4")
     assert (numbers(first), first.outputs["plan-next"]) == ([7, 8, 9, 10], "10")
     assert "the next page begins after #10" in first.log
-    second = plan(world, plan_limit="4", plan_after=first.outputs["plan-next"])
+    second = plan(world, limit="4", after=first.outputs["plan-next"])
     assert (numbers(second), second.outputs["plan-next"]) == ([11, 12], "")
 
 
 def test_what_is_closed_or_opened_between_two_pages_moves_no_issue(world: World) -> None:
     add_issues(world, range(8, 13))
-    first = plan(world, plan_limit="3")
+    first = plan(world, limit="3")
     world.github.state.issues[7]["state"] = "closed"
     world.github.state.issues[8]["labels"] = []
     add_issues(world, range(13, 14))
-    second = plan(world, plan_limit="3", plan_after=first.outputs["plan-next"])
-    third = plan(world, plan_limit="3", plan_after=second.outputs["plan-next"])
+    second = plan(world, limit="3", after=first.outputs["plan-next"])
+    third = plan(world, limit="3", after=second.outputs["plan-next"])
     assert numbers(first) + numbers(second) + numbers(third) == [7, 8, 9, 10, 11, 12, 13]
 
 
@@ -129,23 +130,23 @@ def test_a_page_of_long_texts_holds_fewer_issues_so_that_it_fits_a_jobs_outputs(
 
 
 def test_without_an_issue_the_plan_is_an_empty_matrix(world: World) -> None:
-    done = plan(world, plan_label="nobody-has-it")
+    done = plan(world, label="nobody-has-it")
     assert (done.outputs["plan"], done.outputs["plan-issues"], done.outputs["plan-next"]) == ("[]", "[]", "")
     assert 'no open issue labeled "nobody-has-it" is left to take' in done.log
 
 
 @pytest.mark.parametrize(
-    ("inputs", "words"),
+    ("asked", "words"),
     [
-        ({"plan_label": ""}, "plan-label is empty"),
-        ({"plan_limit": "257"}, "less than or equal to 256"),
-        ({"plan_after": "x"}, "plan-after"),
+        ({"label": ""}, "input plan: label"),
+        ({"limit": "257"}, "less than or equal to 256"),
+        ({"after": "x"}, "input plan: after"),
         ({"read_token": ""}, "permission `issues: read`"),
         ({"read_token": "wrong"}, "check `read-token`"),
     ],
 )
-def test_a_plan_that_cannot_be_made_says_what_to_write(world: World, inputs: dict[str, str], words: str) -> None:
-    done = plan(world, **inputs)
+def test_a_plan_that_cannot_be_made_says_what_to_write(world: World, asked: dict[str, str], words: str) -> None:
+    done = plan(world, **asked)
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert words in done.outputs["reason"]
     assert done.outputs["plan"] == ""
@@ -191,7 +192,7 @@ def test_five_thousand_issues_are_planned_page_by_page_none_lost_and_none_twice(
     world.github.fail("GET", "/issues$", 403, "API rate limit exceeded", headers=reset)
     pages, largest, began, after = [], 0, time.monotonic(), ""
     while True:
-        done = plan(world, plan_after=after)
+        done = plan(world, after=after)
         assert done.exit_code == 0, done.log
         pages.append(numbers(done))
         largest = max(largest, utf16("".join(done.outputs[each] for each in ("plan", "plan-issues", "plan-next"))))
@@ -225,8 +226,8 @@ def report(folder: Path, done: Invocation, **changed: Any) -> None:
 
 
 def gather(world: World, folder: Path, planned: list[int] | None = None) -> Invocation:
-    issues = {"gather_issues": json.dumps(planned)} if planned is not None else {}
-    return world.runner.run({}, name="schedule", mode="gather", gather_from=str(folder), **issues)
+    issues = f"\nissues: {json.dumps(planned)}" if planned is not None else ""
+    return world.runner.run({}, name="schedule", mode="gather", gather=f"from: {folder}{issues}")
 
 
 @pytest.fixture(scope="module")
@@ -329,15 +330,15 @@ def test_a_matrix_of_which_no_job_left_a_report_is_a_table_too(world: World, tmp
 
 
 @pytest.mark.parametrize(
-    ("inputs", "words"),
+    ("given", "words"),
     [
-        ({"gather_from": ""}, "gather-from is empty"),
-        ({"gather_from": "not-there"}, "There is no folder"),
-        ({"gather_issues": "7"}, "JSON list of issue numbers"),
-        ({"gather_issues": "[true]"}, "JSON list of issue numbers"),
+        ("", "The input gather is empty"),
+        ("from: not-there", "There is no folder"),
+        ("from: .\nissues: 7", "input gather: issues"),
+        ("from: .\nissues: [true]", "input gather: issues"),
     ],
 )
-def test_a_gather_that_finds_nothing_says_what_to_write(world: World, inputs: dict[str, str], words: str) -> None:
-    done = world.runner.run({}, name="schedule", mode="gather", **{"gather_from": ".", **inputs})
+def test_a_gather_that_finds_nothing_says_what_to_write(world: World, given: str, words: str) -> None:
+    done = world.runner.run({}, name="schedule", mode="gather", gather=given)
     assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
     assert words in done.outputs["reason"]

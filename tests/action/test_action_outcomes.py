@@ -97,15 +97,11 @@ def test_the_iteration_limit_is_named_with_the_input_that_raises_it(world: World
     assert world.wrote_nothing(but_comments=1)
 
 
-def test_a_limit_can_leave_the_job_green(world: World) -> None:
-    done = world.run([understood(), *[WORK_ON] * 9], max_iterations="2", neutral_on_limit="true")
-    assert_ended(world, done, "limit_reached", exit_code=0)
-
-
 def test_visits_of_one_step_are_limited(world: World) -> None:
-    done = world.run([understood(), *[WORK_ON] * 9], max_visits_per_step="2")
+    world.edit("agent.json", lambda agent: agent["runner"]["verdict"]["config"].update(maxVisitsPerStep=2))
+    done = world.run([understood(), *[WORK_ON] * 9])
     assert_ended(world, done, "limit_reached")
-    assert "max-visits-per-step" in done.outputs["reason"]
+    assert "maxVisitsPerStep" in done.outputs["reason"]
     assert len(world.model.bodies) == 3
 
 
@@ -277,7 +273,7 @@ def test_unfinished_work_can_be_kept_on_a_branch(world: World) -> None:
 
 
 def test_failures_are_not_reported_when_nobody_wants_it(world: World) -> None:
-    done = world.run([answer("initial.issue", "abort")], report_failures="false")
+    done = world.run([answer("initial.issue", "abort")], on_failure="nothing")
     assert_ended(world, done, "aborted")
     assert world.wrote_nothing()
     assert world.requests_made() == 0

@@ -42,7 +42,7 @@ def test_an_actor_without_write_access_fails_as_a_run_would(world: World) -> Non
 
 def test_a_label_that_is_not_there_is_a_warning(world: World) -> None:
     world.github.read_token = READ_TOKEN
-    done = world.run([], mode="preflight", read_token=READ_TOKEN, trigger_label="fix-it", agent="fixer")
+    done = world.run([], mode="preflight", read_token=READ_TOKEN, trigger_labels="fix-it", agent="fixer")
     assert done.exit_code == 0, done.log
     assert "fix-it" in next(line for line in done.log.splitlines() if line.startswith("! warning  labels"))
 

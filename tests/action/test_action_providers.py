@@ -31,7 +31,7 @@ def served(world: World, name: str, folder: Path) -> Iterator[tuple[ProviderAcce
         open_access(name, folder) as access,
         MessagesApi(lambda body: world.next_reply(body), dialect=access.dialect) as api,
     ):
-        world.runner.environ = dict(access.login)
+        world.runner.environ = {**access.login, "RUNNER_DEBUG": "1"}
         del world.runner.inputs["anthropic-api-key"]
         world.runner.inputs |= {**access.inputs, "anthropic-base-url": api.url + access.suffix}
         yield access, api
@@ -63,7 +63,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What the run with a key of the Anthropic API reports."""
     root = tmp_path_factory.mktemp("direct")
     with open_world(root) as world, served(world, "key", root):
-        done = world.run(solve(), debug="true")
+        done = world.run(solve())
         assert done.outputs["outcome"] == "completed", done.log
         return figures_of(done, root)
 
@@ -73,7 +73,7 @@ def test_the_same_scenario_gives_the_same_report_through_every_provider(
     name: str, world: World, tmp_path: Path, direct: Any
 ) -> None:
     with served(world, name, tmp_path) as (access, api):
-        done = world.run(solve(), debug="true")
+        done = world.run(solve())
     assert (done.exit_code, done.outputs["outcome"], done.outputs["validated"]) == (0, "completed", "true"), done.log
     assert len(api.bodies) == len(solve())
     assert float(done.outputs["cost-usd"]) > 0
@@ -110,8 +110,7 @@ def test_a_provider_without_a_login_is_refused_before_anything_is_started(provid
 
 def test_workload_identity_without_id_token_write_says_which_permission_is_missing(world: World) -> None:
     del world.runner.inputs["anthropic-api-key"]
-    ids = {"anthropic_federation_rule_id": "fdrl_1", "anthropic_organization_id": "org"}
-    done = world.run([], **ids)
+    done = world.run([], anthropic_workload_identity="federation-rule-id: fdrl_1\norganization-id: org")
     assert (done.exit_code, world.model.requests) == (2, [])
     assert "id-token: write" in done.outputs["reason"]
 

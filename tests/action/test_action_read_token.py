@@ -255,8 +255,8 @@ def test_an_agents_own_verdict_is_not_loaded_for_somebody_without_write_access(r
     git("add", "--all", cwd=reading.checkout)
     verdict = {"type": "meta:custom", "config": {"handlerPath": "own.py"}}
     reading.edit("agent.json", lambda it: it["runner"].update(verdict=verdict))
-    assert "the code was loaded" in reading.run(solve(), allow_custom_verdict="true").log
+    assert "the code was loaded" in reading.run(solve(), allow="custom-verdict").log
     reading.github.state.permissions["bob"] = "triage"
-    done = reading.run(solve(), allow_custom_verdict="true")
+    done = reading.run(solve(), allow="custom-verdict")
     assert done.outputs["outcome"] == "refused", done.log
     assert "the code was loaded" not in done.log

@@ -25,7 +25,7 @@ def folder(world: World) -> Path:
 def fail_boundary(world: World, folder: Path) -> None:
     """A job whose pull request GitHub does not take."""
     world.github.state.faults.append(Fault("POST", "/pulls", 422, message="not today", times=9))
-    done = world.run(solve(), run_folder=str(folder), report_failures="false")
+    done = world.run(solve(), run_folder=str(folder), on_failure="nothing")
     assert done.outputs["outcome"] == "boundary_failed"
     world.github.state.faults.clear()
 
@@ -82,7 +82,7 @@ def test_a_resumed_run_whose_validator_turns_red_pushes_what_it_does_then(
     fail_boundary(world, folder)
     before = world.branches()[BRANCH]
     for replies in parts:
-        inputs = {"run_folder": str(folder), "setup": "echo whole > ~/wanted", "report_failures": "false"}
+        inputs = {"run_folder": str(folder), "setup": "echo whole > ~/wanted", "on_failure": "nothing"}
         done = world.run(replies, **inputs)
     assert done.outputs["outcome"] == "completed", done.log
     tip = world.branches()[BRANCH]
@@ -99,7 +99,7 @@ def test_a_resumed_run_that_fails_its_validators_for_good_writes_nothing_more(wo
     )
     fail_boundary(world, folder)
     before = written(world)
-    done = world.run([], run_folder=str(folder), setup="touch ~/red", report_failures="false")
+    done = world.run([], run_folder=str(folder), setup="touch ~/red", on_failure="nothing")
     assert (done.outputs["outcome"], done.outputs["validated"]) == ("validation_failed", "false")
     assert (written(world), world.pulls(), world.comments()) == (before, [], [])
 
@@ -107,11 +107,11 @@ def test_a_resumed_run_that_fails_its_validators_for_good_writes_nothing_more(wo
 def test_no_snapshot_holds_a_secret_of_the_run(world: World, folder: Path) -> None:
     """The folder is uploaded, where more people read than may know it."""
     (world.checkout / "npmrc").write_text("x" * 65_530 + TOKEN)
-    done = world.run([understood()], run_folder=str(folder), report_failures="false")
+    done = world.run([understood()], run_folder=str(folder), on_failure="nothing")
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert [path.name for path in files if TOKEN.encode() in path.read_bytes()] == []
     assert done.log.count("holds a secret of this run") == 1
-    again = world.run([understood()], run_folder=str(folder), report_failures="false")
+    again = world.run([understood()], run_folder=str(folder), on_failure="nothing")
     assert "A new run begins" in again.log
 
 
@@ -130,7 +130,7 @@ def test_a_forged_receipt_is_not_believed(world: World, folder: Path) -> None:
 
 def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World, folder: Path) -> None:
     done = world.run(
-        [understood(), *[bash("true")] * 3], run_folder=str(folder), max_turns_per_step="2", report_failures="false"
+        [understood(), *[bash("true")] * 3], run_folder=str(folder), max_turns_per_step="2", on_failure="nothing"
     )
     assert done.outputs["outcome"] == "limit_reached"
     events = journal(folder)
@@ -138,13 +138,13 @@ def test_a_folder_from_elsewhere_raises_no_limit_and_names_no_actor(world: World
     events[0]["started_by"]["actor"] = "octocat"
     rewrite(folder, events)
     requests = len(world.model.bodies)
-    done = world.run([bash("true")] * 3, run_folder=str(folder), max_turns_per_step="2", report_failures="false")
+    done = world.run([bash("true")] * 3, run_folder=str(folder), max_turns_per_step="2", on_failure="nothing")
     assert done.outputs["outcome"] == "limit_reached"
     assert len(world.model.bodies) == requests
     world.github.state.permissions["bob"] = "read"
     continued = [answer("continuation.issue", "handoff", summary="s"), answer("closure.issue", "closing")]
     commit = bash("echo 'hello, world' > greeting.txt && git -c user.name=M -c user.email=m@x commit -qam Greet")
-    done = world.run([commit, *continued], run_folder=str(folder), report_failures="false")
+    done = world.run([commit, *continued], run_folder=str(folder), on_failure="nothing")
     assert done.outputs["outcome"] == "refused"
     assert written(world) == []
 

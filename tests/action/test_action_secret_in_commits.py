@@ -54,7 +54,7 @@ def unpacked(folder: Path) -> bytes:
 
 @pytest.mark.parametrize("command", COMMITTED.values(), ids=COMMITTED)
 def test_a_secret_in_any_commit_is_neither_pushed_nor_kept(world: World, command: str) -> None:
-    done = world.run(greet(command), report_failures="false")
+    done = world.run(greet(command), on_failure="nothing")
     assert done.outputs["outcome"] == "refused", done.log
     assert "a secret of this run" in done.outputs["reason"]
     assert world.wrote_nothing()
@@ -74,7 +74,7 @@ def test_a_failed_run_pushes_no_secret_with_its_unfinished_work(world: World) ->
 
 def test_a_secret_that_is_staged_only_is_not_kept(world: World) -> None:
     staged = f"echo {TOKEN} > t && git add t && rm t"
-    done = world.run([understood(), bash(staged), bash("true")], max_turns_per_step="2", report_failures="false")
+    done = world.run([understood(), bash(staged), bash("true")], max_turns_per_step="2", on_failure="nothing")
     assert TOKEN.encode() not in unpacked(Path(done.outputs["run-folder"]))
     assert "no snapshot of it is kept" in done.log
 

@@ -44,7 +44,8 @@ def test_a_secret_that_the_model_knows_from_elsewhere_is_in_nothing_that_is_left
         *solve()[1:-1],
         answer("closure.issue", "closing", **closing),
     ]
-    done = world.run(script, read_token=READ_TOKEN, debug="true", record="recorded.yaml")
+    world.runner.environ = {**world.runner.environ, "RUNNER_DEBUG": "1"}
+    done = world.run(script, read_token=READ_TOKEN, record="recorded.yaml")
     assert done.outputs["outcome"] == "completed", done.log
     left = left_behind(done, world)
     assert {"journal.jsonl", "log.jsonl", "report.json", "report.html", "effects.json", "recorded.yaml"} <= left.keys()
@@ -56,7 +57,8 @@ def test_a_secret_that_the_model_knows_from_elsewhere_is_in_nothing_that_is_left
 def test_a_multi_line_key_is_masked_line_by_line_and_redacted(world: World) -> None:
     key = "\n".join(KEY_LINES)
     said = answer("initial.issue", "abort", understanding=f"{KEY_LINES[1]} and {KEY_LINES[2]}", why=key)
-    done = world.run([bash(f"echo {KEY_LINES[2]}"), said], github_token=key, boundary="dry-run", debug="true")
+    world.runner.environ = {**world.runner.environ, "RUNNER_DEBUG": "1"}
+    done = world.run([bash(f"echo {KEY_LINES[2]}"), said], github_token=key, boundary="dry-run")
     assert done.outputs["outcome"] == "aborted", done.log
     masked = [line.removeprefix("::add-mask::") for line in done.log.splitlines() if line.startswith("::add-mask::")]
     assert [line for line in masked if line in KEY_LINES] == list(KEY_LINES)

@@ -112,31 +112,12 @@ def test_a_run_completes_however_the_server_must_be_asked(
     assert world.clock.slept == []
 
 
-@pytest.mark.parametrize(
-    ("given", "turns", "retries"), [("auto", 6, 4), ("native", 2, 0), ("tool", 6, 4), ("prompt", 6, 4)]
-)
-def test_a_server_that_heeds_nothing_ends_the_run_as_a_missing_answer_does(
-    world: World, given: str, turns: int, retries: int
-) -> None:
-    done = world.run(Server(heeds_nothing), structured_output=given)
+def test_a_server_that_heeds_nothing_ends_the_run_as_a_missing_answer_does(world: World) -> None:
+    done = world.run(Server(heeds_nothing))
     assert (done.outputs["outcome"], done.exit_code) == ("routing_failed", 1)
     assert "no JSON object" in done.outputs["reason"]
-    assert len(world.model.bodies) == turns
-    assert done.log.count("format retry:") == retries
+    assert (len(world.model.bodies), done.log.count("format retry:")) == (6, 4)
     assert world.wrote_nothing(but_comments=1)
-
-
-def test_a_given_strategy_spares_the_detour(world: World) -> None:
-    done = world.run(Server(heeds_words), structured_output="prompt")
-    assert done.outputs["outcome"] == "completed", done.log
-    assert all("output_config" not in body for body in world.model.bodies)
-    assert (done.log.count("format retry:"), done.log.count("is asked for structured output")) == (0, 0)
-
-
-def test_a_strategy_that_does_not_exist_is_refused(world: World) -> None:
-    done = world.run([], structured_output="yaml")
-    assert done.exit_code == 2
-    assert "structured-output" in done.log
 
 
 @pytest.mark.parametrize("server", [heeds_tools, heeds_words])
@@ -160,7 +141,7 @@ def test_a_run_that_goes_on_asks_as_it_had_learnt_to(world: World) -> None:
         last = len(server.conversations) == 3
         return Failure(status=400, error="invalid_request_error", message="messages: not today") if last else reply
 
-    first = world.run(fails_later, run_folder=str(folder), report_failures="false", record="recorded.yaml")
+    first = world.run(fails_later, run_folder=str(folder), on_failure="nothing", record="recorded.yaml")
     assert first.outputs["outcome"] == "model_failed", first.log
     requests = len(world.model.bodies)
     done = world.run(server, run_folder=str(folder), record="recorded.yaml")

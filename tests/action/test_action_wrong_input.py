@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stepflow.run.inputs import DROPPED, NO_INPUTS, Inputs, in_dashes
 from tests.checkout import DEMO, Invocation, Runner, git, labeled, make_checkout
 from tests.readable import stumbles
 
@@ -162,6 +163,19 @@ def test_validate_passes_a_sound_agent_on_any_event(runner: Runner) -> None:
 )
 def test_an_input_that_cannot_work_is_named_with_the_way_out(runner: Runner, inputs: dict, words: str) -> None:
     assert_refused(runner.run(labeled(), **inputs), runner, words)
+
+
+def test_inputs_of_earlier_versions_name_what_to_write_instead(runner: Runner) -> None:
+    done = runner.run(labeled(), draft="", plan_label="bug")
+    assert (done.exit_code, done.outputs["outcome"]) == (2, "misconfigured")
+    assert "no longer has these inputs: draft, plan-label" in done.outputs["reason"]
+    assert "`draft` set `pullRequest.draft` in agent.json" in done.outputs["reason"]
+    assert "`plan-label` write `label:` in the input `plan`" in done.outputs["reason"]
+
+
+def test_no_input_is_both_there_and_dropped() -> None:
+    there = {in_dashes(name) for name in Inputs.model_fields} - NO_INPUTS
+    assert there & set(DROPPED) == set()
 
 
 def test_an_input_that_nobody_declared_is_only_a_warning(runner: Runner) -> None:

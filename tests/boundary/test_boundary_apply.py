@@ -57,9 +57,9 @@ def test_a_plan_without_effects_asks_nobody() -> None:
 
 def test_a_refused_plan_writes_nothing() -> None:
     writer = RecordingWriter()
-    applied, _ = apply(plan_everything(given={"branch_prefix": "../"}), writer)
+    applied, _ = apply(plan_everything(run_id="a..b", issue=None), writer)
     assert (applied.outcome, writer.calls) == (Outcome.REFUSED, [])
-    assert "branch-prefix" in applied.reason
+    assert "branchPrefix" in applied.reason
 
 
 def test_commits_that_may_not_leave_refuse_the_whole_plan() -> None:

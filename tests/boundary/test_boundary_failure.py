@@ -74,12 +74,12 @@ def test_some_outcomes_are_not_reported(outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"given": {"report_failures": False}},
+        {"given": {"on_failure": OnFailure.NOTHING}},
         {"issue": None},
         {"comment": False},
         {"enabled": False},
         {"allowed_effects": ("labels", "close")},
-        {"pusher": RecordingPusher(), "given": {"report_failures": False}},
+        {"pusher": RecordingPusher(), "given": {"on_failure": OnFailure.NOTHING}},
     ],
 )
 def test_a_report_can_be_switched_off(changes: dict[str, object]) -> None:

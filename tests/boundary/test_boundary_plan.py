@@ -180,18 +180,16 @@ def test_targets_never_come_from_the_answer() -> None:
     assert effect(planned, PushBranch).branch == "stepflow/fixer/issue-7"
 
 
-def test_the_base_branch_is_the_input_then_agent_json_then_the_event() -> None:
+def test_the_base_branch_is_that_of_agent_json_then_the_events() -> None:
     own = PullRequestSettings(base="develop")
-    assert effect(plan(commits=COMMITS, pull_request=own, given={"base_branch": "v2"}), OpenPullRequest).base == "v2"
     assert effect(plan(commits=COMMITS, pull_request=own), OpenPullRequest).base == "develop"
     assert effect(plan(commits=COMMITS), OpenPullRequest).base == "main"
 
 
-def test_a_draft_is_what_the_answer_says_then_the_input_then_agent_json_then_yes() -> None:
+def test_a_draft_is_what_the_answer_says_then_agent_json_then_yes() -> None:
     ready = PullRequestSettings(draft=False)
     answer: JsonObject = {"pull_request": {"draft": True}}
-    assert effect(plan(answer, commits=COMMITS, given={"draft": False}), OpenPullRequest).draft is True
-    assert effect(plan(commits=COMMITS, pull_request=ready, given={"draft": True}), OpenPullRequest).draft is True
+    assert effect(plan(answer, commits=COMMITS, pull_request=ready), OpenPullRequest).draft is True
     assert effect(plan(commits=COMMITS, pull_request=ready), OpenPullRequest).draft is False
     assert effect(plan(commits=COMMITS), OpenPullRequest).draft is True
 
@@ -244,27 +242,28 @@ def test_warnings_of_validators_follow_the_text_of_the_model() -> None:
 
 
 def test_a_branch_without_an_issue_is_named_after_the_run() -> None:
-    assert branch_name(agent(), facts(None), settings()) == "stepflow/fixer/run-run-1"
-    assert branch_name(agent(), facts(), settings(branch_prefix="bot/")) == "bot/fixer/issue-7"
+    assert branch_name(agent(), facts(None)) == "stepflow/fixer/run-run-1"
+    named = agent(pull_request=PullRequestSettings(branch_prefix="bot/"))
+    assert branch_name(named, facts()) == "bot/fixer/issue-7"
 
 
 @pytest.mark.parametrize("prefix", ["../", "-x", "a..b/", "a b/", "/", "a.lock/"])
 def test_a_branch_that_git_does_not_allow_is_refused_before_anything_is_written(prefix: str) -> None:
-    planned = plan(commits=COMMITS, given={"branch_prefix": prefix})
+    planned = plan(commits=COMMITS, pull_request=PullRequestSettings(branch_prefix=prefix))
     assert planned.effects == ()
     assert planned.refusal is not None
-    assert "branch-prefix" in planned.refusal
+    assert "branchPrefix" in planned.refusal
 
 
 def test_the_base_branch_is_never_pushed_to() -> None:
-    planned = plan(commits=COMMITS, given={"base_branch": "stepflow/fixer/issue-7"})
+    planned = plan(commits=COMMITS, pull_request=PullRequestSettings(base="stepflow/fixer/issue-7"))
     assert planned.effects == ()
     assert planned.refusal is not None
 
 
 def label_plan(add: list[str], remove: list[str] = [], **github: object) -> Plan:  # noqa: B006
     answer: JsonObject = {"closure_action": "label-only", "issue": {"labels": {"add": [*add], "remove": [*remove]}}}
-    return plan(answer, given={"trigger_label": "go"}, **github)
+    return plan(answer, given={"trigger_labels": ("agent:*", "go")}, **github)
 
 
 def test_labels_are_united_with_those_of_agent_json() -> None:

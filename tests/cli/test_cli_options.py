@@ -26,7 +26,7 @@ def test_every_input_has_a_flag_of_its_name_but_those_the_command_decides() -> N
     add_input_flags(parser)
     flags = {option for action in parser._actions for option in action.option_strings}
     names = {name.replace("_", "-") for name in Inputs.model_fields}
-    many = {"plan-label", "plan-limit", "plan-after", "gather-from", "gather-issues"}
+    many = {"plan", "gather"}
     assert {name for name in names if f"--{name}" not in flags} == {"agent", "mode", "host"} | many
 
 

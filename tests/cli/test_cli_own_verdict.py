@@ -22,10 +22,10 @@ def test_an_agents_own_verdict_decides_only_with_the_option(
     monkeypatch.chdir(make_checkout(CASE, data, tmp_path / "checkout"))
     monkeypatch.setenv("RUNNER_TEMP", str(tmp_path / "temp"))
     scripted = ("--provider", "scripted", "--scenario", str(CASE / "scenario.yaml"), "--issue", "7", "--json")
-    code = main(["run", "demo", *scripted, *(["--allow-custom-verdict"] if allowed else [])])
+    code = main(["run", "demo", *scripted, *(["--allow", "custom-verdict"] if allowed else [])])
     out, err = capsys.readouterr()
     if allowed:
         assert (code, json.loads(out)["outcome"], json.loads(out)["verdict_type"]) == (0, "completed", "meta:custom")
     else:
         assert code == 2
-        assert "allow-custom-verdict" in out + err
+        assert "custom-verdict" in out + err

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
+from tests.checkout import as_environment
 from tests.e2e.script import CHECKOUT_CREDENTIAL, RUNTIME_TOKEN
 
 if TYPE_CHECKING:
@@ -150,14 +151,12 @@ class HostedRunner:
             "CI": "true",
             "GITHUB_ACTIONS": "true",
             "GITHUB_ACTOR": event["sender"]["login"],
-            "GITHUB_API_URL": inputs["github-api-url"],
             "GITHUB_EVENT_NAME": event_name,
             "GITHUB_EVENT_PATH": "/github/workflow/event.json",
             "GITHUB_REF": "refs/heads/main",
             "GITHUB_REPOSITORY": event["repository"]["full_name"],
             "GITHUB_RUN_ATTEMPT": "1",
             "GITHUB_RUN_ID": "4711",
-            "GITHUB_SERVER_URL": inputs["github-server-url"],
             "GITHUB_SHA": sha.strip(),
             "GITHUB_STEP_SUMMARY": "/github/file_commands/summary",
             "GITHUB_WORKSPACE": "/github/workspace",
@@ -165,7 +164,7 @@ class HostedRunner:
             "RUNNER_OS": "Linux",
             "RUNNER_TEMP": "/github/runner_temp",
             **{f"GITHUB_{name}": path for name, path in files.items()},
-            **{f"INPUT_{name.upper()}": value for name, value in self._inputs(inputs).items()},
+            **as_environment(self._inputs(inputs)),
         }
 
     def _inputs(self, inputs: dict[str, str]) -> dict[str, str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.model.access import ModelAccess, demand_packages
+from stepflow.model.access import ModelAccess, WorkloadIdentity, demand_packages
 from stepflow.model.anthropic_api import IdentityLogin, KeyLogin
 from stepflow.model.bedrock import AwsLogin
 from stepflow.model.foundry import FoundryLogin
@@ -24,10 +25,10 @@ GOOGLE = {
 }
 FOUNDRY = {"ANTHROPIC_FOUNDRY_RESOURCE": "my-resource", "ANTHROPIC_FOUNDRY_API_KEY": "k"}
 JOB = {"ACTIONS_ID_TOKEN_REQUEST_URL": "https://i.example/t?v=2", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "r"}
-IDS = {"federation_rule_id": "fdrl_1", "organization_id": "org-1", "service_account_id": "svac_1"}
+IDENTITY = WorkloadIdentity(federation_rule_id="fdrl_1", organization_id="org-1", service_account_id="svac_1")
 
 
-def access(provider: str, login: dict[str, str] | None = None, **more: str | None) -> ModelAccess:
+def access(provider: str, login: dict[str, str] | None = None, **more: Any) -> ModelAccess:
     return ModelAccess(provider=Provider(provider), login=login or {}, **more)
 
 
@@ -59,12 +60,13 @@ def omit(login: dict[str, str], *names: str) -> dict[str, str]:
             access("foundry", FOUNDRY | {"ANTHROPIC_FOUNDRY_RESOURCE": "x.evil.example/"}),
             ["ANTHROPIC_FOUNDRY_RESOURCE"],
         ),
-        (access("anthropic", JOB, federation_rule_id="fdrl_1"), ["anthropic-organization-id"]),
-        (access("anthropic", JOB, service_account_id="svac_1"), ["federation-rule-id", "organization-id"]),
-        (access("anthropic", **IDS), ["ACTIONS_ID_TOKEN_REQUEST_URL", "id-token: write"]),
-        (access("anthropic", JOB, api_key="k", **IDS), ["anthropic-api-key", "only one"]),
-        (access("anthropic", JOB | {"ACTIONS_ID_TOKEN_REQUEST_URL": "http://i.example/"}, **IDS), ["https"]),
-        (access("bedrock", AWS | JOB, **IDS), ["anthropic-federation-rule-id", "bedrock"]),
+        (access("anthropic", identity=IDENTITY), ["ACTIONS_ID_TOKEN_REQUEST_URL", "id-token: write"]),
+        (access("anthropic", JOB, api_key="k", identity=IDENTITY), ["anthropic-api-key", "only one"]),
+        (
+            access("anthropic", JOB | {"ACTIONS_ID_TOKEN_REQUEST_URL": "http://i.example/"}, identity=IDENTITY),
+            ["https"],
+        ),
+        (access("bedrock", AWS | JOB, identity=IDENTITY), ["anthropic-workload-identity", "bedrock"]),
         (access("bedrock", AWS, base_url="http://proxy.example"), ["anthropic-base-url", "unencrypted"]),
         (access("anthropic", api_key="two words"), ["anthropic-api-key", "no key has"]),
         (access("foundry", FOUNDRY | {"ANTHROPIC_FOUNDRY_API_KEY": "a\nb"}), ["ANTHROPIC_FOUNDRY_API_KEY"]),
@@ -121,7 +123,7 @@ def test_a_package_that_is_not_installed_is_named_with_the_ways_to_get_it() -> N
             FoundryLogin(address="https://f.example/anthropic", key="k"),
         ),
         (
-            access("anthropic", JOB | {"ANTHROPIC_WORKSPACE_ID": "wrkspc_1"}, **IDS),
+            access("anthropic", JOB | {"ANTHROPIC_WORKSPACE_ID": "wrkspc_1"}, identity=IDENTITY),
             IdentityLogin(
                 address="https://api.anthropic.com",
                 rule="fdrl_1",
@@ -141,7 +143,10 @@ def test_inputs_and_environment_become_a_login(given: ModelAccess, login: object
 
 def test_no_login_shows_its_secrets(tmp_path: Path) -> None:
     logins = [find_login(access("bedrock", AWS)), find_login(access("vertex", GOOGLE)), access("bedrock", AWS)]
-    logins += [find_login(access("anthropic", JOB, **IDS)), find_login(access("anthropic", api_key="secret-key"))]
+    logins += [
+        find_login(access("anthropic", JOB, identity=IDENTITY)),
+        find_login(access("anthropic", api_key="secret-key")),
+    ]
     shown = repr(logins)
     assert [word for word in ("AKIA1", "s/1+", "ya29", "i.example", "secret-key") if word in shown] == []
 

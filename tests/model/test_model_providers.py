@@ -167,7 +167,7 @@ def test_an_exchange_that_is_refused_ends_the_run_or_is_tried_again(status: int,
     fault = fault_of(model)
     assert fault.transient is transient
     assert str(status) in fault.reason
-    assert "anthropic-federation-rule-id" in fault.hint
+    assert "anthropic-workload-identity" in fault.hint
     assert [secret for secret in service.secrets() if secret in str(fault)] == []
 
 

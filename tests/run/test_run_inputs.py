@@ -17,16 +17,16 @@ def test_texts_become_what_they_mean() -> None:
             "parameters": "topic: parser\ncount: 3",
             "setup": "pip install -e .\n\nnpm ci\n",
             "allow-bots": "a, b c",
-            "draft": "false",
             "budget-usd": "0.5",
             "max-iterations": "7",
-            "label-prefix": "",
+            "trigger-labels": "bot/*\nplease fix",
         }
     )
     assert inputs.parameters == {"topic": "parser", "count": 3}
     assert inputs.setup == ("pip install -e .", "npm ci")
     assert inputs.allow_bots == ("a", "b", "c")
-    assert (inputs.draft, inputs.budget_usd, inputs.max_iterations, inputs.label_prefix) == (False, 0.5, 7, "")
+    assert (inputs.budget_usd, inputs.max_iterations) == (0.5, 7)
+    assert inputs.trigger_labels == ("bot/*", "please fix")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_texts_become_what_they_mean() -> None:
         ("max-iterations", "many", "valid integer"),
         ("timeout-minutes", "0", "greater than 0"),
         ("mode", "dance", "'rehearse', 'preflight', 'plan' or 'gather'"),
-        ("report-failures", "maybe", "write true or false"),
+        ("allow", "everything", "'spec-violations' or 'custom-verdict'"),
         ("min-permission", "none", "write read, triage"),
         ("min-permission", "owner", "'maintain' or 'admin'"),
         ("parameters", "- a", "YAML map"),

@@ -84,16 +84,17 @@ def test_a_label_with_the_prefix_names_the_agent_and_the_event_carries_the_issue
 @pytest.mark.parametrize(
     ("label", "inputs"),
     [
-        ("bot/fixer", {"label_prefix": "bot/"}),
-        ("🤖 fixer", {"label_prefix": "🤖 "}),
-        ("エージェント:fixer", {"label_prefix": "エージェント:"}),
-        ("وكيل/fixer", {"label_prefix": "وكيل/"}),
-        ("fixer", {"label_prefix": "", "agents": ("fixer", "writer")}),
-        ("go", {"trigger_label": "go", "agent": "fixer"}),
-        ("🐛 直して", {"trigger_label": "🐛 直して", "agent": "fixer"}),
+        ("bot/fixer", {"trigger_labels": "bot/*"}),
+        ("🤖 fixer", {"trigger_labels": "🤖 *"}),
+        ("エージェント:fixer", {"trigger_labels": "エージェント:*"}),
+        ("وكيل/fixer", {"trigger_labels": "وكيل/*"}),
+        ("fixer", {"trigger_labels": "*", "agents": ("fixer", "writer")}),
+        ("go", {"trigger_labels": "agent:*\ngo", "agent": "fixer"}),
+        ("run the fixer now", {"trigger_labels": "run the * now"}),
+        ("🐛 直して", {"trigger_labels": "🐛 直して", "agent": "fixer"}),
     ],
 )
-def test_a_label_in_any_script_starts_an_agent_by_prefix_by_name_or_as_the_trigger_label(
+def test_a_label_in_any_script_starts_an_agent_by_its_pattern_by_name_or_for_the_input(
     label: str, inputs: dict
 ) -> None:
     trigger = started("issues", labeled(label), **inputs)
@@ -164,10 +165,10 @@ NO_AGENT = "names no agent and the input agent is empty"
 @pytest.mark.parametrize(
     ("name", "payload", "inputs", "words"),
     [
-        ("issues", labeled("bug"), {}, 'does not begin with "agent:"'),
-        ("issues", labeled("bug"), {"label_prefix": "", "agents": ("fixer", "writer")}, "is no agent's name"),
-        ("issues", labeled("agent:"), {}, NO_AGENT),
-        ("issues", labeled("go"), {"trigger_label": "go"}, NO_AGENT),
+        ("issues", labeled("bug"), {}, 'the label "bug" starts no agent; trigger-labels: agent:*'),
+        ("issues", labeled("bug"), {"trigger_labels": "*", "agents": ("fixer", "writer")}, "is no agent's name"),
+        ("issues", labeled("agent:"), {}, "starts no agent"),
+        ("issues", labeled("go"), {"trigger_labels": "agent:*\ngo"}, NO_AGENT),
         ("issues", labeled(sender=ANN), {}, "ann (NONE) may not label an issue of their own"),
         ("issues", labeled(sender=BOT), {}, "helper[bot] is a bot"),
         ("issues", {"action": "opened", "sender": BOB}, {}, "issues.opened starts no agent"),

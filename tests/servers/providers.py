@@ -79,7 +79,8 @@ def _access(name: str, logins: LoginServer, folder: Path) -> ProviderAccess:
             )
         case "identity":
             known = FederatedDialect(ids=IDS, knows=lambda token: token in logins.identities)
-            inputs = {f"anthropic-{key.replace('_', '-')}": value for key, value in IDS.items()}
+            lines = [f"{key.replace('_', '-')}: {value}" for key, value in IDS.items()]
+            inputs = {"anthropic-workload-identity": "\n".join(lines)}
             return ProviderAccess(name=name, dialect=known, inputs=inputs, login=logins.job, logins=logins)
         case "bedrock":
             keys = {"access_key": 0, "secret_key": 1, "session_token": 2}
