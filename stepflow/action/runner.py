@@ -14,7 +14,7 @@ from stepflow.definition.folder import find_agents
 from stepflow.domain.secrets import SHORTEST_SECRET, holds_login, login_of, logs_in
 from stepflow.domain.trigger_labels import ANY_NAME
 from stepflow.errors import InputError
-from stepflow.run.inputs import DROPPED, NO_INPUTS, SECRET_INPUTS, Inputs, in_dashes, read_inputs
+from stepflow.run.inputs import DROPPED, NO_INPUTS, SECRET_INPUTS, Inputs, in_dashes, read_inputs, successors
 from stepflow.run.request import RunRequest, Skip, Trigger, find_trigger, login_files_in, read_event
 from stepflow.run.resume import chosen_folder
 from stepflow.sandbox.credentials.stripped_credentials import find_credentials
@@ -120,7 +120,7 @@ def _take_inputs(environ: MutableMapping[str, str]) -> tuple[dict[str, str], tup
     if dropped := [name for name in DROPPED if name in given]:
         raise InputError(
             f"The action no longer has {'this input' if len(dropped) == 1 else 'these inputs'}: {', '.join(dropped)}.",
-            hint=f"Instead of {'; of '.join(f'`{name}` {DROPPED[name]}' for name in dropped)}.",
+            hint=f"Write what replaces them: {successors(dropped)}.",
         )
     known = {in_dashes(name) for name in Inputs.model_fields} - NO_INPUTS
     return (

@@ -104,7 +104,13 @@ def _parse(words: list[str]) -> argparse.Namespace:
         matches = difflib.get_close_matches(command_name, COMMANDS, n=1)
         known = f"did you mean `stepflow {matches[0]}`?" if matches else f"there are {', '.join(COMMANDS)}"
         parser.error(f"there is no command `{command_name}`; {known}")
-    return parser.parse_args(words)
+    arguments, unknown = parser.parse_known_args(words)
+    if unknown:
+        from stepflow.run.inputs import successors  # noqa: PLC0415 - costs time that only a mistake may take
+
+        replaced = successors(word.removeprefix("--").partition("=")[0] for word in unknown)
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{f' ({replaced})' if replaced else ''}")
+    return arguments
 
 
 class _Version(argparse.Action):

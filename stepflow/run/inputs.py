@@ -22,7 +22,7 @@ from stepflow.domain.words import (
 from stepflow.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Mode(StrEnum):
@@ -77,13 +77,13 @@ def split_lines(value: object) -> object:
 
 def json_numbers(value: object) -> object:
     """A JSON list of issue numbers."""
-    if not isinstance(value, str):
-        return value
-    try:
-        loaded = json.loads(value) if value.strip() else []
-    except ValueError as exc:
-        raise ValueError(f"not valid JSON: {exc}") from exc
-    if not isinstance(loaded, list) or not all(type(number) is int and number > 0 for number in loaded):
+    loaded = value
+    if isinstance(value, str):
+        try:
+            loaded = json.loads(value) if value.strip() else []
+        except ValueError as exc:
+            raise ValueError(f"not valid JSON: {exc}") from exc
+    if not isinstance(loaded, list | tuple) or not all(type(number) is int and number > 0 for number in loaded):
         raise ValueError("write a JSON list of issue numbers, such as [7, 12]")
     return tuple(loaded)
 
@@ -110,12 +110,12 @@ Flag = Annotated[bool, BeforeValidator(read_flag)]
 Words = Annotated[tuple[str, ...], BeforeValidator(split_words)]
 Lines = Annotated[tuple[str, ...], BeforeValidator(split_lines)]
 Numbers = Annotated[tuple[int, ...], BeforeValidator(json_numbers)]
-Count = Annotated[int | None, BeforeValidator(empty_to_none), Field(ge=1)]
+Count = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(empty_to_none)]
 Text = Annotated[str | None, BeforeValidator(empty_to_none)]
 Secret = Annotated[SecretStr | None, BeforeValidator(empty_to_none)]
 OptionalFlag = Annotated[bool | None, BeforeValidator(lambda value: None if value in (None, "") else read_flag(value))]
 Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-OptionalDollars = Annotated[float | None, BeforeValidator(empty_to_none), Field(gt=0, allow_inf_nan=False)]
+OptionalDollars = Annotated[Dollars | None, BeforeValidator(empty_to_none)]
 LeastPermission = Annotated[Permission, AfterValidator(at_least_read)]
 Allowances = Annotated[tuple[Allowance, ...], BeforeValidator(split_words)]
 Map = Annotated[JsonObject, BeforeValidator(lambda value: yaml_map(value) or {})]
@@ -348,6 +348,12 @@ DROPPED = {
     "gather-from": "write `from:` in the input `gather`",
     "gather-issues": "write `issues:` in the input `gather`",
 }
+
+
+def successors(names: Iterable[str]) -> str:
+    """What to write instead of these inputs of earlier versions; empty where there is none among them."""
+    return "; ".join(f"instead of `{name}`, {DROPPED[name]}" for name in names if name in DROPPED)
+
 
 #: Inputs whose values no log may show.
 SECRET_INPUTS = tuple(

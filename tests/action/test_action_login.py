@@ -101,11 +101,10 @@ def test_the_service_account_of_the_workload_identity_is_the_one_that_the_workfl
         with MessagesApi(lambda body: world.next_reply(body), dialect=dialect) as api:
             world.runner.environ = dict(access.login)
             del world.runner.inputs["anthropic-api-key"]
-            world.runner.inputs |= {
-                **access.inputs,
-                "anthropic-base-url": api.url,
-                "anthropic-service-account-id": account,
-            }
+            named = "\n".join(f"{name.replace('_', '-')}: {value}" for name, value in {**IDS, **ids}.items())
+            if not account:
+                named = "\n".join(line for line in named.splitlines() if not line.startswith("service-account-id"))
+            world.runner.inputs |= {"anthropic-workload-identity": named, "anthropic-base-url": api.url}
             done = world.run([answer("initial.issue", "abort")], on_failure="nothing")
     assert done.outputs["outcome"] == "aborted", done.log
     assert [exchange.get("service_account_id", "") for exchange in dialect.exchanges] == [account]

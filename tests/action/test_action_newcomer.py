@@ -31,10 +31,10 @@ def test_a_label_with_a_slip_names_the_agents_that_exist(world: World) -> None:
     assert world.wrote_nothing()
 
 
-def test_a_label_without_the_prefix_says_what_a_label_begins_with(world: World) -> None:
+def test_a_label_that_starts_nothing_says_which_labels_do(world: World) -> None:
     done = world.runner.run(labeled("fixer"))
     assert (done.exit_code, done.outputs["outcome"]) == (0, "skipped")
-    assert 'does not begin with "agent:"' in done.outputs["reason"]
+    assert "starts no agent; trigger-labels: agent:*" in done.outputs["reason"]
 
 
 def test_a_token_that_may_not_open_pull_requests_is_told_with_the_setting(world: World) -> None:

@@ -78,8 +78,10 @@ def test_a_failed_run_exits_with_its_outcomes_code(checkout: Path, capsys) -> No
     assert json.loads(capsys.readouterr().out)["outcome"] == "limit_reached"
 
 
-def test_a_limit_exits_with_0_where_that_is_wished(checkout: Path) -> None:
-    assert run(checkout, "--issue", "7", "--max-iterations", "2", "--neutral-on-limit") == 0
+def test_a_flag_of_an_earlier_version_names_what_replaces_it(checkout: Path, capsys) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run(checkout, "--base-branch", "develop")
+    assert "instead of `base-branch`, set `pullRequest.base` in agent.json" in capsys.readouterr().err
 
 
 def test_a_real_model_is_asked_with_the_key_of_the_environment(
@@ -127,7 +129,7 @@ def test_wrong_words_exit_with_2_and_one_message(checkout: Path, capsys, words: 
 
 
 def test_debug_shows_the_prompts(checkout: Path, capsys) -> None:
-    assert run(checkout, "--issue", "7", "--debug", "--max-iterations", "1", "--neutral-on-limit") == 0
+    assert run(checkout, "--issue", "7", "--debug", "--max-iterations", "1") == 1
     assert "system prompt, in full:" in capsys.readouterr().out
 
 

@@ -147,7 +147,7 @@ def test_in_place_works_in_the_checkout_and_refuses_one_with_changes(checkout: P
     said = capsys.readouterr().out
     assert "greeting.txt" in said
     assert "--allow-dirty" in said
-    assert run(checkout, "--in-place", "--allow-dirty", "--max-iterations", "2", "--neutral-on-limit") == 0
+    assert run(checkout, "--in-place", "--allow-dirty", "--max-iterations", "2") == 1
     assert (checkout / "greeting.txt").read_text() == "hello, world\n"
     assert git("log", "-1", "--format=%s", cwd=checkout) == "Greet the world"
 
