@@ -8,8 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.checkout import ADDRESSES
-
 HERE = Path(__file__).parent
 NAME = "acme/widgets"
 BRANCH = "stepflow/fixer/issue-7"
@@ -45,12 +43,8 @@ def make_checkout(folder: Path, *, urls: dict[str, str]) -> Path:
 
 
 def lead_to(workflow: str, urls: dict[str, str]) -> str:
-    """The workflow, whose last lines are inputs of the action, with more of them, and with GitHub's addresses."""
-    inputs = {name: url for name, url in urls.items() if name not in ADDRESSES}
-    more = [f"          {name}: {url}\n" for name, url in inputs.items()]
-    more += ["        env:\n"] if len(inputs) < len(urls) else []
-    more += [f"          {variable}: {urls[name]}\n" for name, variable in ADDRESSES.items() if name in urls]
-    return workflow + "".join(more)
+    """The workflow, whose last lines are inputs of the action, with these inputs more."""
+    return workflow + "".join(f"          {name}: {url}\n" for name, url in urls.items())
 
 
 def labeled(label: str, *, secret: str) -> dict[str, Any]:

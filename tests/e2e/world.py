@@ -60,7 +60,15 @@ class World:
     _runs: int = 0
     _runners: list[HostedRunner] = field(default_factory=list)
 
-    def run(self, replies: Iterable[Reply], event: dict[str, Any], *, event_name: str = "issues", **act: Any) -> Job:
+    def run(
+        self,
+        replies: Iterable[Reply],
+        event: dict[str, Any],
+        *,
+        event_name: str = "issues",
+        environment: Mapping[str, str] | None = None,
+        **act: Any,
+    ) -> Job:
         """A job of the checkout's workflow, at first that of docs/use.md, under act."""
         self._begin(replies, event)
         return run_job(
@@ -70,6 +78,7 @@ class World:
             release=self.release,
             secrets={"ANTHROPIC_API_KEY": MODEL_KEY, "GITHUB_TOKEN": WORKFLOW_TOKEN},
             scratch=self.root / f"act-{self._runs}",
+            environment={**self.addresses(), **(environment or {})},
             **act,
         )
 
@@ -110,7 +119,7 @@ class World:
             release=self.release,
             secrets={"ANTHROPIC_API_KEY": MODEL_KEY, "GITHUB_TOKEN": WORKFLOW_TOKEN},
             scratch=self.root / f"act-{self._runs}",
-            urls={"GITHUB_API_URL": self.github.plain_url, "GITHUB_SERVER_URL": self.git_server.url},
+            urls=self.addresses(),
         )
 
     def hosted_runner(
@@ -136,17 +145,18 @@ class World:
             runner.give_to((os.getuid(), os.getgid()))
 
     def inputs(self) -> dict[str, str]:
-        """The inputs of the workflow of docs/use.md but `read-token`, and those that lead here: without it, nothing is
+        """The inputs of the workflow of docs/use.md but `read-token`, and GitHub's addresses: without it, nothing is
         asked of GitHub before the boundary."""
-        return {"anthropic-api-key": MODEL_KEY, "github-token": WORKFLOW_TOKEN, **self.urls()}
+        addresses = {"github-api-url": self.github.plain_url, "github-server-url": self.git_server.url}
+        return {"anthropic-api-key": MODEL_KEY, "github-token": WORKFLOW_TOKEN, **self.urls(), **addresses}
 
     def urls(self) -> dict[str, str]:
-        """The three inputs that the tests add to the workflow."""
-        return {
-            "anthropic-base-url": self.model.url,
-            "github-api-url": self.github.plain_url,
-            "github-server-url": self.git_server.url,
-        }
+        """The input that the tests add to the workflow."""
+        return {"anthropic-base-url": self.model.url}
+
+    def addresses(self) -> dict[str, str]:
+        """GitHub's, as a runner on a GitHub Enterprise Server would set them."""
+        return {"GITHUB_API_URL": self.github.plain_url, "GITHUB_SERVER_URL": self.git_server.url}
 
     def only_read_before_the_first_turn(self, *, turns: int) -> bool:
         """True when GitHub was read before the first turn of the model and then not asked until after the last."""
