@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING
 from stepflow.cli.options import add_flags
 from stepflow.cli.output import print_json, theme_for
 from stepflow.definition.diagnostics import rules
-from stepflow.modes.validate import check_agents, from_above, repository_above
+from stepflow.modes.validate import check_agents, from_above, programs_in, repository_above
 from stepflow.report.annotations import problem_annotations
 from stepflow.report.diagnostic import diagnostics
 from stepflow.report.document import problems_json
 from stepflow.report.sarif import sarif_log
 from stepflow.run.inputs import read_inputs
+from stepflow.sandbox.environment import SYSTEM_PATH
+from stepflow.sandbox.programs import user_programs
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text: for people; json: for programs (`stepflow schema problems`); "
         "github: annotations of a workflow; sarif: for code scanning",
     )
+    parser.add_argument("--strict", action="store_true", help="warnings are errors")
     add_flags(parser, ["allow"])
 
 
@@ -46,6 +50,8 @@ def execute(arguments: argparse.Namespace) -> int:
         root,
         allow_spec_violations=inputs.allow_spec_violations,
         allow_custom_verdict=inputs.allow_custom_verdict,
+        programs=programs_in((*user_programs(arguments.path, os.environ), *map(Path, SYSTEM_PATH))),
+        strict=arguments.strict,
     )
     match arguments.format:
         case "json":

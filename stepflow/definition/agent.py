@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from stepflow.definition.diagnostics import Diagnostics, FileProblems, did_you_mean, listed, shown
+from stepflow.definition.diagnostics import Diagnostics, FileProblems, closest_match, did_you_mean, listed, shown
 from stepflow.definition.file_models import (
     AgentFile,
     CompositePart,
@@ -18,13 +18,15 @@ from stepflow.definition.files.safe_files import FileRefused
 from stepflow.definition.folder import AgentFolder, read_object
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
-from stepflow.definition.shapes import read_shape
+from stepflow.definition.shapes import correct_keys, read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
-from stepflow.domain.words import VerdictType
+from stepflow.domain.words import MODEL_ALIASES, VerdictType
 from stepflow.engine.prompt.variables import run_variable_names
 
 DEFAULT_MAX_ITERATIONS = 10
+#: How like an alias a model's name must be, from 0 to 1, to be that alias misspelled.
+LIKE_ALIASES = 0.8
 
 _AT = Pointer("/runner/verdict")
 
@@ -176,6 +178,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
     problems = diagnostics.of(AGENT_FILE, layout.origin)
     report_old_names(layout.old_names, diagnostics.of(AGENT_FILE))
     excused = frozenset({"/version", "/displayName", "/description", "/runner"}) if layout.flat else frozenset()
+    correct_keys(AgentFile, layout.document, Pointer(), problems, layout.origins)
     file = read_shape(AgentFile, layout.document, problems, excused=excused)
     runner = file.runner or Runner()
     verdict = None  # without a runner nothing says which verdict was meant
@@ -184,6 +187,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
     reserved = run_variable_names(verdict.type if verdict else None)
     parameters = check_parameters(file.parameters, problems, reserved=reserved)
     check_version(file.version, problems)
+    check_model(runner.flow.default_model, Pointer("/runner/flow/defaultModel"), problems)
     if file.name and file.name != folder.name:
         message = f'"name" is "{file.name}", but the folder is "{folder.name}"'
         fix = f'Rename the folder to "{file.name}", or write "{folder.name}" here and as "agentId" of the registry.'
@@ -194,6 +198,14 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
             at = Pointer("/runner/boundaries/allowedTools") / index
             problems.add("SF210", at, message, f"The tools are {listed(tuple(TOOL_SPECS_BY_NAME))}.")
     return Agent(known=True, problems=problems, file=file, verdict=verdict, parameters=parameters)
+
+
+def check_model(name: str | None, at: Pointer, problems: FileProblems) -> None:
+    """Warn about a model that is nearly an alias (SF113); any other name may be one that a server knows."""
+    if name and name not in MODEL_ALIASES and (alias := closest_match(name, MODEL_ALIASES, LIKE_ALIASES)):
+        message = f'the model "{name}" is no alias (did you mean "{alias}"?)'
+        fix = f'Write "{alias}", unless your server has a model of that name.'
+        problems.report("SF113", at, message, fix)
 
 
 def check_version(version: str | None, problems: FileProblems) -> None:

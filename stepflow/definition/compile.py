@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources.abc import Traversable
 
-from stepflow.definition.agent import Agent, check_version
+from stepflow.definition.agent import Agent, check_model, check_version
 from stepflow.definition.check_steps import add_aliases, read_check_steps
 from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import (
@@ -16,14 +16,15 @@ from stepflow.definition.file_models import (
     Registry,
     StepEntry,
 )
+from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder, unsafe_reason
 from stepflow.definition.gate_steps import Node, read_gate_steps
 from stepflow.definition.graph import add_edges, check_entries, check_graph, check_verdict_fits
-from stepflow.definition.old_names import report_old_names, to_new_names
+from stepflow.definition.old_names import Renamed, report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
 from stepflow.definition.schemas import SchemaFiles, SchemaResolver
-from stepflow.definition.shapes import read_shape
+from stepflow.definition.shapes import correct_keys, read_shape
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject
@@ -38,13 +39,15 @@ DEFAULT_FORMAT_RETRIES = 2
 class LoadOptions:
     """What the caller of the loader may choose.
 
-    `templates` is the folder of the shipped prompts; `checks` are the commands that a shipped agent runs at a closing.
+    `templates` is the folder of the shipped prompts; `checks` are the commands that a shipped agent runs at a closing;
+    `programs` are those that validators find, None where that is not known.
     """
 
     allow_spec_violations: bool
     allow_custom_verdict: bool
     templates: Traversable
     checks: Sequence[str] = ()
+    programs: Collection[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ def compile_registry(
     renamed = to_new_names(document)
     problems = problems.diagnostics.of(problems.file, renamed.origin)
     report_old_names(renamed.old_names, problems)
-    registry = _read_registry(renamed.document, dialect, problems)
+    registry = _read_registry(renamed, dialect, problems)
     _check_names(registry, agent, problems)
     verdict = agent.verdict.type if agent.verdict else None
     schemas = _schema_resolver(registry, agent, folder, problems)
@@ -128,6 +131,7 @@ def compile_registry(
         problems=problems,
         schemas=schemas,
         prompts=files,
+        programs=options.programs,
     ).entries()
     if problems.diagnostics.failed or entries.step is None:
         return None
@@ -135,10 +139,10 @@ def compile_registry(
     return Graph(dialect=dialect, steps=steps, entry_step=entries.step, sections=texts)
 
 
-def _read_registry(document: JsonObject, dialect: Dialect, problems: FileProblems) -> GateRegistry | CheckRegistry:
-    if dialect is Dialect.GATE:
-        return read_shape(GateRegistry, document, problems)
-    return read_shape(CheckRegistry, document, problems)
+def _read_registry(renamed: Renamed, dialect: Dialect, problems: FileProblems) -> GateRegistry | CheckRegistry:
+    model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
+    correct_keys(model, renamed.document, Pointer(), problems, renamed.origins)
+    return read_shape(model, renamed.document, problems)
 
 
 def _step(
@@ -190,13 +194,16 @@ def _name_handoffs(
     return owners
 
 
-def _check_names(registry: Registry, agent: Agent, problems: FileProblems) -> None:
-    """The registry's `version` is a version (SF308), its `agentId` the agent's name (SF201)."""
+def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems: FileProblems) -> None:
+    """The registry's `version` is a version (SF308), its `agentId` the agent's name (SF201), and each
+    model no misspelled alias (SF113)."""
     check_version(registry.version, problems)
     agent_id, name = registry.agent_id, agent.file.name
     if agent_id and name and agent_id != name:
         message = f'"agentId" is "{agent_id}", but "name" in agent.json is "{name}"'
         problems.add("SF201", "/agentId", message, "Give both the same name.")
+    for step_id, entry in registry.steps.items():
+        check_model(entry.model, Pointer("/steps") / step_id / "model", problems)
 
 
 def _schema_resolver(

@@ -49,7 +49,7 @@ def _rule(code: str, severity: str, broken: str, text: str) -> LintRule:
 
 
 #: Problems that are about the key, whatever its value is.
-_ABOUT_KEYS = frozenset({"SF104", "SF108", "SF111", "SF310", "SF331", "SF606", "SF709"})
+_ABOUT_KEYS = frozenset({"SF104", "SF108", "SF111", "SF112", "SF310", "SF331", "SF606", "SF709"})
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

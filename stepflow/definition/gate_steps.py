@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.diagnostics import FileProblems, closest_match, listed
 from stepflow.definition.file_models import CheckStepEntry, GateEntry, GateRegistry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.schemas import SchemaResolver, node_at
@@ -146,13 +146,13 @@ def _check_flow_step(node: Node[StepEntry], written: JsonObject, problems: FileP
 
 
 def check_intent(word: str, node: Node[StepEntry], at: Pointer, problems: FileProblems) -> Intent | None:
-    """The intent a word names, when it exists and fits the step's kind (SF321)."""
+    """The intent a word names, when it fits the step's kind (SF321). One that is nearly named is read as named."""
     fitting = fitting_intents(node.kind)
     if word not in list(Intent):
-        alias = INTENT_ALIASES.get(word)  # an answer may say it, no definition
-        hint = f' (did you mean "{alias}"?)' if alias else did_you_mean(word, Intent)
+        near = INTENT_ALIASES.get(word) or closest_match(word, Intent)  # an answer may say the alias, no definition
+        hint = f' (did you mean "{near}"?)' if near else ""
         problems.report("SF321", at, f'the intent "{word}" does not exist{hint}', f"Use only {listed(fitting)}.")
-        return None
+        return Intent(near) if near else None
     if word not in fitting:
         fix = f"Use only {listed(fitting)}, or change the step's kind."
         problems.report("SF321", at, f'a {node.kind} step may not answer "{word}"', fix)
@@ -171,11 +171,12 @@ class _GateReader:
     def __init__(self, node: Node[StepEntry], entry: GateEntry, problems: FileProblems) -> None:
         self.node, self.entry, self.problems = node, entry, problems
         self.at = node.at / "structuredGate"
-        self.allowed = entry.allowed_intents or []
+        self.allowed = list(entry.allowed_intents or ())
 
     def read(self, allow_spec_violations: bool) -> Gate:
         for index, word in enumerate(self.allowed):
-            check_intent(word, self.node, self.at / "allowedIntents" / index, self.problems)
+            intent = check_intent(word, self.node, self.at / "allowedIntents" / index, self.problems)
+            self.allowed[index] = intent or word
         self._check_paths()
         self._check_jump()
         words = self._enum()

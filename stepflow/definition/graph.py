@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, listed
 from stepflow.definition.file_models import CheckStepEntry, Registry, RuleEntry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.gate_steps import Node, Nodes, check_intent, fitting_intents
@@ -74,6 +74,8 @@ class _Rules:
             return True
         if self.gate is None or not self.gate.allowed or intent in (*self.gate.allowed, Intent.REPEAT):
             return False
+        if self.problems.at(self.node.at / "structuredGate"):  # what it allows is not known
+            return True
         message = f'there is a rule for "{intent}", which is not among "allowedIntents"'
         self.problems.report("SF342", at, message, f'Remove the rule, or allow "{intent}".')
         return True
@@ -154,8 +156,9 @@ def _no_flow_step(step_id: str, flow: Collection[str], sections: Collection[str]
 def _check_missing(node: Node[StepEntry], gate: Gate, nodes: Nodes, problems: FileProblems) -> None:
     rules = node.entry.transitions or {}
     at = node.at / "transitions"
+    misspelled = {closest_match(word, Intent) for word in rules if word not in list(Intent)}
     for intent in gate.allowed:
-        if intent in rules or intent is Intent.REPEAT or problems.at(at / intent):
+        if intent in rules or intent in misspelled or intent is Intent.REPEAT or problems.at(at / intent):
             continue
         if intent not in fitting_intents(node.kind):
             continue  # that it may not be allowed at all was reported

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -108,9 +108,11 @@ def inspect_agent(
     root: Path | None = None,
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
+    programs: Collection[str] | None = None,
 ) -> Inspection:
-    """As `validate_agent`, with the texts that the problems are in: as they were read, and nothing else."""
-    options = _options(allow_spec_violations, allow_custom_verdict, None)
+    """As `validate_agent`, with the texts that the problems are in: as they were read, and nothing else. `programs` are
+    those that validators find on this machine, None where that says nothing of the place where they will run."""
+    options = replace(_options(allow_spec_violations, allow_custom_verdict, None), programs=programs)
     return _load(path, root, options, bare_registry=False)[1]
 
 

@@ -40,7 +40,9 @@ def check_parameters(
         elif entry.cli is not None:
             flags[entry.cli] = name
         _check_rules(name, entry, at, problems)
-    return tuple(_parameter(name, entry) for name, entry in entries.items() if entry.type and entry.cli)
+    return tuple(
+        _parameter(name, entry, faulty=problems.at(Pointer("/parameters") / name)) for name, entry in entries.items()
+    )
 
 
 def type_fits(value: JsonValue, kind: str) -> bool:
@@ -115,14 +117,15 @@ def _check_rules(name: str, entry: ParameterEntry, at: Pointer, problems: FilePr
         problems.report("SF207", at / "default", message, 'Change "default" or "validation".')
 
 
-def _parameter(name: str, entry: ParameterEntry) -> Parameter:
+def _parameter(name: str, entry: ParameterEntry, *, faulty: bool = False) -> Parameter:
+    """The parameter; a faulty one counts as given, so that its fault is not told of each prompt that uses it."""
     rules = entry.validation
     return Parameter(
         name=name,
         type=entry.type or "",
         cli=entry.cli or "",
         description=entry.description or "",
-        required=entry.required,
+        required=entry.required or faulty,
         default=entry.default,
         minimum=rules.min if rules else None,
         maximum=rules.max if rules else None,

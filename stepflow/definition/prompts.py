@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, listed
 from stepflow.definition.file_models import CheckStepEntry, InputEntry, PromptEntry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import beside, unsafe_reason
@@ -53,6 +53,10 @@ class Supply:
         if verdict is VerdictType.POLL_STATE:
             sure.add("issue")
         return cls(known=known, sure=frozenset(sure), perhaps=frozenset(perhaps - sure), handoff=frozenset(handed))
+
+    def has(self, name: str) -> bool:
+        """Whether something supplies the variable, if only perhaps."""
+        return not self.known or name in self.sure | self.perhaps | self.handoff
 
     def check(self, step_id: str, name: str, problems: FileProblems, *, at: str = "", line: int | None = None) -> None:
         """Warn about a variable of a step that nothing supplies, or nothing for sure (SF507)."""
@@ -122,7 +126,7 @@ class GatePrompts:
         """The text to render; None after a problem was reported, or when the address is not sound."""
         entry, files = node.entry, self.files
         unsound = any(self.problems.at(node.at / key) for key in ("c2", "c3", "edition", "adaptation"))
-        if files is None or not entry.c2 or not entry.c3 or unsound:
+        if files is None or not entry.c2 or not entry.c3 or unsound or (node.kind is None and node.gate is not None):
             return None
         address = Address(c2=entry.c2, c3=entry.c3, edition=entry.edition or DEFAULT_EDITION)
         prompt = files.find(node.kind, address, entry.adaptation, node.at)
@@ -183,30 +187,38 @@ class GatePrompts:
         if any(self.problems.at(owner.at / "uvVariables") or not text.usable for owner, text in parts):
             return  # what is declared, or what is used, is not known
         node, inputs = parts[0][0], {one.name for one in step.inputs}
+        misspelled: set[str] = set()
         for _, text in parts:
             own = self.problems.diagnostics.of(text.source.file)
             for name, line in _used_in(text).items():
                 if name in step.variables or name in inputs:
                     continue
+                near = closest_match(name, step.variables)
                 if name not in self.supply.handoff:
                     message = f'step "{node.id}": the variable "{name}" is used but not declared'
-                    message += did_you_mean(name, step.variables)
-                    fix = 'Add it to "uvVariables" of the step.'
+                    message += f' (did you mean "{near}"?)' if near else ""
+                    fix = f'Write "{{uv-{near}}}".' if near else 'Add it to "uvVariables" of the step.'
                     own.add("SF505", "", message, fix, line=line, word=f"{{uv-{name}}}")
-                self.supply.check(node.id, name, own, line=line)
-        self._check_declared(node, [text for _, text in parts], inputs)
+                if near:
+                    misspelled.add(near)
+                else:
+                    self.supply.check(node.id, name, own, line=line)
+        self._check_declared(node, [text for _, text in parts], inputs, misspelled)
         for owner, text in parts[1:]:
-            self._check_declared(owner, [text], inputs)
+            self._check_declared(owner, [text], inputs, misspelled)
 
-    def _check_declared(self, owner: Node[StepEntry], texts: list[Prompt], inputs: set[str]) -> None:
-        used = {name for text in texts for name in _used_in(text)}
+    def _check_declared(
+        self, owner: Node[StepEntry], texts: list[Prompt], inputs: set[str], misspelled: set[str]
+    ) -> None:
+        used = {name for text in texts for name in _used_in(text)} | misspelled
         for index, name in enumerate(owner.entry.uv_variables or ()):
             at = owner.at / "uvVariables" / index
-            if name not in used and texts[0].source.template is None:
+            is_used = name in used or texts[0].source.template is not None
+            if not is_used and (name in inputs or self.supply.has(name)):
                 message = f'the declared variable "{name}" is not used{did_you_mean(name, used)}'
                 fix = f'Write "{{uv-{name}}}" in the prompt, or remove the declaration.'
                 self.problems.report("SF506", at, message, fix)
-            if name not in inputs:
+            elif name not in inputs:
                 self.supply.check(owner.id, name, self.problems, at=at)
 
     def _input(self, node: Node[StepEntry], name: str, entry: InputEntry) -> StepInput:

@@ -194,6 +194,9 @@ _PLAIN = frozenset(
     | {"default", "examples", "$defs", "definitions"}
 )
 
+#: What may have properties that do not stand among an object's own.
+_MORE_PROPERTIES = frozenset({"allOf", "anyOf", "oneOf", "patternProperties", "if", "then", "else"})
+
 #: Resolving never uses them, and beside schemas that are put into each other they would only mislead a validator.
 _IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor"})
 
@@ -231,7 +234,23 @@ class _Expansion:
         if "$ref" in node:
             return self.referred(node, file, at, path)
         own = {key: self.keyword(key, value, file, at / key, path) for key, value in node.items()}
-        return _merged_members({key: value for key, value in own.items() if key not in _IDENTITY})
+        merged = _merged_members({key: value for key, value in own.items() if key not in _IDENTITY})
+        self.check_required(node, merged, file, at)
+        return merged
+
+    def check_required(self, node: JsonObject, merged: JsonValue, file: str, at: Pointer) -> None:
+        """Report required keys that are no properties (SF410), where no other part of the schema could have them."""
+        if not isinstance(merged, dict) or "/allOf/" in at or not merged.keys().isdisjoint(_MORE_PROPERTIES):
+            return
+        properties, required = merged.get("properties"), node.get("required")
+        if not isinstance(properties, dict) or not isinstance(required, list):
+            return
+        for index, name in enumerate(required):
+            if isinstance(name, str) and name not in properties:
+                written, pointer = self.files.written_at(file, at / "required" / index)
+                message = f'the key "{name}" is required and no property{did_you_mean(name, properties)}'
+                fix = f"Add it to the properties, or require one of them; they are {listed(properties)}."
+                self.files.diagnostics.of(written).add("SF410", pointer, message, fix)
 
     def keyword(
         self, key: str, value: JsonValue, file: str, at: Pointer, path: tuple[tuple[str, str], ...]

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from stepflow.definition.diagnostics import FileProblems, did_you_mean, owner, shown
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, owner, shown
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.yaml_text import read_yaml
 from stepflow.domain.json import JsonObject, JsonValue
@@ -56,6 +56,9 @@ def _describe(schema: JsonObject, model: type[BaseModel]) -> None:
     needed: list[JsonValue] = [key for key, info in fields.items() if NEEDED in info.metadata]
     if needed:
         schema["required"] = needed
+    if issubclass(model, FileModel) and not model.rest_has_no_effect:
+        # An editor marks what `read_shape` reports.
+        schema["additionalProperties"] = False
 
 
 def _without_null(schema: JsonValue) -> JsonValue:
@@ -134,6 +137,41 @@ def read_shape(
         else:
             _review(shape, Pointer(), problems, silent)
             return shape
+
+
+#: How like a known key an unknown one must be, from 0 to 1, to be that key misspelled.
+LIKE_KEYS = 0.8
+
+
+def correct_keys(
+    model: type[FileModel], node: JsonValue, at: Pointer, problems: FileProblems, origins: dict[str, str]
+) -> None:
+    """Report keys that are nearly known ones (SF112), and go on as if they were spelled right: one cause, one problem.
+
+    `node` is changed; `origins` gets where each of them stands in the file, by its new pointer.
+    """
+    if not isinstance(node, dict):
+        return
+    fields = fields_of(model)
+    unknown = () if model.rest_has_no_effect else node.keys() - fields.keys() - model.no_effect - model.for_editors
+    for key in sorted(unknown):
+        near = closest_match(key, fields.keys() - node.keys(), LIKE_KEYS)
+        if near:
+            message = f'the key "{key}" is not known (did you mean "{near}"?)'
+            problems.report("SF112", at / key, message, f'Write "{near}".')
+            node[near] = node.pop(key)
+            origins[at / near] = at / key
+    for key, info in fields.items():
+        inner, is_held = _model_in(info.annotation)
+        if inner is not None and key in node:
+            for item, item_at in _items(node[key], at / key) if is_held else ((node[key], at / key),):
+                correct_keys(inner, item, item_at, problems, origins)
+
+
+def _items(value: JsonValue, at: Pointer) -> Iterator[tuple[JsonValue, Pointer]]:
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield item, at / key
 
 
 def _wrong_code(model: type[FileModel], location: tuple[str | int, ...]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from stepflow.definition.diagnostics import FileProblems, did_you_mean, listed
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, listed
 from stepflow.definition.file_models import (
     Registry,
     ValidationStepEntry,
@@ -15,7 +16,7 @@ from stepflow.definition.file_models import (
 from stepflow.definition.files.json_text import Pointer, last_key
 from stepflow.definition.folder import beside
 from stepflow.definition.gate_steps import check_c3_style, check_key, check_part
-from stepflow.definition.prompt_files import Address, PromptFiles
+from stepflow.definition.prompt_files import Address, Prompt, PromptFiles, variables_in
 from stepflow.definition.schemas import SchemaResolver
 from stepflow.domain.definition import (
     Condition,
@@ -30,10 +31,12 @@ from stepflow.domain.definition import (
     Validator,
 )
 from stepflow.domain.json import JsonObject, compact
+from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
 from stepflow.engine.patterns import PatternFault, check_pattern
-from stepflow.engine.prompt.template import parse_retry_template
+from stepflow.engine.prompt.retry import RETRY_VALUES
+from stepflow.engine.prompt.template import names_in, parse_retry_template, parse_template
 
 #: `git status` without paths and without options that leave something out, and nothing after it that filters.
 _ASKS_FOR_ALL = re.compile(
@@ -51,12 +54,53 @@ def clean_tree(command: str, success: SuccessRule) -> bool:
     return bool(whole and (whole["read"] or not isinstance(success, ExitCode)) and "|" not in command.replace("||", ""))
 
 
+#: How like another program's name a missing one must be, from 0 to 1, to be that name misspelled.
+LIKE_PROGRAMS = 0.8
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_PROGRAM = re.compile(r"[A-Za-z0-9_+.-]+")
+#: What bash itself does; nothing on the disk has these names, or something that need not be there.
+_SHELL_WORDS = frozenset(
+    {
+        "!",
+        ".",
+        ":",
+        "[",
+        "[[",
+        "break",
+        "case",
+        "cd",
+        "command",
+        "declare",
+        "do",
+        "done",
+        "echo",
+        "else",
+        "eval",
+        "exec",
+    }
+    | {"exit", "export", "false", "fi", "for", "function", "if", "let", "local", "printf", "pushd", "read"}
+    | {"return", "select", "set", "shopt", "source", "test", "then", "time", "trap", "true", "type", "ulimit", "umask"}
+    | {"unset", "until", "wait", "while"}
+)
+
+
+def first_program(command: str) -> str | None:
+    """The program that a shell command begins with; None for one of bash's own words, and where only bash can tell."""
+    try:
+        words = shlex.split(command, comments=True)
+    except ValueError:
+        return None
+    word = next((word for word in words if not _ASSIGNMENT.match(word)), "")
+    return word if _PROGRAM.fullmatch(word) and word not in _SHELL_WORDS else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ValidatorBuilder:
     """Builds the validators and reports what is wrong with them and with their failure patterns."""
 
     registry: Registry
     problems: FileProblems
+    programs: Collection[str] | None = None
 
     def validators(self) -> dict[str, Validator]:
         """All validators by name; one with a problem is left out."""
@@ -66,6 +110,7 @@ class ValidatorBuilder:
             at = Pointer("/validators") / name
             success = self._success(entry.success_when, at / "successWhen")
             self._check_names(entry, at)
+            self._check_program(entry.command or "", at / "command")
             pattern = patterns.get(entry.failure_pattern or "")
             if success is not None and pattern is not None and entry.command:
                 validators[name] = Validator(
@@ -110,6 +155,17 @@ class ValidatorBuilder:
             fix = 'Write "empty", "exitCode:N", "contains:TEXT" or "matches:REGEX".'
             self.problems.report("SF602", at, f'"successWhen" is "{rule}", which is not understood', fix)
         return success
+
+    def _check_program(self, command: str, at: Pointer) -> None:
+        """Note a program that is not on this machine (SF608); one that is nearly the name of another is a warning."""
+        program = first_program(command)
+        if self.programs is None or program is None or program in self.programs:
+            return
+        near = closest_match(program, self.programs, LIKE_PROGRAMS)
+        message = f'there is no program "{program}" on this machine'
+        message += f' (did you mean "{near}"?)' if near else ""
+        fix = "Correct its name, or install it where the agent runs: by `setup` or `apt-packages`."
+        self.problems.report("SF608", at, message, fix, severity=Severity.WARNING if near else None)
 
     def _check_names(self, entry: ValidatorEntry, at: Pointer) -> None:
         pattern, known = entry.failure_pattern, self.registry.failure_patterns
@@ -177,10 +233,12 @@ class ValidationBuilder:
     problems: FileProblems
     schemas: SchemaResolver | None
     prompts: PromptFiles | None
+    programs: Collection[str] | None = None
 
     def entries(self) -> dict[str, ValidationEntry]:
         """All validation entries by id; parts with a problem are left out."""
-        validators = ValidatorBuilder(registry=self.registry, problems=self.problems).validators()
+        builder = ValidatorBuilder(registry=self.registry, problems=self.problems, programs=self.programs)
+        validators = builder.validators()
         entries: dict[str, ValidationEntry] = {}
         for key, entry in self.registry.validation_steps.items():
             at = Pointer("/validationSteps") / key
@@ -229,10 +287,12 @@ class ValidationBuilder:
         if all(safe) and entry.c2 and entry.c3 and self.prompts is not None:
             address = Address(c2=entry.c2, c3=entry.c3, edition=_ANY_EDITION)
             for pattern in {one.validator.pattern.name: one.validator.pattern for one in conditions}.values():
-                prompt = self._retry_prompt(self.prompts, replace(address, edition=pattern.edition), pattern, at)
+                found = [one.validator for one in conditions if one.validator.pattern.name == pattern.name]
+                prompt = self._retry_prompt(self.prompts, replace(address, edition=pattern.edition), pattern, found, at)
                 if prompt is not None:
                     retry_prompts[pattern.name] = prompt
-            any_retry_prompt = self._retry_prompt(self.prompts, address, None, at)
+            every = [one.validator for one in conditions]
+            any_retry_prompt = self._retry_prompt(self.prompts, address, None, every, at)
         return ValidationEntry(
             id=key,
             conditions=conditions,
@@ -243,14 +303,33 @@ class ValidationBuilder:
             any_retry_prompt=any_retry_prompt,
         )
 
+    def _check_values(self, prompt: Prompt, extracted: Collection[str]) -> None:
+        """Warn about names in a retry prompt that no failure gives a value (SF515)."""
+        known, text = {*RETRY_VALUES, *extracted}, prompt.source.text
+        own = self.problems.diagnostics.of(prompt.source.file)
+        wrong = {name: closest_match(name, known) for name in names_in(parse_template(text)) if name not in known}
+        wrong |= {f"uv-{name}": f"uv.{name}" for name in variables_in(text)}
+        for name, near in wrong.items():
+            message = f'the retry prompt names "{name}", which no failure has'
+            message += f' (did you mean "{near}"?)' if near else ""
+            line = prompt.first_line + text.count("\n", 0, max(text.find(name), 0))
+            own.add("SF515", "", message, f"Write one of {listed(sorted(known))}.", line=line, word=name)
+
     def _retry_prompt(
-        self, files: PromptFiles, address: Address, pattern: FailurePattern | None, at: Pointer
+        self,
+        files: PromptFiles,
+        address: Address,
+        pattern: FailurePattern | None,
+        validators: Iterable[Validator],
+        at: Pointer,
     ) -> SourceText | None:
-        """The retry prompt of a failure pattern, or of any failure, whose file may be missing."""
+        """The retry prompt of a failure pattern, or of any failure, whose file may be missing. `validators` are those
+        whose failures it is for."""
         path = files.path(address, pattern.adaptation if pattern else None)
         prompt = files.read(path)
         fault = parse_retry_template(prompt.source.text) if prompt is not None else None
         if prompt is not None and fault is None:
+            self._check_values(prompt, {name for one in validators for name in one.extract})
             return prompt.source
         state = f"cannot be parsed ({fault})" if prompt is not None else "is missing or empty"
         message = f'the retry prompt "{path}" {state}'

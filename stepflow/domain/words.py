@@ -161,6 +161,10 @@ class StructuredOutput(StrEnum):
     PROMPT = "prompt"
 
 
+#: Names of models that stand for the newest of their kind.
+MODEL_ALIASES = ("opus", "sonnet", "haiku")
+
+
 class OnFailure(StrEnum):
     """What a run that did not complete leaves behind (boundary.md "When the run fails")."""
 

@@ -9,7 +9,7 @@ from stepflow.domain.conversation import ModelFault, Usage
 from stepflow.domain.words import Provider
 
 #: The newest of each family that the pinned `anthropic` package lists (flow.md §13); a test holds the two together.
-MODEL_ALIASES = MappingProxyType(
+MODEL_IDS = MappingProxyType(
     {
         "sonnet": "claude-sonnet-5-5",
         "opus": "claude-opus-5-5",
@@ -24,8 +24,8 @@ def resolve_model(name: str, provider: Provider = Provider.ANTHROPIC) -> str:
     Vertex and Foundry take the ids of the Anthropic API. On Bedrock the models of the aliases are reached through the
     inference profile of all regions, whose id the price list names too; any other id is for the caller to write.
     """
-    known = MODEL_ALIASES.get(name, name)
-    if provider is Provider.BEDROCK and known in MODEL_ALIASES.values():
+    known = MODEL_IDS.get(name, name)
+    if provider is Provider.BEDROCK and known in MODEL_IDS.values():
         return f"global.anthropic.{known}"
     return known
 
@@ -67,7 +67,7 @@ def price_of(model: str, usage: Usage, provider: Provider = Provider.ANTHROPIC) 
 
 def is_priced(model: str, provider: Provider = Provider.ANTHROPIC) -> bool:
     """Whether a budget in dollars can be kept with this model (action.md, `budget-tokens`)."""
-    if MODEL_ALIASES.get(model, model) in MODEL_ALIASES.values() and provider in _LISTS:
+    if MODEL_IDS.get(model, model) in MODEL_IDS.values() and provider in _LISTS:
         # A test holds that each of them has a price with every provider: the price data can wait for the first turn.
         return True
     return price_of(model, Usage(input_tokens=1, output_tokens=1), provider) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from stepflow.errors import InputError
 from stepflow.modes.validate_scenarios import scenario_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from stepflow.domain.problem import Problem
@@ -36,9 +37,16 @@ class Checked:
 
 
 def check_agents(
-    names: Sequence[str], root: Path, *, allow_spec_violations: bool = False, allow_custom_verdict: bool = False
+    names: Sequence[str],
+    root: Path,
+    *,
+    allow_spec_violations: bool = False,
+    allow_custom_verdict: bool = False,
+    programs: Collection[str] | None = None,
+    strict: bool = False,
 ) -> Checked:
-    """The named agents, or all below `.agent`. Raises `InputError` when there is none."""
+    """The named agents, or all below `.agent`. `programs` are those of the machine, where that is the one on which the
+    agents will run; with `strict` a warning is an error. Raises `InputError` when there is no agent."""
     agents = tuple(names) or find_folders(root)
     if not agents:
         raise InputError(f"There is no agent under {root / '.agent'}.", hint=_where_else(root))
@@ -48,10 +56,26 @@ def check_agents(
             root=root,
             allow_spec_violations=allow_spec_violations,
             allow_custom_verdict=allow_custom_verdict,
+            programs=programs,
         )
         for agent in agents
     }
-    return Checked(inspections={agent: _with_scenarios(agent, each, root) for agent, each in inspections.items()})
+    checked = {agent: _with_scenarios(agent, each, root) for agent, each in inspections.items()}
+    return Checked(inspections={agent: _strictly(each) for agent, each in checked.items()} if strict else checked)
+
+
+def _strictly(inspection: Inspection) -> Inspection:
+    problems = (
+        replace(each, severity=Severity.ERROR) if each.severity is Severity.WARNING else each
+        for each in inspection.problems
+    )
+    return replace(inspection, problems=tuple(problems))
+
+
+def programs_in(folders: Iterable[Path]) -> frozenset[str]:
+    """The names of all that can be started from these folders of a PATH."""
+    there = (folder for folder in folders if folder.is_dir() and os.access(folder, os.R_OK))
+    return frozenset(file.name for folder in there for file in folder.iterdir() if os.access(file, os.X_OK))
 
 
 def _with_scenarios(agent: str, inspection: Inspection, root: Path) -> Inspection:

@@ -294,3 +294,25 @@ def test_no_file_outside_the_agent_is_shown(checkout: Path, capsys) -> None:
     out = error_of(capsys)
     assert "SF109" in out
     assert "s3cret" not in out
+
+
+def test_a_program_that_is_not_here_is_a_note_and_one_that_is_nearly_here_a_warning(checkout: Path, capsys) -> None:
+    registry = checkout / REGISTRY
+    whole = registry.read_text()
+    registry.write_text(whole.replace("git status --porcelain", "no-such-program-anywhere --porcelain"))
+    assert "note[SF608]" in validated(capsys, code=0)
+    registry.write_text(whole.replace("git status --porcelain", "LC_ALL=C chmodd --porcelain"))
+    out = validated(capsys, code=0)
+    assert "warning[SF608]" in out
+    assert 'no program "chmodd" on this machine (did you mean "chmod"?)' in out
+    registry.write_text(whole.replace("git status --porcelain", "test 1 -eq 1"))
+    assert "SF608" not in validated(capsys, code=0)
+
+
+def test_strictly_a_warning_is_an_error(checkout: Path, capsys) -> None:
+    agent = checkout / ".agent/fixer/agent.json"
+    agent.write_text(agent.read_text().replace('"flow": {', '"flow": { "defaultModel": "sonet",', 1))
+    assert "warning[SF113]" in validated(capsys, code=0)
+    out = validated(capsys, "--strict")
+    assert "error[SF113]" in out
+    assert 'the model "sonet" is no alias (did you mean "sonnet"?)' in out

@@ -60,7 +60,12 @@ def test_a_valid_definition_loads_with_the_expected_notes(case: Case, tmp_path: 
 
 def test_every_code_has_a_case() -> None:
     shown = {one["code"] for case in cases("invalid") for one in case.data["problems"]}
-    assert shown == set(rules())
+    # What is on a machine says nothing of an agent: tests/cli/test_cli_validate.py has SF608.
+    assert shown == set(rules()) - {"SF608"}
+
+
+#: Rules that came after the specification's table.
+LATER = {"SF112", "SF113", "SF410", "SF515", "SF608"}
 
 
 def test_every_code_of_the_specification_is_in_the_table_with_its_severity() -> None:
@@ -68,7 +73,7 @@ def test_every_code_of_the_specification_is_in_the_table_with_its_severity() -> 
         pytest.skip("the specification lies beside the repository only where it is written")
     rows = re.findall(r"\| (SF\d{3}) ([EWN]) \|", SPEC.read_text(encoding="utf-8"))
     specified = {code: {"E": "error", "W": "warning", "N": "note"}[letter] for code, letter in rows}
-    assert specified == {code: row.severity for code, row in rules().items()}
+    assert specified == {code: row.severity for code, row in rules().items() if code not in LATER}
 
 
 def test_codes_are_sorted() -> None:

@@ -164,7 +164,7 @@ def test_a_bare_registry_needs_some_entry(root: Path, templates: Path) -> None:
     folder = root / ".agent/demo"
     (folder / "agent.json").unlink()
     registry = folder / REGISTRY
-    registry.write_text(registry.read_text().replace('"entryStepMapping"', '"entryMapping"'))
+    registry.write_text(registry.read_text().replace('"entryStepMapping"', '"begins"'))
     assert codes(folder, templates, bare_registry=True) == ["SF303", "SF108"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,13 @@ def problems(folder: Path) -> tuple[Problem, ...]:
     return validate_agent(folder.name, root=folder.parents[1])
 
 
+@cache
+def found_in_sound(agent: str) -> frozenset[tuple[str, str]]:
+    """Codes and messages of the warnings and notes that the agent has without a mistake."""
+    root = AGENTS[agent].parent
+    return frozenset((each.code, each.message) for each in validate_agent(folder_name(agent), root=root))
+
+
 def errors(reported: tuple[Problem, ...]) -> set[Problem]:
     """What forbids the run, whatever line it has moved to."""
     wrong = (problem for problem in reported if problem.severity is Severity.ERROR)
@@ -73,7 +81,9 @@ def test_there_are_more_than_forty_and_no_two_are_the_same() -> None:
 def test_a_planted_mistake_is_reported_where_it_is(mistake: dict, tmp_path: Path) -> None:
     folder = plant(mistake, tmp_path)
     before = problems(folder)
-    problem = next(each for each in before if each.code == mistake["code"])
+    new = [each for each in before if (each.code, each.message) not in found_in_sound(mistake["agent"])]
+    assert len(new) == 1 + mistake.get("more", 0), "one cause, one problem"
+    problem = next(each for each in new if each.code == mistake["code"])
     assert_location(problem, mistake, folder)
     assert problem.fix.endswith(".")
     if "by_hand" not in mistake:

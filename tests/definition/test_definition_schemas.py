@@ -50,14 +50,14 @@ def test_members_of_all_of_are_merged_before_the_own_keywords(tmp_path: Path) ->
             {"title": "second", "required": ["b", "c"], "properties": {"b": True}, "additionalProperties": False},
         ],
         "required": ["d", "a"],
-        "properties": {"a": {"type": "string"}},
+        "properties": {"a": {"type": "string"}, "d": True},
     }
     assert one(tmp_path, schema) == {
         "type": "object",
         "description": "own",
         "title": "second",
         "required": ["a", "b", "c", "d"],
-        "properties": {"a": {"type": "string"}, "b": True},
+        "properties": {"a": {"type": "string"}, "b": True, "d": True},
         "additionalProperties": False,
     }
 

@@ -23,6 +23,11 @@ MOST_DETAILS = 50
 #: The generic text lists no more items of one parameter.
 MOST_ITEMS = 100
 GENERIC = "generic"
+#: What a retry prompt may name beside what the validator extracts.
+RETRY_VALUES = frozenset(
+    {"validator", "pattern", "description", "error", "details", "exitCode", "stdout", "stderr"}
+    | {"attempt", "maxAttempts", "attemptsLeft", "stepId", "uv"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -200,6 +200,21 @@ def parse_retry_template(text: str) -> str | None:
     return None
 
 
+def names_in(template: Template, asked: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The first names of the values that are put in unasked: within an `each` they may be an item's, and a block may
+    ask for what only some failures have. `asked` are the names that blocks around ask for."""
+    for node in template:
+        match node:
+            case Value():
+                yield from {node.path.split(".")[0]} - asked
+            case Block():
+                yield from names_in(node.otherwise, asked)
+                if node.word is not Word.EACH:
+                    yield from names_in(node.body, asked | {node.path.split(".")[0]})
+            case Text():
+                pass
+
+
 def render_template(template: Template, values: JsonObject) -> str:
     """The text that a template makes of these values. Never fails: what is missing is empty."""
     return "".join(_render(template, _Scope(item=values)))
