@@ -63,7 +63,7 @@ e2e-security: $(VENV)/.dev ## attacks on the image in a real Docker engine, with
 	@touch $@
 
 RUNS ?= 7
-bench: $(VENV)/.run .venv-bench/.done ## time, memory and billed tokens beside the peers; writes docs/performance.md (RUNS=7, about 8 minutes)
+bench: $(VENV)/.run .venv-bench/.done ## time, memory and billed tokens beside the peers; writes bench/README.md (RUNS=7, about 8 minutes)
 	$(BIN)/python -m bench $(RUNS)
 
 lint: $(VENV)/.dev ## every static check

@@ -1,4 +1,4 @@
-"""`make bench`: measure everything and write the tables of docs/performance.md."""
+"""`make bench`: measure everything and write the tables of bench/README.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.alone import measure_alone
 from bench.compare import PEERS_PYTHON, ROOT, compare
 from bench.page import comparison, judge, replace_tables, target_table
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "bench" / "README.md"
 PACKAGES = ("anthropic", "pydantic-ai-slim", "langgraph", "langchain-anthropic")
 
 

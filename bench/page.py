@@ -1,4 +1,4 @@
-"""docs/performance.md: the figures as tables, each target beside what was measured."""
+"""bench/README.md: the figures as tables, each target beside what was measured."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def replace_tables(page: str, tables: str) -> str:
     """The page with the newest tables; what people wrote around them stays."""
     whole = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
     if not whole.search(page):
-        raise ValueError(f"docs/performance.md lacks the line {BEGIN} or {END}")
+        raise ValueError(f"bench/README.md lacks the line {BEGIN} or {END}")
     return whole.sub(lambda _: f"{BEGIN}\n\n{tables}\n\n{END}", page)
 
 

@@ -170,7 +170,7 @@ def test_an_issue_takes_as_many_requests_as_the_page_about_thousands_of_issues_s
     world.play(solve())
     done = world.runner.run(event, name="workflow_dispatch", agent="fixer", issue="7", issue_text="Greet the world")
     assert done.outputs["outcome"] == "completed", done.log
-    page = (Path(__file__).parents[2] / "docs/how-to/thousands-of-issues.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/how-to/recipes.md").read_text(encoding="utf-8")
     writes = [line for line in world.github.writes() if "graphql" not in line]
     assert f"| {len(world.github.requests)}, of which {len(writes)} write |" in page
 

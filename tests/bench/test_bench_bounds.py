@@ -1,4 +1,4 @@
-"""What a run costs, counted: nothing here depends on a clock (docs/performance.md has the times).
+"""What a run costs, counted: nothing here depends on a clock (bench/README.md has the times).
 
 A bound stands a little above what was counted when it was written. When one is crossed, either the change is worth it
 and the bound is raised with a reason, or something costs more than anybody meant.

@@ -9,8 +9,9 @@ from tests.docs.page import DOCS, ROOT, page_blocks
 README = ROOT / "README.md"
 #: The page that shows a whole agent.
 AGENT_PAGE = DOCS / "agent.md"
-USE_PAGE, REFERENCE_PAGE, RESUME_PAGE = DOCS / "use.md", DOCS / "reference.md", DOCS / "how-to" / "resume.md"
-PULL_REQUESTS = DOCS / "how-to" / "pull-requests.md"
+USE_PAGE, REFERENCE_PAGE, RESUME_PAGE = DOCS / "use.md", DOCS / "reference.md", DOCS / "how-to" / "costs.md"
+SCENARIOS_PAGE = DOCS / "scenarios.md"
+RECIPES = DOCS / "how-to" / "recipes.md"
 BUILT_PAGE = DOCS / "how-it-is-built.md"
 
 AGENT = ".agent/fixer/"

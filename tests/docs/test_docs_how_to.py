@@ -16,12 +16,12 @@ from tests.docs.readme import ROOT, USE_PAGE, named_block
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
 
 #: Pages with tests of their own: test_docs_validators.py, test_docs_readme.py, and one for images.
-ELSEWHERE = ("validators", "pull-requests", "images", "resume")
+ELSEWHERE = ("validators", "recipes", "images")
 #: Words before a colon that belong to a job, not to the action.
 PERMISSIONS = {"id-token", "continue-on-error"}
 PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem not in ELSEWHERE)
 REGISTRY = "ghcr.io"
-MANY = DOCS / "how-to" / "thousands-of-issues.md"
+MANY = DOCS / "how-to" / "recipes.md"
 REUSABLE = yaml.safe_load((ROOT / ".github" / "workflows" / "many-issues.yml").read_text(encoding="utf-8"))
 # YAML 1.1 reads the key `on` as true.
 CALLED_WITH = REUSABLE[True]["workflow_call"]
@@ -30,7 +30,8 @@ BLOCKS = [
     for page in PAGES
     for number, block in enumerate(page_blocks(page), 1)
     # What builds an image is held by a test of its own.
-    if (page.stem, block.language) not in (("providers", "sh"), ("providers", "dockerfile")) and block.note != "many"
+    if (page.stem, block.language) not in (("providers", "sh"), ("providers", "dockerfile"))
+    and block.note not in ("cache mode", "resume")
 ]
 
 
@@ -64,12 +65,12 @@ def test_a_block_of_a_how_to_page_makes_a_clean_workflow(
 
 
 def test_the_caller_of_the_reusable_workflow_is_the_one_that_the_end_to_end_tests_run() -> None:
-    (block,) = page_blocks(MANY)
+    (block,) = (block for block in page_blocks(MANY) if block.note == "many")
     assert block.text == (ROOT / "tests" / "e2e" / "many.yml").read_text(encoding="utf-8")
 
 
 def test_the_caller_gives_the_reusable_workflow_what_it_takes() -> None:
-    (block,) = page_blocks(MANY)
+    (block,) = (block for block in page_blocks(MANY) if block.note == "many")
     job = yaml.safe_load(block.text)["jobs"]["issues"]
     assert set(job["with"]) <= set(CALLED_WITH["inputs"])
     assert {name for name, given in CALLED_WITH["inputs"].items() if given["required"]} <= set(job["with"])

@@ -41,7 +41,7 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 
 def test_every_page_is_reached_from_the_first_one() -> None:
-    first = DOCS / "README.md"
+    first = README
     reached = {(first.parent / link.partition("#")[0]).resolve() for link in links(first)}
-    assert [page for page in PAGES if page != first and page.resolve() not in reached] == []
-    assert "docs/README.md" in links(README)
+    assert [page for page in PAGES if page.resolve() not in reached] == []
+    assert len(PAGES) <= 15

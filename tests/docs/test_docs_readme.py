@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,12 @@ from tests.docs.readme import (
     AGENT,
     AGENT_PAGE,
     BUILT_PAGE,
-    PULL_REQUESTS,
     README,
+    RECIPES,
     REFERENCE_PAGE,
     RESUME_PAGE,
     ROOT,
+    SCENARIOS_PAGE,
     USE_PAGE,
     agent_files,
     named_block,
@@ -106,8 +108,11 @@ WORKFLOWS = {
     "workflow with reaction": lambda: _with_first_step(named_block("reaction", USE_PAGE)),
     "workflow with resume": _with_resume,
     "workflow with egress": lambda: _with_first_step(named_block("egress", ROOT / "SECURITY.md")),
-    "validate workflow": lambda: named_block("validate workflow", PULL_REQUESTS),
-    "rehearse workflow": lambda: named_block("rehearse workflow", PULL_REQUESTS),
+    **{
+        name: partial(named_block, name, RECIPES)
+        for name in (block.name for block in page_blocks(RECIPES))
+        if name.endswith("workflow")
+    },
 }
 
 
@@ -122,15 +127,16 @@ def test_every_yaml_block_of_the_readme_and_its_pages_is_checked() -> None:
 
     assert names(README) == ["quick start"]
     assert names(USE_PAGE) == ["workflow", "reaction"]
-    assert names(RESUME_PAGE) == ["cache mode", "resume"]
+    assert names(RESUME_PAGE) == ["with", "cache mode", "resume"]
     assert names(AGENT_PAGE) == [f"{AGENT}scenarios/leaves-a-note.yaml"]
-    assert names(PULL_REQUESTS) == ["rehearse workflow", "validate workflow", "code scanning"]
+    shipped = [f"{name} workflow" for name in ("fix", "review", "triage", "docs", "dependencies")]
+    assert names(RECIPES) == [*shipped, "rehearse workflow", "validate workflow", "code scanning", "many"]
 
 
 def test_the_steps_for_code_scanning_are_clean_and_their_command_makes_what_they_upload(tmp_path: Path) -> None:
-    whole = yaml.safe_load(named_block("validate workflow", PULL_REQUESTS))
+    whole = yaml.safe_load(named_block("validate workflow", RECIPES))
     job = whole["jobs"]["agents"]
-    run, upload = steps = yaml.safe_load(named_block("code scanning", PULL_REQUESTS))
+    run, upload = steps = yaml.safe_load(named_block("code scanning", RECIPES))
     job["permissions"]["security-events"] = "write"
     job["steps"] = [job["steps"][0], *steps]
     # PyYAML reads the key `on` as true.
@@ -218,10 +224,13 @@ def test_the_agent_to_paste_is_sent_back_by_the_retry_prompt_to_paste_and_opens_
 @pytest.mark.whole
 def test_the_scenario_to_paste_rehearses_green_on_a_pull_request_without_a_key(runner: Runner) -> None:
     (runner.checkout / "Makefile").write_text("test:\n\ttest -f START.md\n")
-    given = yaml.safe_load(named_block("rehearse workflow", PULL_REQUESTS))["jobs"]["agents"]["steps"][-1]["with"]
+    second = f"{AGENT}scenarios/forgets-to-commit.yaml"
+    (runner.checkout / second).write_text(named_block(second, SCENARIOS_PAGE))
+    given = yaml.safe_load(named_block("rehearse workflow", RECIPES))["jobs"]["agents"]["steps"][-1]["with"]
     runner.inputs = {"isolation": "best-effort", **given}
     done = runner.run({"action": "opened", "pull_request": {"number": 3}}, name="pull_request")
     assert (done.exit_code, done.outputs["outcome"]) == (0, "completed"), done.log
+    assert "forgets-to-commit" in done.log
 
 
 def test_every_json_and_markdown_block_is_a_file_of_the_agent() -> None:
@@ -261,7 +270,7 @@ def test_there_are_blocks_of_no_other_language() -> None:
     assert languages(README) == {"mermaid", "sh", "yaml"}
     assert languages(AGENT_PAGE) == {"json", "yaml", "markdown"}
     assert languages(BUILT_PAGE) == {"mermaid", "sh"}
-    assert (languages(PULL_REQUESTS), languages(REFERENCE_PAGE)) == ({"yaml"}, {"python"})
+    assert (languages(RECIPES), languages(REFERENCE_PAGE)) == ({"yaml"}, {"python"})
 
 
 def test_the_program_to_paste_runs_the_agent_of_the_examples(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -1,4 +1,4 @@
-"""Many issues: the reusable workflow, called as docs/how-to/thousands-of-issues.md calls it, over three issues.
+"""Many issues: the reusable workflow, called as docs/how-to/recipes.md calls it, over three issues.
 
 act plays GitHub's part: it calls the reusable workflow, makes the matrix out of the plan's output and hands the jobs
 what they need. It has no artifact service here; see `run_jobs` for what stands in for it.

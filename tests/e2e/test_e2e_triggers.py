@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.readme import PULL_REQUESTS, named_block
+from tests.docs.readme import RECIPES, named_block
 from tests.e2e.repository import BRANCH, commented, dispatched, pull_request
 from tests.e2e.script import EVENT_CANARY, answer_the_question, fix_shortly
 
@@ -66,7 +66,7 @@ def test_a_pull_request_rehearses_the_agents_without_a_key_and_without_a_token(
     folder = world.checkout / ".agent" / "closer" / "scenarios"
     folder.mkdir()
     (folder / "answers.yaml").write_text(SCENARIO.replace("outcome: completed", f"outcome: {expected}"))
-    world.use_workflow(named_block("rehearse workflow", PULL_REQUESTS))
+    world.use_workflow(named_block("rehearse workflow", RECIPES))
     job = world.run([], pull_request(secret=EVENT_CANARY), event_name="pull_request")
     wanted = (0, "completed", "true") if expected == "completed" else (1, "validation_failed", "false")
     assert (job.exit_code, job.outputs["outcome"], job.outputs["success"]) == wanted, job.everything
@@ -76,7 +76,7 @@ def test_a_pull_request_rehearses_the_agents_without_a_key_and_without_a_token(
 
 def test_a_pull_request_has_the_agents_validated(new_world: Callable[[], World]) -> None:
     world = new_world()
-    world.use_workflow(named_block("validate workflow", PULL_REQUESTS))
+    world.use_workflow(named_block("validate workflow", RECIPES))
     job = world.run([], pull_request(secret=EVENT_CANARY), event_name="pull_request")
     assert (job.exit_code, job.outputs["outcome"]) == (0, "completed"), job.everything
     assert "checked closer, fixer" in job.outputs["reason"]
