@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import Outcome
 from stepflow.report.plain import cut, harmless
-from stepflow.report.wording import next_step
+from stepflow.report.wording import OUTCOMES, describe_reason, next_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,8 +62,8 @@ def outcome_annotation(report: RunReport) -> tuple[str, ...]:
     if report.success:
         return ()
     level = "notice" if report.outcome is Outcome.SKIPPED else "error"
-    what = f"{report.reason}\n{next_step(report)}"
-    return (annotation(level, what, title=f"{report.agent or 'stepflow'}: {report.outcome}"),)
+    what = f"{describe_reason(report.reason)}\n{next_step(report)}"
+    return (annotation(level, what, title=f"{report.agent or 'stepflow'}: {OUTCOMES[report.outcome]}"),)
 
 
 def _data(text: str) -> str:

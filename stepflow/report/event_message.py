@@ -58,6 +58,7 @@ from stepflow.report.wording import (
     FACT_SHOWN,
     Fact,
     describe_fact,
+    describe_outcome,
     describe_reason,
     describe_restored,
     describe_resumed,
@@ -210,7 +211,7 @@ def _flow_ended(event: FlowEnded) -> EventMessage:
     return EventMessage(
         title=f"The flow ended: {event.outcome}.",
         tone=Tone.RUN,
-        more_facts=("validated" if event.validated else "not validated",),
+        more_facts=("validated",) if event.validated else (),
         parts=(*part("Reason", event.reason), *part("Closing answer", event.answer, is_open=False)),
     )
 
@@ -237,8 +238,8 @@ def _failure_reported(event: FailureReported) -> EventMessage:
 
 
 def _run_finished(event: RunFinished) -> EventMessage:
-    tone, reason = Tone.GOOD if event.success else Tone.BAD, describe_reason(event.outcome, event.reason)
-    title = f"{PREFIXES[tone]}{event.outcome}: {one_line(reason, REASON_SHOWN)}"
+    tone, reason = Tone.GOOD if event.success else Tone.BAD, describe_reason(event.reason)
+    title = f"{PREFIXES[tone]}{describe_outcome(event.outcome)}: {one_line(reason, REASON_SHOWN)}"
     return EventMessage(title=title, tone=tone, parts=_whole_text("Reason", reason, REASON_SHOWN))
 
 

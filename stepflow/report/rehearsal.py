@@ -46,7 +46,7 @@ def difference_lines(rehearsed: Rehearsed) -> list[str]:
     """What was expected and what came, column by column; `≠` marks the rows that differ."""
     if not rehearsed.differences or rehearsed.updated:
         return []
-    reason = one_line(describe_reason(rehearsed.outcome, rehearsed.reason), REASON)
+    reason = one_line(describe_reason(rehearsed.reason), REASON)
     parts = [line for difference in rehearsed.differences for line in _part(difference)]
     return [*parts, f"reason: {reason}", *([f"run folder: {rehearsed.run_folder}"] if rehearsed.run_folder else [])]
 

@@ -15,7 +15,14 @@ from stepflow.report.lines import FAILED, PASSED, mark_of
 from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal, table
 from stepflow.report.plain import aligned, defuse, one_line
 from stepflow.report.verified import ends_of, figures, terminal_checks, verified, walked_steps
-from stepflow.report.wording import count_canaries, describe_reason, next_step, reached_places
+from stepflow.report.wording import (
+    OUTCOMES,
+    count_canaries,
+    describe_outcome,
+    describe_reason,
+    next_step,
+    reached_places,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -172,15 +179,11 @@ def headline(report: RunReport) -> str:
     """How it ended, and why."""
     issue = f" on issue #{report.issue}" if report.issue is not None else ""
     name = plain(report.agent) or "stepflow"
-    reason = plain(describe_reason(report.outcome, report.reason), 1000)
-    lines = [f"## {mark_of(report.outcome).emoji} {name}{issue}: {report.outcome}", f"**Reason:** {reason}"]
+    reason = plain(describe_reason(report.reason), 1000)
+    lines = [f"## {mark_of(report.outcome).emoji} {name}{issue}: {OUTCOMES[report.outcome]}", f"**Reason:** {reason}"]
     verdict = [f"**Verdict:** {plain(report.verdict, 300)}"] if report.verdict else []
-    known = [f"code {code(report.code)}"] if report.code else []
-    validated = "validated" if report.validated else "not validated"
-    # What never began has no figures: a skipped event, definitions that were only checked.
-    cost = [report.issue_cost] if report.issue_cost else []
-    numbers = [validated, *cost] if report.run_id or report.history else []
-    facts = [*verdict, *known, *numbers]
+    known = [code(each) for each in ("" if report.success else report.outcome, report.code) if each]
+    facts = [*verdict, *known, *filter(None, [report.issue_cost])]
     return "\n\n".join([*lines, " · ".join(facts)] if facts else lines)
 
 
@@ -315,8 +318,8 @@ def _red_output(report: RunReport) -> str:
 
 def final_words(report: RunReport) -> list[str]:
     """Outcome, reason, way, validators, effects, cost, run folder, and what to do next."""
-    reason = one_line(describe_reason(report.outcome, report.reason), 500)
-    lines = [f"{mark_of(report.success).text} {report.outcome}: {reason}"]
+    reason = one_line(describe_reason(report.reason), 500)
+    lines = [f"{mark_of(report.success).text} {describe_outcome(report.outcome)}: {reason}"]
     shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
     lines += [f"  {one_line(str(problem), 400)}" for problem in shown[:TERMINAL_PROBLEMS]]
     lines += [f"  {row}" for row in aligned(_terminal_facts(report))]

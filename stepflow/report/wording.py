@@ -31,7 +31,27 @@ if TYPE_CHECKING:
 
 #: Of a fact so many characters are shown.
 FACT_SHOWN = 400
-#: Where a reason arose (flow.md §11); people need not read it when all went well.
+#: How each outcome is called among people.
+OUTCOMES: Mapping[Outcome, str] = {
+    Outcome.COMPLETED: "completed",
+    Outcome.BASE_FAILED: "a check was red before the run",
+    Outcome.VALIDATION_FAILED: "a check stayed red",
+    Outcome.ROUTING_FAILED: "an answer led nowhere",
+    Outcome.SCHEMA_FAILED: "a step's schema cannot be used",
+    Outcome.ABORTED: "the agent gave up",
+    Outcome.LIMIT_REACHED: "a limit was reached",
+    Outcome.BUDGET_EXHAUSTED: "the budget is spent",
+    Outcome.TIMED_OUT: "the time is up",
+    Outcome.CANCELLED: "canceled",
+    Outcome.MODEL_FAILED: "the model gave no answer",
+    Outcome.BOUNDARY_FAILED: "GitHub was not changed as planned",
+    Outcome.REFUSED: "refused",
+    Outcome.SKIPPED: "nothing to do",
+    Outcome.MISCONFIGURED: "a setting is missing or wrong",
+    Outcome.INVALID_DEFINITION: "the agent's files have errors",
+    Outcome.INTERNAL_ERROR: "a bug in stepflow",
+}
+#: Where a reason arose (flow.md §11); people need not read it.
 STAGES = ("Before the run: ", "Flow loop: ", "Completion loop: ")
 _OVER = "No other run may begin on it: raise budget-usd-per-issue if the issue is worth it"
 
@@ -133,10 +153,14 @@ def describe_restored(event: ValidatorRan) -> str:
     return f"HOME and TMPDIR were put back as setup left them: {named(event.restored)}"
 
 
-def describe_reason(outcome: Outcome, reason: str) -> str:
-    """The reason for people: where it arose (flow.md §11) says something only when something went wrong."""
-    if outcome not in (Outcome.COMPLETED, Outcome.SKIPPED):
-        return reason
+def describe_outcome(outcome: Outcome) -> str:
+    """How the run ended, with the word that programs read where it went wrong."""
+    words = OUTCOMES[outcome]
+    return words if outcome in (Outcome.COMPLETED, words) else f"{words} ({outcome})"
+
+
+def describe_reason(reason: str) -> str:
+    """The reason for people, without where it arose (flow.md §11)."""
     return next((reason.removeprefix(stage) for stage in STAGES if reason.startswith(stage)), reason)
 
 

@@ -131,7 +131,7 @@ def test_all_problems_of_a_broken_registry_appear_together_on_their_lines(runner
 def test_the_outputs_name_agent_and_issue_also_where_nothing_was_begun(runner: Runner) -> None:
     done = runner.run(labeled(), scenario="")
     assert (done.outputs["agent"], done.outputs["issue"]) == ("fixer", "7")
-    assert any(line.startswith("::error title=fixer%3A misconfigured") for line in done.annotations)
+    assert any(line.startswith("::error title=fixer%3A a setting is missing or wrong") for line in done.annotations)
 
 
 def test_validate_passes_a_sound_agent_on_any_event(runner: Runner) -> None:

@@ -68,7 +68,7 @@ def shown(*events, **more) -> PageReader:
 
 def test_the_page_of_a_plausible_run_tells_how_it_ended_and_why():
     page = PageReader(page_of(ENTRIES, AGENT))
-    for words in ("fixer on issue #7: completed", "validated", "39,150 tokens", "$0.1107", "verdict: fixed"):
+    for words in ("fixer on issue #7: completed", "39,150 tokens", "$0.1107", "verdict: fixed"):
         assert words in page.text
     assert "Review the pull request." in page.text
     addresses = [attributes.get("href") for tag, attributes in page.elements if tag == "a"]

@@ -68,7 +68,7 @@ def test_one_that_differs_shows_both_sides_in_columns() -> None:
         "            expected  came",
         "         1  initial   initial",
         "      ≠  2  –         修正",
-        "    reason: Completion loop: validator tests failed",
+        "    reason: validator tests failed",
         "    note: 1 turn of the scenario was not played",
     ]
 

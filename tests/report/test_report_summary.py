@@ -68,7 +68,7 @@ def test_the_comment_that_is_written_before_the_effects_tells_of_a_success():
 
 def test_a_failed_run_tells_what_to_do_and_shows_the_red_output():
     comment = comment_summary(RED, notes=["kept on branch x"])
-    assert comment.startswith("### ❌ fixer on issue #7: validation_failed")
+    assert comment.startswith("### ❌ fixer on issue #7: a check stayed red")
     assert "**What to do next:** Read the failing validator's output" in comment
     assert "❌ `git status --porcelain` (git-clean): attempt 1" in comment
     assert "?? notes.txt" in comment
@@ -97,7 +97,7 @@ def test_a_report_without_a_run_is_short_and_whole():
     facts = ReportFacts(outcome=Outcome.INVALID_DEFINITION, reason="Before the run: 1 problem", problems=(PROBLEM,))
     report = collect_report((), facts=facts)
     summary = job_summary(report)
-    assert summary.startswith("## ❌ stepflow: invalid_definition\n\n**Reason:** Before the run: 1 problem")
+    assert summary.startswith("## ❌ stepflow: the agent's files have errors\n\n**Reason:** 1 problem")
     assert "- r.json:4: warning SF346 not reachable" in summary
     assert "### Steps" not in summary
     assert "```" not in summary
@@ -116,7 +116,7 @@ def test_what_else_a_person_must_know_is_in_the_notes():
     summary = job_summary(report, AGENT)
     assert "- `failFast: false` chose an intent 2 times" in summary
     assert "[The issue's comment tells what happened](https://github.com/o/r/issues/7)" in summary
-    assert "code <code>SF341</code>" in summary
+    assert "<code>SF341</code>" in summary
     assert "- and 10 more: `stepflow validate` lists them all" in summary
     assert "run folder <code>/home/runner/x</code>" in summary
     none = replace(report, effects=(), problems=(replace(PROBLEM, severity=Severity.NOTE),))

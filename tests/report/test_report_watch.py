@@ -134,7 +134,7 @@ def test_a_step_without_an_id_or_kind_still_opens_and_closes():
     ended = RunFinished(outcome=Outcome.CANCELLED, reason="r", success=False)
     lines = action_log(entries_of([(0, started), (1, ended)]), None)
     assert lines[0] == "::group::Iteration 1 · (no id)"
-    assert lines[-3:] == ["::endgroup::", "1 · (no id): no intent", "✗ cancelled: r"]
+    assert lines[-3:] == ["::endgroup::", "1 · (no id): no intent", "✗ canceled (cancelled): r"]
 
 
 def test_a_log_line_is_json_with_time_level_message_and_data():
@@ -194,9 +194,9 @@ def test_only_a_run_that_did_not_succeed_is_annotated():
     report = collect_report(ENTRIES, AGENT)
     assert outcome_annotation(report) == ()
     failed = replace(report, success=False, outcome=Outcome.LIMIT_REACHED, reason="Flow loop: 10 iterations")
-    assert outcome_annotation(failed)[0].startswith("::error title=fixer%3A limit_reached::Flow loop: 10 iterations%0A")
+    assert outcome_annotation(failed)[0].startswith("::error title=fixer%3A a limit was reached::10 iterations%0A")
     skipped = collect_report((), facts=ReportFacts(outcome=Outcome.SKIPPED, reason="Before the run: no agent"))
-    assert outcome_annotation(skipped)[0].startswith("::notice title=stepflow%3A skipped::Before the run")
+    assert outcome_annotation(skipped)[0].startswith("::notice title=stepflow%3A nothing to do::no agent%0A")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from stepflow.report.rendered import read_text, render
 from stepflow.report.summary import EDGE_LIMIT
 from stepflow.report.svg.draw import graph_svg
 from stepflow.report.verified import figures
-from stepflow.report.wording import count_canaries, describe_reason, next_step, reached_places
+from stepflow.report.wording import OUTCOMES, count_canaries, describe_reason, next_step, reached_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -157,7 +157,8 @@ def report_html(
         too_large=agent is not None and not graph,
         mark=mark_of(report.outcome),
         name=one_line(report.agent) or "stepflow",
-        reason=describe_reason(report.outcome, report.reason),
+        ended=OUTCOMES[report.outcome],
+        reason=describe_reason(report.reason),
         advice=next_step(report),
         figures=figures(report),
         report=report,
