@@ -33,9 +33,10 @@ demo: $(VENV)/.run ## run the main job on the scripted model: no key, no network
 test: $(VENV)/.dev ## the fast tests, in parallel
 	$(BIN)/python -m pytest -n 2
 
-whole: $(VENV)/.dev ## every slow test that needs no Docker: properties on 2000 examples, whole runs, hostile tools, times; and branch coverage of the engine
+PROPERTIES ?= 500
+whole: $(VENV)/.dev ## every slow test that needs no Docker: properties on 500 examples (PROPERTIES=…), whole runs, hostile tools, times; and branch coverage of the engine
 	$(BIN)/python -m pytest -n 2 tests/engine tests/domain --cov
-	STEPFLOW_PROPERTIES=2000 $(BIN)/python -m pytest -n 2 -m properties
+	STEPFLOW_PROPERTIES=$(PROPERTIES) $(BIN)/python -m pytest -n 2 -m properties
 	$(BIN)/python -m pytest -n 3 -m "whole and not alone"
 	$(BIN)/python -m pytest -m alone
 

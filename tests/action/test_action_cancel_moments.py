@@ -1,6 +1,6 @@
 """A termination signal at any moment of whole runs: exit 130 within five seconds, and everything written.
 
-Each of five runs gets it at four moments, and at ten with `STEPFLOW_FULL=1`.
+Each of five runs gets it at two moments, and at ten with `STEPFLOW_FULL=1`.
 The runs are real processes with a set-up, tools that sleep, a model that hangs and is busy, a validator, and effects.
 """
 
@@ -31,7 +31,7 @@ from tests.world import COMMIT, World, answer, bash, crowd, label_event, open_wo
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(1500)]
 
 ENTRYPOINT = Path(__file__).parents[2] / "entrypoint.py"
-MOMENTS = 10 if FULL else 4
+MOMENTS = 10 if FULL else 2
 ALLOWED = 5.0
 FIRST = (signal.SIGTERM, signal.SIGINT)
 CLOSING = {"comment": "Greeted.", "pull_request": {"title": "Greet the world", "body": "It was left out."}}

@@ -22,7 +22,7 @@ from tests.sandbox.toolbox_world import AS_ROOT, reachable_folder
 from tests.world import CLOSING, SOURCE, label_event
 
 #: Moments of one run; all of them with STEPFLOW_KILLS=0.
-MOMENTS = int(os.environ.get("STEPFLOW_KILLS", "5"))
+MOMENTS = int(os.environ.get("STEPFLOW_KILLS", "3"))
 OWNERS = ((0, 0), (1001, 118)) if AS_ROOT else ((os.getuid(), os.getgid()),)
 #: The folders of a runner in which nothing may be left; with the checkout all that is looked at.
 FOLDERS = ("home", "tmpdir", "runner/temp")

@@ -13,7 +13,7 @@ import pytest
 from stepflow.domain.conversation import ModelFault, ModelTurn
 from stepflow.domain.words import Provider
 from stepflow.errors import InputError
-from stepflow.model.access import ModelAccess
+from stepflow.model.access import ModelAccess, WorkloadIdentity
 from stepflow.model.anthropic_model import AnthropicModel
 from stepflow.model.models import UnlistedModel, resolve_model
 from stepflow.model.vertex import vertex_url
@@ -35,13 +35,13 @@ def open_model(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         def begin(name: str, *replies: Reply, login: dict[str, str] | None = None) -> Opened:
             service = stack.enter_context(open_access(name, tmp_path))
             api = stack.enter_context(MessagesApi(replies, dialect=service.dialect))
-            ids = IDS if name == "identity" else {}
+            identity = WorkloadIdentity(**IDS) if name == "identity" else None
             access = ModelAccess(
                 provider=Provider(service.provider),
                 api_key=service.inputs.get("anthropic-api-key"),
                 base_url=api.url + service.suffix,
                 login=service.login | (login or {}),
-                **ids,
+                identity=identity,
             )
             model = AnthropicModel(access=access, connect_timeout=2, read_timeout=5)
             return stack.enter_context(model), api, service
