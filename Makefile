@@ -72,6 +72,7 @@ lint: $(VENV)/.dev ## every static check
 	$(BIN)/mypy && $(BIN)/mypy examples/run_agent.py && $(BIN)/mypy release
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell *.md docs stepflow action.yml release bench examples .agent .github Makefile Dockerfile entrypoint.py
+	$(BIN)/proselint check --config .proselintrc.json *.md bench/README.md docs/*.md docs/how-to/*.md stepflow/definition/rules.md
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/actionlint .github/workflows/*.yml tests/e2e/*.yml
 	$(BIN)/zizmor --offline --quiet .

@@ -74,7 +74,7 @@ class RecordingTools:
 
 @dataclass
 class TableCommands:
-    """Answers the commands of a table; a list is answered in turn, the last of it for ever."""
+    """Answers the commands of a table; a list is answered in turn, the last of it forever."""
 
     table: dict[str, list[CommandResult]] = field(default_factory=dict)
     ran: list[CommandRequest] = field(default_factory=list)
@@ -87,7 +87,7 @@ class TableCommands:
 
 @dataclass
 class TableGuards:
-    """Finds out what a table says about a validator; a list is answered in turn, the last of it for ever."""
+    """Finds out what a table says about a validator; a list is answered in turn, the last of it forever."""
 
     table: dict[str, list[GuardDiagnostics]] = field(default_factory=dict)
     compared: list[tuple[str, bool]] = field(default_factory=list)

@@ -32,7 +32,7 @@ HELLO = "hello, world\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What the service does, and what must come of it. `replies` are given once, in a row; `always` for ever.
+    """What the service does, and what must come of it. `replies` are given once, in a row; `always` forever.
 
     `outcome` completed: the run goes on as if nothing had been. `tries` are the calls that the fault costs, `slept`
     the waits; `words` is in reason, comment and summary of a failed run. `seconds` bound a call (silence, whole call).
@@ -85,7 +85,7 @@ FAULTS = {
         slept=(1, 10, 20),
         tries=3,
     ),
-    "429, retry-after for ever": lasting(limited("1000000"), "asks for a wait of 1000000 s", "timeout-minutes"),
+    "429, retry-after forever": lasting(limited("1000000"), "asks for a wait of 1000000 s", "timeout-minutes"),
     "429, until the deadline": Fault(
         always=limited("1200"), outcome="model_failed", slept=(1200, 1200), tries=3, words=("a wait of 1200 s",)
     ),
@@ -94,7 +94,7 @@ FAULTS = {
     ),
     "529": passing(Failure(status=529, error="overloaded_error")),
     "500": passing(Failure(status=500)),
-    "500, for ever": Fault(
+    "500, forever": Fault(
         always=Failure(status=500), outcome="model_failed", slept=(5, 10, 20, 40), tries=5, words=("5 tries", "status")
     ),
     "500, past a near deadline": Fault(
@@ -135,7 +135,7 @@ FAULTS = {
 #: What is done about a context that is too long depends on the moment, and so does what a failure leaves behind.
 ALWAYS = {
     (name, moment)
-    for name in ("context overflow (400)", "context overflow (stop)", "500, for ever", "key revoked (401)")
+    for name in ("context overflow (400)", "context overflow (stop)", "500, forever", "key revoked (401)")
     for moment in MOMENTS
 }
 

@@ -162,7 +162,7 @@ def test_a_call_of_an_unknown_tool_is_answered_and_the_run_goes_on(world: World)
     assert '✗ post_to_github {"body":"hi"} (denied: the step may not use it' in done.log
 
 
-def test_a_model_that_calls_tools_for_ever_is_stopped(world: World) -> None:
+def test_a_model_that_calls_tools_forever_is_stopped(world: World) -> None:
     done = world.run(lambda _: bash("true"), max_turns_per_step="4")
     assert_told(world, done, "limit_reached", "4 model turns", "initial.issue")
     assert len(world.model.bodies) == 4

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 BUILDS = HERE.parents[1] / "build" / "local-model"
 #: The model is read and warmed up first; many programs may be at work on the machine.
 SECONDS_TO_START = 120.0
-#: The same words each time, and no endless ones. One thread: two wait for each other for ever where cores are shared.
+#: The same words each time, and no endless ones. One thread: two wait for each other forever where cores are shared.
 SETTINGS = (
     *("--parallel", "1", "--ctx-size", "2048", "--threads", "1", "--threads-batch", "1"),
     *("--temp", "0.3", "--seed", "7", "--repeat-penalty", "1.2"),

@@ -234,7 +234,7 @@ def _handler_for(api: MessagesApi) -> type[Handler]:
             return None
 
         def _drip(self, seconds: float) -> None:
-            """Headers that hold out for ever: there is progress, but never an answer."""
+            """Headers that hold out forever: there is progress, but never an answer."""
             for byte in itertools.chain(b"HTTP/1.1 200 OK\r\nx-drip: ", itertools.repeat(ord("."))):
                 try:
                     self.wfile.write(bytes([byte]))
