@@ -180,9 +180,13 @@ def headline(report: RunReport) -> str:
     issue = f" on issue #{report.issue}" if report.issue is not None else ""
     name = plain(report.agent) or "stepflow"
     reason = plain(describe_reason(report.reason), 1000)
-    lines = [f"## {mark_of(report.outcome).emoji} {name}{issue}: {OUTCOMES[report.outcome]}", f"**Reason:** {reason}"]
+    word = "" if report.outcome in (Outcome.COMPLETED, Outcome.SKIPPED) else f" (`{report.outcome}`)"
+    lines = [
+        f"## {mark_of(report.outcome).emoji} {name}{issue}: {OUTCOMES[report.outcome]}",
+        f"**Reason**{word}: {reason}",
+    ]
     verdict = [f"**Verdict:** {plain(report.verdict, 300)}"] if report.verdict else []
-    known = [code(each) for each in ("" if report.success else report.outcome, report.code) if each]
+    known = [code(report.code)] if report.code else []
     facts = [*verdict, *known, *filter(None, [report.issue_cost])]
     return "\n\n".join([*lines, " · ".join(facts)] if facts else lines)
 

@@ -207,10 +207,10 @@ ADVICE: dict[Outcome, str] = {
         "requests'), then {again}: comment, branch and pull request are updated, not written twice."
     ),
     Outcome.REFUSED: (
-        "Nothing was written. The reason names the rule that stood against it: write access of whoever started the "
-        "run, a protected path in the change, a sandbox layer that this machine lacks, or a sandbox that has ended."
+        "Change what the reason names, and start the agent again: it may be who started the run, a protected path in "
+        "the change, a layer of the sandbox that this machine lacks, or a sandbox that has ended."
     ),
-    Outcome.SKIPPED: "Nothing to do: this event concerns no agent. The reason says what it would take to start one.",
+    Outcome.SKIPPED: "Nothing, where no agent was meant. Otherwise the reason says what starts one.",
     Outcome.MISCONFIGURED: (
         "Correct what the reason names: an input of the workflow or a flag, a secret, or what a check needs. "
         "Then {again}."

@@ -62,7 +62,7 @@ def test_the_comment_that_is_written_before_the_effects_tells_of_a_success():
     planned = [entry for entry in ENTRIES if entry.event.event not in ("effect_applied", "run_finished")]
     report = collect_report(planned, AGENT, facts=ReportFacts(outcome=Outcome.COMPLETED))
     comment = comment_summary(report)
-    assert comment.startswith("### ✅ fixer on issue #7: completed\n\n**Reason:** The parser accepts")
+    assert comment.startswith("### ✅ fixer on issue #7: completed\n\n**Reason**: The parser accepts")
     assert "dry run" not in comment
 
 
@@ -97,7 +97,7 @@ def test_a_report_without_a_run_is_short_and_whole():
     facts = ReportFacts(outcome=Outcome.INVALID_DEFINITION, reason="Before the run: 1 problem", problems=(PROBLEM,))
     report = collect_report((), facts=facts)
     summary = job_summary(report)
-    assert summary.startswith("## ❌ stepflow: the agent's files have errors\n\n**Reason:** 1 problem")
+    assert summary.startswith("## ❌ stepflow: the agent's files have errors\n\n**Reason** (`invalid_definition`): 1 problem")
     assert "- r.json:4: warning SF346 not reachable" in summary
     assert "### Steps" not in summary
     assert "```" not in summary
@@ -380,7 +380,7 @@ def test_pieces_of_markdown():
 def test_what_was_only_checked_or_skipped_shows_no_figures_and_no_effects():
     for outcome in (Outcome.COMPLETED, Outcome.SKIPPED):
         summary = job_summary(collect_report((), facts=ReportFacts(outcome=outcome, reason="Before the run: so it is")))
-        assert "**Reason:** so it is" in summary
+        assert "**Reason**: so it is" in summary
         assert [words for words in ("validated", "iterations", "tokens", "Effects") if words in summary] == []
 
 
