@@ -109,7 +109,7 @@ def _arguments(request: RunRequest, agent: AgentDefinition) -> Iterator[Prefligh
 def _boundary(request: RunRequest) -> Iterator[PreflightCheck]:
     check_boundary(request)
     writes = request.inputs.boundary is BoundaryMode.GITHUB
-    yield ok("boundary", f"writes to {request.repository}" if writes else "a dry run, which writes nothing")
+    yield ok("boundary", f"writes to {request.repository}" if writes else "a dry run, which writes nothing to GitHub")
 
 
 def _judged(name: str, problems: tuple[Problem, ...]) -> PreflightCheck:

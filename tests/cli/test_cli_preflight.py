@@ -67,7 +67,7 @@ def test_a_scripted_agent_needs_no_key_and_nothing_is_left_behind(
     assert table["inputs"][0] == table["definition"][0] == table["run arguments"][0] == "ok"
     assert table["model"] == ("ok", f"scripted, no key needed: {checkout.parent / 'scenario.yaml'}")
     assert table["price"] == ("ok", "scripted turns cost nothing")
-    assert table["boundary"] == ("ok", "a dry run, which writes nothing")
+    assert table["boundary"] == ("ok", "a dry run, which writes nothing to GitHub")
     assert table["sandbox: environment"] == ("ok", "built from nothing")
     assert table["canary: a tool's environment"] == ("ok", "kept")
     assert table["canary: the parent in /proc"] == ("ok", "kept")
