@@ -27,6 +27,8 @@ VERDICT = "verdict"
 #: From a step to a step, and how often. None stands for the start on the left and for the end on the right.
 PathEdge = tuple[str | None, str | None, int]
 LABEL_LIMIT = 60
+#: An answer `abort` ends the run from every step that offers it; an arrow from each would hide the others.
+MAY_ABORT = "may abort"
 #: Text colors stand beside their fills, so that the picture reads on GitHub's light and dark pages.
 CLASSES: dict[str, str] = {
     "work": "fill:#ddf4ff,stroke:#0969da,color:#0a3069",
@@ -98,7 +100,8 @@ def reachable_steps(agent: AgentDefinition, routes: Iterable[Route]) -> frozense
 
 @dataclass(frozen=True, kw_only=True)
 class GraphNode:
-    """A step. `reachable` is false when no way leads there from the entry (SF346)."""
+    """A step. `reachable` is false when no way leads there from the entry (SF346); `may_abort` is true where an answer
+    may end the run as failed."""
 
     id: str
     name: str
@@ -106,6 +109,7 @@ class GraphNode:
     initial: bool
     validators: tuple[str, ...]
     reachable: bool
+    may_abort: bool = False
     visits: int = 0
 
 
@@ -152,6 +156,7 @@ def flow_graph(agent: AgentDefinition, path: Sequence[PathEdge] | None = None) -
                 initial=step.initial,
                 validators=tuple(each.validator.name for each in step.validation.conditions) if step.validation else (),
                 reachable=step.id in reached,
+                may_abort=bool(step.gate and step.gate.lists_abort),
                 visits=visits[step.id],
             )
             for step in agent.steps.values()
@@ -254,6 +259,8 @@ def _shape(node: GraphNode) -> str:
         text += "<br/>(unreachable)"
     for validator in node.validators:
         text += f"<br/>check {_text(validator)}"
+    if node.may_abort:
+        text += f"<br/>{MAY_ABORT}"
     match node.kind:
         case StepKind.VERIFICATION:
             return f'{{{{"{text}"}}}}'

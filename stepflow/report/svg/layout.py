@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fast_sugiyama import from_edges
 
 from stepflow.domain.figures import count
-from stepflow.report.graph import node_class
+from stepflow.report.graph import MAY_ABORT, node_class
 from stepflow.report.plain import one_line
 from stepflow.report.plain import width as text_width
 
@@ -110,6 +110,7 @@ def shapes(graph: FlowGraph, costs: Mapping[StepPair, str]) -> tuple[list[Box], 
 def _step_box(node: GraphNode, number: int, loop: Arrow | None) -> Box:
     small = [one_line(node.name, LABEL_LIMIT)] if node.name and node.name != node.id else []
     small += [f"check {one_line(validator, LABEL_LIMIT)}" for validator in node.validators]
+    small += [MAY_ABORT] if node.may_abort else []
     small += ["unreachable"] if not node.reachable else []
     small += [count(node.visits, "visit")] if node.visits else []
     return Box(
