@@ -103,7 +103,7 @@ def show_next_command(console: Console, folder: Path) -> None:
     """The way from the scripted model to a real one."""
     program = sys.argv[0] if Path(sys.argv[0]).name == "stepflow" else "stepflow"
     words = (program, "run", "fixer", "--repo", str(folder / UNTOUCHED), "--event", str(folder / "issue.json"))
-    message = "The same agent and issue on the real API (set ANTHROPIC_API_KEY; it plans, and writes nothing to GitHub):"
+    message = "The same agent and issue on the real API (set ANTHROPIC_API_KEY; nothing is written to GitHub):"
     show_lines(console, ("", message, ""))
     if sys.prefix not in (sys.base_prefix, os.environ.get("VIRTUAL_ENV")):
         # The agent's type checker is in stepflow's own environment, which tools see only where a person has entered it.

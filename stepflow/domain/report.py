@@ -174,8 +174,9 @@ class Difference:
 class Rehearsed:
     """One scenario. `file` is relative to the repository, `line` where its `expect` stands; `reason` is the run's.
 
-    `updated`: the differences were written into the file as what is expected from now on; `refusal` says why they were
-    not although that was asked for. `story` is the run's log; `run_folder` is empty for a run that could not begin.
+    `red` is what the last check said, where it was red. `updated`: the differences were written into the file as what
+    is expected from now on; `refusal` says why they were not although that was asked for. `log` is the run's; and
+    `run_folder` is empty for a run that could not begin.
     """
 
     agent: str
@@ -192,6 +193,7 @@ class Rehearsed:
     refusal: str = ""
     log: tuple[str, ...] = ()
     run_folder: str = ""
+    red: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:

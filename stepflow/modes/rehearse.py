@@ -145,6 +145,10 @@ def _request_of(request: RunRequest, listed: Listed, *, first: bool = True) -> R
     )
 
 
+#: So many lines of a red check's output are shown.
+RED_LINES = 10
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listed:
     """A scenario that is to be played."""
@@ -203,8 +207,18 @@ def play_scenario(request: RunRequest, listed: Listed, cancellation: Cancellatio
         notes=notes,
         log=tuple(listener.log),
         run_folder=run_folder,
+        red=red_lines(listener.ran),
     )
     return Played(rehearsed=rehearsed, expect=expect, came=came)
+
+
+def red_lines(ran: Sequence[ValidatorRan]) -> tuple[str, ...]:
+    """The last check and the end of its output, where it was red: a scenario often ends for want of an answer to it."""
+    if not ran or ran[-1].passed:
+        return ()
+    last = ran[-1]
+    output = [line for line in last.output_tail.splitlines() if line.strip()][-RED_LINES:]
+    return (f"the check {last.name} is red (exit code {last.exit_code}): {last.command}", *output)
 
 
 @dataclass(kw_only=True)

@@ -48,7 +48,14 @@ def difference_lines(rehearsed: Rehearsed) -> list[str]:
         return []
     reason = one_line(describe_reason(rehearsed.reason), REASON)
     parts = [line for difference in rehearsed.differences for line in _part(difference)]
-    return [*parts, f"reason: {reason}", *([f"run folder: {rehearsed.run_folder}"] if rehearsed.run_folder else [])]
+    head, *output = (one_line(line, REASON) for line in rehearsed.red or ("",))
+    red = [head, *(f"│ {line}" for line in output)] if head else []
+    return [
+        *parts,
+        *red,
+        f"reason: {reason}",
+        *([f"run folder: {rehearsed.run_folder}"] if rehearsed.run_folder else []),
+    ]
 
 
 def describe_rehearsal(rehearsal: Rehearsal) -> str:

@@ -46,6 +46,7 @@ RED = replace(
         ),
     ),
     notes=("1 turn of the scenario was not played",),
+    red=("the check tests is red (exit code 1): make test", "1 failed"),
 )
 HOSTILE = "\n::error::forged\r##[add-path]/x\x1b[31m </failure>]]> | <b> \x00\x08\ufffe \ud800 {uv-x}"
 
@@ -68,6 +69,8 @@ def test_one_that_differs_shows_both_sides_in_columns() -> None:
         "            expected  came",
         "         1  initial   initial",
         "      ≠  2  –         修正",
+        "    the check tests is red (exit code 1): make test",
+        "    │ 1 failed",
         "    reason: validator tests failed",
         "    note: 1 turn of the scenario was not played",
     ]

@@ -97,7 +97,9 @@ def test_a_report_without_a_run_is_short_and_whole():
     facts = ReportFacts(outcome=Outcome.INVALID_DEFINITION, reason="Before the run: 1 problem", problems=(PROBLEM,))
     report = collect_report((), facts=facts)
     summary = job_summary(report)
-    assert summary.startswith("## ❌ stepflow: the agent's files have errors\n\n**Reason** (`invalid_definition`): 1 problem")
+    assert summary.startswith(
+        "## ❌ stepflow: the agent's files have errors\n\n**Reason** (`invalid_definition`): 1 problem"
+    )
     assert "- r.json:4: warning SF346 not reachable" in summary
     assert "### Steps" not in summary
     assert "```" not in summary
