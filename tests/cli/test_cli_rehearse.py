@@ -317,7 +317,9 @@ def test_no_link_of_the_tools_is_followed_out_of_the_copy(checkout: Path, capsys
     put(checkout, text=text + EXPECT)
     code, output = rehearse(capsys)
     assert (code, "(a symbolic link)" in output) == (1, True)
-    assert Path("/etc/hostname").read_text().strip() not in output.replace(str(checkout), "")
+    # The check reads the file in the sandbox, and may say what it read.
+    ours = "\n".join(line for line in output.splitlines() if "│" not in line)
+    assert Path("/etc/hostname").read_text().strip() not in ours.replace(str(checkout), "")
 
 
 @pytest.mark.whole

@@ -92,7 +92,7 @@ def test_a_long_comparison_is_cut() -> None:
     rows = tuple(Row(where=str(number), expected="a", came="b") for number in range(1000))
     lines = text(replace(RED, differences=(Difference(what="steps", rows=rows),)))
     assert len(lines) < 50
-    assert "… 960 more rows" in lines[-3]
+    assert any("… 960 more rows" in line for line in lines)
 
 
 def test_the_summary_has_a_row_for_each_and_folds_the_differences() -> None:
