@@ -86,7 +86,7 @@ def assert_cancelled(world: World, done: Invocation, number: signal.Signals = si
     """Exit 130, outputs, summary and journal, GitHub as it was, and nobody left."""
     assert (done.exit_code, done.outputs["outcome"]) == (130, "cancelled"), done.log
     assert done.outputs["reason"] == f"{where}: the run received {number.name}"
-    assert "## ⏹️ fixer on issue #7: cancelled" in done.summary
+    assert "## ⏹️ fixer on issue #7: canceled" in done.summary
     assert "**What to do next:** The run was stopped from outside" in done.summary
     assert "To start anew, put the label on again." in done.summary
     assert [line.split(" ")[0] for line in done.annotations] == ["::error"]

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from stepflow.domain.words import Outcome
+from stepflow.report.wording import OUTCOMES, describe_reason
 from tests.checkout import Invocation, git
 from tests.readable import stumbles
 from tests.servers.messages_api import Failure, Reply
@@ -27,9 +29,10 @@ def assert_ended(world: World, done: Invocation, outcome: str, exit_code: int = 
     assert done.outputs["success"] == "false"
     assert done.outputs["reason"].startswith(("Before the run: ", "Flow loop: ", "Completion loop: "))
     (annotation,) = done.annotations
-    assert annotation.startswith(f"::error title=fixer%3A {outcome}::{done.outputs['reason'][:30]}")
+    words, reason = OUTCOMES[Outcome(outcome)], describe_reason(done.outputs["reason"])
+    assert annotation.startswith(f"::error title=fixer%3A {words}::{reason[:20]}")
     sign = "⏹️" if outcome == "cancelled" else "❌"
-    assert f"## {sign} fixer on issue #7: {outcome}" in done.summary
+    assert f"## {sign} fixer on issue #7: {words}\n\n**Reason** (`{outcome}`): " in done.summary
     assert "**What to do next:**" in done.summary
     assert stumbles(done.outputs["reason"]) == []
     assert [fault for line in done.log.splitlines() for fault in stumbles(line) if "│" not in line] == []

@@ -88,7 +88,9 @@ def test_a_check_leaves_nothing_behind_for_the_agent(checkout: Path) -> None:
 def test_where_green_is_required_a_red_check_ends_the_run(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(checkout, "--base-checks", "require") == 1
     out = capsys.readouterr().out
-    assert "base_failed: Before the run: these checks are already red: greeting." in " ".join(out.split())
+    assert "a check was red before the run (base_failed): these checks are already red: greeting." in " ".join(
+        out.split()
+    )
     assert events(checkout, "model_turn") == []
 
 

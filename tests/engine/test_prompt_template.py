@@ -9,12 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_parts import LITERALS, VALUES
 
-from stepflow.engine.prompt.template import TemplateFault, parse_retry_template, parse_template, render_template
+from stepflow.engine.prompt.template import (
+    TemplateFault,
+    names_in,
+    parse_retry_template,
+    parse_template,
+    render_template,
+)
 from tests.tried import tried
 
 
 def render(text, **values):
     return render_template(parse_template(text), values)
+
+
+def test_the_names_that_are_put_in_unasked_are_known_without_values():
+    text = "a {{b}} {{c.d}} {{#each e}}{{f}}{{else}}{{g}}{{/each}}{{#if h}}{{h}} {{i}}{{else}}{{j}}{{/if}}"
+    assert list(names_in(parse_template(text))) == ["b", "c", "g", "j", "i"]
 
 
 @pytest.mark.parametrize(
