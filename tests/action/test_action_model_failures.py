@@ -23,7 +23,7 @@ def assert_told(world: World, done: Invocation, outcome: str, *words: str, exit_
     assert (done.outputs["success"], done.outputs["validated"]) == ("false", "false")
     assert "Traceback" not in done.log
     assert [line.split("::")[1].split(" ")[0] for line in done.annotations] == ["error"], done.annotations
-    assert f"fixer on issue #7: {outcome}" in done.summary
+    assert f"**Reason** (`{outcome}`): " in done.summary
     assert "**What to do next:**" in done.summary
     assert world.events(done)[-1]["event"] == "run_finished"
     assert world.wrote_nothing(but_comments=1), world.github.writes()
