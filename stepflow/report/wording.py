@@ -49,7 +49,7 @@ OUTCOMES: Mapping[Outcome, str] = {
     Outcome.SKIPPED: "nothing to do",
     Outcome.MISCONFIGURED: "a setting is missing or wrong",
     Outcome.INVALID_DEFINITION: "the agent's files have errors",
-    Outcome.INTERNAL_ERROR: "a bug in stepflow",
+    Outcome.INTERNAL_ERROR: "an internal error",
 }
 #: Where a reason arose (flow.md §11); people need not read it.
 STAGES = ("Before the run: ", "Flow loop: ", "Completion loop: ")

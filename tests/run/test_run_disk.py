@@ -51,7 +51,7 @@ def test_a_disk_that_is_full_ends_the_run_with_a_message_and_a_whole_journal(run
     assert [entry for entry in entries if entry.seq] == list(written)
     words = "\n".join((*run.log, *final_words(result.report)))
     assert "Traceback" not in words
-    assert "✗ internal_error: Flow loop: The journal" in words
+    assert "✗ an internal error (internal_error): The journal" in words
     assert "Do what the reason says" in words
     assert "fault of stepflow" not in words
     assert json.loads((run.folder / "report.json").read_text())["outcome"] == "internal_error"
