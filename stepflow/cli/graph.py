@@ -9,7 +9,7 @@ from stepflow.cli.output import print_json
 from stepflow.definition.loading import load_agent
 from stepflow.journal.reader import iter_journal
 from stepflow.report.collect import collect_report
-from stepflow.report.graph import cost_words, graph_json, mermaid_graph, walked_path
+from stepflow.report.graph.flow_graph import cost_words, graph_json, mermaid_graph, walked_path
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +31,7 @@ def execute(arguments: argparse.Namespace) -> int:
         case "json":
             print_json(graph_json(agent, path), indent=2)
         case "svg":
-            from stepflow.report.svg.draw import graph_svg  # noqa: PLC0415 - templates and layout cost time
+            from stepflow.report.graph.svg import graph_svg  # noqa: PLC0415 - templates and layout cost time
 
             print(graph_svg(agent, path, costs=cost_words(report) if report else None))
         case _:

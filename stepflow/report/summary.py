@@ -10,7 +10,7 @@ from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
 from stepflow.domain.visible_text import RemovalKind, count_kinds
 from stepflow.domain.words import Outcome
-from stepflow.report.graph import flow_graph, mermaid_graph, walked_path
+from stepflow.report.graph.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.lines import FAILED, PASSED, mark_of
 from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal, table
 from stepflow.report.plain import aligned, defuse, one_line

@@ -20,7 +20,7 @@ from plausible_run import AGENT, ENTRIES, STEPS
 from stepflow.domain.definition import AgentDefinition, Branch, Gate, Target
 from stepflow.domain.words import Intent, Outcome
 from stepflow.report.collect import collect_report
-from stepflow.report.graph import flow_graph, graph_json, mermaid_graph, walked_path
+from stepflow.report.graph.flow_graph import flow_graph, graph_json, mermaid_graph, walked_path
 from tests.golden import assert_golden
 
 REPORT = collect_report(ENTRIES, AGENT)

@@ -17,9 +17,9 @@ from plausible_run import AGENT, ENTRIES, STEPS
 from stepflow.domain.definition import AgentDefinition, Target
 from stepflow.domain.words import Intent
 from stepflow.report.collect import collect_report
-from stepflow.report.graph import cost_words, flow_graph, walked_path
-from stepflow.report.svg.draw import graph_svg
-from stepflow.report.svg.layout import Layout, backward, lay_out, shapes
+from stepflow.report.graph.flow_graph import cost_words, flow_graph, walked_path
+from stepflow.report.graph.layout import Layout, backward, lay_out, shapes
+from stepflow.report.graph.svg import graph_svg
 from tests.definition.load_cases import cases
 from tests.golden import assert_golden
 

@@ -17,13 +17,13 @@ from markupsafe import Markup
 from stepflow.domain.effect import EffectKind
 from stepflow.domain.figures import count, usd
 from stepflow.report.diff import Diffs
-from stepflow.report.graph import cost_words, flow_graph, walked_path
+from stepflow.report.graph.flow_graph import cost_words, flow_graph, walked_path
+from stepflow.report.graph.svg import graph_svg
 from stepflow.report.html.timeline import Timeline, web_address
 from stepflow.report.lines import mark_of
 from stepflow.report.plain import cut, one_line, seconds_text
 from stepflow.report.rendered import read_text, render
 from stepflow.report.summary import EDGE_LIMIT
-from stepflow.report.svg.draw import graph_svg
 from stepflow.report.verified import figures
 from stepflow.report.wording import OUTCOMES, count_canaries, describe_reason, next_step, reached_places
 
@@ -145,7 +145,7 @@ def report_html(
         timeline.add(entry)
     changed = diffs()
     graph = _graph(report, agent) if agent else ""
-    style = read_text("html/report.css") + read_text("svg/graph.css")
+    style = read_text("html/report.css") + read_text("graph/graph.css")
     script = read_text("html/report.js")
     return render(
         "html/report.html.j2",

@@ -5,17 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from stepflow.report.graph import flow_graph
+from stepflow.report.graph.flow_graph import flow_graph
+from stepflow.report.graph.layout import ASIDE, LOOP, SMALL_LINE, lay_out, shapes
 from stepflow.report.plain import one_line
 from stepflow.report.rendered import read_text, render
-from stepflow.report.svg.layout import ASIDE, LOOP, SMALL_LINE, lay_out, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from stepflow.domain.definition import AgentDefinition
-    from stepflow.report.graph import PathEdge
-    from stepflow.report.svg.layout import Arrow, Box, Layout, Point, StepPair
+    from stepflow.report.graph.flow_graph import PathEdge
+    from stepflow.report.graph.layout import Arrow, Box, Layout, Point, StepPair
 
 #: What the template draws, by its names: figures are texts already.
 Drawn = dict[str, object]
@@ -38,9 +38,9 @@ def graph_svg(
     ]
     drawn += [_loop(box, box.loop, layout) for box in boxes if box.loop]
     return render(
-        "svg/graph.svg.j2",
+        "graph/graph.svg.j2",
         title=f"Step graph of {one_line(agent.name)}",
-        style=read_text("svg/graph.css") if links is None else "",
+        style=read_text("graph/graph.css") if links is None else "",
         width=_figure(layout.width),
         height=_figure(layout.height),
         # What was walked is drawn last, above the rest.

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from fast_sugiyama import from_edges
 
 from stepflow.domain.figures import count
-from stepflow.report.graph import MAY_ABORT, node_class
+from stepflow.report.graph.flow_graph import MAY_ABORT, node_class
 from stepflow.report.plain import one_line
 from stepflow.report.plain import width as text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from stepflow.report.graph import FlowGraph, GraphEdge, GraphNode
+    from stepflow.report.graph.flow_graph import FlowGraph, GraphEdge, GraphNode
 
 ID_LIMIT = 40
 LABEL_LIMIT = 36
