@@ -18,10 +18,10 @@ from stepflow.definition.file_models import (
 )
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder, unsafe_reason
-from stepflow.definition.gate_steps import Node, read_gate_steps
+from stepflow.definition.gate_steps import Node, Nodes, read_gate_steps
 from stepflow.definition.graph import add_edges, check_entries, check_graph, check_verdict_fits
 from stepflow.definition.old_names import Renamed, report_old_names, to_new_names
-from stepflow.definition.prompt_files import open_prompts
+from stepflow.definition.prompt_files import PromptFiles, open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
 from stepflow.definition.schemas import SchemaFiles, SchemaResolver
 from stepflow.definition.shapes import correct_keys, read_shape
@@ -111,19 +111,10 @@ def compile_registry(
 
     handed = handed.union(*(node.aliases for node in nodes.values()))
     supply = Supply.of(agent.parameters, handed, verdict, known=agent.known)
-    prompts: Mapping[str, StepPrompt | None] = {}
-    texts: dict[str, SourceText] = {}
     if isinstance(registry, GateRegistry):
-        gate_prompts = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems)
-        prompts = gate_prompts.prompts()
-        texts = {name: prompt.source for name, prompt in gate_prompts.sections.items()}
-    elif files is not None:
-        check_prompts = CheckPrompts(files=files, supply=supply, problems=problems)
-        prompts = {node.id: check_prompts.own(node) for node in checked.values()}
-        for node in checked.values():
-            if node.check is not None:
-                node.check = replace(node.check, prompt=check_prompts.question(node))
-
+        prompts, texts = _gate_prompts(gated, files, supply, problems)
+    else:
+        prompts, texts = _check_prompts(checked, files, supply, problems), {}
     validation = ValidationBuilder(
         registry=registry,
         closures=tuple(node.id for node in nodes.values() if node.kind is StepKind.CLOSURE),
@@ -143,6 +134,28 @@ def _read_registry(renamed: Renamed, dialect: Dialect, problems: FileProblems) -
     model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
     correct_keys(model, renamed.document, Pointer(), problems, renamed.origins)
     return read_shape(model, renamed.document, problems)
+
+
+def _gate_prompts(
+    nodes: Nodes, files: PromptFiles | None, supply: Supply, problems: FileProblems
+) -> tuple[Mapping[str, StepPrompt | None], dict[str, SourceText]]:
+    """The prompts of the steps, and the texts of the sections."""
+    prompts = GatePrompts(files=files, nodes=nodes, supply=supply, problems=problems)
+    return prompts.prompts(), {name: prompt.source for name, prompt in prompts.sections.items()}
+
+
+def _check_prompts(
+    nodes: Mapping[str, Node[CheckStepEntry]], files: PromptFiles | None, supply: Supply, problems: FileProblems
+) -> Mapping[str, StepPrompt | None]:
+    """The prompts of the steps; each check gets its own question."""
+    if files is None:
+        return {}
+    prompts = CheckPrompts(files=files, supply=supply, problems=problems)
+    own = {node.id: prompts.own(node) for node in nodes.values()}
+    for node in nodes.values():
+        if node.check is not None:
+            node.check = replace(node.check, prompt=prompts.question(node))
+    return own
 
 
 def _step(
