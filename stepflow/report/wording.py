@@ -20,7 +20,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.figures import Spent, count, usd
 from stepflow.domain.visible_text import count_kinds
-from stepflow.domain.words import CanaryState, Outcome, Strategy
+from stepflow.domain.words import CODE_OF_OUTCOME, CanaryState, Outcome, Strategy
 from stepflow.report.plain import one_line, seconds_text
 
 if TYPE_CHECKING:
@@ -160,8 +160,9 @@ def describe_outcome(outcome: Outcome) -> str:
 
 
 def describe_reason(reason: str) -> str:
-    """The reason for people, without where it arose (flow.md §11)."""
-    return next((reason.removeprefix(stage) for stage in STAGES if reason.startswith(stage)), reason)
+    """The reason for people, without where it arose and without the code of its outcome (flow.md §11)."""
+    told = next((reason.removeprefix(stage) for stage in STAGES if reason.startswith(stage)), reason)
+    return next((told.removeprefix(f"{code}: ") for code in CODE_OF_OUTCOME.values() if told.startswith(code)), told)
 
 
 ADVICE: dict[Outcome, str] = {

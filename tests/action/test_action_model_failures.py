@@ -28,6 +28,8 @@ def assert_told(world: World, done: Invocation, outcome: str, *words: str, exit_
     assert world.events(done)[-1]["event"] == "run_finished"
     assert world.wrote_nothing(but_comments=1), world.github.writes()
     (comment,) = world.comments()
+    assert ("FAILED_STEP_ROUTING: " in done.outputs["reason"]) is (outcome == "routing_failed")
+    assert "FAILED_STEP_ROUTING: " not in comment + done.summary + done.annotations[0]
     for text in (comment, done.summary, done.outputs["reason"], done.annotations[0]):
         readable = text.replace("\\", "")
         assert [word for word in words if word not in readable] == [], text
@@ -48,27 +50,27 @@ BROKEN_JSON = says('{"stepId": "initial.issue", "next_action": {"action": "next"
 @pytest.mark.parametrize(
     ("script", "outcome", "turns", "words"),
     [
-        pytest.param([PROSE] * 9, "routing_failed", 6, ["FAILED_STEP_ROUTING", "no JSON object"], id="prose"),
-        pytest.param([BROKEN_JSON] * 9, "routing_failed", 6, ["FAILED_STEP_ROUTING", "no JSON object"], id="broken"),
+        pytest.param([PROSE] * 9, "routing_failed", 6, ["no JSON object"], id="prose"),
+        pytest.param([BROKEN_JSON] * 9, "routing_failed", 6, ["no JSON object"], id="broken"),
         pytest.param(
             [answer("initial.issue", "dance", understanding="x")] * 9,
             "routing_failed",
             3,
-            ["FAILED_STEP_ROUTING", "dance", "next"],
+            ["dance", "next"],
             id="unknown-intent",
         ),
         pytest.param(
             [answer("initial.issue", "closing", understanding="x")] * 9,
             "routing_failed",
             3,
-            ["FAILED_STEP_ROUTING", "closing", "next"],
+            ["closing", "next"],
             id="closing-from-a-work-step",
         ),
         pytest.param(
             [answers({"stepId": "initial.issue", "understanding": "x"})] * 9,
             "routing_failed",
             3,
-            ["FAILED_STEP_ROUTING", "next_action.action"],
+            ["next_action.action"],
             id="no-intent",
         ),
         pytest.param([says("No.", stop_reason="refusal")], "model_failed", 1, ["refused"], id="refusal"),
