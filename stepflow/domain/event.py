@@ -170,13 +170,12 @@ class FlowEnded:
 @dataclass(frozen=True, kw_only=True)
 class WorkCollected:
     """What the run did to the checkout, seen after the last tool died. `commits` were made on top of the base. What is
-    `uncommitted` or `created_by_checks` leaves with nothing; the former makes the run not `validated`. A tree that is
-    not `as_validated` is not the one that the validators saw (boundary.md "Commits")."""
+    `uncommitted` or `created_by_checks` leaves with nothing; the former makes the run not `validated` (boundary.md
+    "Commits")."""
 
     head_commit: str
     commits: int
     uncommitted: list[str] = field(default_factory=list)
-    as_validated: bool = True
     created_by_checks: list[str] = field(default_factory=list)
     event: Literal["work_collected"] = "work_collected"
 

@@ -324,7 +324,7 @@ def _validated(events: Iterable[Event]) -> bool:
                 validated = event.validated
             case RunResumed():
                 validated = False
-            case WorkCollected() if event.uncommitted or not event.as_validated:
+            case WorkCollected() if event.uncommitted:
                 # What leaves is not what the validators saw (boundary.md "Commits").
                 validated = False
             case _:

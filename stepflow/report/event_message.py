@@ -450,8 +450,8 @@ def _work_collected(event: WorkCollected) -> EventMessage:
     made = f"made by the checks, so it stays here: {one_line(named(event.created_by_checks))}"
     return EventMessage(
         title=f"commits of this run: {event.commits}",
-        tone=Tone.PLAIN if event.as_validated and not event.uncommitted else Tone.WARNING,
-        more_facts=tuple(filter(None, (event.head_commit[:12], "" if event.as_validated else "not as validated"))),
+        tone=Tone.WARNING if event.uncommitted else Tone.PLAIN,
+        more_facts=(event.head_commit[:12],) if event.head_commit else (),
         parts=(
             *part("Not committed", "\n".join(event.uncommitted)),
             *part("Made by the checks", "\n".join(event.created_by_checks)),
