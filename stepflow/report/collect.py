@@ -63,7 +63,7 @@ E = TypeVar("E")
 #: What may follow the end of a flow; anything else means that the run went on.
 AFTER_AN_END = (
     *(FlowEnded, RunFinished, Noted, FailureReported, IssueCostSummed, LayerReported, SnapshotFailed),
-    *(EffectPlanned, EffectApplied, ValidatorRan, CompletionJudged),
+    *(EffectPlanned, EffectApplied, ValidatorRan, CompletionJudged, WorkCollected),
 )
 UNFINISHED = "the journal ends here; the run was stopped from outside before it could say why."
 #: What nearly every iteration has; only the state and the line of the iteration ask for it.

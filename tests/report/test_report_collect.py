@@ -43,6 +43,15 @@ def test_a_run_that_leaves_files_uncommitted_is_not_validated(left: list[str], v
     assert collect_report(entries_of(timed), AGENT).validated is validated
 
 
+def test_a_run_that_is_killed_after_its_work_was_collected_still_tells_how_its_flow_ended():
+    ended = FlowEnded(
+        outcome=Outcome.ABORTED, reason="Flow loop: no way to do it", step_id="s", answer=None, validated=False
+    )
+    timed = [*TIMED[:9], (0.1, ended), (0.1, WorkCollected(head_commit="a" * 40, commits=0))]
+    report = collect_report(entries_of(timed), AGENT)
+    assert (report.outcome, report.reason) == (Outcome.ABORTED, "Flow loop: no way to do it")
+
+
 def test_a_plan_that_was_not_applied_stays_planned():
     cut = [entry for entry in ENTRIES if not isinstance(entry.event, EffectApplied | RunFinished)]
     report = collect_report(cut, AGENT)
