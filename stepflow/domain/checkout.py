@@ -23,13 +23,34 @@ class TreeState:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LineCounts:
+    """How many lines of a file were added and removed; None for one that git does not take for text."""
+
+    path: str
+    added: int | None
+    removed: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffStat:
+    """What commits changed: the first 1000 `files` by path; `count`, `added` and `removed` are of all files."""
+
+    files: tuple[LineCounts, ...]
+    count: int
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class BundleInfo:
-    """A bundle that was streamed: how many commits it adds to the base, the last one and its tree, its size."""
+    """A bundle that was streamed: how many commits it adds to the base, the last one and its tree, its size in bytes,
+    and what changed since the base; `changes` is None where git could not compare."""
 
     commits: int
     commit: str
     tree: str
     size: int
+    changes: DiffStat | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

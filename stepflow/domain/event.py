@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stepflow.domain.base_check import BaseCheck
+from stepflow.domain.checkout import DiffStat
 from stepflow.domain.conversation import Substitution, Usage
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
@@ -169,12 +170,13 @@ class FlowEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkCollected:
-    """What the run did to the checkout, seen after the last tool died. `commits` were made on top of the base. What is
-    `uncommitted` or `created_by_checks` leaves with nothing; the former makes the run not `validated` (boundary.md
-    "Commits")."""
+    """What the run did to the checkout, seen after the last tool died. `commits` were made on top of the base; they
+    change what `changes` says, None where that is not known. What is `uncommitted` or `created_by_checks` leaves with
+    nothing; the former makes the run not `validated` (boundary.md "Commits")."""
 
     head_commit: str
     commits: int
+    changes: DiffStat | None = None
     uncommitted: list[str] = field(default_factory=list)
     created_by_checks: list[str] = field(default_factory=list)
     event: Literal["work_collected"] = "work_collected"

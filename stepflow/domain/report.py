@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import ClassVar, Literal
 
 from stepflow.domain.base_check import BaseCheck
+from stepflow.domain.checkout import DiffStat
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject, JsonValue
@@ -75,7 +76,8 @@ class ValidatorRun:
 class RunReport:
     """Everything about one run (flow.md §11). `cost_usd` is None when a price is unknown; `seconds` is wall time;
     `issue_cost` tells what all runs on the issue have cost, where that has a budget; `provider` who answered;
-    `kept_branch` and `kept_commit` are where the work of a failed run was kept."""
+    `kept_branch` and `kept_commit` are where the work of a failed run was kept; `changes` what its commits changed,
+    None where there are none or that is not known."""
 
     #: Read by pydantic; the classes of the fields follow it.
     __pydantic_config__: ClassVar = {
@@ -101,6 +103,7 @@ class RunReport:
     handoff: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     validators: tuple[ValidatorRun, ...] = ()
     base_checks: tuple[BaseCheck, ...] = ()
+    changes: DiffStat | None = None
     validated: bool = False
     effects: tuple[Receipt, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)

@@ -230,6 +230,7 @@ def collect_report(
     answer = flow.answer if flow else None
     begun, canaries = last_of(rare, IterationStarted), last_of(rare, CanariesTried)
     removed, issue_cost = last_of(rare, TextRemoved), last_of(rare, IssueCostSummed)
+    collected = last_of(rare, WorkCollected)
     verdict = answer.get("verdict") if answer else None
     return replace(
         report,
@@ -246,6 +247,7 @@ def collect_report(
         handoff={step: {**values} for step, values in state.handoff.items()},
         validators=tuple(_validator_run(event) for event in rare if isinstance(event, ValidatorRan)),
         base_checks=tuple(_base_check(event) for event in state.base_checks.values()),
+        changes=collected.changes if collected else None,
         validated=_validated(rare),
         effects=_receipts(rare),
         texts={event.kind: event.text for event in rare if isinstance(event, EffectPlanned) and event.text},

@@ -55,8 +55,8 @@ from stepflow.report.lines import (
 )
 from stepflow.report.plain import first_line, first_lines, last_lines, one_line, seconds_text, visible
 from stepflow.report.wording import (
-    FACT_SHOWN,
     Fact,
+    describe_changes,
     describe_fact,
     describe_outcome,
     describe_reason,
@@ -451,7 +451,7 @@ def _work_collected(event: WorkCollected) -> EventMessage:
     return EventMessage(
         title=f"commits of this run: {event.commits}",
         tone=Tone.WARNING if event.uncommitted else Tone.PLAIN,
-        more_facts=(event.head_commit[:12],) if event.head_commit else (),
+        more_facts=tuple(filter(None, (event.head_commit[:12], describe_changes(event.changes)))),
         parts=(
             *part("Not committed", "\n".join(event.uncommitted)),
             *part("Made by the checks", "\n".join(event.created_by_checks)),
@@ -497,4 +497,4 @@ def _fact(event: Fact) -> EventMessage:
         case _:
             pass
     tone = Tone.WARNING if fact[0] else Tone.PLAIN
-    return EventMessage(title=one_line(fact[1], FACT_SHOWN), tone=tone, more_facts=more_facts, parts=parts)
+    return EventMessage(title=one_line(fact[1], REASON_SHOWN), tone=tone, more_facts=more_facts, parts=parts)

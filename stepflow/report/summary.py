@@ -14,7 +14,7 @@ from stepflow.report.graph.flow_graph import flow_graph, mermaid_graph, walked_p
 from stepflow.report.lines import FAILED, PASSED, mark_of
 from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal, table
 from stepflow.report.plain import aligned, defuse, one_line
-from stepflow.report.verified import ends_of, figures, terminal_checks, verified, walked_steps
+from stepflow.report.verified import ends_of, figures, terminal_changes, terminal_checks, verified, walked_steps
 from stepflow.report.wording import (
     OUTCOMES,
     count_canaries,
@@ -366,6 +366,8 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
         yield "steps", " → ".join(one_line(step, 60) for step in walked_steps(report))
     if report.verdict:
         yield "verdict", one_line(report.verdict)
+    for at, text in enumerate(aligned(terminal_changes(report.changes) if report.changes else ())):
+        yield "" if at else "changed", text
     for at, text in enumerate(aligned(terminal_checks(report))):
         yield "" if at else "checks", text
     effects = ((each.kind, each.status, one_line(each.url or each.detail, 200)) for each in report.effects)

@@ -1,5 +1,5 @@
-"""What was checked, which way the run took and what it cost: the same lines in the comment, the pull request, the job
-summary and the terminal."""
+"""What changed, what was checked, which way the run took and what it cost: the same lines in the comment, the pull
+request, the job summary and the terminal."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from stepflow.domain.figures import count, usd
 from stepflow.report.lines import FAILED, PASSED, Mark, Tone
 from stepflow.report.markdown import code_span, link, plain
 from stepflow.report.plain import one_line, seconds_text
+from stepflow.report.wording import describe_changes, describe_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from stepflow.domain.checkout import DiffStat
     from stepflow.domain.report import RunReport, ValidatorRun
 
 R = TypeVar("R")
 #: Of more checks and steps the middle is left out; of checks the red ones never are.
 MOST_CHECKS = 20
+MOST_FILES = 20
 MOST_STEPS = 12
 #: Characters of a command in a terminal.
 COMMAND_SHOWN = 60
+PATH_SHOWN = 100
 NOT_RUN = Mark(text="–", emoji="▫️", tone=Tone.PLAIN)
 
 
@@ -41,6 +45,7 @@ def verified(report: RunReport, *, run_url: str = "") -> str:
     if not (report.run_id or report.history):
         return ""
     parts = (
+        _changed_files(report.changes) if report.changes else "",
         "\n".join(["**Checks**", "", *_check_items(report)]),
         f"**Steps:** {' → '.join(plain(step, 60) for step in walked_steps(report))}" if report.history else "",
         " · ".join([*figures(report), *([link("the run", run_url)] if run_url else [])]),
@@ -96,6 +101,19 @@ def _check_items(report: RunReport) -> Iterator[str]:
         yield f"- {line.mark.emoji} {code_span(line.command or line.name)}{name}{note}"
     if left_out:
         yield f"- and {left_out:,} more, none of them red"
+
+
+def _changed_files(changes: DiffStat) -> str:
+    items = [f"- {code_span(file.path)} {describe_lines(file)}" for file in changes.files[:MOST_FILES]]
+    more = [f"- and {changes.count - len(items):,} more"] if changes.count > len(items) else []
+    return "\n".join([f"**Changed:** {describe_changes(changes)}", "", *items, *more])
+
+
+def terminal_changes(changes: DiffStat) -> list[tuple[str, str]]:
+    """Path and lines of each changed file."""
+    rows = [(one_line(file.path, PATH_SHOWN), describe_lines(file)) for file in changes.files[:MOST_FILES]]
+    more = changes.count - len(rows)
+    return [*rows, (f"… {more:,} more …", "")] if more else rows
 
 
 def walked_steps(report: RunReport) -> tuple[str, ...]:

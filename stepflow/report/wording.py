@@ -26,11 +26,10 @@ from stepflow.report.plain import one_line, seconds_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stepflow.domain.checkout import DiffStat, LineCounts
     from stepflow.domain.event import RunResumed, ValidatorRan
     from stepflow.domain.report import RunReport
 
-#: Of a fact so many characters are shown.
-FACT_SHOWN = 400
 #: How each outcome is called among people.
 OUTCOMES: Mapping[Outcome, str] = {
     Outcome.COMPLETED: "completed",
@@ -151,6 +150,16 @@ def describe_resumed(event: RunResumed) -> str:
 def describe_restored(event: ValidatorRan) -> str:
     """What a validator did not meet, because it was put back before."""
     return f"HOME and TMPDIR were put back as setup left them: {named(event.restored)}"
+
+
+def describe_changes(changes: DiffStat | None) -> str:
+    """`2 files, +14 −3`; empty where it is not known what changed."""
+    return f"{count(changes.count, 'file')}, +{changes.added:,} −{changes.removed:,}" if changes else ""
+
+
+def describe_lines(file: LineCounts) -> str:
+    """`+12 −3` for a file of text."""
+    return "(binary)" if file.added is None else f"+{file.added:,} −{file.removed:,}"
 
 
 def describe_outcome(outcome: Outcome) -> str:

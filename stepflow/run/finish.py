@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stepflow.boundary.bundle_push import BundlePush
     from stepflow.boundary.github_api import GitHubWriter
     from stepflow.boundary.plan import Plan
+    from stepflow.domain.checkout import DiffStat
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.effect import Receipt
     from stepflow.domain.run import RunFacts
@@ -50,13 +51,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What the run did to the checkout: commits in a bundle with their tree, whether they are what the validators have
-    seen, files that were left uncommitted, and files that the validators made; or the problem because of which the
-    commits cannot be taken out of it."""
+    """What the run did to the checkout: commits in a bundle with their tree and what they change, whether they are what
+    the validators have seen, files that were left uncommitted, and files that the validators made; or the problem
+    because of which the commits cannot be taken out of it."""
 
     problem: str = ""
     commits: int = 0
     tree: str = ""
+    changes: DiffStat | None = None
     is_checked: bool = False
     uncommitted: tuple[str, ...] = ()
     created_by_checks: tuple[str, ...] = ()
@@ -103,6 +105,7 @@ def collect_work(
         problem=problem,
         commits=bundle.commits if bundle else 0,
         tree=closing.tree if bundle else "",
+        changes=bundle.changes if bundle else None,
         is_checked=is_checked,
         uncommitted=closing.untracked,
         created_by_checks=closing.created,
@@ -112,6 +115,7 @@ def collect_work(
         WorkCollected(
             head_commit=closing.commit,
             commits=work.commits,
+            changes=work.changes,
             uncommitted=list(work.uncommitted),
             created_by_checks=list(work.created_by_checks),
         )

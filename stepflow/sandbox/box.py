@@ -7,9 +7,9 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from stepflow.domain.checkout import BundleInfo, CommandResult, TreeState
+from stepflow.domain.checkout import BundleInfo, CommandResult, DiffStat, LineCounts, TreeState
 from stepflow.domain.conversation import ToolResult
 from stepflow.domain.tools import TOOL_SPECS
 from stepflow.errors import BoundaryError, IsolationError
@@ -223,6 +223,7 @@ class Toolbox:
             commit=str(answer["commit"]),
             tree=str(answer["tree"]),
             size=int(str(answer["bytes"])),
+            changes=_diff_stat(cast("Mapping[str, Any] | None", answer["changes"])),
         )
 
     @property
@@ -280,6 +281,13 @@ class Toolbox:
                 hint="Look at what the tools did to the repository.",
             )
         return answer
+
+
+def _diff_stat(answer: Mapping[str, Any] | None) -> DiffStat | None:
+    if answer is None:
+        return None
+    files = tuple(LineCounts(path=path, added=added, removed=removed) for path, added, removed in answer["files"])
+    return DiffStat(files=files, count=answer["count"], added=answer["added"], removed=answer["removed"])
 
 
 class _Counted:

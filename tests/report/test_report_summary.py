@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from page_of import events_of
 from plausible_run import AGENT, ENTRIES
 
+from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import CanariesTried
 from stepflow.domain.problem import Problem, Severity
@@ -193,6 +194,25 @@ def test_long_runs_keep_their_ends():
     assert "… 988 more …" in words
 
 
+@pytest.mark.parametrize(("files", "left"), [(20, ""), (21, "1 more"), (2500, "2,480 more")])
+def test_of_many_changed_files_the_first_are_named_and_all_are_counted(files, left):
+    changed = tuple(LineCounts(path=f"f{n:04}.py", added=n, removed=1) for n in range(files))[:1000]
+    stat = DiffStat(files=changed, count=files, added=5, removed=files)
+    report = replace(REPORT, changes=stat)
+    for text in (comment_summary(report), job_summary(report, AGENT), "\n".join(final_words(report))):
+        assert len(re.findall(r"f\d{4}\.py", text)) == 20
+        assert re.search(r"f0019\.py`? +\+19 −1$", text, re.MULTILINE)
+        assert [each.group(1) for each in re.finditer(r"([\d,]+ more)( …)?$", text, re.MULTILINE)] == [left] * bool(
+            left
+        )
+
+
+def test_a_run_without_commits_names_no_changed_files():
+    report = replace(REPORT, changes=None)
+    for text in (comment_summary(report), job_summary(report, AGENT)):
+        assert "**Changed:**" not in text
+
+
 @pytest.mark.parametrize(("red", "of"), [({13}, 14), ({0, 29}, 30), (set(range(30)), 30), ({19}, 20), (set(), 21)])
 def test_the_comment_shows_every_red_validator_however_many_there_are(red, of):
     runs = tuple(replace(REPORT.validators[0], name=f"check-{n:02}", passed=n not in red) for n in range(of))
@@ -229,6 +249,7 @@ def filled(text: str) -> RunReport:
     checked = replace(line, check_result=CheckResult(result="ok", message=text))
     run = replace(REPORT.validators[0], name=text, pattern=text, action=text, output_tail=text)
     effect = replace(REPORT.effects[0], detail=text, url=text, commit=text)
+    changed = LineCounts(path=text, added=1, removed=0)
     return replace(
         REPORT,
         run_id=f"r{text}",
@@ -238,6 +259,7 @@ def filled(text: str) -> RunReport:
         verdict=text,
         history=(line, checked),
         validators=(run,),
+        changes=DiffStat(files=(changed, changed), count=2, added=2, removed=0),
         effects=(effect,),
         structured_output={text: [text]},
         problems=(replace(PROBLEM, message=text, file=text, path=text, fix=text),),

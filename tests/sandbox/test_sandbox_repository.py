@@ -7,7 +7,7 @@ import time
 import pytest
 from toolbox_world import git
 
-from stepflow.domain.checkout import BundleInfo
+from stepflow.domain.checkout import BundleInfo, DiffStat, LineCounts
 from stepflow.errors import BoundaryError
 from stepflow.sandbox.box import Toolbox
 
@@ -101,13 +101,55 @@ class TestBundle:
         box.sh("for i in 1 2; do echo $i > f$i; git add -A; git commit -qm c$i; done")
         info, data = bundle(box, base)
         state = box.toolbox.tree()
-        assert info == BundleInfo(commits=2, commit=state.commit, tree=state.tree, size=len(data))
+        added = tuple(LineCounts(path=path, added=1, removed=0) for path in ("f1", "f2"))
+        changes = DiffStat(files=added, count=2, added=2, removed=0)
+        assert info == BundleInfo(commits=2, commit=state.commit, tree=state.tree, size=len(data), changes=changes)
         box.toolbox.close()
         clone = open_folder / "clone"
         git(open_folder, "clone", "--quiet", "--bare", str(box.checkout), str(clone))
         (open_folder / "b").write_bytes(data)
         git(clone, "fetch", "--quiet", str(open_folder / "b"), "HEAD:refs/heads/taken")
         assert git(clone, "rev-parse", "taken") == state.commit
+
+    def test_tells_which_lines_all_its_commits_together_changed(self, box):
+        box.sh("mkdir d; seq 9 > d/nine; echo old > 'with space'; echo gone > gone; git add -A; git commit -qm base")
+        base = box.toolbox.tree().commit
+        box.sh(
+            "sed -i 3,5d d/nine; printf 'a\\nb\\n' > 'with space'; git rm -q gone; git commit -qam one\n"
+            "printf '\\0' > picture; printf 'x' > \"$(printf 'a\\tb\\nc')\"; echo passing > tmp\n"
+            "git add -A; git commit -qm two; git rm -q tmp; git commit -qm three"
+        )
+        info, _ = bundle(box, base)
+        assert info
+        assert info.changes
+        assert {file.path: (file.added, file.removed) for file in info.changes.files} == {
+            "a\tb\nc": (1, 0),
+            "d/nine": (0, 3),
+            "gone": (0, 1),
+            "picture": (None, None),
+            "with space": (2, 1),
+        }
+        assert (info.changes.count, info.changes.added, info.changes.removed) == (5, 3, 5)
+
+    def test_of_very_many_changed_files_the_first_are_listed_and_all_are_counted(self, box):
+        base = box.toolbox.tree().commit
+        box.sh("mkdir d; for i in $(seq 1003); do echo $i > d/$i; done; git add -A; git commit -qm many")
+        info, _ = bundle(box, base)
+        assert info
+        assert info.changes
+        assert (len(info.changes.files), info.changes.count, info.changes.added) == (1000, 1003, 1003)
+
+    def test_a_setting_or_an_attribute_of_the_checkout_runs_no_program_to_compare(self, box):
+        base = box.toolbox.tree().commit
+        box.sh(
+            "git config diff.own.command 'touch ~/ran; false'; git config diff.own.textconv 'touch ~/ran; cat'\n"
+            "echo '*.txt diff=own' > .gitattributes; echo more >> hello.txt; git add -A; git commit -qm two"
+        )
+        info, _ = bundle(box, base)
+        assert info
+        assert info.changes
+        assert info.changes.count == 2
+        assert box.sh("ls ~/ran").exit_code != 0
 
     def test_pieces_of_a_large_bundle_arrive_whole(self, box):
         base = box.toolbox.tree().commit

@@ -33,6 +33,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(rb"refs/[^\0-\x20\x7f~^:?*\[\\]{1,1000}")
 _LISTING_BYTES = 32 * 1024 * 1024
 _SMALL_FILE = 4096
+#: So many changed files are listed; all are counted.
+_FILES_LIMIT = 1000
 _PACKED_REFS = 64 * 1024 * 1024
 _CONFIG = {
     40: b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
@@ -308,4 +310,26 @@ def bundle(
         except TooLarge:
             children.end()
             return {"too_large": True}
-    return {"commits": count, "commit": commit, "tree": tree, "bytes": counted.total}
+        changes = _diff_stat(own, base)
+    return {"commits": count, "commit": commit, "tree": tree, "bytes": counted.total, "changes": changes}
+
+
+def _diff_stat(own: EngineGit, base: str) -> dict[str, object] | None:
+    """The lines added and removed by HEAD, per file and in all; None where git cannot compare, as with a base of which
+    the clone lacks files: the commits can be taken out of it all the same."""
+    try:
+        lines = own.ask("diff", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", base, "HEAD")
+    except Refusal:
+        return None
+    files = [_line_counts(*line.split("\t", 2)) for line in lines]
+    return {
+        "files": files[:_FILES_LIMIT],
+        "count": len(files),
+        "added": sum(added or 0 for _, added, _ in files),
+        "removed": sum(removed or 0 for _, _, removed in files),
+    }
+
+
+def _line_counts(added: str, removed: str, path: str) -> tuple[str, int | None, int | None]:
+    # For what is no text git prints a dash.
+    return path, int(added) if added.isdigit() else None, int(removed) if removed.isdigit() else None
