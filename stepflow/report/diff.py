@@ -233,7 +233,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class StepDiff:
-    """What one iteration changed. `notes` say what is missing."""
+    """What one iteration, or all together, changed. `notes` say what is missing."""
 
     files: tuple[FileDiff, ...] = ()
     notes: tuple[str, ...] = ()
@@ -241,9 +241,11 @@ class StepDiff:
 
 @dataclass(frozen=True, kw_only=True)
 class Diffs:
-    """The diffs of a page by the number of the iteration, and what is to be said of all of them."""
+    """The diffs of a page by the number of the iteration, the one of the whole `run`, and what is to be said of all of
+    them."""
 
     steps: Mapping[int, StepDiff] = field(default_factory=dict)
+    run: StepDiff = field(default_factory=StepDiff)
     note: str = ""
 
 

@@ -289,7 +289,7 @@ def _recorded(prepared: Prepared, report: RunReport) -> dict[str, str]:
 
 
 FAILED = "a snapshot failed here: its changes are shown with the step after it"
-UNKNOWN_START = "no snapshot is older than this step's: what it changed before that is not known"
+UNKNOWN_START = "there is no older snapshot: what changed before the first one is not known"
 
 
 @dataclass(kw_only=True)
@@ -339,7 +339,7 @@ def diffs_of(stretches: Stretches, folder: Path, redact: Callable[[str], str]) -
 
 @dataclass(frozen=True, kw_only=True)
 class _Step:
-    """What each path was before and after one iteration."""
+    """What each path was before and after one iteration, or before and after all of them: `iteration` is 0 then."""
 
     iteration: int
     paths: dict[str, tuple[EntryValue | None, EntryValue | None]]
@@ -364,8 +364,11 @@ def _changed_steps(stretches: Stretches, history: SnapshotHistory) -> list[_Step
 
 
 def _shown(steps: list[_Step], history: SnapshotHistory, redact: Callable[[str], str]) -> Diffs:
-    """The last step and the first one have their diffs first, those in the middle when there is room for them."""
+    """The whole run, then the last step and the first one have their diffs first, those in the middle when there is
+    room for them."""
     budget, shown, left_out = Budget(), dict[int, StepDiff](), 0
+    whole = _whole_run(steps)
+    run = step_diff(whole.paths, partial(_change, history, whole), budget, redact)
     waiting = deque(steps)
     while waiting:
         step = waiting.popleft() if len(shown) % 2 else waiting.pop()
@@ -377,7 +380,24 @@ def _shown(steps: list[_Step], history: SnapshotHistory, redact: Callable[[str],
         notes = (*diff.notes, *step.notes)
         shown[step.iteration] = StepDiff(files=diff.files, notes=notes)
     note = f"What {left_out:,} of {len(steps):,} steps changed is {TOO_MUCH}." if left_out else ""
-    return Diffs(steps={number: diff for number, diff in shown.items() if diff.files or diff.notes}, note=note)
+    return Diffs(
+        steps={number: diff for number, diff in shown.items() if diff.files or diff.notes},
+        run=replace(run, notes=(*run.notes, *whole.notes)),
+        note=note,
+    )
+
+
+def _whole_run(steps: list[_Step]) -> _Step:
+    """What each path was before the first iteration that changed it and after the last one."""
+    before: dict[str, EntryValue | None] = {}
+    after: dict[str, EntryValue | None] = {}
+    for step in steps:
+        for path, (was, now) in step.paths.items():
+            before.setdefault(path, was)
+            after[path] = now
+    paths = {path: (was, after[path]) for path, was in sorted(before.items()) if was != after[path]}
+    unknown = (UNKNOWN_START,) if any(UNKNOWN_START in step.notes for step in steps) else ()
+    return _Step(iteration=0, paths=paths, notes=unknown)
 
 
 def _change(history: SnapshotHistory, step: _Step, path: str) -> FileChange:

@@ -64,6 +64,7 @@ DIFFS = Diffs(
         ),
         4: StepDiff(notes=("left out to keep this page small",)),
     },
+    run=StepDiff(files=(FileDiff(path="src/parser.py", text=DIFF, added=1, removed=1),)),
     note="What 1 of 2 steps changed is left out to keep this page small.",
 )
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -171,6 +172,14 @@ def test_the_search_finds_all_text_counts_it_and_goes_from_one_to_the_next(open_
     assert opened.page.inner_text("#hits") == f"1 of {count}"
     opened.page.press("#query", "Shift+Enter")
     assert opened.page.inner_text("#hits") == f"{count} of {count}"
+
+
+def test_the_link_to_the_changed_files_opens_the_diff_of_the_whole_run(open_page: Open, page_text) -> None:
+    opened = open_page(page_text)
+    opened.page.click("nav a[href='#changes']")
+    opened.page.wait_for_selector("#changes[open] pre.diff")
+    assert opened.page.evaluate(IN_VIEW, "changes-diff")
+    opened.picture("report-changes")
 
 
 @pytest.mark.parametrize(

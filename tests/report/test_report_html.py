@@ -152,6 +152,21 @@ def test_the_diff_of_a_step_stands_at_its_end():
     assert "Damaged <i>, see below." in page.text
 
 
+def test_the_diff_of_the_whole_run_stands_after_all_steps_and_is_linked_to():
+    file = FileDiff(path="a.py", text="+new\n", added=1)
+    page = PageReader(
+        page_of(ENTRIES, AGENT, diffs=Diffs(run=StepDiff(files=(file,), notes=("… 1 more file left out",))))
+    )
+    group = page.data["groups"][-1]
+    assert (group["id"], group["title"]) == ("changes", "What the run changed")
+    ((identity, _, _, title, facts, ((label, _, _, _),), _),) = group["cards"]
+    assert (identity, title, label) == ("changes-diff", "All steps together", "a.py (+1 −0)")
+    assert facts == ["1 file", "+1 −0", "… 1 more file left out"]
+    assert "#changes" in {attributes.get("href") for tag, attributes in page.elements if tag == "a"}
+    without = PageReader(page_of(ENTRIES, AGENT))
+    assert "#changes" not in {attributes.get("href") for tag, attributes in without.elements if tag == "a"}
+
+
 def test_effects_that_failed_removed_text_and_problems_are_shown():
     removed = TextRemoved(count=3, pieces=[RemovedPiece(kind=RemovalKind.COMMENT, where="body", text="do\u200b evil")])
     failed = EffectApplied(kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.FAILED, detail="403", url="javascript:x()")

@@ -71,7 +71,8 @@ def working(folder: Path, *scripts: str) -> Run:
 def test_the_page_shows_what_each_step_changed_committed_or_not(tmp_path: Path) -> None:
     played = play_case(CASE, tmp_path)
     page = shown(played.folder / "report.html")
-    assert list(page) == ["i2"], "the step that only committed changed no file"
+    assert list(page) == ["i2", "changes"], "the step that only committed changed no file"
+    assert page["changes"] == page["i2"], "no other step changed a file"
     assert page["i2"]["facts"] == "2 files · +2 −1"
     assert page["i2"]["hello.txt (+1 −1)"] == GREETED
     assert page["i2"]["notes/today.txt (+1 −0)"].endswith(
@@ -92,7 +93,7 @@ def test_every_sort_of_change_is_shown_as_it_is(tmp_path: Path) -> None:
     run = working(tmp_path, *CHANGES)
     run.play()
     page = shown(run.folder / "report.html")
-    assert list(page) == ["i2", "i3", "i4"]
+    assert list(page) == ["i2", "i3", "i4", "changes"]
     assert page["i2"]["data.bin"].endswith("binary file added (3 bytes)")
     assert page["i2"]["latin.txt (+1 −0)"].endswith("+caf\\xe9")
     assert re.search(r"\n… \d,\d\d\d more lines of this difference left out$", page["i2"]["long.txt (+9,000 −0)"])
@@ -102,6 +103,21 @@ def test_every_sort_of_change_is_shown_as_it_is(tmp_path: Path) -> None:
     assert "line endings LF → CRLF" in page["i3"]["latin.txt (+1 −1)"]
     assert page["i3"]["latin.txt (+1 −1)"].endswith("-caf\\xe9\n+café")
     assert page["i4"]["long.txt"].endswith("changed (528,894 → 300,000 bytes), not shown: too large to be shown")
+    whole = page["changes"]
+    assert whole["data.bin"].endswith("binary file added (4 bytes)")
+    assert whole["hello.txt (+0 −1)"].endswith("@@ -1 +0,0 @@\n-hello")
+    assert whole["latin.txt (+1 −0)"].endswith("+café")
+    assert whole["long.txt"].endswith("added (300,000 bytes), not shown: too large to be shown")
+
+
+def test_what_a_step_made_and_a_later_one_took_back_is_no_change_of_the_whole_run(tmp_path: Path) -> None:
+    run = working(
+        tmp_path, "echo try > draft.txt; echo bye > hello.txt", "rm draft.txt; echo hello > hello.txt; touch kept"
+    )
+    run.play()
+    page = shown(run.folder / "report.html")
+    assert set(page["i2"]) == {"facts", "draft.txt (+1 −0)", "hello.txt (+1 −1)"}
+    assert set(page["changes"]) == {"facts", "kept"}
 
 
 def test_a_secret_is_masked_and_a_step_without_a_snapshot_says_so(tmp_path: Path) -> None:
@@ -172,7 +188,8 @@ def test_a_page_has_the_diffs_of_the_first_and_the_last_steps_when_there_is_no_r
     assert 200 not in whole
     assert diffs.steps[200] == StepDiff(notes=("left out to keep this page small",))
     assert diffs.note == f"What {400 - len(whole)} of 400 steps changed is left out to keep this page small."
-    size = sum(len(file.text) for step in diffs.steps.values() for file in step.files)
+    assert [(file.path, file.added, file.removed) for file in diffs.run.files] == [("a", 5000, 5000)]
+    size = sum(len(file.text) for step in (diffs.run, *diffs.steps.values()) for file in step.files)
     assert PAGE_LIMIT < size < PAGE_LIMIT + STEP_LIMIT
 
 

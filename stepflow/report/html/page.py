@@ -152,7 +152,7 @@ def report_html(
         policy=POLICY.format(script=_digest(script), style=_digest(style)),
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
-        data=_embedded(timeline.data(changed.steps)),
+        data=_embedded(timeline.data(changed)),
         graph=Markup(graph),  # noqa: S704 - drawn by a template that escapes
         too_large=agent is not None and not graph,
         mark=mark_of(report.outcome),
@@ -163,6 +163,7 @@ def report_html(
         figures=figures(report),
         report=report,
         diffs_note=changed.note,
+        has_changes=bool(changed.run.files),
         **_overview(timeline, report),
     )
 

@@ -224,7 +224,11 @@
     if (!target) return;
     document.querySelectorAll(".here").forEach((each) => each.classList.remove("here"));
     const element = shown(...target);
-    if (target[1] < 0) element.open = true;
+    if (target[1] < 0) {
+      element.open = true;
+      // What is not yet there cannot be scrolled to.
+      opened(target[0]).upTo(0);
+    }
     element.classList.add("here");
     element.scrollIntoView({ block: "start" });
     (target[1] < 0 ? element.firstElementChild : element).focus({ preventScroll: true });

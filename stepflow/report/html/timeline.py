@@ -25,12 +25,12 @@ from stepflow.report.markdown import ADDRESS
 from stepflow.report.plain import one_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from stepflow.domain.event import Entry
     from stepflow.domain.report import HistoryEntry
     from stepflow.domain.run import Issue
-    from stepflow.report.diff import StepDiff
+    from stepflow.report.diff import Diffs, StepDiff
 
 #: What one text may show at most, in characters; the next limit holds for all as soon as the page would grow too large.
 LIMITS = (20_000, 8_000, 3_000, 1_000, 300)
@@ -43,6 +43,8 @@ EVENTS_SHOWN = 30_000
 VALIDATORS_SHOWN = 100
 #: Where a card's list has its parts.
 PARTS = 5
+#: The group with the diff of all steps together.
+WHOLE_RUN = "changes"
 #: Of a step with more files than these, each is opened by whoever wants to read it.
 OPEN_FILES = 5
 
@@ -137,15 +139,19 @@ class Timeline:
         self._ended = False
         self._unanswered: dict[str, tuple[list[JsonValue], JsonObject]] = {}
 
-    def data(self, diffs: Mapping[int, StepDiff]) -> dict[str, JsonValue]:
+    def data(self, diffs: Diffs) -> dict[str, JsonValue]:
         """The groups with their cards, the table of texts, and how many characters were left out of each."""
         for parts, block in self._unanswered.values():
             label = f"Call of {one_line(str(block.get('name', '')))}, not answered"
             parts += [self._part(each) for each in part(label, block.get("input"))]
         for group in self.groups:
-            diff = diffs.get(group.line.iteration) if group.line else None
+            diff = diffs.steps.get(group.line.iteration) if group.line else None
             if diff:
-                group.cards.append(self._card(f"{group.id}-diff", None, _describe_diff(diff)))
+                group.cards.append(self._card(f"{group.id}-diff", None, _describe_diff("What the step changed", diff)))
+        if diffs.run.files:
+            self._open(WHOLE_RUN, "What the run changed")
+            whole = _describe_diff("All steps together", diffs.run)
+            self.groups[-1].cards.append(self._card(f"{WHOLE_RUN}-diff", None, whole))
         table, cuts = self._texts.table()
         groups: list[JsonValue] = [{**_group_head(group), "cards": group.cards} for group in self.groups]
         return {"groups": groups, "texts": [*table], "cuts": [*cuts]}
@@ -218,12 +224,12 @@ def web_address(url: str) -> str:
     return url if ADDRESS.fullmatch(url) else ""
 
 
-def _describe_diff(diff: StepDiff) -> EventMessage:
+def _describe_diff(title: str, diff: StepDiff) -> EventMessage:
     added, removed = sum(file.added for file in diff.files), sum(file.removed for file in diff.files)
     figures = (count(len(diff.files), "file"), f"+{added:,} −{removed:,}") if diff.files else ()
     is_open = len(diff.files) <= OPEN_FILES
     return EventMessage(
-        title="What the step changed",
+        title=title,
         facts=(*figures, *diff.notes),
         parts=tuple(
             Part(
