@@ -339,17 +339,20 @@
 
   const tell = () => {
     const many = matches.length >= MOST_HITS ? `${number(MOST_HITS)}+` : number(matches.length);
-    hits.textContent = !searched ? "" : !matches.length ? "nothing found" : current < 0 ? `${many} found` : `${number(current + 1)} of ${many}`;
+    hits.textContent = !searched ? "" : !matches.length ? "nothing found" : `${number(current + 1)} of ${many}`;
     before.disabled = after.disabled = !matches.length;
   };
 
+  // Whether there was something new to search for; the page is at its first hit then.
   const ask = () => {
-    if (query.value === searched) return;
+    if (query.value === searched) return false;
     searched = query.value;
     matches = searched.trim() ? search(searched) : [];
     current = -1;
     if (globalThis.CSS && CSS.highlights) CSS.highlights.clear();
-    tell();
+    if (matches.length) go(1);
+    else tell();
+    return true;
   };
   let waiting = 0;
   query.addEventListener("input", () => {
@@ -360,9 +363,8 @@
     if (event.key === "Escape") query.value = "";
     if (event.key === "Enter" || event.key === "Escape") {
       clearTimeout(waiting);
-      ask();
+      if (!ask() && event.key === "Enter") go(event.shiftKey ? -1 : 1);
     }
-    if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
   });
   before.addEventListener("click", () => go(-1));
   after.addEventListener("click", () => go(1));
