@@ -12,7 +12,8 @@ from accessible import violations
 from conftest import Open, Opened
 
 from stepflow.domain.conversation import Substitution
-from stepflow.domain.event import Noted, PromptRendered, TextRemoved, ToolCalled
+from stepflow.domain.effect import EffectKind
+from stepflow.domain.event import EffectPlanned, Noted, PromptRendered, TextRemoved, ToolCalled
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from tests.report.hostile import PIECES
@@ -22,6 +23,7 @@ from tests.report.plausible_run import AGENT, ENTRIES
 
 pytestmark = pytest.mark.browser
 
+GOLDEN = Path(__file__).parents[1] / "report/golden"
 LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark")]
 DIFF = """diff --git a/src/parser.py b/src/parser.py
 --- a/src/parser.py
@@ -266,6 +268,22 @@ def test_light_and_dark_can_be_chosen_and_are_remembered(open_page: Open, page_t
     assert (page.inner_text("#theme"), page.evaluate(ground)) == ("Theme: light", light)
     page.click("#theme")
     assert page.evaluate(ground) == dark
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_the_texts_of_a_dry_run_look_like_texts_of_github(open_page: Open, npm: Path, width, scheme) -> None:
+    golden = (GOLDEN / "comment.md").read_text("utf-8")
+    table = "\n\n| Check | Time |\n| --- | ---: |\n| `make test` | 12 s |\n\n> Nothing else changed.\n"
+    events = (
+        EffectPlanned(kind=EffectKind.OPEN_PULL_REQUEST, detail="d", text=f"Accept empty lines\n\n{table}{HOSTILE}"),
+        EffectPlanned(kind=EffectKind.POST_COMMENT, detail="d", text=golden),
+    )
+    opened = open_page(page_of(events_of(*events), AGENT), "#effects", width=width, scheme=scheme)
+    opened.picture(f"report-texts-{width}-{scheme}")
+    assert opened.page.locator(".text li code", has_text="git status --porcelain").count() == 1
+    assert opened.page.locator(".text img").count() == 0
+    assert (opened.said, opened.foreign) == ([], [])
+    assert violations(opened.page, npm) == []
 
 
 def test_hostile_text_is_seen_as_text_and_nothing_of_it_runs(open_page: Open) -> None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -306,6 +307,45 @@ def test_no_text_adds_an_element_or_an_attribute(texts):
     assert {tag for tag, _ in page.elements} <= allowed
     assert not [a for _, a in page.elements if any(name.startswith("on") for name in a)]
     assert visible(one) in page.data["texts"] or not one.strip()
+
+
+MARKS = {"p", "strong", "em", "s", "a", "code", "pre", "ul", "ol", "li", "blockquote", "hr", "br"}
+MARKS |= {"h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td", "div", "details", "summary"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TEXT, min_size=3, max_size=3))
+def test_the_texts_of_a_dry_run_become_marks_and_links_and_nothing_else(texts):
+    title, body, comment = texts
+    planned = (
+        EffectPlanned(kind=EffectKind.OPEN_PULL_REQUEST, detail="d", text=f"x{title}\n\n{body}"),
+        EffectPlanned(kind=EffectKind.POST_COMMENT, detail="d", text=f"x{comment}"),
+    )
+    calm = Counter(
+        tag for tag, _ in PageReader(page_of(events_of(*(replace(each, text="") for each in planned)))).elements
+    )
+    page = PageReader(page_of(events_of(*planned)))
+    assert {tag for tag, many in Counter(tag for tag, _ in page.elements).items() if many > calm[tag]} <= MARKS
+    for tag, attributes in page.elements:
+        assert not [name for name in attributes if name in ("style", "src") or name.startswith("on")]
+        assert re.match("#|https?://", attributes.get("href") or "#") or tag != "a"
+
+
+def test_the_texts_of_a_dry_run_are_shown_as_they_look():
+    table, folded = "| a |\n|--:|\n| 1 |", "<details><summary>More</summary>\n\n> said\n\n</details>"
+    comment = f"### ✅ done\n\n- ✅ `make` (tests)\n\n{table}\n\n{folded}"
+    page = page_of(
+        events_of(
+            EffectPlanned(
+                kind=EffectKind.OPEN_PULL_REQUEST, detail="d", text="Fix *it*\n\nCloses [#7](https://x.test/7)."
+            ),
+            EffectPlanned(kind=EffectKind.POST_COMMENT, detail="d", text=comment),
+        )
+    )
+    assert '<p><strong>Fix *it*</strong></p><p>Closes <a href="https://x.test/7">#7</a>.</p>' in page
+    assert "<h3>✅ done</h3>\n<ul>\n<li>✅ <code>make</code> (tests)</li>\n</ul>\n<table>" in page
+    assert "<p><strong>More</strong></p>\n<blockquote>\n<p>said</p>\n</blockquote>" in page
+    assert "would write" not in page_of(ENTRIES, AGENT)
 
 
 def test_the_graph_of_a_hostile_agent_is_only_text_in_the_page():

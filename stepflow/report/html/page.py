@@ -1,7 +1,8 @@
 """The page of a run, `report.html`: one file that needs no network and shows everything that the journal knows.
 
-No text of the run can become markup: Jinja2 escapes it, the script only makes text nodes of it, and the page's own
-policy lets no other script run and nothing be fetched (security.md case 31).
+No text of the run can become markup: Jinja2 escapes it, the script only makes text nodes of it, what a dry run would
+have written keeps the marks of Markdown only, and the page's own policy lets no other script run and nothing be fetched
+(security.md case 31).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from stepflow.domain.figures import count, usd
 from stepflow.report.diff import Diffs
 from stepflow.report.graph.flow_graph import cost_words, flow_graph, walked_path
 from stepflow.report.graph.svg import graph_svg
+from stepflow.report.html.markdown_text import markdown_html
 from stepflow.report.html.timeline import Timeline, web_address
 from stepflow.report.lines import mark_of
 from stepflow.report.plain import cut, one_line, seconds_text
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonValue
     from stepflow.domain.report import HistoryEntry, RunReport
 
+#: Effects whose text begins with a title.
+HAVE_TITLES = (EffectKind.OPEN_PULL_REQUEST, EffectKind.CREATE_RELEASE)
 PIECES_SHOWN = 200
 PROBLEMS_SHOWN = 200
 ANSWER_SHOWN = 20_000
@@ -58,6 +62,7 @@ def _overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
         "validators": [(f"e{seq}", run, seconds_text(run.seconds)) for seq, run in timeline.validators],
         "validators_left_out": len(report.validators) - len(timeline.validators),
         "effects": [(effect, mark_of(effect.status), web_address(effect.url)) for effect in report.effects],
+        "texts": [*_texts(report)],
         "failure": "" if web_address(failure) else failure,
         "failure_url": web_address(failure),
         "pieces": [(piece.kind.value, piece.where, piece.text) for piece in pieces],
@@ -68,6 +73,13 @@ def _overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
         "about": [*_about(timeline, report)],
         "plain_rows": [(line, usd(line.cost_usd), line.step_id) for line in report.history[:PLAIN_ROWS]],
     }
+
+
+def _texts(report: RunReport) -> Iterator[tuple[str, str, Markup]]:
+    """What a dry run would have written: the kind of effect, a title where it has one, and the text as it looks."""
+    for kind, text in report.texts.items():
+        title, _, body = text.partition("\n\n") if kind in HAVE_TITLES else ("", "", text)
+        yield kind, one_line(title), markdown_html(body)
 
 
 def _step_sums(history: Sequence[HistoryEntry]) -> list[dict[str, object]]:
