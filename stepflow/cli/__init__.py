@@ -27,6 +27,7 @@ COMMANDS = {
     "gather": "show what came of many issues as one table, from the reports of their jobs",
     "graph": "draw an agent's step graph",
     "schema": "print the JSON Schema of a file format, for editors",
+    "completion": "print what makes a shell complete these commands, their flags and agents",
 }
 
 #: Commands that are given a key or a token, or whose tools run as the same user beside this process.
@@ -89,12 +90,20 @@ def _parse(words: list[str]) -> argparse.Namespace:
         epilog="`stepflow COMMAND --help` shows a command's options. Try `stepflow demo` first.",
     )
     parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show the version and exit")
+    is_completing = "_ARGCOMPLETE" in os.environ
+    if is_completing:
+        words = os.environ["COMP_LINE"].split()[1:]
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     command_name = next((word for word in words if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if name == command_name:
             importlib.import_module(f"stepflow.cli.{name}").add_arguments(command)
+    if is_completing:
+        import argcomplete  # noqa: PLC0415 - costs time that only a shell may take that asks
+
+        # Answers the shell and ends this process.
+        argcomplete.autocomplete(parser, always_complete_options=False)
     if not words:
         parser.print_help(sys.stderr)
         parser.exit(2)

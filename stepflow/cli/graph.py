@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepflow.cli.options import add_agent
 from stepflow.cli.output import print_json
 from stepflow.definition.loading import load_agent
 from stepflow.journal.reader import iter_journal
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `graph`."""
-    parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
+    add_agent(parser)
     parser.add_argument("--format", choices=("mermaid", "svg", "json"), default="mermaid", help="how to draw it")
     parser.add_argument("--run", metavar="DIR", help="a run folder whose path is drawn into the graph")
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from stepflow.definition.builtin import BUILTIN, PREFIX
+from stepflow.definition.folder import find_agents
 from stepflow.domain.words import Permission
 from stepflow.errors import InputError
 from stepflow.run.inputs import Inputs, read_inputs
@@ -76,6 +79,16 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
         "--param", action="append", default=[], metavar="KEY=VALUE", help="a value for a parameter of the agent"
     )
     add_flags(parser, [name for name, _field in _flags()])
+
+
+def add_agent(parser: argparse.ArgumentParser) -> None:
+    """The name of one agent, which a shell completes."""
+    agent = parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
+    agent.completer = _agent_names  # type: ignore[attr-defined]
+
+
+def _agent_names(**_asked: object) -> tuple[str, ...]:
+    return (*find_agents(Path.cwd()), *(f"{PREFIX}{name}" for name in BUILTIN))
 
 
 def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepflow.cli.options import SECRETS, add_input_flags, read_flags
+from stepflow.cli.options import SECRETS, add_agent, add_input_flags, read_flags
 from stepflow.cli.output import print_json
 from stepflow.cli.runs_folder import runs_folder
 from stepflow.cli.terminal import make_console, show_lines, watch_run
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_request_flags(parser: argparse.ArgumentParser) -> None:
     """What says which run is meant."""
-    parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
+    add_agent(parser)
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (default: the current folder)")
     parser.add_argument("--event", metavar="FILE", help="an event's payload (JSON) that carries the issue")
     add_input_flags(parser)
