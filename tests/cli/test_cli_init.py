@@ -102,6 +102,18 @@ def demand_sound_and_green(root: Path, name: str, capsys: pytest.CaptureFixture[
 # What is shipped
 
 
+def test_the_schemas_for_editors_are_those_of_stepflow_schema_on_one_line_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "mine", "--repo", str(tmp_path)]) == 0
+    capsys.readouterr()
+    for name in ("agent", "registry", "scenario"):
+        text = (tmp_path / f".agent/{name}.schema.json").read_text("utf-8")
+        assert text.count("\n") == 1
+        assert main(["schema", name]) == 0
+        assert json.loads(text) == json.loads(capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("template", BUILTIN)
 def test_a_shipped_agent_is_an_agent_as_it_stands(template: str, tmp_path: Path) -> None:
     agent = load_agent(write(tmp_path, template, STANDS_FOR))
