@@ -317,6 +317,15 @@ def test_the_readme_is_short() -> None:
     assert len(text.split()) <= 1000
 
 
+def test_the_documents_are_few_and_short() -> None:
+    """Words are those that somebody wrote for people: no program, no table that `make docs` makes, no registry page."""
+    pages = sorted(README.parent.joinpath("docs").rglob("*.md"))
+    assert len(pages) <= 15
+    written = [page.read_text(encoding="utf-8") for page in (README, *pages) if page.name != "registry.md"]
+    made = re.compile(r"<!-- (\w+): begin.*?<!-- \1: end -->|^```.*?^```", re.DOTALL | re.MULTILINE)
+    assert sum(len(re.findall(r"\S*\w\S*", made.sub("", text))) for text in written) <= 15_000
+
+
 def _stepflow(*words: str, key: str = "") -> subprocess.CompletedProcess[str]:
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(("ANTHROPIC", "GITHUB", "VIRTUAL_ENV"))
