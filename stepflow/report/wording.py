@@ -274,7 +274,8 @@ def next_step(report: RunReport) -> str:
     if not report.success or not report.effects:
         return advice(report.outcome, report.code, again=again)
     if all(effect.status is EffectStatus.PLANNED for effect in report.effects):
-        return "This was a dry run: nothing was written. Run it with `boundary: github` to write the effects above."
+        setting = "boundary: github" if report.host_run_folder else "--boundary github"
+        return f"This was a dry run: nothing was written. Run it with `{setting}` to write the effects above."
     if any(effect.kind is EffectKind.OPEN_PULL_REQUEST for effect in report.effects):
         return "Review the pull request. If it is a draft, mark it ready when you are content; merging is yours."
     return "Review what was written to GitHub; the effects above lead there."

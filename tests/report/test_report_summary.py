@@ -160,7 +160,9 @@ def test_advice_knows_some_codes_better():
 def test_the_next_step_of_a_success_depends_on_what_was_written():
     planned = tuple(replace(effect, status=EffectStatus.PLANNED) for effect in REPORT.effects)
     closed = (Receipt(kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.APPLIED),)
-    assert next_step(replace(REPORT, effects=planned)).startswith("This was a dry run")
+    assert "with `--boundary github` to write" in next_step(replace(REPORT, effects=planned))
+    in_action = replace(REPORT, effects=planned, host_run_folder="/home/runner/work/_temp/run")
+    assert "with `boundary: github` to write" in next_step(in_action)
     assert next_step(replace(REPORT, effects=closed)).startswith("Review what was written")
     assert next_step(replace(REPORT, effects=())) == advice(Outcome.COMPLETED)
     assert next_step(replace(REPORT, success=False, outcome=Outcome.REFUSED)) == advice(Outcome.REFUSED)
