@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from page_of import events_of
 from plausible_run import AGENT, ENTRIES
 
+from stepflow.boundary.plan import LONGEST_VERIFIED
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
 from stepflow.domain.event import CanariesTried
@@ -23,6 +24,7 @@ from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.markdown import code, fence, html_text, link, plain, reveal
 from stepflow.report.plain import one_line, width
 from stepflow.report.summary import comment_summary, final_words, job_summary
+from stepflow.report.verified import verified
 from stepflow.report.wording import advice, next_step
 from tests.golden import assert_golden
 
@@ -207,6 +209,18 @@ def test_of_many_changed_files_the_first_are_named_and_all_are_counted(files, le
         assert [each.group(1) for each in re.finditer(r"([\d,]+ more)( …)?$", text, re.MULTILINE)] == [left] * bool(
             left
         )
+
+
+def test_of_the_longest_names_and_commands_nothing_is_cut_where_the_boundary_writes_it():
+    """The checks come after the files; their end must not be lost."""
+    word = "`x " * 100
+    files = tuple(LineCounts(path=f"{n}{word}", added=10**6, removed=10**6) for n in range(1000))
+    runs = tuple(replace(REPORT.validators[0], name=f"{n}{word}", command=word, passed=False) for n in range(20))
+    steps = tuple(replace(REPORT.history[0], step_id=f"{n}{word}") for n in range(100))
+    report = replace(
+        REPORT, validators=runs, history=steps, changes=DiffStat(files=files, count=1000, added=1, removed=1)
+    )
+    assert len(verified(report, run_url="https://x.test/" + "a" * 200)) < LONGEST_VERIFIED
 
 
 def test_a_run_without_commits_names_no_changed_files():
