@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import secrets
 import traceback
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.event import (
@@ -19,8 +19,9 @@ from stepflow.domain.event import (
     RunStarted,
 )
 from stepflow.domain.run import RunFacts, StartedBy
-from stepflow.domain.state import fold
-from stepflow.domain.words import Outcome
+from stepflow.domain.state import advance, fold
+from stepflow.domain.words import BaseChecks, Outcome
+from stepflow.engine.completion.base import demand_green, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal.file import JournalFile
@@ -28,7 +29,6 @@ from stepflow.journal.memory import Fanout
 from stepflow.journal.replay import Replay
 from stepflow.ports import Ports
 from stepflow.report.wording import BUG
-from stepflow.run.base_checks import Workplace, check_base
 from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
 from stepflow.run.ending import Ending, code_of, outcome_of
 from stepflow.run.finish import Finish, Work, collect_work, finish_run, report_run_failure
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from stepflow.domain.definition import AgentDefinition, Validator
     from stepflow.domain.event import Event
     from stepflow.domain.report import AgentResult
-    from stepflow.ports import Clock, Journal
+    from stepflow.domain.state import RunState
+    from stepflow.ports import Clock, Commands, Guards, Journal, Tools
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
     from stepflow.run.request import RunRequest
@@ -57,6 +58,17 @@ if TYPE_CHECKING:
 #: Paths that a message names, and their length in characters.
 MOST_NAMED = 5
 NAMES_LENGTH = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Workplace:
+    """The checkout, set up: what works in it, what watches it and what keeps it."""
+
+    tools: Tools
+    commands: Commands
+    guards: Guards
+    snapshotter: Snapshotter
+    clock: Clock
 
 
 def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation: Cancellation) -> Ending:
@@ -76,7 +88,7 @@ def run_stages(prepared: Prepared, journal: Journal, clock: Clock, cancellation:
             _warn_of_uncommitted("Before the run", tree, journal)
             _demand_clean(request, tree)
         workplace = _set_up(prepared, facts, toolbox, journal, InterruptibleClock(clock, cancellation))
-        state = check_base(prepared, state, workplace, journal)
+        state = _check_base(prepared, state, workplace, journal)
         ports = _ports(prepared, facts, workplace, journal)
         ports = replace(ports, model=InterruptibleModel(ports.model, cancellation))
         result = run_flow(prepared.agent, facts, ports, state)
@@ -145,7 +157,7 @@ def _few(names: Sequence[str]) -> Sequence[str]:
     return names[: next(fitting, 1)]
 
 
-def _set_up(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, clock: Clock) -> Workplace:
+def _set_up(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Journal, clock: Clock) -> _Workplace:
     """The tree, set up and kept; a run that goes on finds it as it was left."""
     resumed_run, request = prepared.resumed_run, prepared.request
     recorded = resumed_run.snapshots if resumed_run else RunSnapshots()
@@ -161,10 +173,33 @@ def _set_up(prepared: Prepared, facts: RunFacts, toolbox: Toolbox, journal: Jour
     guards = toolbox.guards(validators_of(prepared.agent))
     snapshotter.after_setup(recorded)
     tools = TimelyTools(tools=toolbox, deadline=deadline, usual=toolbox.options.bash_timeout)
-    return Workplace(tools=tools, commands=commands, guards=guards, snapshotter=snapshotter, clock=clock)
+    return _Workplace(tools=tools, commands=commands, guards=guards, snapshotter=snapshotter, clock=clock)
 
 
-def _ports(prepared: Prepared, facts: RunFacts, workplace: Workplace, journal: Journal) -> Ports:
+def _check_base(prepared: Prepared, state: RunState, workplace: _Workplace, journal: Journal) -> RunState:
+    """The state with the validators as they are before the first call of the model (action.md, input `base-checks`);
+    the tree is then put back. A run that goes on runs only those of which it does not know yet.
+
+    Raises `InputError` for a validator that cannot run, and `BaseCheckError` for a red one where that is demanded.
+    """
+    mode = prepared.request.inputs.base_checks
+    if mode is BaseChecks.SKIP or state.iteration:
+        return state
+    if not workplace.snapshotter.holds:
+        message = "[Base] the checks were not tried: the tree could not be put back afterwards"
+        journal.append(Noted(level="warning", message=message))
+        return state
+    for check in run_on_base(prepared.agent, workplace.commands, known=state.base_checks):
+        journal.append(check)
+        state = advance(state, check)
+        workplace.tools.end_step()
+        workplace.snapshotter.put_back()
+    if mode is BaseChecks.REQUIRE:
+        demand_green(state.base_checks.values())
+    return state
+
+
+def _ports(prepared: Prepared, facts: RunFacts, workplace: _Workplace, journal: Journal) -> Ports:
     """The flow's ports; a run that goes on meets its past first."""
     resumed_run, snapshotter = prepared.resumed_run, workplace.snapshotter
     ports = Ports(
