@@ -28,7 +28,7 @@ from stepflow.definition.shapes import correct_keys, read_shape
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import Dialect, StepKind
+from stepflow.domain.words import ClosureAction, Dialect, StepKind
 from stepflow.engine.prompt.variables import handoff_variable, run_variable_names
 
 DEFAULT_SCHEMAS_BASE = "schemas"
@@ -84,9 +84,7 @@ def compile_registry(
     _check_names(registry, agent, problems)
     verdict = agent.verdict.type if agent.verdict else None
     schemas = _schema_resolver(registry, agent, folder, problems)
-    github = agent.runner.integrations.github
-    closure_action = github.default_closure_action if github.enabled else None
-    files = open_prompts(registry, folder, problems, templates=options.templates, closure_action=closure_action)
+    files = open_prompts(registry, folder, problems, templates=options.templates, closure_action=_closure_action(agent))
 
     nodes: dict[str, Node[StepEntry]] | dict[str, Node[CheckStepEntry]]
     sections: Collection[str] = ()
@@ -128,6 +126,12 @@ def compile_registry(
         return None
     steps = {node.id: _step(node, prompts.get(node.id), agent, validation) for node in nodes.values()}
     return Graph(dialect=dialect, steps=steps, entry_step=entries.step, sections=texts)
+
+
+def _closure_action(agent: Agent) -> ClosureAction | None:
+    """What a closing does by default; None without GitHub."""
+    github = agent.runner.integrations.github
+    return github.default_closure_action if github.enabled else None
 
 
 def _read_registry(renamed: Renamed, dialect: Dialect, problems: FileProblems) -> GateRegistry | CheckRegistry:
