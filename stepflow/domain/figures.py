@@ -17,6 +17,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def changed_lines(added: int, removed: int) -> str:
+    """`+12 −3`."""
+    return f"+{added:,} −{removed:,}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Spent:
     """US dollars; `at_least`: some turns had no known price and count nothing."""

@@ -18,7 +18,7 @@ from stepflow.domain.event import (
     StrategyChosen,
     TextRemoved,
 )
-from stepflow.domain.figures import Spent, count, usd
+from stepflow.domain.figures import Spent, changed_lines, count, usd
 from stepflow.domain.visible_text import count_kinds
 from stepflow.domain.words import CODE_OF_OUTCOME, CanaryState, Outcome, Strategy
 from stepflow.report.plain import one_line, seconds_text
@@ -154,12 +154,14 @@ def describe_restored(event: ValidatorRan) -> str:
 
 def describe_changes(changes: DiffStat | None) -> str:
     """`2 files, +14 −3`; empty where it is not known what changed."""
-    return f"{count(changes.count, 'file')}, +{changes.added:,} −{changes.removed:,}" if changes else ""
+    return f"{count(changes.count, 'file')}, {changed_lines(changes.added, changes.removed)}" if changes else ""
 
 
 def describe_lines(file: LineCounts) -> str:
     """`+12 −3` for a file of text."""
-    return "(binary)" if file.added is None else f"+{file.added:,} −{file.removed:,}"
+    if file.added is None or file.removed is None:
+        return "(binary)"
+    return changed_lines(file.added, file.removed)
 
 
 def describe_outcome(outcome: Outcome) -> str:

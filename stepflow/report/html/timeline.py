@@ -16,7 +16,7 @@ from stepflow.domain.event import (
     ToolCalled,
     ValidatorRan,
 )
-from stepflow.domain.figures import count, usd
+from stepflow.domain.figures import changed_lines, count, usd
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import FailureAction
 from stepflow.report.event_message import describe_event
@@ -226,7 +226,7 @@ def web_address(url: str) -> str:
 
 def _describe_diff(title: str, diff: StepDiff) -> EventMessage:
     added, removed = sum(file.added for file in diff.files), sum(file.removed for file in diff.files)
-    figures = (count(len(diff.files), "file"), f"+{added:,} −{removed:,}") if diff.files else ()
+    figures = (count(len(diff.files), "file"), changed_lines(added, removed)) if diff.files else ()
     is_open = len(diff.files) <= OPEN_FILES
     return EventMessage(
         title=title,
@@ -234,7 +234,7 @@ def _describe_diff(title: str, diff: StepDiff) -> EventMessage:
         parts=tuple(
             Part(
                 label=one_line(file.path, 120)
-                + (f" (+{file.added:,} −{file.removed:,})" if file.added or file.removed else ""),
+                + (f" ({changed_lines(file.added, file.removed)})" if file.added or file.removed else ""),
                 value=file.text,
                 is_open=is_open,
                 is_diff=True,

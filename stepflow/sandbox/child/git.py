@@ -33,8 +33,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(rb"refs/[^\0-\x20\x7f~^:?*\[\\]{1,1000}")
 _LISTING_BYTES = 32 * 1024 * 1024
 _SMALL_FILE = 4096
-#: So many changed files are listed; all are counted.
-_FILES_LIMIT = 1000
+#: So many paths of one kind are listed.
+FILES_LIMIT = 1000
 _PACKED_REFS = 64 * 1024 * 1024
 _CONFIG = {
     40: b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
@@ -323,7 +323,7 @@ def _diff_stat(own: EngineGit, base: str) -> dict[str, object] | None:
         return None
     files = [_line_counts(*line.split("\t", 2)) for line in lines]
     return {
-        "files": files[:_FILES_LIMIT],
+        "files": files[:FILES_LIMIT],
         "count": len(files),
         "added": sum(added or 0 for _, added, _ in files),
         "removed": sum(removed or 0 for _, _, removed in files),

@@ -17,7 +17,7 @@ from .clean_tree import Look, TreeWatch, lines
 from .commands import Shell, ShellRefusal, run_command
 from .enter_sandbox import CannotEnterSandbox, OomScore, SandboxConfig, enter_sandbox, scopes_signals
 from .file_tools import flag, number, optional_text
-from .git import Repository, bundle, check_repository_fingerprint, repository_fingerprint
+from .git import FILES_LIMIT, Repository, bundle, check_repository_fingerprint, repository_fingerprint
 from .paths import Refusal, digests
 from .snapshots import Snapshots
 from .workers import run_worker
@@ -31,8 +31,6 @@ _PIECE = 65536
 #: For reading every file that validators depend on.
 _DIGEST_SECONDS = 120.0
 _NO_REPOSITORY = "not a git repository (or any of the parent directories): .git"
-#: So many paths of one kind are listed.
-_FILES_LIMIT = 1000
 _FILE_TOOLS: Mapping[str, Callable[[str, Mapping[str, object]], str]] = {
     "read": file_tools.read,
     "write": file_tools.write,
@@ -164,7 +162,7 @@ class _Supervisor:
 
     def _tree(self) -> dict[str, object]:
         look = self._watching().look()
-        uncommitted = [one.path for one in look.differences][:_FILES_LIMIT]
+        uncommitted = [one.path for one in look.differences][:FILES_LIMIT]
         return {"commit": look.commit, "tree": look.tree, "uncommitted": uncommitted, "problem": ""}
 
     def _watching(self) -> TreeWatch:
@@ -200,8 +198,8 @@ class _Supervisor:
                 return {
                     "commit": look.commit,
                     "tree": look.tree,
-                    "changed": [one.path for one in look.tracked][:_FILES_LIMIT],
-                    "untracked": [one.path for one in look.untracked][:_FILES_LIMIT],
+                    "changed": [one.path for one in look.tracked][:FILES_LIMIT],
+                    "untracked": [one.path for one in look.untracked][:FILES_LIMIT],
                 }
             case "look_again":
                 return self._look_again()
@@ -214,10 +212,10 @@ class _Supervisor:
         look = self._watching().look(self._closing.commit)
         known = {one.path for one in self._closing.untracked}
         return {
-            "moved": list(look.moved_since(self._closing))[:_FILES_LIMIT],
+            "moved": list(look.moved_since(self._closing))[:FILES_LIMIT],
             "hidden": lines(look.differences),
-            "created": [one.path for one in look.untracked if one.path not in known][:_FILES_LIMIT],
-            "ignore_files": list(look.new_ignores)[:_FILES_LIMIT],
+            "created": [one.path for one in look.untracked if one.path not in known][:FILES_LIMIT],
+            "ignore_files": list(look.new_ignores)[:FILES_LIMIT],
         }
 
     def _digests(self, request: Mapping[str, object]) -> dict[str, object]:
