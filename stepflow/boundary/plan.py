@@ -146,7 +146,7 @@ def _bad_branch(branch: str) -> str:
 
 MOST_FILES_NAMED = 20
 LONGEST_REMOVED = 8_000
-LONGEST_VERIFIED = 16_000
+LONGEST_VERIFIED = 8_000
 _TAG = re.compile(r"[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9._/+-]{0,99}(?<![./])")
 
 

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 #: Of more checks and steps the middle is left out; of checks the red ones never are.
 MOST_CHECKS = 20
-MOST_FILES = 20
+MOST_FILES = 10
 MOST_STEPS = 12
-#: Characters of a command in a terminal.
+#: Characters of a command in a terminal, and in Markdown, where lines are longer.
 COMMAND_SHOWN = 60
+COMMAND_WRITTEN = 120
 PATH_SHOWN = 100
+NAME_SHOWN = 40
 NOT_RUN = Mark(text="–", emoji="▫️", tone=Tone.PLAIN)
 
 
@@ -96,15 +98,15 @@ def _check_items(report: RunReport) -> Iterator[str]:
     if not lines:
         yield "None: this agent has no check, or the run did not come to one."
     for line in lines:
-        name = f" ({plain(line.name)})" if line.command else ""
+        name = f" ({plain(line.name, NAME_SHOWN)})" if line.command else ""
         note = f": {line.note}" if line.note else ""
-        yield f"- {line.mark.emoji} {code_span(line.command or line.name)}{name}{note}"
+        yield f"- {line.mark.emoji} {code_span(line.command or line.name, COMMAND_WRITTEN)}{name}{note}"
     if left_out:
         yield f"- and {left_out:,} more, none of them red"
 
 
 def _changed_files(changes: DiffStat) -> str:
-    items = [f"- {code_span(file.path)} {describe_lines(file)}" for file in changes.files[:MOST_FILES]]
+    items = [f"- {code_span(file.path, PATH_SHOWN)} {describe_lines(file)}" for file in changes.files[:MOST_FILES]]
     more = [f"- and {changes.count - len(items):,} more"] if changes.count > len(items) else []
     return "\n".join([f"**Changed:** {describe_changes(changes)}", "", *items, *more])
 
@@ -138,7 +140,7 @@ def terminal_checks(report: RunReport) -> list[tuple[str, str, str]]:
     """Mark and name, command and note of each check."""
     lines, left_out = _shown_checks(report)
     rows = [
-        (f"{line.mark.text} {one_line(line.name, 40)}", one_line(line.command, COMMAND_SHOWN), line.note)
+        (f"{line.mark.text} {one_line(line.name, NAME_SHOWN)}", one_line(line.command, COMMAND_SHOWN), line.note)
         for line in lines
     ]
     return [*rows, (f"… {left_out:,} more …", "", "")] if left_out else rows
