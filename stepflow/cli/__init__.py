@@ -27,7 +27,7 @@ COMMANDS = {
     "gather": "show what came of many issues as one table, from the reports of their jobs",
     "graph": "draw an agent's step graph",
     "schema": "print the JSON Schema of a file format, for editors",
-    "completion": "print what makes a shell complete these commands, their flags and agents",
+    "completion": "print the script that completes commands, flags and agents in your shell",
 }
 
 #: Commands that are given a key or a token, or whose tools run as the same user beside this process.
@@ -100,9 +100,9 @@ def _parse(words: list[str]) -> argparse.Namespace:
         if name == command_name:
             importlib.import_module(f"stepflow.cli.{name}").add_arguments(command)
     if is_completing:
-        import argcomplete  # noqa: PLC0415 - costs time that only a shell may take that asks
+        import argcomplete  # noqa: PLC0415 - only a shell that asks for completions pays for it
 
-        # Answers the shell and ends this process.
+        # It answers the shell and ends the process.
         argcomplete.autocomplete(parser, always_complete_options=False)
     if not words:
         parser.print_help(sys.stderr)

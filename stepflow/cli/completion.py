@@ -1,4 +1,4 @@
-"""`stepflow completion SHELL`: what makes a shell complete stepflow's commands, flags and agents."""
+"""`stepflow completion SHELL`: the script that completes commands, flags and agents in a shell."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The argument of `completion`."""
-    parser.epilog = 'For bash, put this line into ~/.bashrc: eval "$(stepflow completion bash)".'
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that is to run what is printed")
+    parser.epilog = 'For bash, add this line to ~/.bashrc: eval "$(stepflow completion bash)"'
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to print the script for")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the script."""
     print(shellcode(["stepflow"], shell=arguments.shell).strip())
     return 0

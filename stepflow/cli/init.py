@@ -182,7 +182,7 @@ def _setup_lines(setup: Setup) -> Iterator[str]:
 
 
 def _document(schema: object) -> str:
-    """One line: editors read it, and whoever reviews the new files need not scroll past it."""
+    """The schema on one line: it is for editors, and reviewers need not scroll past it."""
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 

@@ -82,7 +82,7 @@ def add_input_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
-    """The name of one agent, which a shell completes."""
+    """The name of one agent, which completion knows."""
     agent = parser.add_argument("agent", metavar="NAME", help="the agent, a folder under .agent/")
     agent.completer = _agent_names  # type: ignore[attr-defined]
 

@@ -24,7 +24,7 @@ class TreeState:
 
 @dataclass(frozen=True, kw_only=True)
 class LineCounts:
-    """How many lines of a file were added and removed; None for one that git does not take for text."""
+    """How many lines of a file were added and removed; None for a file that git treats as binary."""
 
     path: str
     added: int | None

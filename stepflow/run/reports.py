@@ -289,7 +289,7 @@ def _recorded(prepared: Prepared, report: RunReport) -> dict[str, str]:
 
 
 FAILED = "a snapshot failed here: its changes are shown with the step after it"
-UNKNOWN_START = "there is no older snapshot: what changed before the first one is not known"
+UNKNOWN_START = "what changed before the first snapshot is not known"
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,4 @@
-"""Markdown about as GitHub shows it, as HTML that can do nothing: HTML in it stays text, and no picture is fetched."""
+"""Markdown rendered roughly as GitHub does, without risk: HTML in it stays text, and no image is fetched."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOLD_ENDS = re.compile(r"^</details>$", re.MULTILINE)
 
 
 def markdown_html(text: str) -> Markup:
-    """The text as elements of a page whose own headings are `h1` and `h2`; what is folded on GitHub is open."""
+    """The text for a page whose own headings are `h1` and `h2`; sections that GitHub folds are open."""
     parser = _parser()
     tokens = parser.parse(FOLD_ENDS.sub("", FOLD_BEGINS.sub(r"**\1**", visible(text))))
     for token in _all(tokens):

@@ -331,5 +331,5 @@ def _diff_stat(own: EngineGit, base: str) -> dict[str, object] | None:
 
 
 def _line_counts(added: str, removed: str, path: str) -> tuple[str, int | None, int | None]:
-    # For what is no text git prints a dash.
+    # For a binary file git prints dashes.
     return path, int(added) if added.isdigit() else None, int(removed) if removed.isdigit() else None
