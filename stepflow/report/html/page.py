@@ -1,8 +1,8 @@
 """The page of a run, `report.html`: one file that needs no network and shows everything that the journal knows.
 
-No text of the run can become markup: Jinja2 escapes it, and the script only makes text nodes of it. What a dry run would
-have written is rendered as Markdown without HTML. The page's own policy lets no other script run and nothing be fetched
-(security.md case 31).
+No text of the run can become markup: Jinja2 escapes it, and the script only makes text nodes of it. What a dry run
+would have written is rendered as Markdown without HTML. The page's own policy lets no other script run and nothing be
+fetched (security.md case 31).
 """
 
 from __future__ import annotations
