@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from dataclasses import replace
 from functools import cached_property
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from stepflow.domain.connection import direct, is_refused
@@ -59,8 +61,11 @@ class AnthropicModel:
         self._ways, self._timeouts = connection_to, (connect_timeout, read_timeout)
         self._max_tokens, self._longest_call = max_tokens, longest_call
         self._wait_when_refused = wait_when_refused
-        if not isinstance(self._login, KeyLogin):
-            # More can be wrong with it than with a key; it shows before anything is spent.
+        if isinstance(self._login, KeyLogin):
+            # Nothing can be wrong with it yet, and the SDK takes a second: it loads while the sandbox starts.
+            Thread(target=importlib.import_module, args=("stepflow.model.wire",), name="load the SDK").start()
+        else:
+            # More can be wrong than with a key; it shows before anything is spent.
             _ = self._service
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
