@@ -10,8 +10,9 @@ from stepflow.errors import InputError
 
 
 def runs_folder() -> Path:
-    """In the runner's folder for temporary files, else in the system's."""
-    return Path(os.environ.get("RUNNER_TEMP") or tempfile.gettempdir()) / "stepflow"
+    """In the runner's folder for temporary files, else in the system's, which several people may share."""
+    runner_temp = os.environ.get("RUNNER_TEMP")
+    return Path(runner_temp, "stepflow") if runner_temp else Path(tempfile.gettempdir(), f"stepflow-{os.geteuid()}")
 
 
 def last_run() -> Path:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -107,17 +108,27 @@ def test_json_is_the_report_and_nothing_else(folder: Path, capsys: pytest.Captur
     assert [line["step"] for line in report["history"]][:2] == ["initial.issue", "continuation.issue"]
 
 
-def test_without_a_folder_it_is_the_last_run_that_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [
+        pytest.param("RUNNER_TEMP", "stepflow", id="in a job"),
+        pytest.param("TMPDIR", f"stepflow-{os.geteuid()}", id="on a machine of several people"),
+    ],
+)
+def test_without_a_folder_the_last_run_of_this_user_is_shown(
+    variable: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RUNNER_TEMP", str(tmp_path))
+    monkeypatch.delenv("RUNNER_TEMP", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv(variable, str(tmp_path))
     assert main(["show"]) == 2
     assert "There is no run in" in capsys.readouterr().err
-    (tmp_path / "stepflow").mkdir()
-    for number, name in enumerate(("older", "newer")):
-        written(tmp_path / "stepflow" / name, list(TIMED)).close()
-        os.utime(tmp_path / "stepflow" / name / "journal.jsonl", (number, number))
-    assert json.loads(shown(capsys, "--json"))["run_folder"] == str(tmp_path / "stepflow/newer")
+    runs = tmp_path / name
+    runs.mkdir()
+    for number, run in enumerate(("older", "newer")):
+        written(runs / run, list(TIMED)).close()
+        os.utime(runs / run / "journal.jsonl", (number, number))
+    assert json.loads(shown(capsys, "--json"))["run_folder"] == str(runs / "newer")
 
 
 def test_a_run_that_goes_on_is_not_told_as_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
