@@ -11,7 +11,7 @@ from stepflow.domain.json import compact
 from stepflow.domain.problem import count_problems
 from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import Outcome
-from stepflow.errors import InputError, RunCancelled
+from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.modes.batch import gather_results, matrix_entries, plan_issues
 from stepflow.modes.preflight import run_preflight
 from stepflow.modes.rehearse import rehearse_agents
@@ -39,7 +39,9 @@ from stepflow.report.rehearsal import (
 from stepflow.report.summary import final_words
 from stepflow.report.watch import ActionLog
 from stepflow.run.clock import SystemClock, clock_of_services
+from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run
+from stepflow.run.finish import report_unprepared
 from stepflow.run.inputs import Mode
 from stepflow.run.prepare import clock_for, prepare_run
 from stepflow.run.proxies import proxy_passwords
@@ -163,6 +165,11 @@ def run_mode(
         prepared = prepare_run(request, now=clock.now())
     except RunCancelled as cancelled:
         return ActionResult(report=write_unbegun(request, cancelled, clock))
+    except StepflowError as error:
+        report = report_without_run(outcome_of(error), str(error), requested=requested, code=error.code)
+        if commented := report_unprepared(request, report, clock_of_services(clock, cancellation)):
+            job.say(annotation("notice", commented.detail))
+        raise
     if isinstance(prepared.previous, NewRun) and prepared.previous.notice:
         job.say(annotation("notice", prepared.previous.notice))
     log = ActionLog(prepared.limits, debug=runner.debug)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepflow.boundary.apply import EffectWriter
 from stepflow.boundary.comment import marker_word, without_marker
 from stepflow.boundary.output_filter import LONGEST_TEXT, OutputFilter, filter_text
-from stepflow.boundary.plan import Plan, branch_name
+from stepflow.boundary.plan import Plan
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import check_actor
 from stepflow.domain.figures import Spent
-from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import OnFailure, Outcome
 from stepflow.errors import BoundaryError
 
@@ -21,17 +20,37 @@ if TYPE_CHECKING:
     from stepflow.boundary.comment import OwnComment
     from stepflow.boundary.github_types import Pushed
     from stepflow.boundary.settings import BoundarySettings
-    from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.run import RunFacts
+    from stepflow.domain.definition import GitHubSettings
+    from stepflow.domain.run import Issue
+    from stepflow.domain.secrets import Redactor
 
 #: Outcomes that need no report: nothing was tried, or somebody stopped it.
-SILENT_OUTCOMES = frozenset({Outcome.COMPLETED, Outcome.SKIPPED, Outcome.REFUSED, Outcome.CANCELLED})
+SILENT_OUTCOMES = frozenset({Outcome.COMPLETED, Outcome.SKIPPED, Outcome.CANCELLED})
 
 #: What may be said about the work that was kept.
 LONGEST_WORK_NOTE = 4_000
 
 #: Outcomes after which this run's comment may be written already.
 BROKEN_OFF = frozenset({Outcome.BOUNDARY_FAILED, Outcome.INTERNAL_ERROR})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedRun:
+    """What is known of a run that did not complete. `agent` is its name, `branch` that of its work; `text` says what
+    happened. `pushed_commit` is what the run had pushed before it failed: the marker must know our own tip. `cost` is
+    what this run has cost."""
+
+    run_id: str
+    agent: str
+    github: GitHubSettings
+    settings: BoundarySettings
+    issue: Issue | None
+    outcome: Outcome
+    text: str
+    redactor: Redactor
+    branch: str = ""
+    pushed_commit: str = ""
+    cost: Spent = field(default_factory=Spent)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,43 +67,28 @@ class FailureReport:
 
 
 def report_failure(
-    agent: AgentDefinition,
-    facts: RunFacts,
-    settings: BoundarySettings,
-    *,
-    outcome: Outcome,
-    text: str,
-    writer: Writer,
-    lost: bool = False,
-    pusher: Pusher | None = None,
-    pushed_commit: str = "",
-    redactor: Redactor | None = None,
-    retry_policy: RetryPolicy | None = None,
-    cost: Spent | None = None,
+    run: FailedRun, writer: Writer, *, pusher: Pusher | None = None, retry_policy: RetryPolicy | None = None
 ) -> FailureReport | None:
-    """Update the run's one comment with `text`; None when there is nothing to do. Never raises for GitHub's sake.
+    """Update the run's one comment; None when there is nothing to do. Never raises for GitHub's sake.
 
     When the boundary was broken off, a comment that this run has already written is added to, not replaced: it may
-    say which setting to change. `lost`: the flow could not go on, above all because the sandbox had ended; such a
-    refusal is reported as well. `pusher` is used with `on-failure: push-branch` alone. `pushed_commit` is
-    what this run had pushed before it failed: the marker must know our own tip. `cost` is what this run has cost.
+    say which setting to change. Whoever may not start a run causes no comment either. `pusher` is used with
+    `on-failure: push-branch` alone.
     """
+    github, settings = run.github, run.settings
     keeps = settings.on_failure is OnFailure.PUSH_BRANCH and pusher is not None
-    may_comment = agent.github.comment and "comment" in agent.github.allowed_effects
-    comments = settings.on_failure is not OnFailure.NOTHING and facts.issue is not None and may_comment
-    silent = outcome in SILENT_OUTCOMES and not (lost and outcome is Outcome.REFUSED)
-    if silent or not agent.github.enabled or not (keeps or comments):
+    may_comment = github.comment and "comment" in github.allowed_effects
+    comments = settings.on_failure is not OnFailure.NOTHING and run.issue is not None and may_comment
+    if run.outcome in SILENT_OUTCOMES or not github.enabled or not (keeps or comments):
         return None
-    output_filter = OutputFilter(
-        allowed_hosts=settings.link_hosts(agent.github.allowed_link_hosts), redactor=redactor or Redactor()
-    )
+    output_filter = OutputFilter(allowed_hosts=settings.link_hosts(github.allowed_link_hosts), redactor=run.redactor)
     plan = Plan(
-        run_id=facts.run_id,
-        agent=agent.name,
+        run_id=run.run_id,
+        agent=run.agent,
         settings=settings,
         output_filter=output_filter,
-        issue=facts.issue,
-        cost=cost or Spent(),
+        issue=run.issue,
+        cost=run.cost,
     )
     effects = EffectWriter(plan, writer, pusher, retry_policy or RetryPolicy())
     pushed, work_note, url = None, "", ""
@@ -93,12 +97,12 @@ def report_failure(
             return FailureReport(detail=refusal)
         own = effects.own_comment()
         if keeps and pusher:
-            pushed, work_note = _push_work(effects, pusher, branch_name(agent, facts), own)
+            pushed, work_note = _push_work(effects, pusher, run.branch, own)
         detail = work_note
         if comments:
-            adds = outcome in BROKEN_OFF and own is not None and own.marker.run == marker_word(facts.run_id)
-            body = _comment_body(text, work_note, output_filter, before=own.body if adds and own else "")
-            url = effects.write_comment(body, own, commit=pushed.commit if pushed else pushed_commit).url
+            adds = run.outcome in BROKEN_OFF and own is not None and own.marker.run == marker_word(run.run_id)
+            body = _comment_body(run.text, work_note, output_filter, before=own.body if adds and own else "")
+            url = effects.write_comment(body, own, commit=pushed.commit if pushed else run.pushed_commit).url
             detail = "The run's comment says what happened."
     except BoundaryError as exc:
         return FailureReport(detail=f"The failure could not be reported on the issue: {exc}")

@@ -21,14 +21,12 @@ from stepflow.errors import (
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """An outcome and its complete reason, which says where the run stopped (flow.md §11). `unreported`: the run
-    broke off before it could tell the issue. `begun`: the flow had begun, so that there is something to tell. `code` is
-    that of the broken rule, if there is one."""
+    broke off before it could tell the issue. `code` is that of the broken rule, if there is one."""
 
     outcome: Outcome
     reason: str
     code: str | None = None
     unreported: bool = False
-    begun: bool = False
 
 
 #: What an error comes to; one that is of none of these kinds is a bug of ours.

@@ -323,13 +323,12 @@ class PhaseTracker:
     """Tracks where a run is, for the first words of its reason (flow.md §11)."""
 
     words = "Before the run"
-    begun = False
 
     def __call__(self, entry: Entry) -> None:
         """Follow one entry."""
         match entry.event:
             case IterationStarted() | RunResumed():
-                self.words, self.begun = "Flow loop", True
+                self.words = "Flow loop"
             case FlowEnded(outcome=Outcome.COMPLETED):
                 self.words = "Completion loop"
             case _:
@@ -344,7 +343,7 @@ def guarded(work: Callable[[], Ending], journal: Journal, phase: PhaseTracker) -
         return Ending(outcome=Outcome.CANCELLED, reason=f"{phase.words}: {cancelled}")
     except StepflowError as error:
         reason = f"{phase.words}: {error}"
-        return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), unreported=True, begun=phase.begun)
+        return Ending(outcome=outcome_of(error), reason=reason, code=code_of(error), unreported=True)
     except Exception as bug:  # noqa: BLE001 - one of the two places where a bug becomes an outcome (house.md "Errors")
         if isinstance(bug, OSError) and bug.errno in NO_ROOM:
             return Ending(outcome=Outcome.INTERNAL_ERROR, reason=f"{phase.words}: {_no_room(bug)}", unreported=True)

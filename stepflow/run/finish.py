@@ -11,25 +11,28 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING
 
 from stepflow.boundary.apply import apply_effects
-from stepflow.boundary.failure import report_failure
-from stepflow.boundary.plan import CommitsInfo, plan_effects
+from stepflow.boundary.failure import FailedRun, FailureReport, report_failure
+from stepflow.boundary.plan import CommitsInfo, branch_name, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import MOST_BUNDLE_BYTES
 from stepflow.domain.checkout import Closing, named
+from stepflow.domain.definition import GitHubSettings
 from stepflow.domain.effect import EffectKind, PushBranch, describe_effect, text_of
 from stepflow.domain.event import EffectApplied, EffectPlanned, FailureReported, IssueCostSummed, Noted, WorkCollected
 from stepflow.domain.figures import Spent, count, usd
+from stepflow.domain.run import Issue
 from stepflow.domain.secrets import UnsearchablePack, pack_holds_secret, secrets_to_find
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
-from stepflow.errors import BoundaryError
+from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.reader import iter_journal
-from stepflow.report.summary import removed_text
+from stepflow.report.summary import comment_summary, removed_text
 from stepflow.report.verified import verified
 from stepflow.run.clock import clock_of_services
 from stepflow.run.ending import Ending
 from stepflow.run.inputs import BoundaryMode
-from stepflow.run.parts import boundary_settings
+from stepflow.run.parts import boundary_settings, check_addresses
+from stepflow.run.prepare import load_requested
 from stepflow.run.reports import collect_run, comment_text, guard_warnings, journal_path, pushed_commit
 
 if TYPE_CHECKING:
@@ -41,11 +44,12 @@ if TYPE_CHECKING:
     from stepflow.domain.checkout import DiffStat
     from stepflow.domain.decision import FlowResult
     from stepflow.domain.effect import Receipt
+    from stepflow.domain.report import RunReport
     from stepflow.domain.run import RunFacts
-    from stepflow.domain.secrets import Redactor
     from stepflow.ports import Clock, Journal
     from stepflow.run.clock import Cancellation
     from stepflow.run.prepare import Prepared
+    from stepflow.run.request import RunRequest
     from stepflow.sandbox.box import Toolbox
 
 
@@ -206,22 +210,23 @@ def report_run_failure(finish: Finish, ending: Ending) -> Ending:
     """Tell the issue that the run did not complete, where outcome and inputs want it; the ending stays as it is."""
     if finish.prepared.request.inputs.boundary is not BoundaryMode.GITHUB or ending.outcome is Outcome.COMPLETED:
         return ending
-    so_far = collect_run(finish.prepared)
-    with closing(_writer(finish)) as writer:
-        report = report_failure(
-            finish.prepared.agent,
-            finish.facts,
-            boundary_settings(finish.prepared.request),
-            outcome=ending.outcome,
-            lost=ending.unreported and ending.begun,
-            text=comment_text(so_far, ending, job_url=finish.prepared.request.job_url),
-            writer=writer,
-            pusher=_pusher(finish, writer),
-            pushed_commit=pushed_commit(so_far),
-            redactor=_redactor(finish),
-            retry_policy=finish.retry_policy,
-            cost=finish.cost,
-        )
+    prepared, facts = finish.prepared, finish.facts
+    so_far = collect_run(prepared)
+    failed = FailedRun(
+        run_id=facts.run_id,
+        agent=prepared.agent.name,
+        github=prepared.agent.github,
+        settings=boundary_settings(prepared.request),
+        issue=facts.issue,
+        outcome=ending.outcome,
+        text=comment_text(so_far, ending, job_url=prepared.request.job_url),
+        redactor=prepared.request.redactor,
+        branch=branch_name(prepared.agent, facts),
+        pushed_commit=pushed_commit(so_far),
+        cost=finish.cost,
+    )
+    with closing(_writer(prepared.request, finish.retry_policy)) as writer:
+        report = report_failure(failed, writer, pusher=_pusher(finish, writer), retry_policy=finish.retry_policy)
     if report is not None:
         report_issue_cost(finish.prepared, finish.journal, report.spent, run=finish.cost)
         if report.branch:
@@ -230,6 +235,38 @@ def report_run_failure(finish: Finish, ending: Ending) -> Ending:
             FailureReported(detail=report.detail, url=report.url, branch=report.branch, commit=report.commit)
         )
     return ending
+
+
+#: Seconds that GitHub is waited for when no run has begun.
+UNPREPARED_PATIENCE = 60.0
+
+
+def report_unprepared(request: RunRequest, report: RunReport, clock: Clock) -> FailureReport | None:
+    """Tell the issue, in the words of its report, of a run that could not even be prepared (action.md "Outcomes").
+
+    An agent that cannot be loaded cannot say that it wants no comment. Raises `InputError` where the token would travel
+    to a server that it is not for."""
+    number = request.trigger.issue_number
+    if request.inputs.boundary is not BoundaryMode.GITHUB or number is None or not _token(request):
+        return None
+    check_addresses(request.inputs)
+    try:
+        github = load_requested(request).github
+    except StepflowError:
+        github = GitHubSettings()
+    failed = FailedRun(
+        run_id=request.run_id,
+        agent=request.trigger.agent,
+        github=github,
+        settings=boundary_settings(request),
+        issue=request.trigger.issue or Issue(number=number),
+        outcome=report.outcome,
+        text=comment_summary(report, run_url=request.job_url),
+        redactor=request.redactor,
+    )
+    policy = RetryPolicy.of(clock, clock.now() + UNPREPARED_PATIENCE, lambda _: None)
+    with closing(_writer(request, policy)) as writer:
+        return report_failure(failed, writer, retry_policy=policy)
 
 
 def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
@@ -249,7 +286,7 @@ def _plan(finish: Finish, result: FlowResult, ending: Ending) -> Plan:
             created_by_checks=work.created_by_checks,
             warnings=guard_warnings(so_far),
         ),
-        redactor=_redactor(finish),
+        redactor=prepared.request.redactor,
         cost=finish.cost,
     )
     shows = prepared.request.inputs.boundary is BoundaryMode.DRY_RUN
@@ -279,7 +316,7 @@ def _unvalidated(work: Work, plan: Plan) -> str:
 
 
 def _apply(finish: Finish, plan: Plan, completed: Ending) -> Ending:
-    with closing(_writer(finish)) as writer:
+    with closing(_writer(finish.prepared.request, finish.retry_policy)) as writer:
         applied = apply_effects(
             plan,
             writer=writer,
@@ -314,16 +351,16 @@ def _record(finish: Finish, receipt: Receipt) -> None:
     finish.cancellation.check()
 
 
-def _writer(finish: Finish) -> GitHubWriter:
+def _writer(request: RunRequest, retry_policy: RetryPolicy) -> GitHubWriter:
     from stepflow.boundary.github_api import GitHubWriter  # noqa: PLC0415 - costs time that a dry run need not pay
 
     return GitHubWriter(
-        api_url=finish.prepared.request.inputs.github_api_url,
-        repository=finish.facts.repository,
-        token=_token(finish),
-        redactor=_redactor(finish),
-        retry_policy=finish.retry_policy,
-        connection=finish.prepared.request.proxy_config.connection_to(finish.prepared.request.inputs.github_api_url),
+        api_url=request.inputs.github_api_url,
+        repository=request.repository,
+        token=_token(request),
+        redactor=request.redactor,
+        retry_policy=retry_policy,
+        connection=request.proxy_config.connection_to(request.inputs.github_api_url),
     )
 
 
@@ -337,7 +374,7 @@ def _pusher(finish: Finish, writer: GitHubWriter) -> BundlePush | None:
     return BundlePush(
         remote_url=f"{server}/{request.repository}.git",
         present_url=lambda: f"{server}/{writer.full_name()}.git",
-        token=_token(finish),
+        token=_token(request),
         bundle=work.bundle,
         folder=request.folder,
         base_commit=finish.facts.base_commit,
@@ -346,18 +383,14 @@ def _pusher(finish: Finish, writer: GitHubWriter) -> BundlePush | None:
         issue=finish.facts.issue.number if finish.facts.issue else None,
         tree=work.tree,
         protected_paths=agent.github.protected_paths,
-        redactor=_redactor(finish),
+        redactor=request.redactor,
         connection=request.proxy_config.connection_to(server),
     )
 
 
-def _token(finish: Finish) -> str:
-    token = finish.prepared.request.inputs.github_token
+def _token(request: RunRequest) -> str:
+    token = request.inputs.github_token
     return token.get_secret_value() if token else ""
-
-
-def _redactor(finish: Finish) -> Redactor:
-    return finish.prepared.request.redactor
 
 
 def _note(finish: Finish, level: str, message: str) -> None:

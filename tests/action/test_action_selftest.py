@@ -43,7 +43,8 @@ def test_a_socket_that_every_user_may_use_refuses_the_run_before_a_token_is_spen
     events = [event["event"] for event in reachable_world.events(done)]
     assert "canaries_tried" in events
     assert "iteration_started" not in events
-    assert reachable_world.wrote_nothing()
+    assert reachable_world.wrote_nothing(but_comments=1)
+    assert "The self-test got out of the sandbox" in reachable_world.comments()[0]
 
 
 def test_with_best_effort_what_is_open_is_told_and_the_run_goes_on(world):

@@ -1,7 +1,8 @@
 """Small agents, facts and results to plan with, and a plan with every effect."""
 
 from stepflow.boundary.apply import ApplyResult, Pusher, Writer, apply_effects
-from stepflow.boundary.plan import CommitsInfo, Plan, plan_effects
+from stepflow.boundary.failure import FailedRun
+from stepflow.boundary.plan import CommitsInfo, Plan, branch_name, plan_effects
 from stepflow.boundary.retry_policy import RetryPolicy
 from stepflow.boundary.settings import BoundarySettings
 from stepflow.domain.decision import FlowResult
@@ -9,6 +10,7 @@ from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSett
 from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject
 from stepflow.domain.run import Issue, Limits, RunFacts
+from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import CloseBy, Dialect, Outcome, StepKind, VerdictType
 from tests.boundary.recording_writer import RecordingPusher
 
@@ -76,6 +78,32 @@ def settings(**changes: object) -> BoundarySettings:
         **changes,
     }
     return BoundarySettings(**given)  # type: ignore[arg-type]
+
+
+def failed_run(
+    outcome: Outcome,
+    text: str,
+    *,
+    issue: Issue | None = ISSUE,
+    given: dict[str, object] | None = None,
+    github: dict[str, object] | None = None,
+    **changes: object,
+) -> FailedRun:
+    """A run of the fixer that did not complete; `given` are settings, `github` what its agent.json says."""
+    fixer = agent(**(github or {}))
+    values: dict[str, object] = {
+        "run_id": "run-1",
+        "agent": fixer.name,
+        "github": fixer.github,
+        "settings": settings(**(given or {})),
+        "issue": issue,
+        "outcome": outcome,
+        "text": text,
+        "redactor": Redactor(("ghs_secretsecret",)),
+        "branch": branch_name(fixer, facts(issue)),
+        **changes,
+    }
+    return FailedRun(**values)  # type: ignore[arg-type]
 
 
 def plan_everything(

@@ -8,9 +8,8 @@ from stepflow.boundary.failure import FailureReport, report_failure
 from stepflow.boundary.github_types import WriteFailed
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.domain.run import Issue
-from stepflow.domain.secrets import Redactor
 from stepflow.domain.words import OnFailure, Outcome
-from tests.boundary.agents import ISSUE, agent, facts, result, settings
+from tests.boundary.agents import ISSUE, agent, facts, failed_run, result, settings
 from tests.boundary.recording_writer import RecordingPusher, RecordingWriter
 
 
@@ -24,16 +23,8 @@ def report(
     given: dict[str, object] | None = None,
     **github: object,
 ) -> FailureReport | None:
-    return report_failure(
-        agent(**github),
-        facts(issue),
-        settings(**(given or {})),
-        outcome=outcome,
-        text=text,
-        writer=writer,
-        pusher=pusher,
-        redactor=Redactor(("ghs_secretsecret",)),
-    )
+    failed = failed_run(outcome, text, issue=issue, given=given, github=github)
+    return report_failure(failed, writer, pusher=pusher)
 
 
 PUSHES = {"on_failure": OnFailure.PUSH_BRANCH}
@@ -49,6 +40,7 @@ REPORTED = [
     Outcome.MODEL_FAILED,
     Outcome.BOUNDARY_FAILED,
     Outcome.MISCONFIGURED,
+    Outcome.REFUSED,
     Outcome.INVALID_DEFINITION,
     Outcome.INTERNAL_ERROR,
 ]

@@ -10,7 +10,7 @@ from stepflow.boundary.github_api import GitHubWriter
 from stepflow.boundary.plan import CommitsInfo, plan_effects
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import OnFailure, Outcome
-from tests.boundary.agents import agent, facts, result, settings
+from tests.boundary.agents import agent, facts, failed_run, result, settings
 from tests.boundary.recording_writer import RecordingPusher
 from tests.servers.github_api import GitHubServer
 
@@ -66,15 +66,8 @@ def test_everything_the_engine_says_fits_below_a_text_of_any_length(
 
 def test_a_failure_of_any_length_says_where_its_work_is(github: GitHubServer, writer: GitHubWriter) -> None:
     for outcome in (Outcome.VALIDATION_FAILED, Outcome.BOUNDARY_FAILED, Outcome.BOUNDARY_FAILED):
-        failure = report_failure(
-            agent(),
-            facts(),
-            settings(server_url=github.web_url, api_url=github.api_url, on_failure=OnFailure.PUSH_BRANCH),
-            outcome=outcome,
-            text=HUGE,
-            writer=writer,
-            pusher=RecordingPusher(),
-        )
+        given = {"server_url": github.web_url, "api_url": github.api_url, "on_failure": OnFailure.PUSH_BRANCH}
+        failure = report_failure(failed_run(outcome, HUGE, given=given), writer, pusher=RecordingPusher())
         assert failure is not None
         assert failure.detail == "The run's comment says what happened."
     (comment,) = github.state.comments

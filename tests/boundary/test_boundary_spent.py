@@ -11,7 +11,7 @@ from stepflow.boundary.github_types import Account, Comment
 from stepflow.boundary.plan import plan_effects
 from stepflow.domain.figures import Spent
 from stepflow.domain.words import Outcome
-from tests.boundary.agents import agent, facts, result, settings
+from tests.boundary.agents import agent, facts, failed_run, result, settings
 from tests.boundary.recording_writer import BOT, RecordingWriter
 
 EVE = Account(id=666, login="eve")
@@ -87,9 +87,7 @@ def completed(writer: RecordingWriter, run_id: str, cost: float) -> Spent | None
 
 
 def failed(writer: RecordingWriter, run_id: str, cost: float) -> Spent | None:
-    failure = report_failure(
-        agent(), facts(run_id=run_id), settings(), outcome=Outcome.ABORTED, text="t", writer=writer, cost=dollars(cost)
-    )
+    failure = report_failure(failed_run(Outcome.ABORTED, "t", run_id=run_id, cost=dollars(cost)), writer)
     return failure.spent if failure else None
 
 
