@@ -203,7 +203,7 @@ def write_agent(root: Path) -> Path:
 
 
 def test_the_agent_to_paste_loads_without_any_problem(tmp_path: Path) -> None:
-    assert "Seven files make an agent," in AGENT_PAGE.read_text(encoding="utf-8")
+    assert "Seven files under `.agent/`" in AGENT_PAGE.read_text(encoding="utf-8")
     assert len(agent_files()) == 8, "seven, and a scenario"
     assert load_agent(write_agent(tmp_path)).problems == ()
 
