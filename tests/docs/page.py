@@ -135,8 +135,8 @@ class Reader:
 
 
 def is_shown(want: str, got: str) -> bool:
-    """Whether an output is what the page shows; `…` stands for anything."""
-    return doctest.OutputChecker().check_output(want.replace("…", "..."), got, doctest.ELLIPSIS)
+    """Whether an output is what the page shows; `…` stands for anything, the blanks that align it included."""
+    return doctest.OutputChecker().check_output(re.sub(" *…", "...", want), got, doctest.ELLIPSIS)
 
 
 def follow_printing(page: Path, begin: str, end: str) -> None:
