@@ -173,99 +173,100 @@ class Inputs(BaseModel):
 
     # what
     agent: Text = None
-    """Name of the agent: a folder under `.agent/`, or `builtin/fix`, `builtin/review` or `builtin/triage` for one that
-    is shipped; needed where neither a label nor a comment names one, and in the modes `validate` and `rehearse` empty
-    means all agents."""
+    """Name of the agent: a folder under `.agent/`, or `builtin/fix`, `builtin/review` or `builtin/triage` for a shipped
+    one; needed where neither a label nor a comment names one. In the modes `validate` and `rehearse` empty means all
+    agents."""
     checks: Lines = ()
-    """Shell commands that must pass before the work of a `builtin/` agent is done, one a line; an agent of the
-    repository has validators of its own."""
+    """Shell commands that must pass before the work of a `builtin/` agent is done, one per line; an agent defined in
+    the repository has its own validators."""
     trigger_labels: Lines = ("agent:*",)
-    """Labels that start an agent, one a line: `*` stands for its name, and a label without `*` starts the agent of the
-    input `agent`."""
+    """Labels that start an agent, one per line: `*` stands for the agent's name, and a label without `*` starts the
+    agent that the input `agent` names."""
     issue: Count = None
     """Number of the issue, for events that carry none."""
     issue_text: Text = None
-    """Text of the issue for events that carry none, so that it need not be fetched."""
+    """Text of the issue, for events that carry none; it is then not fetched."""
     parameters: Map = Field(default_factory=dict)
     """YAML map of values for the parameters that agent.json declares."""
     mode: Mode = Mode.RUN
-    """`run` walks the flow, `validate` checks the definitions, `rehearse` plays the agents' scenarios against their
-    expectations, `preflight` looks for what would stop a run before a token is spent; `plan` and `gather` are the first
+    """`run` runs an agent, `validate` checks the definitions, `rehearse` plays the agents' scenarios against their
+    expectations, `preflight` finds what would stop a run, before a token is spent; `plan` and `gather` are the first
     and the last job of `many-issues.yml`."""
     # model
     provider: Provider = Provider.ANTHROPIC
     """Who answers: `anthropic`, `bedrock`, `vertex`, `foundry`, or `scripted` for the answers of a scenario file."""
     anthropic_api_key: Secret = None
-    """Key for the Anthropic API; not needed with workload identity or another provider."""
+    """API key for the Anthropic API; not needed with workload identity or another provider."""
     anthropic_base_url: Text = None
-    """Address of the model's service, https or loopback, such as a server that speaks the Anthropic API; empty means
+    """Address of the model's service (https or loopback), such as a server that speaks the Anthropic API; empty means
     the provider's own."""
     anthropic_workload_identity: Annotated[WorkloadIdentityInput | None, BeforeValidator(yaml_map)] = None
     """Workload identity that replaces the key, as a YAML map of `federation-rule-id`, `organization-id` and
     `service-account-id`; the job then needs the permission `id-token:write`."""
     model: Text = None
-    """Model for steps that name none themselves, an alias (`opus`, `sonnet`, `haiku`) or a model id; empty means
+    """Model for steps that name none: an alias (`opus`, `sonnet`, `haiku`) or a model id; empty means
     agent.json's `defaultModel`, then `opus`."""
     scenario: Text = None
-    """Scenario file that answers instead of a model, relative to the repository; needed by the provider `scripted`."""
+    """Scenario file, relative to the repository, that answers instead of a model; required by the provider
+    `scripted`."""
     record: Text = None
-    """File in the run folder to which the model's answers are written as a scenario that can be played again."""
+    """File in the run folder to which the model's answers are written as a scenario that can be replayed."""
     # limits
     max_iterations: Count = None
-    """Most step attempts of one run; empty means agent.json's `maxIterations`, then 10 (steps with gates) or 100
+    """Maximum step attempts per run; empty means agent.json's `maxIterations`, then 10 (steps with gates) or 100
     (steps with checks)."""
     max_turns_per_step: Annotated[int, Field(ge=1)] = 50
-    """Most turns of the model within one step attempt."""
+    """Maximum model turns per step attempt."""
     budget_usd: Dollars = 5
-    """Most US dollars one run may spend on the model; scripted turns cost nothing."""
+    """Maximum US dollars per run for the model; scripted turns cost nothing."""
     budget_tokens: Count = None
-    """Most tokens one run may use; needed for a model whose price is unknown."""
+    """Maximum tokens per run; required for a model whose price is unknown."""
     budget_usd_per_issue: OptionalDollars = None
-    """Most US dollars that all runs on one issue may spend, by what their comments tell; enforced before the flow with
-    a `read-token` of the account that writes, otherwise reported."""
+    """Maximum US dollars for all runs on one issue, summed from their comments; enforced before the run with a
+    `read-token` of the account that writes, otherwise only reported."""
     timeout_minutes: Dollars = 50
-    """Minutes after which no further turn begins. A tool or an answer of the model that is under way then has half a
-    minute more, a validator five minutes; keep it ten minutes below the job's own `timeout-minutes`, so that time is
-    left to report."""
+    """Minutes after which no further turn begins. A tool call or model answer in progress then has half a minute more,
+    a validator five minutes; keep it ten minutes below the job's own `timeout-minutes`, to leave time for the
+    report."""
     # GitHub
     github_token: Secret = None
     """Token for the writes after a completed run; no step, tool or validator can reach it, and it is not used before
     the boundary."""
     read_token: Secret = None
-    """Token that can only read; with it the actor's write access is checked before a token is spent and the issue's
-    comments join the context."""
+    """Token that only reads. With it, the actor's write access is checked before a model token is spent, and the
+    issue's comments join the context."""
     boundary: BoundaryMode = BoundaryMode.GITHUB
     """`github` writes what the run planned, `dry-run` only shows it and needs no token."""
     min_permission: LeastPermission = Permission.WRITE
-    """Least permission on the repository that the person who triggered the run must have: `read`, `triage`, `write`,
+    """Minimum permission on the repository of the person who triggers a run: `read`, `triage`, `write`,
     `maintain` or `admin`."""
     allow_bots: Words = ()
     """Comma-separated logins of bots that may trigger a run."""
     on_failure: OnFailure = OnFailure.COMMENT
-    """What a run leaves behind that did not complete: `comment` tells the issue the reason and the way to continue,
+    """What a run that did not complete leaves behind: `comment` says on the issue why and how to continue,
     `push-branch` also keeps the work on a branch, `nothing` leaves no trace."""
     ca_certificates: Text = None
-    """Certificates (PEM text) of authorities to trust besides the public ones, for the model's service, GitHub and the
-    push; certificates are no secret, so a variable of the organization may hold them."""
+    """Certificates (PEM text) of additional authorities to trust for the model's service, GitHub, and the push.
+    Certificates are not secret, so an organization variable can hold them."""
     # sandbox
     isolation: Isolation = Isolation.REQUIRED
-    """`required` refuses to run where a layer of the sandbox is missing, `best-effort` warns and goes on."""
+    """`required` refuses to run when a layer of the sandbox is missing, `best-effort` warns and continues."""
     network: Network = Network.FULL
-    """`full` leaves the network open to tools and validators, `none` closes it, to `setup` as well; install what they
+    """`full` leaves the network open to tools and validators, `none` closes it, for `setup` as well; install what they
     need with `apt-packages` or in an earlier step."""
     setup: Lines = ()
-    """Shell commands that run once in the sandbox before the flow, such as installing the project's dependencies;
-    programs that they put into `~/.local/bin` are found."""
+    """Shell commands that run once in the sandbox before the agent, such as installing the project's dependencies;
+    programs that they put into `~/.local/bin` are on the PATH."""
     apt_packages: Words = ()
-    """Space-separated Debian packages to install into the container before the flow."""
+    """Space-separated Debian packages to install in the container before the run."""
     pass_env: Words = ()
     """Comma-separated names of environment variables that tools and validators may see; never a secret."""
     # run
     working_directory: str = "."
     """Folder of the checked-out repository, relative to the workspace."""
     resume: str = "auto"
-    """`auto` continues an unfinished run found in the run folder and starts anew when it does not match, `never`
-    always starts anew, a path continues exactly that run."""
+    """`auto` continues an unfinished run found in the run folder, or starts over when it does not match; `never` always
+    starts over; a path continues exactly that run."""
     run_folder: Text = None
     """Folder for the journal and the reports; empty means a new one under the runner's temporary folder."""
     base_checks: BaseChecks = BaseChecks.TELL
@@ -273,9 +274,9 @@ class Inputs(BaseModel):
     people, `require` ends the run as `base_failed`, `skip` does not run them. One whose program is missing ends a run
     that does not skip."""
     allow: Allowances = ()
-    """What is not done unless it is allowed, comma-separated: `spec-violations` lets steps fall back to an intent when
-    an answer has none (`failFast` false in a gate; for debugging), `custom-verdict` lets the agent's own code decide
-    when its flow is done (verdict type `meta:custom`)."""
+    """What needs explicit permission, comma-separated: `spec-violations` lets steps fall back to an intent when an
+    answer has none (`failFast` false in a gate; for debugging), `custom-verdict` lets the agent's own code decide when
+    it is done (verdict type `meta:custom`)."""
     # many issues
     plan: Annotated[PlanInput | None, BeforeValidator(yaml_map)] = None
     """In the mode `plan`, as a YAML map: `label` of the open issues to take; `limit`, the most issues of one page, 256
@@ -285,7 +286,7 @@ class Inputs(BaseModel):
     """In the mode `gather`, as a YAML map: `from`, the folder below which the reports of the jobs were downloaded;
     `issues`, the output `plan-issues`, so that an issue whose job left no report is shown too."""
     host: str = ""
-    """The host's name of the runner's temporary folder; filled in by the runner, not to be set."""
+    """The host path of the runner's temporary folder; filled in by the runner, do not set it."""
     # no inputs of the action: from the runner's environment, or flags of a terminal
     github_api_url: str = "https://api.github.com"
     """Address of GitHub's API."""
