@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources.abc import Traversable
 
 from stepflow.definition.agent import Agent, check_model, check_version
 from stepflow.definition.check_steps import add_aliases, read_check_steps
@@ -39,13 +38,13 @@ DEFAULT_FORMAT_RETRIES = 2
 class LoadOptions:
     """What the caller of the loader may choose.
 
-    `templates` is the folder of the shipped prompts; `checks` are the commands that a shipped agent runs at a closing;
+    With `bare_registry` there may be no `agent.json`; `checks` are the commands that a shipped agent runs at a closing;
     `programs` are those that validators find, None where that is not known.
     """
 
     allow_spec_violations: bool
     allow_custom_verdict: bool
-    templates: Traversable
+    bare_registry: bool = False
     checks: Sequence[str] = ()
     programs: Collection[str] | None = None
 
@@ -84,7 +83,7 @@ def compile_registry(
     _check_names(registry, agent, problems)
     verdict = agent.verdict.type if agent.verdict else None
     schemas = _schema_resolver(registry, agent, folder, problems)
-    files = open_prompts(registry, folder, problems, templates=options.templates, closure_action=_closure_action(agent))
+    files = open_prompts(registry, folder, problems, closure_action=_closure_action(agent))
 
     nodes: dict[str, Node[StepEntry]] | dict[str, Node[CheckStepEntry]]
     sections: Collection[str] = ()

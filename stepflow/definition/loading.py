@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from stepflow.definition.agent import Agent, read_agent
@@ -70,17 +68,17 @@ def load_agent(
     root: Path | None = None,
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
-    templates: Traversable | None = None,
     checks: Sequence[str] = (),
 ) -> AgentDefinition:
     """Load the agent in a folder, or the one of a bare name below `<root>/.agent` (default: the current folder), or a
     shipped one (`builtin/fix`) with these `checks`, each a shell command.
 
-    `templates` replaces the folder of the shipped prompts.
     Raises `DefinitionError` with every problem when there is any error; warnings and notes are in `.problems`.
     """
-    options = replace(_options(allow_spec_violations, allow_custom_verdict, templates), checks=tuple(checks))
-    definition, inspection = _load(path, root, options, bare_registry=False)
+    options = LoadOptions(
+        allow_spec_violations=allow_spec_violations, allow_custom_verdict=allow_custom_verdict, checks=tuple(checks)
+    )
+    definition, inspection = _load(path, root, options)
     if definition is None:
         errors = sum(problem.severity is Severity.ERROR for problem in inspection.problems)
         message = f"The agent definition has {count(errors, 'error')}."
@@ -95,11 +93,14 @@ def validate_agent(
     bare_registry: bool = False,
     allow_spec_violations: bool = False,
     allow_custom_verdict: bool = False,
-    templates: Traversable | None = None,
 ) -> tuple[Problem, ...]:
     """Every problem of an agent, sorted; never raises for them. With `bare_registry` there may be no `agent.json`."""
-    options = _options(allow_spec_violations, allow_custom_verdict, templates)
-    return _load(path, root, options, bare_registry=bare_registry)[1].problems
+    options = LoadOptions(
+        allow_spec_violations=allow_spec_violations,
+        allow_custom_verdict=allow_custom_verdict,
+        bare_registry=bare_registry,
+    )
+    return _load(path, root, options)[1].problems
 
 
 def inspect_agent(
@@ -112,31 +113,23 @@ def inspect_agent(
 ) -> Inspection:
     """As `validate_agent`, with the texts that the problems are in: as they were read, and nothing else. `programs` are
     those that validators find on this machine, None where that says nothing of the place where they will run."""
-    options = replace(_options(allow_spec_violations, allow_custom_verdict, None), programs=programs)
-    return _load(path, root, options, bare_registry=False)[1]
-
-
-def _options(violations: bool, custom: bool, templates: Traversable | None) -> LoadOptions:
-    return LoadOptions(
-        allow_spec_violations=violations,
-        allow_custom_verdict=custom,
-        templates=templates or files("stepflow.engine.prompt") / "templates",
+    options = LoadOptions(
+        allow_spec_violations=allow_spec_violations, allow_custom_verdict=allow_custom_verdict, programs=programs
     )
+    return _load(path, root, options)[1]
 
 
-def _load(
-    path: str | Path, root: Path | None, options: LoadOptions, *, bare_registry: bool
-) -> tuple[AgentDefinition | None, Inspection]:
+def _load(path: str | Path, root: Path | None, options: LoadOptions) -> tuple[AgentDefinition | None, Inspection]:
     if isinstance(path, str) and path.startswith(PREFIX):
         return _load_builtin(path, options)
     try:
-        located = locate(path, root=root, bare_registry=bare_registry)
+        located = locate(path, root=root, bare_registry=options.bare_registry)
     except NoAgent as exc:
         return None, Inspection(problems=(exc.problem,))
     folder = AgentFolder(located.folder, root=located.root)
     diagnostics = Diagnostics()
-    agent = read_agent(folder, diagnostics, allow_custom=options.allow_custom_verdict, may_lack=bare_registry)
-    system_prompt = _system_prompt(agent, folder, options)
+    agent = read_agent(folder, diagnostics, allow_custom=options.allow_custom_verdict, may_lack=options.bare_registry)
+    system_prompt = _system_prompt(agent, folder)
     graph = _graph(agent, located.registry, folder, diagnostics, options)
     inspection = diagnostics.inspection(prefix=folder.prefix, texts=folder.texts)
     if graph is None or system_prompt is None or agent.verdict is None or diagnostics.failed:
@@ -150,13 +143,13 @@ def _load_builtin(path: str, options: LoadOptions) -> tuple[AgentDefinition | No
         fix = f"Use one of these: {listed(tuple(f'{PREFIX}{each}' for each in BUILTIN))}."
         return None, Inspection(problems=(NoAgent("SF101", path, f'there is no shipped agent "{path}"', fix).problem,))
     with builtin_root(name, options.checks) as root:
-        return _load(name, root, options, bare_registry=False)
+        return _load(name, root, options)
 
 
-def _system_prompt(agent: Agent, folder: AgentFolder, options: LoadOptions) -> SourceText | None:
+def _system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
     path = agent.runner.flow.system_prompt_path
     if path is None:
-        return shipped_prompt(options.templates, "system").source
+        return shipped_prompt("system").source
     fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
     try:
         text = read_prompt(folder.read(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from importlib.resources.abc import Traversable
+from importlib.resources import files
 
 from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import GateRegistry, Registry
@@ -119,7 +119,6 @@ class PromptFiles:
     c1: str
     template: str
     plain_template: str
-    templates: Traversable
     adaptation: ClosureAction | None
     problems: FileProblems
     _read: dict[str, Prompt | None] = field(default_factory=dict)
@@ -170,20 +169,16 @@ class PromptFiles:
         return Prompt(source=SourceText(text=text.text, file=path), first_line=text.first_line) if text.text else None
 
 
-def shipped_prompt(templates: Traversable, key: str) -> Prompt:
+def shipped_prompt(key: str) -> Prompt:
     """A template of the package. A missing one is a broken installation, not a fault of the agent: it raises."""
-    text = read_prompt((templates / f"{key}.md").read_text(encoding="utf-8"))
+    file = files("stepflow.engine.prompt") / "templates" / f"{key}.md"
+    text = read_prompt(file.read_text(encoding="utf-8"))
     source = SourceText(text=text.text, file=f"stepflow/engine/prompt/templates/{key}.md", template=key)
     return Prompt(source=source, first_line=text.first_line)
 
 
 def open_prompts(
-    registry: Registry,
-    folder: AgentFolder,
-    problems: FileProblems,
-    *,
-    templates: Traversable,
-    closure_action: ClosureAction | None,
+    registry: Registry, folder: AgentFolder, problems: FileProblems, *, closure_action: ClosureAction | None
 ) -> PromptFiles | None:
     """The prompt files of a registry; None when its base or its templates cannot be used."""
     base_key, base, c1 = "basePath", getattr(registry, "base_path", None), registry.c1 or DEFAULT_C1
@@ -212,7 +207,6 @@ def open_prompts(
         c1=c1,
         template=template,
         plain_template=plain,
-        templates=templates,
         adaptation=closure_action if closure_action in _CLOSURE_ADAPTATIONS else None,
         problems=problems,
     )

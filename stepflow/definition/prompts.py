@@ -150,7 +150,7 @@ class GatePrompts:
         if key is None:
             return None
         if key in TEMPLATE_KEYS:
-            return shipped_prompt(self.files.templates, key) if self.files else None
+            return shipped_prompt(key)
         form = key.replace(".", "_").replace("-", "_")
         hint = f' (did you mean "{form}"?)' if form in TEMPLATE_KEYS else did_you_mean(key, TEMPLATE_KEYS)
         fix = f"The templates are {listed(sorted(TEMPLATE_KEYS))}."

@@ -8,12 +8,13 @@ from enum import Enum
 
 import yaml
 
-from stepflow.domain.definition import AgentDefinition
+from stepflow.domain.definition import AgentDefinition, SourceText
 from stepflow.domain.problem import Problem
 
 
 def definition_text(agent: AgentDefinition) -> str:
-    """YAML, in the order of the fields. The digest is left out: any change of a file changes it."""
+    """YAML, in the order of the fields. The digest is left out: any change of a file changes it. So are the texts of
+    shipped templates: their words have tests of their own."""
     shown = replace(agent, digest="")
     return yaml.safe_dump(_plain(shown), sort_keys=False, allow_unicode=True, width=120)
 
@@ -23,6 +24,8 @@ def _plain(value: object) -> object:
         return value.value
     if isinstance(value, Problem):
         return f"{value.code}: {value.message}"
+    if isinstance(value, SourceText) and value.template:
+        value = replace(value, text="")
     if is_dataclass(value):
         shown = [field for field in fields(value) if getattr(value, field.name) != _default(field)]
         return {type(value).__name__: {field.name: _plain(getattr(value, field.name)) for field in shown}}

@@ -88,12 +88,12 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def assert_loads_or_reports(agent: Path, file: str, text: str, templates: Path, **options: bool) -> None:
+def assert_loads_or_reports(agent: Path, file: str, text: str, **options: bool) -> None:
     """Load; whatever is wrong must come out as problems that can be printed, sorted, with an error if it fails."""
     whole = (agent / file).read_bytes()
     (agent / file).write_bytes(text.encode(errors="surrogatepass"))
     try:
-        loaded: AgentDefinition | DefinitionError = load_agent(agent, templates=templates, **options)
+        loaded: AgentDefinition | DefinitionError = load_agent(agent, **options)
     except DefinitionError as error:
         loaded = error
     finally:
@@ -111,20 +111,20 @@ def assert_loads_or_reports(agent: Path, file: str, text: str, templates: Path, 
     pick=st.randoms(use_true_random=False),
 )
 def test_a_mutated_agent_gives_a_definition_or_problems(
-    document: tuple[str, str], values: list[JsonValue], pick: random.Random, agents: dict[str, Path], templates: Path
+    document: tuple[str, str], values: list[JsonValue], pick: random.Random, agents: dict[str, Path]
 ) -> None:
     agent, file = document
     mutated = DOCUMENTS[document]
     for value in values:
         mutated = mutate(mutated, value, pick)
     options = {"allow_spec_violations": True, "allow_custom_verdict": True}
-    assert_loads_or_reports(agents[agent], file, json.dumps(mutated, indent=1), templates, **options)
+    assert_loads_or_reports(agents[agent], file, json.dumps(mutated, indent=1), **options)
 
 
 @tried(25)
 @given(file=st.sampled_from(FILES), value=JSON)
-def test_any_json_gives_problems(file: str, value: JsonValue, agents: dict[str, Path], templates: Path) -> None:
-    assert_loads_or_reports(agents["issue-flow"], file, json.dumps(value), templates)
+def test_any_json_gives_problems(file: str, value: JsonValue, agents: dict[str, Path]) -> None:
+    assert_loads_or_reports(agents["issue-flow"], file, json.dumps(value))
 
 
 @tried(25)
@@ -133,16 +133,16 @@ def test_any_json_gives_problems(file: str, value: JsonValue, agents: dict[str, 
     text=st.text(max_size=60)
     | st.text(alphabet='-{}[]:",\n \tuv1a.!&*', max_size=60).map(lambda text: f"---\n{text}\n---\nx"),
 )
-def test_any_text_gives_problems(file: str, text: str, agents: dict[str, Path], templates: Path) -> None:
-    assert_loads_or_reports(agents["issue-flow"], file, text, templates)
+def test_any_text_gives_problems(file: str, text: str, agents: dict[str, Path]) -> None:
+    assert_loads_or_reports(agents["issue-flow"], file, text)
 
 
 @pytest.mark.parametrize(
     "front", ["!!int ''", "!!bool x", "2024-13-45", "a: &a [*a]", "? [1]: 2", "[" * 1200, "a: b: c"]
 )
-def test_odd_front_matter_is_at_most_a_note(front: str, tmp_path: Path, templates: Path) -> None:
+def test_odd_front_matter_is_at_most_a_note(front: str, tmp_path: Path) -> None:
     root = Case(folder=DEFINITIONS / "valid/issue-flow", data={}).build(tmp_path)
     prompt = root / ".agent/demo/prompts/steps/closure/issue/f_default_label-and-close.md"
     prompt.write_text(f"---\n{front}\n---\n{{uv-issue}}\n")
-    codes = {problem.code for problem in validate_agent("demo", root=root, templates=templates)}
+    codes = {problem.code for problem in validate_agent("demo", root=root)}
     assert codes <= {"SF508"}

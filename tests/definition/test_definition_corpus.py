@@ -31,9 +31,9 @@ def problems_of(case: Case, root: Path, options: dict) -> tuple[Problem, ...]:
 
 
 @pytest.mark.parametrize("case", cases("invalid"), ids=lambda case: case.name)
-def test_an_invalid_definition_gives_exactly_its_problems(case: Case, tmp_path: Path, templates: Path) -> None:
+def test_an_invalid_definition_gives_exactly_its_problems(case: Case, tmp_path: Path) -> None:
     root = case.build(tmp_path)
-    options = {**case.options, "templates": templates}
+    options = {**case.options}
     problems = problems_of(case, root, options)
     expected = case.data["problems"]
     assert locations_of(problems) == [
@@ -51,8 +51,8 @@ def test_an_invalid_definition_gives_exactly_its_problems(case: Case, tmp_path: 
 
 
 @pytest.mark.parametrize("case", cases("valid"), ids=lambda case: case.name)
-def test_a_valid_definition_loads_with_the_expected_notes(case: Case, tmp_path: Path, templates: Path) -> None:
-    definition = load_agent(case.agent, root=case.build(tmp_path), templates=templates, **case.options)
+def test_a_valid_definition_loads_with_the_expected_notes(case: Case, tmp_path: Path) -> None:
+    definition = load_agent(case.agent, root=case.build(tmp_path), **case.options)
     expected = case.folder / "expected.json"
     codes = json.loads(expected.read_text()) if expected.exists() else case.data.get("codes", [])
     assert [problem.code for problem in definition.problems] == codes

@@ -66,8 +66,8 @@ EDITS: dict[str, list[list]] = {
 }
 
 
-def load(root: Path, templates: Path) -> AgentDefinition:
-    return load_agent("demo", root=root, templates=templates, allow_spec_violations=True)
+def load(root: Path) -> AgentDefinition:
+    return load_agent("demo", root=root, allow_spec_violations=True)
 
 
 def changes(before: str, after: str) -> str:
@@ -77,62 +77,60 @@ def changes(before: str, after: str) -> str:
 
 
 @pytest.mark.parametrize("case", cases("valid"), ids=lambda case: case.name)
-def test_each_valid_agent_becomes_the_golden_definition(case: Case, tmp_path: Path, templates: Path) -> None:
-    text = definition_text(load_agent("demo", root=case.build(tmp_path / "case"), templates=templates, **case.options))
+def test_each_valid_agent_becomes_the_golden_definition(case: Case, tmp_path: Path) -> None:
+    text = definition_text(load_agent("demo", root=case.build(tmp_path / "case"), **case.options))
     if base := case.data.get("base"):
         base_case = next(each for each in cases("valid") if each.name == base)
-        base_text = definition_text(load(base_case.build(tmp_path / "base"), templates))
+        base_text = definition_text(load(base_case.build(tmp_path / "base")))
         assert_golden(f"definition/{case.name}.diff", changes(base_text, text))
     else:
         assert_golden(f"definition/{case.name}.yaml", text)
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_each_change_of_an_agent_changes_the_definition_as_in_the_golden_file(
-    name: str, tmp_path: Path, templates: Path
-) -> None:
+def test_each_change_of_an_agent_changes_the_definition_as_in_the_golden_file(name: str, tmp_path: Path) -> None:
     root = ISSUE_FLOW.build(tmp_path)
-    before = definition_text(load(root, templates))
+    before = definition_text(load(root))
     for path, *edit in EDITS[name]:
         edit_json(root / ".agent/demo" / path, *edit)
-    after = definition_text(load(root, templates))
+    after = definition_text(load(root))
     assert_golden(f"definition/{name.replace(' ', '-')}.diff", changes(before, after))
 
 
-def test_a_definition_cannot_be_changed(tmp_path: Path, templates: Path) -> None:
-    agent = load(ISSUE_FLOW.build(tmp_path), templates)
+def test_a_definition_cannot_be_changed(tmp_path: Path) -> None:
+    agent = load(ISSUE_FLOW.build(tmp_path))
     with pytest.raises(FrozenInstanceError):
         agent.name = "other"  # type: ignore[misc]
 
 
-def test_the_digest_covers_every_file_that_is_read_and_no_other(tmp_path: Path, templates: Path) -> None:
-    digest = load(ISSUE_FLOW.build(tmp_path / "a"), templates).digest
+def test_the_digest_covers_every_file_that_is_read_and_no_other(tmp_path: Path) -> None:
+    digest = load(ISSUE_FLOW.build(tmp_path / "a")).digest
     root = ISSUE_FLOW.build(tmp_path / "b")
-    assert load(root, templates).digest == digest
+    assert load(root).digest == digest
     folder = root / ".agent/demo"
     (folder / "README.md").write_text("not read")
-    assert load(root, templates).digest == digest
+    assert load(root).digest == digest
     for file in ("prompts/system.md", "prompts/steps/retry/issue/f_failed.md", "schemas/common.schema.json"):
         before = (folder / file).read_text()
         (folder / file).write_text(before + " ")
-        assert load(root, templates).digest != digest
+        assert load(root).digest != digest
         (folder / file).write_text(before)
 
 
-def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path, templates: Path) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path) -> None:
     root = ISSUE_FLOW.build(tmp_path)
-    before = definition_text(load(root, templates))
+    before = definition_text(load(root))
     folder = root / ".agent/demo"
     for file in [folder / AGENT, folder / REGISTRY, folder / "prompts/steps/initial/issue/f_default.md"]:
         file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
-    assert definition_text(load(root, templates)) == before
+    assert definition_text(load(root)) == before
 
 
-def test_a_retry_template_that_cannot_be_parsed_counts_as_missing(tmp_path: Path, templates: Path) -> None:
+def test_a_retry_template_that_cannot_be_parsed_counts_as_missing(tmp_path: Path) -> None:
     root = ISSUE_FLOW.build(tmp_path)
     for prompt in (root / ".agent/demo/prompts/steps/retry/issue").glob("*.md"):
         prompt.write_text("{{#each changedFiles}}- {{this}}")
-    agent = load(root, templates)
+    agent = load(root)
     entry = agent.steps["closure.issue"].validation
     assert entry
     assert (entry.retry_prompts, entry.any_retry_prompt) == ({}, None)

@@ -40,9 +40,9 @@ def repository(tmp_path: Path, verdict: JsonObject) -> Path:
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_every_type_loads_with_its_config(kind: str, tmp_path: Path, templates: Path) -> None:
+def test_every_type_loads_with_its_config(kind: str, tmp_path: Path) -> None:
     root = repository(tmp_path, {"type": kind, "config": GOOD[kind]})
-    agent = load_agent("demo", root=root, templates=templates, allow_custom_verdict=True)
+    agent = load_agent("demo", root=root, allow_custom_verdict=True)
     assert agent.verdict.type == kind
     assert agent.verdict.max_iterations == GOOD[kind].get("maxIterations", 10)
     assert {problem.code for problem in agent.problems} <= {"SF110"}
@@ -50,48 +50,48 @@ def test_every_type_loads_with_its_config(kind: str, tmp_path: Path, templates: 
 
 @pytest.mark.parametrize(("written", "most"), [(None, 100), (5, 5), (100, 100), (500, 100)])
 def test_the_check_dialect_runs_at_most_100_steps_and_fewer_when_told(
-    written: int | None, most: int, tmp_path: Path, templates: Path
+    written: int | None, most: int, tmp_path: Path
 ) -> None:
     root = Case(folder=DEFINITIONS / "valid/check-flow", data={}).build(tmp_path)
     config = {} if written is None else {"maxIterations": written}
     edit_json(root / ".agent/demo/agent.json", "set", "/behavior/completionConfig", config)
-    agent = load_agent("demo", root=root, templates=templates)
+    agent = load_agent("demo", root=root)
     assert agent.verdict.max_iterations == most
     assert agent.dialect == "check"
 
 
 @pytest.mark.parametrize(("old", "new"), OLD_VERDICT_TYPES.items())
-def test_every_old_name_is_read_as_the_new_one(old: str, new: str, tmp_path: Path, templates: Path) -> None:
+def test_every_old_name_is_read_as_the_new_one(old: str, new: str, tmp_path: Path) -> None:
     root = repository(tmp_path, {"type": old, "config": GOOD[new]})
-    agent = load_agent("demo", root=root, templates=templates, allow_custom_verdict=True)
+    agent = load_agent("demo", root=root, allow_custom_verdict=True)
     assert agent.verdict.type == new
     assert "SF110" in {problem.code for problem in agent.problems}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in GOOD if kind not in ("poll:state", "detect:graph")])
-def test_a_type_without_its_config_is_refused(kind: str, tmp_path: Path, templates: Path) -> None:
+def test_a_type_without_its_config_is_refused(kind: str, tmp_path: Path) -> None:
     root = repository(tmp_path, {"type": kind})
-    problems = validate_agent("demo", root=root, templates=templates, allow_custom_verdict=True)
+    problems = validate_agent("demo", root=root, allow_custom_verdict=True)
     assert {problem.code for problem in problems} == {"SF204"}
 
 
-def test_without_a_verdict_iterations_are_counted_up_to_ten(tmp_path: Path, templates: Path) -> None:
-    agent = load_agent("demo", root=repository(tmp_path, {}), templates=templates)
+def test_without_a_verdict_iterations_are_counted_up_to_ten(tmp_path: Path) -> None:
+    agent = load_agent("demo", root=repository(tmp_path, {}))
     assert (agent.verdict.type, agent.verdict.max_iterations) == ("count:iteration", 10)
 
 
-def test_a_handler_file_is_part_of_the_digest(tmp_path: Path, templates: Path) -> None:
+def test_a_handler_file_is_part_of_the_digest(tmp_path: Path) -> None:
     root = repository(tmp_path, {"type": "meta:custom", "config": {"handlerPath": "own.py"}})
     handler = root / ".agent/demo/own.py"
     digests = []
     for text in ("a = 1\n", "a = 2\n"):
         handler.write_text(text)
-        agent = load_agent("demo", root=root, templates=templates, allow_custom_verdict=True)
+        agent = load_agent("demo", root=root, allow_custom_verdict=True)
         digests.append(agent.digest)
     assert digests[0] != digests[1]
 
 
-def test_old_completion_keys_of_the_runner_are_read(tmp_path: Path, templates: Path) -> None:
+def test_old_completion_keys_of_the_runner_are_read(tmp_path: Path) -> None:
     root = repository(tmp_path, {})
     file = root / ".agent/demo/agent.json"
     document = json.loads(file.read_text())
@@ -102,7 +102,7 @@ def test_old_completion_keys_of_the_runner_are_read(tmp_path: Path, templates: P
         "typ": 1,
     }
     file.write_text(json.dumps(document, indent=2))
-    problems = validate_agent("demo", root=root, templates=templates)
+    problems = validate_agent("demo", root=root)
     assert [(problem.code, problem.path) for problem in problems] == [
         ("SF110", ""),
         ("SF204", "/runner/completion/config/maxIterations"),
@@ -110,18 +110,18 @@ def test_old_completion_keys_of_the_runner_are_read(tmp_path: Path, templates: P
     ]
 
 
-def test_a_container_of_old_names_that_is_no_object_is_refused(tmp_path: Path, templates: Path) -> None:
+def test_a_container_of_old_names_that_is_no_object_is_refused(tmp_path: Path) -> None:
     root = repository(tmp_path, {})
     edit_json(root / ".agent/demo/agent.json", "set", "/prompts", ["x"])
-    problems = validate_agent("demo", root=root, templates=templates)
+    problems = validate_agent("demo", root=root)
     assert [(problem.code, problem.path) for problem in problems] == [("SF106", "/prompts")]
 
 
-def test_a_new_name_beside_an_old_one_wins(tmp_path: Path, templates: Path) -> None:
+def test_a_new_name_beside_an_old_one_wins(tmp_path: Path) -> None:
     root = repository(tmp_path, {"type": "count:check", "config": {"maxChecks": 2}})
     file = root / ".agent/demo/agent.json"
     edit_json(file, "set", "/runner/completion", {"type": "issue"})
     edit_json(file, "set", "/github", {"enabled": False})
-    agent = load_agent("demo", root=root, templates=templates)
+    agent = load_agent("demo", root=root)
     assert agent.verdict.type == "count:check"
     assert agent.github.enabled
