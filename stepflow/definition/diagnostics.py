@@ -231,8 +231,12 @@ def closest_match(word: str, known: Iterable[str], likeness: float = LIKE_WORDS)
 
 def did_you_mean(word: str, known: Iterable[str], likeness: float = LIKE_WORDS) -> str:
     """` (did you mean "x"?)`, or nothing when no known word is like it."""
-    match = closest_match(word, known, likeness)
-    return f' (did you mean "{match}"?)' if match else ""
+    return hint(closest_match(word, known, likeness))
+
+
+def hint(near: str | None) -> str:
+    """` (did you mean "x"?)`, or nothing."""
+    return f' (did you mean "{near}"?)' if near else ""
 
 
 def listed(words: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, listed
+from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
 from stepflow.definition.file_models import CheckStepEntry, GateEntry, GateRegistry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.schemas import SchemaResolver, node_at
@@ -150,8 +150,7 @@ def check_intent(word: str, node: Node[StepEntry], at: Pointer, problems: FilePr
     fitting = fitting_intents(node.kind)
     if word not in list(Intent):
         near = INTENT_ALIASES.get(word) or closest_match(word, Intent)  # an answer may say the alias, no definition
-        hint = f' (did you mean "{near}"?)' if near else ""
-        problems.report("SF321", at, f'the intent "{word}" does not exist{hint}', f"Use only {listed(fitting)}.")
+        problems.report("SF321", at, f'the intent "{word}" does not exist{hint(near)}', f"Use only {listed(fitting)}.")
         return Intent(near) if near else None
     if word not in fitting:
         fix = f"Use only {listed(fitting)}, or change the step's kind."

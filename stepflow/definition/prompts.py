@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, listed
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
 from stepflow.definition.file_models import CheckStepEntry, InputEntry, PromptEntry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import beside, unsafe_reason
@@ -152,9 +152,10 @@ class GatePrompts:
         if key in TEMPLATE_KEYS:
             return shipped_prompt(key)
         form = key.replace(".", "_").replace("-", "_")
-        hint = f' (did you mean "{form}"?)' if form in TEMPLATE_KEYS else did_you_mean(key, TEMPLATE_KEYS)
+        near = form if form in TEMPLATE_KEYS else closest_match(key, TEMPLATE_KEYS)
         fix = f"The templates are {listed(sorted(TEMPLATE_KEYS))}."
-        self.problems.report("SF504", node.at / "fallbackKey", f'there is no fallback template "{key}"{hint}', fix)
+        message = f'there is no fallback template "{key}"{hint(near)}'
+        self.problems.report("SF504", node.at / "fallbackKey", message, fix)
         return None
 
     def _sections_of(self, node: Node[StepEntry], prompt: Prompt) -> list[tuple[Node[StepEntry], Prompt]]:
@@ -195,8 +196,7 @@ class GatePrompts:
                     continue
                 near = closest_match(name, step.variables)
                 if name not in self.supply.handoff:
-                    message = f'step "{node.id}": the variable "{name}" is used but not declared'
-                    message += f' (did you mean "{near}"?)' if near else ""
+                    message = f'step "{node.id}": the variable "{name}" is used but not declared{hint(near)}'
                     fix = f'Write "{{uv-{near}}}".' if near else 'Add it to "uvVariables" of the step.'
                     own.add("SF505", "", message, fix, line=line, word=f"{{uv-{name}}}")
                 if near:

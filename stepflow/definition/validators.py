@@ -7,12 +7,8 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, listed
-from stepflow.definition.file_models import (
-    Registry,
-    ValidationStepEntry,
-    ValidatorEntry,
-)
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
+from stepflow.definition.file_models import Registry, ValidationStepEntry, ValidatorEntry
 from stepflow.definition.files.json_text import Pointer, last_key
 from stepflow.definition.folder import beside
 from stepflow.definition.gate_steps import check_c3_style, check_key, check_part
@@ -60,25 +56,8 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _PROGRAM = re.compile(r"[A-Za-z0-9_+.-]+")
 #: What bash itself does; nothing on the disk has these names, or something that need not be there.
 _SHELL_WORDS = frozenset(
-    {
-        "!",
-        ".",
-        ":",
-        "[",
-        "[[",
-        "break",
-        "case",
-        "cd",
-        "command",
-        "declare",
-        "do",
-        "done",
-        "echo",
-        "else",
-        "eval",
-        "exec",
-    }
-    | {"exit", "export", "false", "fi", "for", "function", "if", "let", "local", "printf", "pushd", "read"}
+    {"!", ".", ":", "[", "[[", "break", "case", "cd", "command", "declare", "do", "done", "echo", "else", "eval"}
+    | {"exec", "exit", "export", "false", "fi", "for", "function", "if", "let", "local", "printf", "pushd", "read"}
     | {"return", "select", "set", "shopt", "source", "test", "then", "time", "trap", "true", "type", "ulimit", "umask"}
     | {"unset", "until", "wait", "while"}
 )
@@ -94,16 +73,73 @@ def first_program(command: str) -> str | None:
     return word if _PROGRAM.fullmatch(word) and word not in _SHELL_WORDS else None
 
 
+def _read_rule(rule: str) -> SuccessRule | None:
+    word, colon, rest = rule.partition(":")
+    match word:
+        case "empty" if not colon:
+            return OutputEmpty()
+        case "exitCode" if re.fullmatch(r"-?[0-9]{1,5}", rest):
+            return ExitCode(code=int(rest))
+        case "contains" if rest:
+            return OutputContains(text=rest)
+        case "matches" if rest:
+            check_pattern(rest)
+            return OutputMatches(pattern=rest)
+        case _:
+            return None
+
+
+#: flow.md §8.2.
+_MAPPED_ID = {
+    VerdictType.POLL_STATE: "closure.polling",
+    VerdictType.COUNT_ITERATION: "closure.iteration",
+    VerdictType.COUNT_CHECK: "closure.check",
+    VerdictType.DETECT_KEYWORD: "closure.keyword",
+    VerdictType.DETECT_STRUCTURED: "closure.structured",
+    VerdictType.DETECT_GRAPH: "closure.graph",
+    VerdictType.META_COMPOSITE: "closure.composite",
+    VerdictType.META_CUSTOM: "closure.custom",
+}
+
+#: prompts.md §9.1: the retry prompt for any failure.
+_ANY_EDITION = "failed"
+
+
+def entry_of(
+    step_id: str, entries: Mapping[str, ValidationEntry], verdict: VerdictType | None
+) -> ValidationEntry | None:
+    """The validation entry of a closure step: of its own id, else the verdict's."""
+    return entries.get(step_id) or entries.get(_MAPPED_ID[verdict or VerdictType.COUNT_ITERATION])
+
+
 @dataclass(frozen=True, kw_only=True)
-class ValidatorBuilder:
-    """Builds the validators and reports what is wrong with them and with their failure patterns."""
+class ValidationBuilder:
+    """Builds what is checked at a closing, and reports what is wrong with it; a part with a problem is left out.
+
+    `closures` are the ids of closure steps. Without `schemas` or `prompts`, whose places could not be told, nothing is
+    said about them.
+    """
 
     registry: Registry
+    closures: tuple[str, ...]
+    verdict: VerdictType | None
     problems: FileProblems
+    schemas: SchemaResolver | None
+    prompts: PromptFiles | None
     programs: Collection[str] | None = None
 
-    def validators(self) -> dict[str, Validator]:
-        """All validators by name; one with a problem is left out."""
+    def entries(self) -> dict[str, ValidationEntry]:
+        """All validation entries by id."""
+        validators = self._validators()
+        entries: dict[str, ValidationEntry] = {}
+        for key, entry in self.registry.validation_steps.items():
+            at = Pointer("/validationSteps") / key
+            check_key(key, entry.step_id, at, self.problems)
+            self._check_owner(key, at)
+            entries[key] = self._entry(key, entry, at, self._conditions(entry, at, validators))
+        return entries
+
+    def _validators(self) -> dict[str, Validator]:
         patterns = self._patterns()
         validators: dict[str, Validator] = {}
         for name, entry in self.registry.validators.items():
@@ -162,8 +198,7 @@ class ValidatorBuilder:
         if self.programs is None or program is None or program in self.programs:
             return
         near = closest_match(program, self.programs, LIKE_PROGRAMS)
-        message = f'there is no program "{program}" on this machine'
-        message += f' (did you mean "{near}"?)' if near else ""
+        message = f'there is no program "{program}" on this machine{hint(near)}'
         fix = "Correct its name, or install it where the agent runs: by `setup` or `apt-packages`."
         self.problems.report("SF608", at, message, fix, severity=Severity.WARNING if near else None)
 
@@ -182,71 +217,6 @@ class ValidatorBuilder:
                 message = f'the guard "{guard}" is no path pattern inside the repository'
                 fix = "Write a pattern such as `tsconfig.json`."
                 self.problems.report("SF109", at / "guards" / index, message, fix)
-
-
-def _read_rule(rule: str) -> SuccessRule | None:
-    word, colon, rest = rule.partition(":")
-    match word:
-        case "empty" if not colon:
-            return OutputEmpty()
-        case "exitCode" if re.fullmatch(r"-?[0-9]{1,5}", rest):
-            return ExitCode(code=int(rest))
-        case "contains" if rest:
-            return OutputContains(text=rest)
-        case "matches" if rest:
-            check_pattern(rest)
-            return OutputMatches(pattern=rest)
-        case _:
-            return None
-
-
-#: flow.md §8.2.
-_MAPPED_ID = {
-    VerdictType.POLL_STATE: "closure.polling",
-    VerdictType.COUNT_ITERATION: "closure.iteration",
-    VerdictType.COUNT_CHECK: "closure.check",
-    VerdictType.DETECT_KEYWORD: "closure.keyword",
-    VerdictType.DETECT_STRUCTURED: "closure.structured",
-    VerdictType.DETECT_GRAPH: "closure.graph",
-    VerdictType.META_COMPOSITE: "closure.composite",
-    VerdictType.META_CUSTOM: "closure.custom",
-}
-
-#: prompts.md §9.1: the retry prompt for any failure.
-_ANY_EDITION = "failed"
-
-
-def entry_of(
-    step_id: str, entries: Mapping[str, ValidationEntry], verdict: VerdictType | None
-) -> ValidationEntry | None:
-    """The validation entry of a closure step: of its own id, else the verdict's."""
-    return entries.get(step_id) or entries.get(_MAPPED_ID[verdict or VerdictType.COUNT_ITERATION])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ValidationBuilder:
-    """Builds the validation entries and reports what is wrong with them. `closures` are the ids of closure steps."""
-
-    registry: Registry
-    closures: tuple[str, ...]
-    verdict: VerdictType | None
-    problems: FileProblems
-    schemas: SchemaResolver | None
-    prompts: PromptFiles | None
-    programs: Collection[str] | None = None
-
-    def entries(self) -> dict[str, ValidationEntry]:
-        """All validation entries by id; parts with a problem are left out."""
-        builder = ValidatorBuilder(registry=self.registry, problems=self.problems, programs=self.programs)
-        validators = builder.validators()
-        entries: dict[str, ValidationEntry] = {}
-        for key, entry in self.registry.validation_steps.items():
-            at = Pointer("/validationSteps") / key
-            check_key(key, entry.step_id, at, self.problems)
-            self._check_owner(key, at)
-            conditions = self._conditions(entry, at, validators)
-            entries[key] = self._entry(key, entry, at, conditions)
-        return entries
 
     def _check_owner(self, key: str, at: Pointer) -> None:
         closures = self.closures
@@ -310,8 +280,7 @@ class ValidationBuilder:
         wrong = {name: closest_match(name, known) for name in names_in(parse_template(text)) if name not in known}
         wrong |= {f"uv-{name}": f"uv.{name}" for name in variables_in(text)}
         for name, near in wrong.items():
-            message = f'the retry prompt names "{name}", which no failure has'
-            message += f' (did you mean "{near}"?)' if near else ""
+            message = f'the retry prompt names "{name}", which no failure has{hint(near)}'
             line = prompt.first_line + text.count("\n", 0, max(text.find(name), 0))
             own.add("SF515", "", message, f"Write one of {listed(sorted(known))}.", line=line, word=name)
 
