@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from stepflow.domain.json import JsonObject, JsonValue
 
@@ -29,7 +29,7 @@ BUILTIN = {
 
 #: Of laid out JSON, where words allow it.
 WIDTH = 120
-INDENT = "  "
+INDENT = 2
 
 #: What a stored agent is called itself; each is a whole agent that can be loaded.
 STANDS_FOR = "agent-name"
@@ -121,36 +121,18 @@ def _as_code(command: str) -> str:
 
 def layout_json(document: JsonValue) -> str:
     """JSON as a person would lay it out, with a line break at its end: what fits on a line stands on one."""
-    return f"{_laid_out(document, '', 0)}\n"
-
-
-def _laid_out(value: JsonValue, indent: str, before: int) -> str:
-    """`before`: how many places of the first line are taken already."""
-    flat = _flat(value)
-    if before + len(flat) <= WIDTH and (indent or not isinstance(value, dict)):
-        return flat
-    inner = indent + INDENT
-    match value:
-        case dict():
-            named = ((f"{json.dumps(key, ensure_ascii=False)}: ", each) for key, each in value.items())
-            lines = (f"{name}{_laid_out(each, inner, len(inner + name) + 1)}" for name, each in named)
-            return _block("{", lines, "}", indent)
-        case list():
-            return _block("[", (_laid_out(each, inner, len(inner) + 1) for each in value), "]", indent)
-        case _:
-            return flat
-
-
-def _block(begin: str, lines: Iterable[str], end: str, indent: str) -> str:
-    return f"{begin}\n{indent}{INDENT}" + f",\n{indent}{INDENT}".join(lines) + f"\n{indent}{end}"
-
-
-def _flat(value: JsonValue) -> str:
-    match value:
-        case dict() if value:
-            inner = (f"{json.dumps(key, ensure_ascii=False)}: {_flat(each)}" for key, each in value.items())
-            return f"{{ {', '.join(inner)} }}"
-        case list():
-            return f"[{', '.join(map(_flat, value))}]"
-        case _:
-            return json.dumps(value, ensure_ascii=False)
+    lines: list[str] = []
+    for line in json.dumps(document, indent=INDENT, ensure_ascii=False).split("\n"):
+        lines.append(line)
+        close = line.strip(" ,")
+        if close not in ("}", "]"):
+            continue
+        indent = line.index(close)
+        begin = max(number for number, each in enumerate(lines[:-1]) if len(each) - len(each.lstrip()) == indent)
+        space = " " if close == "}" else ""
+        inner = " ".join(each.strip() for each in lines[begin + 1 : -1])
+        flat = f"{lines[begin]}{space}{inner}{space}{line.strip()}"
+        # A comma may still follow, and the document's own members stand on lines of their own.
+        if len(flat.rstrip(",")) < WIDTH and (indent or close == "]"):
+            lines[begin:] = [flat]
+    return "\n".join(lines) + "\n"
