@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, cast
 
 from pydantic import Field, Strict, WithJsonSchema
 
-from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FieldNote, FileModel, NeededText, field_notes
+from stepflow.definition.shapes import NEEDED, NULL_ALLOWED, Code, FileModel, NeededText
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import CloseBy, ClosureAction, FailureAction, PermissionMode, StepKind
 
@@ -424,12 +424,13 @@ def registry_schema() -> JsonObject:
     definitions = {**cast("JsonObject", checks.pop("$defs")), **cast("JsonObject", gates.pop("$defs"))}
     marks: JsonValue = [{"required": [key]} for key in ("check", "prompt", "iterations")]
     steps: JsonObject = {"additionalProperties": {"not": {"anyOf": marks}}}
+    del gates["$schema"], checks["$schema"]
     return {
         "$schema": DRAFT,
         "title": "A stepflow step registry (steps_registry.json)",
         "if": {"properties": {"steps": steps, "basePath": False}},
-        "then": _inner(gates),
-        "else": _inner(checks),
+        "then": gates,
+        "else": checks,
         "$defs": definitions,
     }
 
@@ -444,36 +445,12 @@ def check_schema() -> JsonObject:
     return _published(CheckRegistry, "A step registry with checks")
 
 
-def _inner(schema: JsonObject) -> JsonObject:
-    return {key: value for key, value in schema.items() if key != "$schema"}
-
-
 def _published(model: type[FileModel], title: str) -> JsonObject:
-    schema = cast("JsonObject", model.model_json_schema())
-    definitions = cast("dict[str, JsonObject]", schema.pop("$defs"))
-    for name, definition in {model.__name__: schema, **definitions}.items():
-        _describe(name, definition)
+    schema = model.model_json_schema()
     address: JsonObject = {"type": "string", "description": "Address of this schema, for editors."}
-    properties = cast("JsonObject", schema["properties"])
-    return {
-        **{"$schema": DRAFT, "title": title, **schema},
-        "properties": {"$schema": address, **properties},
-        "$defs": cast("JsonValue", definitions),
-    }
-
-
-def _describe(name: str, definition: JsonObject) -> None:
-    """Put the notes in, and take out what only says how the models are built."""
-    definition.pop("title", None)
-    definition.pop("description", None)
-    notes = field_notes().get(name, {})
-    for key, schema in cast("dict[str, JsonObject]", definition.get("properties") or {}).items():
-        schema.pop("title", None)
-        if isinstance(schema.get("default"), dict):
-            del schema["default"]
-        if key in notes:
-            schema["description"] = _plain(notes[key])
-
-
-def _plain(note: FieldNote) -> str:
-    return f"{note.text} Left out: {note.otherwise}." if note.otherwise else note.text
+    schema["properties"] = {"$schema": address, **schema["properties"]}
+    definitions = schema.pop("$defs")
+    for each in (schema, *definitions.values()):  # which say how the models are built
+        each.pop("title", None)
+        each.pop("description", None)
+    return {"$schema": DRAFT, "title": title, **schema, "$defs": definitions}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, ClassVar, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
@@ -20,9 +20,10 @@ from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.yaml_text import read_yaml
 from stepflow.domain.json import JsonObject, JsonValue
 
-
-class Needed:
-    """Marks a key that must be there and not empty. It may still be None in the instance: the problem is reported."""
+#: Marks a key that must be there and not empty. It may still be None in the instance: the problem is reported.
+NEEDED = "needed"
+#: Marks a key for which `null` means the same as leaving it out.
+NULL_ALLOWED = "null allowed"
 
 
 @dataclass(frozen=True)
@@ -37,41 +38,33 @@ class Code:
     inside: bool = False
 
 
-class NullAllowed:
-    """Marks a key for which `null` means the same as leaving it out."""
-
-
-NEEDED = Needed()
-NULL_ALLOWED = NullAllowed()
 NeededText = Annotated[str | None, NEEDED]
 
 
-def _describe(schema: JsonObject, model: type[BaseModel]) -> None:
-    """Make the published JSON Schema say what `read_shape` checks: needed keys, and no null but where it is allowed."""
-    properties = schema.get("properties")
-    fields = fields_of(model)
-    for key, inner in properties.items() if isinstance(properties, dict) else ():
-        if NULL_ALLOWED not in fields[key].metadata:
-            schema["properties"][key] = _without_null(inner)  # type: ignore[index,call-overload]
-    needed: list[JsonValue] = [key for key, info in fields.items() if NEEDED in info.metadata]
-    if needed:
+def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Make the published JSON Schema say what `read_shape` checks, in the words of `fields.yaml`."""
+    fields, notes = fields_of(model), field_notes().get(model.__name__, {})
+    for key, inner in schema.get("properties", {}).items():
+        described = inner if NULL_ALLOWED in fields[key].metadata else _without_null(inner)
+        described.pop("title", None)
+        if isinstance(described.get("default"), dict):
+            del described["default"]
+        if key in notes:
+            described["description"] = notes[key].description
+        schema["properties"][key] = described
+    if needed := [key for key, info in fields.items() if NEEDED in info.metadata]:
         schema["required"] = needed
     if issubclass(model, FileModel) and not model.rest_has_no_effect:
         # An editor marks what `read_shape` reports.
         schema["additionalProperties"] = False
 
 
-def _without_null(schema: JsonValue) -> JsonValue:
-    if not isinstance(schema, dict):
-        return schema
-    remaining = {key: value for key, value in schema.items() if not (key == "default" and value is None)}
-    branches = remaining.pop("anyOf", None)
-    if isinstance(branches, list):
-        rest = [one for one in branches if one != {"type": "null"}]
-        remaining = (
-            {**rest[0], **remaining} if len(rest) == 1 and isinstance(rest[0], dict) else {**remaining, "anyOf": rest}
-        )
-    return remaining
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    branches = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf" and (key, value) != ("default", None)}
+    if len(branches) == 1:
+        return {**branches[0], **rest}
+    return {**rest, "anyOf": branches} if branches else rest
 
 
 class FileModel(BaseModel):
@@ -103,6 +96,11 @@ class FieldNote:
     text: str
     otherwise: str = ""
     example: str = ""
+
+    @property
+    def description(self) -> str:
+        """What an editor shows."""
+        return f"{self.text} Left out: {self.otherwise}." if self.otherwise else self.text
 
 
 @cache
