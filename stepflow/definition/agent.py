@@ -6,19 +6,13 @@ import re
 from dataclasses import dataclass, field
 
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, closest_match, did_you_mean, listed, shown
-from stepflow.definition.file_models import (
-    AgentFile,
-    CompositePart,
-    Runner,
-    VerdictConfig,
-    VerdictSettings,
-)
+from stepflow.definition.file_models import AgentFile, CompositePart, Runner, VerdictConfig, VerdictSettings
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused
 from stepflow.definition.folder import AgentFolder, read_object
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
-from stepflow.definition.shapes import correct_keys, read_shape
+from stepflow.definition.shapes import read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import MODEL_ALIASES, VerdictType
@@ -178,8 +172,7 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
     problems = diagnostics.of(AGENT_FILE, layout.origin)
     report_old_names(layout.old_names, diagnostics.of(AGENT_FILE))
     excused = frozenset({"/version", "/displayName", "/description", "/runner"}) if layout.flat else frozenset()
-    correct_keys(AgentFile, layout.document, Pointer(), problems, layout.origins)
-    file = read_shape(AgentFile, layout.document, problems, excused=excused)
+    file = read_shape(AgentFile, layout.document, problems, layout.origins, excused=excused)
     runner = file.runner or Runner()
     verdict = None  # without a runner nothing says which verdict was meant
     if file.runner is not None or layout.flat:

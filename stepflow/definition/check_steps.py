@@ -157,8 +157,8 @@ def add_aliases(
 ) -> None:
     """Add the names beside `<id>_<key>`: the id without its `s_`, and the prompt's `c3` if no other step has it.
 
-    `owners` are the handoff variables that there are, `reserved` names that mean something else; a second name that
-    clashes with one of them is left out.
+    `owners` are the handoff variables that there are, and get those that are added; `reserved` names mean something
+    else. A second name that clashes with one of them is left out.
     """
     prefixes = [(node, node.id[2:]) for node in nodes.values() if node.id.startswith("s_") and node.id != "s_"]
     named = [(node, node.entry.prompt.c3) for node in nodes.values() if node.entry.prompt and node.entry.prompt.c3]

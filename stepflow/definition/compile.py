@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from stepflow.definition.agent import Agent, check_model, check_version
 from stepflow.definition.check_steps import add_aliases, read_check_steps
 from stepflow.definition.diagnostics import FileProblems
-from stepflow.definition.file_models import (
-    CheckRegistry,
-    CheckStepEntry,
-    GateRegistry,
-    Registry,
-    StepEntry,
-)
+from stepflow.definition.file_models import CheckRegistry, CheckStepEntry, GateRegistry, Registry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder, unsafe_reason
-from stepflow.definition.gate_steps import Node, Nodes, read_gate_steps
+from stepflow.definition.gate_steps import Node, read_gate_steps
 from stepflow.definition.graph import add_edges, check_entries, check_graph, check_verdict_fits
-from stepflow.definition.old_names import Renamed, report_old_names, to_new_names
-from stepflow.definition.prompt_files import PromptFiles, open_prompts
+from stepflow.definition.old_names import report_old_names, to_new_names
+from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
 from stepflow.definition.schemas import SchemaFiles, SchemaResolver
-from stepflow.definition.shapes import correct_keys, read_shape
+from stepflow.definition.shapes import read_shape
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject
-from stepflow.domain.words import ClosureAction, Dialect, StepKind
+from stepflow.domain.words import Dialect, StepKind
 from stepflow.engine.prompt.variables import handoff_variable, run_variable_names
 
 DEFAULT_SCHEMAS_BASE = "schemas"
@@ -79,11 +73,14 @@ def compile_registry(
     renamed = to_new_names(document)
     problems = problems.diagnostics.of(problems.file, renamed.origin)
     report_old_names(renamed.old_names, problems)
-    registry = _read_registry(renamed, dialect, problems)
+    model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
+    registry = read_shape(model, renamed.document, problems, renamed.origins)
     _check_names(registry, agent, problems)
     verdict = agent.verdict.type if agent.verdict else None
+    github = agent.runner.integrations.github
+    closure_action = github.default_closure_action if github.enabled else None
     schemas = _schema_resolver(registry, agent, folder, problems)
-    files = open_prompts(registry, folder, problems, closure_action=_closure_action(agent))
+    files = open_prompts(registry, folder, problems, closure_action=closure_action)
 
     nodes: dict[str, Node[StepEntry]] | dict[str, Node[CheckStepEntry]]
     sections: Collection[str] = ()
@@ -100,18 +97,21 @@ def compile_registry(
         handed = set(owners)
         parameters = {parameter.name for parameter in agent.parameters}
         add_aliases(checked, owners, run_variable_names(verdict) | parameters, problems)
+        handed.update(name for node in checked.values() for name in node.aliases)
     entries = check_entries(registry, nodes, sections, verdict, problems)
     if not problems.failed_at(_GRAPH_PLACES[dialect]):
         check_graph(nodes, entries, dialect, problems)
+
+    supply = Supply.of(agent.parameters, handed, verdict, known=agent.known)
+    prompts: dict[str, StepPrompt] = {}
+    texts: dict[str, SourceText] = {}
     if isinstance(registry, GateRegistry):
         check_verdict_fits(gated, entries.step, verdict, problems)
-
-    handed = handed.union(*(node.aliases for node in nodes.values()))
-    supply = Supply.of(agent.parameters, handed, verdict, known=agent.known)
-    if isinstance(registry, GateRegistry):
-        prompts, texts = _gate_prompts(gated, files, supply, problems)
-    else:
-        prompts, texts = _check_prompts(checked, files, supply, problems), {}
+        finder = GatePrompts(files=files, nodes=gated, supply=supply, problems=problems)
+        prompts = finder.prompts()
+        texts = {name: prompt.source for name, prompt in finder.sections.items()}
+    elif files is not None:
+        prompts = CheckPrompts(files=files, nodes=checked, supply=supply, problems=problems).prompts()
     validation = ValidationBuilder(
         registry=registry,
         closures=tuple(node.id for node in nodes.values() if node.kind is StepKind.CLOSURE),
@@ -125,40 +125,6 @@ def compile_registry(
         return None
     steps = {node.id: _step(node, prompts.get(node.id), agent, validation) for node in nodes.values()}
     return Graph(dialect=dialect, steps=steps, entry_step=entries.step, sections=texts)
-
-
-def _closure_action(agent: Agent) -> ClosureAction | None:
-    """What a closing does by default; None without GitHub."""
-    github = agent.runner.integrations.github
-    return github.default_closure_action if github.enabled else None
-
-
-def _read_registry(renamed: Renamed, dialect: Dialect, problems: FileProblems) -> GateRegistry | CheckRegistry:
-    model: type[GateRegistry | CheckRegistry] = GateRegistry if dialect is Dialect.GATE else CheckRegistry
-    correct_keys(model, renamed.document, Pointer(), problems, renamed.origins)
-    return read_shape(model, renamed.document, problems)
-
-
-def _gate_prompts(
-    nodes: Nodes, files: PromptFiles | None, supply: Supply, problems: FileProblems
-) -> tuple[Mapping[str, StepPrompt | None], dict[str, SourceText]]:
-    """The prompts of the steps, and the texts of the sections."""
-    prompts = GatePrompts(files=files, nodes=nodes, supply=supply, problems=problems)
-    return prompts.prompts(), {name: prompt.source for name, prompt in prompts.sections.items()}
-
-
-def _check_prompts(
-    nodes: Mapping[str, Node[CheckStepEntry]], files: PromptFiles | None, supply: Supply, problems: FileProblems
-) -> Mapping[str, StepPrompt | None]:
-    """The prompts of the steps; each check gets its own question."""
-    if files is None:
-        return {}
-    prompts = CheckPrompts(files=files, supply=supply, problems=problems)
-    own = {node.id: prompts.own(node) for node in nodes.values()}
-    for node in nodes.values():
-        if node.check is not None:
-            node.check = replace(node.check, prompt=prompts.question(node))
-    return own
 
 
 def _step(

@@ -14,7 +14,7 @@ from stepflow.definition.file_models import GitHub
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, NoAgent, file_code, locate, read_object, unsafe_reason
-from stepflow.definition.prompt_files import read_prompt, shipped_prompt
+from stepflow.definition.prompt_files import shipped_prompt, split_prompt
 from stepflow.domain.definition import AgentDefinition, AgentVerdict, GitHubSettings, PullRequestSettings, SourceText
 from stepflow.domain.figures import count
 from stepflow.domain.json import JsonObject
@@ -152,15 +152,15 @@ def _system_prompt(agent: Agent, folder: AgentFolder) -> SourceText | None:
         return shipped_prompt("system").source
     fix = 'Name a file of the agent folder, or leave "systemPromptPath" out.'
     try:
-        text = read_prompt(folder.read(path))
+        _, text, _ = split_prompt(folder.read(path))
     except FileRefused as refused:
         texts = [one for one in folder.files() if one.endswith(".md")] if refused.why is Why.MISSING else []
         message = f'the system prompt: "{path}" {refused.message}{did_you_mean(path, texts, LIKE_PATHS)}'
         agent.problems.add(file_code(refused), _SYSTEM_PATH, message, fix)
         return None
-    if not text.text:
+    if not text:
         agent.problems.add("SF102", _SYSTEM_PATH, f'the system prompt: the file "{path}" is empty', fix)
-    return SourceText(text=text.text, file=path)
+    return SourceText(text=text, file=path)
 
 
 def _graph(

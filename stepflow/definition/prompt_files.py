@@ -54,33 +54,13 @@ def _first_lines(pattern: re.Pattern[str], text: str) -> dict[str, int]:
     return lines
 
 
-@dataclass(frozen=True, kw_only=True)
-class PromptText:
-    """`first_line` is the file's line on which `text` begins; `yaml_fault` says what is wrong with the front matter."""
-
-    text: str
-    first_line: int
-    yaml_fault: str | None = None
-    yaml_line: int = 1
-
-
-def read_prompt(text: str) -> PromptText:
-    """Normalize line ends, cut the front matter off, trim."""
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.split("\n")
-    end = next((index for index, line in enumerate(lines[1:], 1) if line == "---"), 0) if lines[0] == "---" else 0
-    body = "\n".join(lines[end + 1 :]) if end else text
+def split_prompt(text: str) -> tuple[str, str, int]:
+    """A prompt file's front matter, its text with plain line ends and trimmed, and the line on which that begins."""
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    begin = lines.index("---", 1) + 1 if lines[0] == "---" and "---" in lines[1:] else 0
+    body = "\n".join(lines[begin:])
     blank = body[: len(body) - len(body.lstrip())].count("\n")
-    first = (end + 1 if end else 0) + blank + 1
-    if not end:
-        return PromptText(text=body.strip(), first_line=first)
-    try:
-        read_yaml("\n".join(lines[1:end]), build=False)  # its content has no effect
-    except YamlFault as fault:
-        return PromptText(
-            text=body.strip(), first_line=first, yaml_fault=fault.problem, yaml_line=(fault.line or 1) + 1
-        )
-    return PromptText(text=body.strip(), first_line=first)
+    return "\n".join(lines[1 : begin - 1]) if begin else "", body.strip(), begin + blank + 1
 
 
 DEFAULT_BASE = "prompts"
@@ -162,19 +142,21 @@ class PromptFiles:
             code = "SF109" if refused.unsafe else "SF104"
             own.add(code, "", f'the prompt file "{path}" {refused.message}', "Put a UTF-8 text file there.")
             return Prompt(source=SourceText(text="", file=path), usable=False)
-        text = read_prompt(raw)
-        if text.yaml_fault:
-            message = f"the front matter is not valid YAML: {text.yaml_fault}"
-            own.add("SF508", "", message, "Correct it, or remove it: it has no effect.", line=text.yaml_line)
-        return Prompt(source=SourceText(text=text.text, file=path), first_line=text.first_line) if text.text else None
+        front, text, first_line = split_prompt(raw)
+        try:
+            read_yaml(front, build=False)  # its content has no effect
+        except YamlFault as fault:
+            message = f"the front matter is not valid YAML: {fault.problem}"
+            own.add("SF508", "", message, "Correct it, or remove it: it has no effect.", line=(fault.line or 1) + 1)
+        return Prompt(source=SourceText(text=text, file=path), first_line=first_line) if text else None
 
 
 def shipped_prompt(key: str) -> Prompt:
     """A template of the package. A missing one is a broken installation, not a fault of the agent: it raises."""
     file = files("stepflow.engine.prompt") / "templates" / f"{key}.md"
-    text = read_prompt(file.read_text(encoding="utf-8"))
-    source = SourceText(text=text.text, file=f"stepflow/engine/prompt/templates/{key}.md", template=key)
-    return Prompt(source=source, first_line=text.first_line)
+    _, text, first_line = split_prompt(file.read_text(encoding="utf-8"))
+    source = SourceText(text=text, file=f"stepflow/engine/prompt/templates/{key}.md", template=key)
+    return Prompt(source=source, first_line=first_line)
 
 
 def open_prompts(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
 from stepflow.definition.file_models import CheckStepEntry, InputEntry, PromptEntry, StepEntry
@@ -249,21 +249,24 @@ _PARTS = ("c1", "c2", "c3", "edition", "adaptation")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckPrompts:
-    """Finds the prompts of the steps and of their checks."""
+    """Finds the prompts of the steps of a registry with checks."""
 
     files: PromptFiles
+    nodes: Mapping[str, Node[CheckStepEntry]]
     supply: Supply
     problems: FileProblems
 
-    def own(self, node: Node[CheckStepEntry]) -> StepPrompt | None:
-        """The step's own prompt; None after a problem was reported."""
-        _check_stdin(node, self.problems)
-        return self._prompt(node, node.entry.prompt, node.at / "prompt")
-
-    def question(self, node: Node[CheckStepEntry]) -> StepPrompt | None:
-        """The prompt of the step's check, if it has one."""
-        check = node.entry.check
-        return self._prompt(node, check.prompt if check else None, node.at / "check" / "prompt")
+    def prompts(self) -> dict[str, StepPrompt]:
+        """The prompt of every step; a check that asks gets its own, the question."""
+        prompts: dict[str, StepPrompt] = {}
+        for node in self.nodes.values():
+            _check_stdin(node, self.problems)
+            if prompt := self._prompt(node, node.entry.prompt, node.at / "prompt"):
+                prompts[node.id] = prompt
+            asked = node.entry.check.prompt if node.entry.check else None
+            if node.check is not None and (question := self._prompt(node, asked, node.at / "check" / "prompt")):
+                node.check = replace(node.check, prompt=question)
+        return prompts
 
     def _prompt(self, node: Node[CheckStepEntry], entry: PromptEntry | None, at: Pointer) -> StepPrompt | None:
         if entry is None or not self._sound(entry, at):

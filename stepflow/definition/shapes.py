@@ -117,12 +117,19 @@ Shape = TypeVar("Shape", bound=FileModel)
 
 
 def read_shape(
-    model: type[Shape], document: JsonObject, problems: FileProblems, *, excused: frozenset[str] = frozenset()
+    model: type[Shape],
+    document: JsonObject,
+    problems: FileProblems,
+    origins: dict[str, str],
+    *,
+    excused: frozenset[str] = frozenset(),
 ) -> Shape:
-    """Read `document` as `model`. What has a wrong type is reported and left out.
+    """Read `document` as `model`. What has a wrong type is reported and left out; a misspelled key is corrected in the
+    document too, and `origins` gets its place in the file.
 
     `excused` are pointers of needed keys that this file may leave out.
     """
+    _correct_keys(model, document, Pointer(), problems, origins)
     document = copy.deepcopy(document)
     silent = set(excused)
     while True:
@@ -141,7 +148,7 @@ def read_shape(
 LIKE_KEYS = 0.8
 
 
-def correct_keys(
+def _correct_keys(
     model: type[FileModel], node: JsonValue, at: Pointer, problems: FileProblems, origins: dict[str, str]
 ) -> None:
     """Report keys that are nearly known ones (SF112), and go on as if they were spelled right: one cause, one problem.
@@ -163,7 +170,7 @@ def correct_keys(
         inner, is_held = _model_in(info.annotation)
         if inner is not None and key in node:
             for item, item_at in _items(node[key], at / key) if is_held else ((node[key], at / key),):
-                correct_keys(inner, item, item_at, problems, origins)
+                _correct_keys(inner, item, item_at, problems, origins)
 
 
 def _items(value: JsonValue, at: Pointer) -> Iterator[tuple[JsonValue, Pointer]]:
