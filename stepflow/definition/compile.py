@@ -16,7 +16,7 @@ from stepflow.definition.graph import add_edges, check_entries, check_graph, che
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
-from stepflow.definition.schemas import SchemaFiles, SchemaResolver
+from stepflow.definition.schemas import Schemas
 from stepflow.definition.shapes import read_shape
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt, ValidationEntry
@@ -79,7 +79,7 @@ def compile_registry(
     verdict = agent.verdict.type if agent.verdict else None
     github = agent.runner.integrations.github
     closure_action = github.default_closure_action if github.enabled else None
-    schemas = _schema_resolver(registry, agent, folder, problems)
+    schemas = _open_schemas(registry, agent, folder, problems)
     files = open_prompts(registry, folder, problems, closure_action=closure_action)
 
     nodes: dict[str, Node[StepEntry]] | dict[str, Node[CheckStepEntry]]
@@ -188,9 +188,7 @@ def _check_names(registry: GateRegistry | CheckRegistry, agent: Agent, problems:
         check_model(entry.model, Pointer("/steps") / step_id / "model", problems)
 
 
-def _schema_resolver(
-    registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems
-) -> SchemaResolver | None:
+def _open_schemas(registry: Registry, agent: Agent, folder: AgentFolder, problems: FileProblems) -> Schemas | None:
     """None when the schemas base cannot be used; then nothing is said about schemas."""
     own = registry.schemas_base if isinstance(registry, GateRegistry) else None
     settings = agent.runner.flow.schemas
@@ -202,11 +200,10 @@ def _schema_resolver(
         else:
             agent.problems.add("SF109", "/runner/flow/schemas/base", message, fix)
         return None
-    files = SchemaFiles(
+    return Schemas(
         folder=folder,
         base=folder.base(base),
-        diagnostics=problems.diagnostics,
         default=settings.default,
         agent_id=registry.agent_id or agent.file.name or folder.name,
+        registry=problems,
     )
-    return SchemaResolver(files=files, registry=problems)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
 from stepflow.definition.file_models import CheckStepEntry, GateEntry, GateRegistry, StepEntry
 from stepflow.definition.files.json_text import Pointer
-from stepflow.definition.schemas import SchemaResolver, node_at
+from stepflow.definition.schemas import Schemas, node_at
 from stepflow.domain.definition import Gate, StepCheck, Transition
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, StepKind
@@ -60,7 +60,7 @@ class Nodes:
 def read_gate_steps(
     registry: GateRegistry,
     raw: JsonObject,
-    schemas: SchemaResolver | None,
+    schemas: Schemas | None,
     problems: FileProblems,
     *,
     allow_spec_violations: bool,

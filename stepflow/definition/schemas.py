@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
-from stepflow.definition.diagnostics import LIKE_PATHS, Diagnostics, FileProblems, did_you_mean, listed, owner, shown
+from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, did_you_mean, listed, owner, shown
 from stepflow.definition.files.json_text import JsonFault, Pointer, keys_of, parse_json
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, register_document, report_fault, unsafe_reason
@@ -16,72 +16,84 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.engine.closed_schema import LIST_OF_SCHEMAS, MAP_OF_SCHEMAS, ONE_SCHEMA
 from stepflow.engine.patterns import PatternFault, check_pattern
 
+MAX_NODES = 20_000
+MAX_DEPTH = 50
+DRAFT_07 = "http://json-schema.org/draft-07/schema"
+DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
+_DRAFTS = {
+    DRAFT_07: DRAFT_07,
+    DRAFT_07.replace("http:", "https:"): DRAFT_07,
+    DRAFT_2020_12: DRAFT_2020_12,
+    DRAFT_2020_12.replace("https:", "http:"): DRAFT_2020_12,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaLocation:
+    """A node of a schema file; `/` leads on to a member or an item. `file` is relative to the agent folder."""
+
+    file: str
+    pointer: Pointer = field(default_factory=Pointer)
+    node: JsonValue
+
+    def __truediv__(self, key: str | int) -> SchemaLocation:
+        inner = self.node[key]  # type: ignore[index]  # who leads on has looked
+        return SchemaLocation(file=self.file, pointer=self.pointer / key, node=inner)
+
 
 @dataclass(eq=False)
 class SchemaFault(Exception):
-    """What is wrong with a schema. `file` and `pointer` say where, when that is not where the schema was asked for.
+    """What is wrong with a schema. `at` says where, when that is not where the schema was asked for.
 
-    `fault` is the text of a file that is no JSON, and why not.
+    `fault` says why a file is no JSON.
     """
 
     code: str
     message: str
     fix: str
-    file: str = ""
-    pointer: str = ""
-    fault: tuple[str, JsonFault] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchemaLocation:
-    """A node of a schema file. `file` is relative to the agent folder."""
-
-    file: str
-    pointer: Pointer
-    node: JsonValue
+    at: SchemaLocation | None = None
+    fault: JsonFault | None = None
 
 
 @dataclass(kw_only=True)
-class SchemaFiles:
-    """The schema files below one base folder, each parsed once."""
+class Schemas:
+    """Finds schemas below one base folder and reports what is wrong; each file is parsed and each place resolved once.
+
+    `default` is the file that a plain pointer leads into; `registry` is where schemas are asked for.
+    """
 
     folder: AgentFolder
     base: str
-    diagnostics: Diagnostics
     default: str | None
     agent_id: str
+    registry: FileProblems
     _parsed: dict[str, JsonValue] = field(default_factory=dict)
-    _inline: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _inline: dict[str, Pointer] = field(default_factory=dict)
+    _done: dict[tuple[str, str], JsonObject | None] = field(default_factory=dict)
+    _reported: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def find(self, ref: JsonValue) -> SchemaLocation:
-        """The place that an `outputSchemaRef` names. Raises `SchemaFault`."""
-        match ref:
-            case str() if ref.startswith("#/"):
-                path = self._default_path()
-                return self._by_name(path, self.load(path), ref)
-            case str():
-                raise _malformed(f'the text "{ref}" does not begin with "#/"', '"#/definitions/<id>"')
-            case {"file": str(file), "schema": str(name)} if file.strip():
-                path = self._safe_path(file)
-                return self._by_name(path, self.load(path), name)
-            case _:
-                raise _malformed('it needs "file" and "schema", both texts', '{"file": …, "schema": …}')
+    def by_ref(self, ref: JsonValue, at: Pointer) -> JsonObject | None:
+        """The answer schema that the `outputSchemaRef` at pointer `at` names; None after a problem was reported."""
+        if isinstance(ref, dict):
+            known = ["file", "schema"]
+            for key in ref.keys() - set(known):
+                note_unknown(at / key, key, known, self.registry)
+        try:
+            location = self._find(ref)
+        except SchemaFault as fault:
+            self._report(fault, at)
+            return None
+        here = (location.file, location.pointer)
+        if here not in self._done:
+            self._done[here] = self._resolve(location, at)
+        return self._done[here]
 
-    def inline(self, schema: JsonObject, file: str, at: Pointer) -> SchemaLocation:
-        """A schema that stands in another file, at a pointer; its references are relative to the schemas base."""
-        path = self.path(f"#{len(self._inline)}")  # no reference can name this
+    def inline(self, schema: JsonObject, at: Pointer) -> JsonObject | None:
+        """An answer schema that stands in the registry itself; its references are relative to the schemas base."""
+        path = self._path(f"#{len(self._inline)}")  # no reference can name this
         self._parsed[path] = schema
-        self._inline[path] = (file, at)
-        return SchemaLocation(file=path, pointer=Pointer(), node=schema)
-
-    def written_at(self, file: str, pointer: str) -> tuple[str, str]:
-        """The real file and pointer of a place, which differ from the given ones for an inline schema."""
-        real, prefix = self._inline.get(file, (file, ""))
-        return real, prefix + pointer
-
-    def path(self, file: str) -> str:
-        """A file of the schemas base, relative to the agent folder."""
-        return file if self.base == "." else f"{self.base}/{file}"
+        self._inline[path] = at
+        return self._resolve(SchemaLocation(file=path, node=schema), at)
 
     def load(self, path: str) -> JsonValue:
         """The parsed content of a schema file. Raises `SchemaFault`."""
@@ -89,11 +101,72 @@ class SchemaFiles:
             self._parsed[path] = self._parse(path)
         return self._parsed[path]
 
+    def add(self, code: str, at: SchemaLocation, message: str, fix: str) -> None:
+        """Report a problem at a node, also of a schema that stands in the registry."""
+        problems, pointer = self._written(at)
+        problems.add(code, pointer, message, fix)
+
+    def _written(self, at: SchemaLocation) -> tuple[FileProblems, str]:
+        if at.file in self._inline:
+            return self.registry.diagnostics.of(self.registry.file), self._inline[at.file] + at.pointer
+        return self.registry.diagnostics.of(at.file), at.pointer
+
+    def _report(self, fault: SchemaFault, at: Pointer) -> None:
+        message = f"{owner(at)}{fault.message}"
+        if fault.at is None:
+            self.registry.add(fault.code, at, message, fault.fix)
+            return
+        problems, pointer = self._written(fault.at)
+        place = (fault.code, problems.file, pointer)
+        if place in self._reported:  # several steps may meet the same fault
+            return
+        self._reported.add(place)
+        if fault.fault is not None:
+            report_fault(self.folder.read(fault.at.file), fault.fault, problems, fault.code, message)
+        else:
+            problems.add(fault.code, pointer, message, fault.fix)
+
+    def _find(self, ref: JsonValue) -> SchemaLocation:
+        match ref:
+            case str() if ref.startswith("#/"):
+                return self._by_name(self._default_path(), ref)
+            case str():
+                raise _malformed(f'the text "{ref}" does not begin with "#/"', '"#/definitions/<id>"')
+            case {"file": str(file), "schema": str(name)} if file.strip():
+                return self._by_name(self._safe_path(file), name)
+            case _:
+                raise _malformed('it needs "file" and "schema", both texts', '{"file": …, "schema": …}')
+
+    def _by_name(self, path: str, name: str) -> SchemaLocation:
+        document = self.load(path)
+        pointer = _bare(document, name) if name and name[0] not in "#/" else pointer_of(name)
+        if pointer is None:
+            raise _malformed(f'the identifier "{name}" is malformed', 'a name, or a pointer such as "#/definitions/x"')
+        node = node_at(document, pointer)
+        if not isinstance(node, dict):
+            raise _not_found(document, name, path, there=node is not None)
+        return SchemaLocation(file=path, pointer=pointer, node=node)
+
+    def _default_path(self) -> str:
+        if self.default is not None:
+            return self._safe_path(self.default)
+        names = self.folder.json_files(self.base)
+        own = f"{self.agent_id}.schema.json"
+        if len(names) == 1:
+            return self._path(names[0])
+        if own in names:
+            return self._path(own)
+        message = f'a pointer needs a default schema file, and "{self.base}" has {len(names)} JSON files, none "{own}"'
+        raise SchemaFault("SF404", message, 'Set "runner.flow.schemas.default", or use the {file, schema} form.')
+
     def _safe_path(self, file: str) -> str:
         if reason := unsafe_reason(file):
             message = f'the schema file "{file}" {reason}'
             raise SchemaFault("SF109", message, "Name a JSON file inside the schemas folder.")
-        return self.path(file)
+        return self._path(file)
+
+    def _path(self, file: str) -> str:
+        return file if self.base == "." else f"{self.base}/{file}"
 
     def _parse(self, path: str) -> JsonValue:
         try:
@@ -102,36 +175,35 @@ class SchemaFiles:
         except FileRefused as refused:
             names = self.folder.json_files(self.base)
             fix = f'Name a JSON file inside the schemas folder; "{self.base}" has {listed(names)}.'
-            own = path.removeprefix("" if self.base == "." else f"{self.base}/")
+            own = path.removeprefix(self._path(""))
             hint = did_you_mean(own, names, LIKE_PATHS) if refused.why is Why.MISSING else ""
             message = f'the schema file "{path}" {refused.message}{hint}'
             raise SchemaFault("SF109" if refused.unsafe else "SF401", message, fix) from refused
         except JsonFault as fault:
             message = f'the schema file "{path}" {fault.message}'
-            raise SchemaFault("SF401", message, "Write valid JSON.", file=path, fault=(text, fault)) from fault
-        register_document(text, document, self.diagnostics.of(path))
+            at = SchemaLocation(file=path, node=None)
+            raise SchemaFault("SF401", message, "Write valid JSON.", at=at, fault=fault) from fault
+        register_document(text, document, self.registry.diagnostics.of(path))
         return document.value
 
-    def _default_path(self) -> str:
-        if self.default is not None:
-            return self._safe_path(self.default)
-        names = self.folder.json_files(self.base)
-        own = f"{self.agent_id}.schema.json"
-        if len(names) == 1:
-            return self.path(names[0])
-        if own in names:
-            return self.path(own)
-        message = f'a pointer needs a default schema file, and "{self.base}" has {len(names)} JSON files, none "{own}"'
-        raise SchemaFault("SF404", message, 'Set "runner.flow.schemas.default", or use the {file, schema} form.')
+    def _resolve(self, location: SchemaLocation, at: Pointer) -> JsonObject | None:
+        draft = self._draft(location.file)
+        target = (location.file, location.pointer)
+        try:
+            return _checked(_Expansion(schemas=self, draft=draft).schema(location, (target,)), location, draft)
+        except SchemaFault as fault:
+            self._report(fault, at)
+            return None
 
-    def _by_name(self, path: str, document: JsonValue, name: str) -> SchemaLocation:
-        pointer = _bare(document, name) if name and name[0] not in "#/" else pointer_of(name)
-        if pointer is None:
-            raise _malformed(f'the identifier "{name}" is malformed', 'a name, or a pointer such as "#/definitions/x"')
-        node = node_at(document, pointer)
-        if not isinstance(node, dict):
-            raise _not_found(document, name, path, there=node is not None)
-        return SchemaLocation(file=path, pointer=pointer, node=node)
+    def _draft(self, file: str) -> str:
+        root = self.load(file)
+        written = root.get("$schema", DRAFT_2020_12) if isinstance(root, dict) else DRAFT_2020_12
+        draft = _DRAFTS.get(written.removesuffix("#")) if isinstance(written, str) else None
+        if draft is None:
+            message = f'"$schema" is {shown(written)}, which is not known; the schema is read as 2020-12'
+            fix = f'Write "{DRAFT_2020_12}" or "{DRAFT_07}#".'
+            self.add("SF408", SchemaLocation(file=file, node=root) / "$schema", message, fix)
+        return draft or DRAFT_2020_12
 
 
 def _not_found(document: JsonValue, name: str, path: str, *, there: bool) -> SchemaFault:
@@ -183,11 +255,6 @@ def _malformed(reason: str, form: str) -> SchemaFault:
     return SchemaFault("SF402", f'"outputSchemaRef" is malformed: {reason}', f"Write {form}.")
 
 
-MAX_NODES = 20_000
-MAX_DEPTH = 50
-DRAFT_07 = "http://json-schema.org/draft-07/schema"
-DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
-
 #: A member of `allOf` with only these keys is merged.
 _PLAIN = frozenset(
     {"type", "title", "description", "$comment", "$schema", "$id", "properties", "required", "additionalProperties"}
@@ -200,120 +267,110 @@ _MORE_PROPERTIES = frozenset({"allOf", "anyOf", "oneOf", "patternProperties", "i
 #: Resolving never uses them, and beside schemas that are put into each other they would only mislead a validator.
 _IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor"})
 
-
-def expand(files: SchemaFiles, location: SchemaLocation, *, draft: str) -> JsonValue:
-    """The schema at a place, self-contained. Raises `SchemaFault`."""
-    here = (location.file, location.pointer)
-    return _Expansion(files=files, draft=draft).schema(location.node, location.file, location.pointer, (here,))
+#: The targets of the references that are being put in.
+_Path = tuple[tuple[str, str], ...]
 
 
 @dataclass(kw_only=True)
 class _Expansion:
     """One expansion; it counts what it makes, so that no nest of references can grow without end."""
 
-    files: SchemaFiles
+    schemas: Schemas
     draft: str
     nodes: int = 0
     depth: int = 0
 
-    def schema(self, node: JsonValue, file: str, at: Pointer, path: tuple[tuple[str, str], ...]) -> JsonValue:
-        """`path` holds the targets of the references that are being put in."""
-        if not isinstance(node, dict):
-            return self.copied(node, file, at)
-        self.count(1, file, at)
+    def schema(self, here: SchemaLocation, path: _Path) -> JsonValue:
+        """The schema at a place, self-contained. Raises `SchemaFault`."""
+        if not isinstance(here.node, dict):
+            return self.copied(here)
+        self.count(1, here)
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise _too_large(f"is nested deeper than {MAX_DEPTH} schemas", file, at)
-        expanded = self.object(node, file, at, path)
+            raise _too_large(f"is nested deeper than {MAX_DEPTH} schemas", here)
+        expanded = self.object(here.node, here, path)
         self.depth -= 1
         return expanded
 
-    def object(self, node: JsonObject, file: str, at: Pointer, path: tuple[tuple[str, str], ...]) -> JsonValue:
+    def object(self, node: JsonObject, here: SchemaLocation, path: _Path) -> JsonValue:
         if "$dynamicRef" in node:
-            raise _refused(f'"$dynamicRef" ({shown(node["$dynamicRef"])}) is not supported', file, at / "$dynamicRef")
+            raise _refused(f'"$dynamicRef" ({shown(node["$dynamicRef"])}) is not supported', here / "$dynamicRef")
         if "$ref" in node:
-            return self.referred(node, file, at, path)
-        own = {key: self.keyword(key, value, file, at / key, path) for key, value in node.items()}
+            return self.referred(node, here, path)
+        own = {key: self.keyword(key, here / key, path) for key in node}
         merged = _merged_members({key: value for key, value in own.items() if key not in _IDENTITY})
-        self.check_required(node, merged, file, at)
+        self.check_required(node, merged, here)
         return merged
 
-    def check_required(self, node: JsonObject, merged: JsonValue, file: str, at: Pointer) -> None:
+    def check_required(self, node: JsonObject, merged: JsonObject, here: SchemaLocation) -> None:
         """Report required keys that are no properties (SF410), where no other part of the schema could have them."""
-        if not isinstance(merged, dict) or "/allOf/" in at or not merged.keys().isdisjoint(_MORE_PROPERTIES):
-            return
         properties, required = merged.get("properties"), node.get("required")
+        if "/allOf/" in here.pointer or not merged.keys().isdisjoint(_MORE_PROPERTIES):
+            return
         if not isinstance(properties, dict) or not isinstance(required, list):
             return
         for index, name in enumerate(required):
             if isinstance(name, str) and name not in properties:
-                written, pointer = self.files.written_at(file, at / "required" / index)
                 message = f'the key "{name}" is required and no property{did_you_mean(name, properties)}'
                 fix = f"Add it to the properties, or require one of them; they are {listed(properties)}."
-                self.files.diagnostics.of(written).add("SF410", pointer, message, fix)
+                self.schemas.add("SF410", here / "required" / index, message, fix)
 
-    def keyword(
-        self, key: str, value: JsonValue, file: str, at: Pointer, path: tuple[tuple[str, str], ...]
-    ) -> JsonValue:
-        def inner(name: str | int, item: JsonValue) -> JsonValue:
-            return self.schema(item, file, at / name, path)
-
+    def keyword(self, key: str, here: SchemaLocation, path: _Path) -> JsonValue:
+        value = here.node
         if key in MAP_OF_SCHEMAS and isinstance(value, dict):
-            return {name: inner(name, item) for name, item in value.items()}
+            return {name: self.schema(here / name, path) for name in value}
         if key in LIST_OF_SCHEMAS and isinstance(value, list):
-            return [inner(index, item) for index, item in enumerate(value)]
+            return [self.schema(here / index, path) for index in range(len(value))]
         if (key in ONE_SCHEMA or key == "contentSchema") and isinstance(value, dict):
-            return self.schema(value, file, at, path)
-        return self.copied(value, file, at)
+            return self.schema(here, path)
+        return self.copied(here)
 
-    def referred(self, node: JsonObject, file: str, at: Pointer, path: tuple[tuple[str, str], ...]) -> JsonValue:
-        target = self.target(node["$ref"], file, at / "$ref")
-        here = (target.file, target.pointer)
-        if here in path:
+    def referred(self, node: JsonObject, here: SchemaLocation, path: _Path) -> JsonValue:
+        location = self.target(here / "$ref")
+        target = (location.file, location.pointer)
+        if target in path:
             message = f'the "$ref" to "{node["$ref"]}" leads back into itself'
             fix = "Write the nested part out as deep as it is needed: an answer schema cannot be endless."
-            raise SchemaFault("SF406", message, fix, file=file, pointer=at / "$ref")
-        schema = self.schema(target.node, target.file, target.pointer, (*path, here))
+            raise SchemaFault("SF406", message, fix, at=here / "$ref")
+        schema = self.schema(location, (*path, target))
         rest = {key: value for key, value in node.items() if key != "$ref"}
         if self.draft == DRAFT_07 or not rest or schema is False:
             return schema
-        own = self.schema(rest, file, at, path)
+        own = self.schema(replace(here, node=rest), path)
         return merge([one for one in (schema, own) if isinstance(one, dict)])
 
-    def target(self, ref: JsonValue, file: str, at: Pointer) -> SchemaLocation:
+    def target(self, here: SchemaLocation) -> SchemaLocation:
+        """Where the `$ref` at a place leads."""
+        ref = here.node
         if not isinstance(ref, str):
-            raise _refused(f'"$ref" is {shown(ref)}, but it must be a text', file, at)
+            raise _refused(f'"$ref" is {shown(ref)}, but it must be a text', here)
         name, hash_, fragment = (unquote(part) for part in ref.partition("#"))
         if not name and not hash_:
-            raise _refused('"$ref" is empty', file, at)
-        path = self.file_of(name, file, at, ref) if name else file
+            raise _refused('"$ref" is empty', here)
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", name) or (name and unsafe_reason(name) is not None):
+            raise _refused(f'"$ref" is "{ref}", but only files inside the schemas folder can be referred to', here)
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(here.file), name)) if name else here.file
         pointer = pointer_of(f"#{fragment}") if fragment else Pointer()
         if pointer is None:
-            raise _refused(f'"$ref" is "{ref}", and what follows "#" is no JSON Pointer', file, at)
+            raise _refused(f'"$ref" is "{ref}", and what follows "#" is no JSON Pointer', here)
         try:
-            node = node_at(self.files.load(path), pointer)
+            node = node_at(self.schemas.load(path), pointer)
         except SchemaFault as fault:
-            if fault.file:
-                raise
-            raise SchemaFault(fault.code, fault.message, fault.fix, file=file, pointer=at) from fault
+            fault.at = fault.at or here
+            raise
         if not isinstance(node, dict | bool):
             message = f'"$ref" leads to "{ref}", where no schema is'
-            raise SchemaFault("SF403", message, "Correct the pointer, or add the schema.", file=file, pointer=at)
+            raise SchemaFault("SF403", message, "Correct the pointer, or add the schema.", at=here)
         return SchemaLocation(file=path, pointer=pointer, node=node)
 
-    def file_of(self, name: str, file: str, at: Pointer, ref: str) -> str:
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:|//", name) or unsafe_reason(name) is not None:
-            raise _refused(f'"$ref" is "{ref}", but only files inside the schemas folder can be referred to', file, at)
-        return posixpath.normpath(posixpath.join(posixpath.dirname(file), name))
+    def copied(self, here: SchemaLocation) -> JsonValue:
+        self.count(_size(here.node), here)
+        return here.node
 
-    def copied(self, value: JsonValue, file: str, at: Pointer) -> JsonValue:
-        self.count(_size(value), file, at)
-        return value
-
-    def count(self, nodes: int, file: str, at: Pointer) -> None:
+    def count(self, nodes: int, here: SchemaLocation) -> None:
         self.nodes += nodes
         if self.nodes > MAX_NODES:
-            raise _too_large(f"has more than {MAX_NODES} nodes", file, at)
+            raise _too_large(f"has more than {MAX_NODES} nodes", here)
 
 
 def merge(schemas: list[JsonObject]) -> JsonObject:
@@ -352,86 +409,13 @@ def _size(value: JsonValue) -> int:
             return 1
 
 
-def _refused(message: str, file: str, pointer: str) -> SchemaFault:
+def _refused(message: str, at: SchemaLocation) -> SchemaFault:
     fix = 'Use "#/pointer", "file.json" or "file.json#/pointer", inside the schemas folder.'
-    return SchemaFault("SF405", message, fix, file=file, pointer=pointer)
+    return SchemaFault("SF405", message, fix, at=at)
 
 
-def _too_large(state: str, file: str, pointer: str) -> SchemaFault:
-    message = f"the schema {state} when all references are put in"
-    return SchemaFault("SF407", message, "Make the schema smaller.", file=file, pointer=pointer)
-
-
-@dataclass(kw_only=True)
-class SchemaResolver:
-    """Resolves schemas and reports what is wrong; each place is resolved once."""
-
-    files: SchemaFiles
-    registry: FileProblems
-    _done: dict[tuple[str, str], JsonObject | None] = field(default_factory=dict)
-    _reported: set[tuple[str, str, str]] = field(default_factory=set)
-
-    def by_ref(self, ref: JsonValue, at: Pointer) -> JsonObject | None:
-        """The answer schema that the `outputSchemaRef` at pointer `at` names; None after a problem was reported."""
-        if isinstance(ref, dict):
-            known = ["file", "schema"]
-            for key in ref.keys() - set(known):
-                note_unknown(at / key, key, known, self.registry)
-        try:
-            location = self.files.find(ref)
-        except SchemaFault as fault:
-            self._report(fault, at)
-            return None
-        here = (location.file, location.pointer)
-        if here not in self._done:
-            self._done[here] = self._resolve(location, at)
-        return self._done[here]
-
-    def inline(self, schema: JsonObject, at: Pointer) -> JsonObject | None:
-        """An answer schema that stands in the registry itself."""
-        return self._resolve(self.files.inline(schema, self.registry.file, at), at)
-
-    def _resolve(self, location: SchemaLocation, at: Pointer) -> JsonObject | None:
-        draft = self._draft(location)
-        try:
-            return _checked(expand(self.files, location, draft=draft), location, draft)
-        except SchemaFault as fault:
-            self._report(fault, at)
-            return None
-
-    def _draft(self, location: SchemaLocation) -> str:
-        root = self.files.load(location.file)
-        written = root.get("$schema", DRAFT_2020_12) if isinstance(root, dict) else DRAFT_2020_12
-        draft = _DRAFTS.get(written.removesuffix("#")) if isinstance(written, str) else None
-        if draft is None:
-            message = f'"$schema" is {shown(written)}, which is not known; the schema is read as 2020-12'
-            file, pointer = self.files.written_at(location.file, "/$schema")
-            fix = f'Write "{DRAFT_2020_12}" or "{DRAFT_07}#".'
-            self.registry.diagnostics.of(file).add("SF408", pointer, message, fix)
-        return draft or DRAFT_2020_12
-
-    def _report(self, fault: SchemaFault, at: Pointer) -> None:
-        message = f"{owner(at)}{fault.message}"
-        if not fault.file:
-            self.registry.add(fault.code, at, message, fault.fix)
-            return
-        file, pointer = self.files.written_at(fault.file, fault.pointer)
-        if (fault.code, file, pointer) in self._reported:  # several steps may meet the same fault
-            return
-        self._reported.add((fault.code, file, pointer))
-        problems = self.registry.diagnostics.of(file)
-        if fault.fault is not None:
-            report_fault(*fault.fault, problems, fault.code, message)
-        else:
-            problems.add(fault.code, pointer, message, fault.fix)
-
-
-_DRAFTS = {
-    DRAFT_07: DRAFT_07,
-    DRAFT_07.replace("http:", "https:"): DRAFT_07,
-    DRAFT_2020_12: DRAFT_2020_12,
-    DRAFT_2020_12.replace("https:", "http:"): DRAFT_2020_12,
-}
+def _too_large(state: str, at: SchemaLocation) -> SchemaFault:
+    return SchemaFault("SF407", f"the schema {state} when all references are put in", "Make the schema smaller.", at=at)
 
 
 def _checked(schema: JsonValue, location: SchemaLocation, draft: str) -> JsonObject:
@@ -440,7 +424,7 @@ def _checked(schema: JsonValue, location: SchemaLocation, draft: str) -> JsonObj
     if not isinstance(schema, dict) or not _describes_object(schema):
         message = 'the root of the answer schema does not describe an object ("type": "object")'
         fix = 'Give the schema "type": "object".'
-        raise SchemaFault("SF409", message, fix, file=location.file, pointer=location.pointer)
+        raise SchemaFault("SF409", message, fix, at=location)
     return {"$schema": f"{DRAFT_07}#", **schema} if draft == DRAFT_07 else schema
 
 
@@ -456,7 +440,7 @@ def _check_valid(schema: JsonValue, location: SchemaLocation, draft: str) -> Non
     except SchemaError as exc:
         where = "/".join(str(part) for part in exc.absolute_path)
         message = f"the answer schema is not valid{f' at {where}' if where else ''}: {exc.message[:200]}"
-        raise SchemaFault("SF407", message, "Correct it.", file=location.file, pointer=location.pointer) from exc
+        raise SchemaFault("SF407", message, "Correct it.", at=location) from exc
 
 
 def _is_pattern(value: object) -> bool:

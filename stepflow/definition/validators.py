@@ -13,7 +13,7 @@ from stepflow.definition.files.json_text import Pointer, last_key
 from stepflow.definition.folder import beside
 from stepflow.definition.gate_steps import check_c3_style, check_key, check_part
 from stepflow.definition.prompt_files import Address, Prompt, PromptFiles, variables_in
-from stepflow.definition.schemas import SchemaResolver
+from stepflow.definition.schemas import Schemas
 from stepflow.domain.definition import (
     Condition,
     ExitCode,
@@ -124,7 +124,7 @@ class ValidationBuilder:
     closures: tuple[str, ...]
     verdict: VerdictType | None
     problems: FileProblems
-    schemas: SchemaResolver | None
+    schemas: Schemas | None
     prompts: PromptFiles | None
     programs: Collection[str] | None = None
 

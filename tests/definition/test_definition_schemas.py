@@ -9,8 +9,9 @@ import pytest
 from load_cases import DEFINITIONS  # noqa: F401  # makes the folder importable in the same way everywhere
 
 from stepflow.definition.diagnostics import Diagnostics
+from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder
-from stepflow.definition.schemas import SchemaFiles, SchemaResolver
+from stepflow.definition.schemas import Schemas
 from stepflow.domain.json import JsonObject, JsonValue
 
 DRAFT_07 = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -23,14 +24,14 @@ def resolve(tmp_path: Path, ref: JsonValue = "#/", **files: JsonValue) -> tuple[
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document))
     diagnostics = Diagnostics()
-    schema_files = SchemaFiles(
+    schemas = Schemas(
         folder=AgentFolder(folder, root=tmp_path),
         base="schemas",
-        diagnostics=diagnostics,
         default="a.json",
         agent_id="demo",
+        registry=diagnostics.of("steps_registry.json"),
     )
-    schema = SchemaResolver(files=schema_files, registry=diagnostics.of("steps_registry.json")).by_ref(ref, "/steps/a")
+    schema = schemas.by_ref(ref, Pointer("/steps/a"))
     return schema, [problem.code for problem in diagnostics.problems(prefix=".agent/demo")]
 
 
