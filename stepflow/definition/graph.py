@@ -12,6 +12,7 @@ from stepflow.definition.gate_steps import Node, Nodes, check_intent, fitting_in
 from stepflow.definition.old_names import OLD_VERDICT_TYPES
 from stepflow.domain.definition import Branch, Gate, Target, Transition
 from stepflow.domain.words import Dialect, Intent, StepKind, VerdictType
+from stepflow.engine.router import continuation_of
 
 
 def add_edges(nodes: Nodes, problems: FileProblems) -> None:
@@ -25,13 +26,6 @@ def add_edges(nodes: Nodes, problems: FileProblems) -> None:
             problems.report("SF348", node.at / "structuredGate", message, fix)
         node.edges.setdefault(Intent.REPEAT, Target(step_id=None))
         node.following = _following(node, nodes)
-
-
-def default_next(step_id: str, nodes: Nodes) -> str | None:
-    """`initial.X` goes on to `continuation.X` when that flow step exists."""
-    kind, _, rest = step_id.partition(".")
-    target = f"continuation.{rest}"
-    return target if kind == "initial" and target in nodes.flow else None
 
 
 def targets_of(transition: Transition) -> Iterator[str]:
@@ -162,7 +156,7 @@ def _check_missing(node: Node[StepEntry], gate: Gate, nodes: Nodes, problems: Fi
             continue
         if intent not in fitting_intents(node.kind):
             continue  # that it may not be allowed at all was reported
-        target = default_next(node.id, nodes) if intent is Intent.NEXT else None
+        target = continuation_of(node.id, nodes.flow) if intent is Intent.NEXT else None
         if target is not None:
             message = f'"next" has no rule and goes to "{target}" by default'
             problems.report("SF345", at, message, f'Write "next": {{"target": "{target}"}}.')
@@ -176,7 +170,7 @@ def _following(node: Node[StepEntry], nodes: Nodes) -> set[str]:
     if gate is not None and Intent.JUMP in gate.allowed and gate.target_field:
         return set(nodes.flow)
     after = {target for transition in node.edges.values() for target in targets_of(transition)}
-    default = default_next(node.id, nodes)
+    default = continuation_of(node.id, nodes.flow)
     if default is not None and Intent.NEXT not in node.edges and (gate is None or Intent.NEXT in gate.allowed):
         after.add(default)
     if gate is None or Intent.REPEAT in gate.allowed:

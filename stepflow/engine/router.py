@@ -10,7 +10,7 @@ from stepflow.domain.json import JsonValue, compact
 from stepflow.domain.words import INTENTS_OF_KIND, Intent, Outcome, StepKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from stepflow.domain.decision import Decided
     from stepflow.domain.definition import Step
@@ -50,7 +50,7 @@ def repeat_move(step: Step, handoff: Mapping[str, JsonValue], steps: Mapping[str
     return _follow(step, Intent.REPEAT, handoff, steps)
 
 
-def continuation_of(step_id: str, steps: Mapping[str, Step]) -> str | None:
+def continuation_of(step_id: str, steps: Container[str]) -> str | None:
     """The default `next` of `initial.X`: `continuation.X`, if that step exists."""
     name = step_id.removeprefix("initial.")
     target = f"continuation.{name}"
