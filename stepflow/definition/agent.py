@@ -10,7 +10,7 @@ from stepflow.definition.file_models import AgentFile, CompositePart, Runner, Ve
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused
 from stepflow.definition.folder import AgentFolder, read_object
-from stepflow.definition.old_names import OLD_VERDICT_TYPES, report_old_names, to_runner_layout
+from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
 from stepflow.definition.shapes import read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
@@ -171,11 +171,11 @@ def read_agent(folder: AgentFolder, diagnostics: Diagnostics, *, allow_custom: b
     layout = to_runner_layout(document, problems)
     problems = diagnostics.of(AGENT_FILE, layout.origin)
     report_old_names(layout.old_names, diagnostics.of(AGENT_FILE))
-    excused = frozenset({"/version", "/displayName", "/description", "/runner"}) if layout.flat else frozenset()
+    excused = frozenset({"/version", "/displayName", "/description"}) if is_flat(document) else frozenset()
     file = read_shape(AgentFile, layout.document, problems, layout.origins, excused=excused)
     runner = file.runner or Runner()
     verdict = None  # without a runner nothing says which verdict was meant
-    if file.runner is not None or layout.flat:
+    if file.runner is not None:
         verdict = check_verdict(runner.verdict, problems, folder=folder, allow_custom=allow_custom)
     reserved = run_variable_names(verdict.type if verdict else None)
     parameters = check_parameters(file.parameters, problems, reserved=reserved)

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
 from stepflow.definition.file_models import CheckStepEntry, GateEntry, GateRegistry, StepEntry
-from stepflow.definition.files.json_text import Pointer
-from stepflow.definition.schemas import Schemas, node_at
+from stepflow.definition.files.json_text import Pointer, node_at
+from stepflow.definition.schemas import Schemas
 from stepflow.domain.definition import Gate, StepCheck, Transition
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, StepKind

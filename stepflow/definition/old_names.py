@@ -6,40 +6,35 @@ import copy
 from dataclasses import dataclass, field
 
 from stepflow.definition.diagnostics import FileProblems
-from stepflow.definition.files.json_text import Pointer
+from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.definition.shapes import note_unknown
 from stepflow.domain.json import JsonObject, JsonValue
 
-KeyPath = tuple[str, ...]
-
-_FLOW: KeyPath = ("runner", "flow")
-_VERDICT: KeyPath = ("runner", "verdict")
-
-#: Old place → new place. Both layouts may use them.
-_MOVES: tuple[tuple[KeyPath, KeyPath], ...] = (
-    (("behavior", "systemPromptPath"), (*_FLOW, "systemPromptPath")),
-    (("behavior", "allowedTools"), ("runner", "boundaries", "allowedTools")),
-    (("behavior", "permissionMode"), ("runner", "boundaries", "permissionMode")),
-    (("behavior", "completionType"), (*_VERDICT, "type")),
-    (("behavior", "completionConfig"), (*_VERDICT, "config")),
-    (("runner", "completion", "type"), (*_VERDICT, "type")),
-    (("runner", "completion", "config"), (*_VERDICT, "config")),
-    (("prompts", "registry"), (*_FLOW, "prompts", "registry")),
-    (("prompts", "fallbackDir"), (*_FLOW, "prompts", "fallbackDir")),
-    (("github",), ("runner", "integrations", "github")),
-    (("logging",), ("runner", "logging")),
-    ((*_VERDICT, "config", "completionKeyword"), (*_VERDICT, "config", "verdictKeyword")),
+#: Old place → new place in agent.json. Both layouts may use them.
+MOVES = (
+    ("behavior.systemPromptPath", "runner.flow.systemPromptPath"),
+    ("behavior.allowedTools", "runner.boundaries.allowedTools"),
+    ("behavior.permissionMode", "runner.boundaries.permissionMode"),
+    ("behavior.completionType", "runner.verdict.type"),
+    ("behavior.completionConfig", "runner.verdict.config"),
+    ("runner.completion.type", "runner.verdict.type"),
+    ("runner.completion.config", "runner.verdict.config"),
+    ("prompts.registry", "runner.flow.prompts.registry"),
+    ("prompts.fallbackDir", "runner.flow.prompts.fallbackDir"),
+    ("github", "runner.integrations.github"),
+    ("logging", "runner.logging"),
+    ("runner.verdict.config.completionKeyword", "runner.verdict.config.verdictKeyword"),
 )
 
 #: Old places that do nothing today.
-_DEAD: tuple[KeyPath, ...] = (
-    ("actions",),
-    ("worktree",),
-    ("finalize",),
-    ("behavior", "sandboxConfig"),
-    ("behavior", "disableSandbox"),
-    ("behavior", "preCloseValidation"),
+_DEAD = (
+    *("actions", "worktree", "finalize"),
+    *("behavior.sandboxConfig", "behavior.disableSandbox", "behavior.preCloseValidation"),
 )
+
+#: Old name → new name in the registry: of its own keys, and of one key of each validation step.
+TOP_NAMES = (("completionSteps", "validationSteps"), ("completionPatterns", "failurePatterns"))
+CONDITION_NAMES = ("completionConditions", "validationConditions")
 
 OLD_VERDICT_TYPES = {
     "issue": "poll:state",
@@ -73,33 +68,30 @@ class Renamed:
         return pointer
 
 
-@dataclass(kw_only=True)
-class RunnerLayout(Renamed):
-    """`agent.json` in the runner layout; `flat` tells that it was written in the old one."""
-
-    flat: bool = False
-
-
-def to_runner_layout(document: JsonObject, problems: FileProblems) -> RunnerLayout:
-    """Move everything old to its new place; problems with the layout itself are reported here."""
-    layout = RunnerLayout(document=copy.deepcopy(document), flat="behavior" in document and "runner" not in document)
+def to_runner_layout(document: JsonObject, problems: FileProblems) -> Renamed:
+    """`agent.json` with everything old moved to its new place; problems with the layout itself are reported here."""
+    layout = Renamed(document=copy.deepcopy(document))
     if "behavior" in document and "runner" in document:
         message = 'the file has both "runner" (the layout of today) and "behavior" (the old one)'
         problems.add("SF205", "/behavior", message, 'Move what is in "behavior" into "runner" and remove it.')
         del layout.document["behavior"]
-    for key_path in _DEAD:
-        if holder := _holder(layout.document, key_path):
-            del holder[key_path[-1]]
-            name = ".".join(key_path)
+    for name in _DEAD:
+        if holder := _holder(layout.document, name):
+            del holder[_last(name)]
             layout.old_names.append(name)
-            problems.add("SF111", _pointer(key_path), f'"{name}" has no effect here', "Remove the key, or leave it.")
-    for old, new in _MOVES:
+            problems.add("SF111", _pointer(name), f'"{name}" has no effect here', "Remove the key, or leave it.")
+    for old, new in MOVES:
         _move(layout, old, new)
     _drop_rest(layout, problems)
     _rename_verdict_types(layout)
-    if layout.flat:
+    if is_flat(document):
         layout.document.setdefault("runner", {})
     return layout
+
+
+def is_flat(document: JsonObject) -> bool:
+    """Whether an agent.json was written in the old layout, which asks for fewer keys."""
+    return "behavior" in document and "runner" not in document
 
 
 def report_old_names(old_names: list[str], problems: FileProblems) -> None:
@@ -109,52 +101,52 @@ def report_old_names(old_names: list[str], problems: FileProblems) -> None:
         problems.add("SF110", "", message, "Use the names of today; until then the old ones keep working.")
 
 
-def _move(layout: RunnerLayout, old: KeyPath, new: KeyPath) -> None:
+def _pointer(place: str) -> Pointer:
+    return Pointer(f"/{place.replace('.', '/')}")
+
+
+def _last(place: str) -> str:
+    return place.rpartition(".")[2]
+
+
+def _holder(document: JsonObject, place: str) -> JsonObject:
+    """The object that has the last key of a place; an empty one when there is none."""
+    node = node_at(document, _pointer(place).rpartition("/")[0])
+    return node if isinstance(node, dict) and _last(place) in node else {}
+
+
+def _move(layout: Renamed, old: str, new: str) -> None:
     holder = _holder(layout.document, old)
     if not holder:
         return
-    value = holder.pop(old[-1])
-    layout.old_names.append(".".join(old))
+    value = holder.pop(_last(old))
+    layout.old_names.append(old)
     node = layout.document
-    for key in new[:-1]:
+    for key in new.split(".")[:-1]:
         inner = node.setdefault(key, {})
         if not isinstance(inner, dict):
             return  # the new place has a wrong type, which is reported there
         node = inner
-    if new[-1] not in node:
-        node[new[-1]] = value
+    if _last(new) not in node:
+        node[_last(new)] = value
         layout.origins[_pointer(new)] = _pointer(old)
 
 
-def _holder(document: JsonObject, key_path: KeyPath) -> JsonObject:
-    """The object that has the last key of a place; an empty one when there is none."""
-    node: JsonValue = document
-    for key in key_path[:-1]:
-        node = node.get(key) if isinstance(node, dict) else None
-    return node if isinstance(node, dict) and key_path[-1] in node else {}
-
-
-def _drop_rest(layout: RunnerLayout, problems: FileProblems) -> None:
+def _drop_rest(layout: Renamed, problems: FileProblems) -> None:
     """What is left of the old containers are keys that nobody knows, or containers of a wrong type."""
-    for key_path in (("behavior",), ("prompts",), ("runner", "completion")):
-        holder = _holder(layout.document, key_path)
-        rest = holder.pop(key_path[-1]) if holder else {}
+    for place in ("behavior", "prompts", "runner.completion"):
+        rest = _holder(layout.document, place).pop(_last(place), {})
         if not isinstance(rest, dict):
-            message = f'"{".".join(key_path)}" must be an object'
-            problems.add("SF106", _pointer(key_path), message, "Write it as an object.")
+            problems.add("SF106", _pointer(place), f'"{place}" must be an object', "Write it as an object.")
             continue
-        known = [old[-1] for old, _ in _MOVES if old[:-1] == key_path]
+        known = [_last(old) for old, _ in MOVES if old.rpartition(".")[0] == place]
         for key in rest:
-            note_unknown(_pointer(key_path) / key, key, known, problems)
+            note_unknown(_pointer(place) / key, key, known, problems)
 
 
-def _rename_verdict_types(layout: RunnerLayout) -> None:
-    runner = layout.document.get("runner")
-    verdict = runner.get("verdict") if isinstance(runner, dict) else None
-    if not isinstance(verdict, dict):
-        return
-    config = verdict.get("config")
-    conditions = config.get("conditions") if isinstance(config, dict) else None
+def _rename_verdict_types(layout: Renamed) -> None:
+    verdict = node_at(layout.document, "/runner/verdict")
+    conditions = node_at(verdict, "/config/conditions")
     for holder in (verdict, *(conditions if isinstance(conditions, list) else ())):
         old = holder.get("type") if isinstance(holder, dict) else None
         if isinstance(holder, dict) and isinstance(old, str) and old in OLD_VERDICT_TYPES:
@@ -162,22 +154,14 @@ def _rename_verdict_types(layout: RunnerLayout) -> None:
             layout.old_names.append(f'verdict type "{old}"')
 
 
-def _pointer(key_path: KeyPath) -> Pointer:
-    return Pointer("".join(f"/{key}" for key in key_path))
-
-
-_TOP = (("completionSteps", "validationSteps"), ("completionPatterns", "failurePatterns"))
-_CONDITIONS = ("completionConditions", "validationConditions")
-
-
 def to_new_names(document: JsonObject) -> Renamed:
     """Rename what S3 called otherwise; a new name beside the old one wins."""
     renamed = Renamed(document=copy.deepcopy(document))
-    for old, new in _TOP:
+    for old, new in TOP_NAMES:
         _rename(renamed, renamed.document, Pointer(), old, new)
     entries = renamed.document.get("validationSteps")
     for key, entry in entries.items() if isinstance(entries, dict) else ():
-        _rename(renamed, entry, Pointer("/validationSteps") / key, *_CONDITIONS)
+        _rename(renamed, entry, Pointer("/validationSteps") / key, *CONDITION_NAMES)
     mapping = renamed.document.get("entryStepMapping")
     for word in mapping if isinstance(mapping, dict) else ():
         if word in OLD_VERDICT_TYPES:

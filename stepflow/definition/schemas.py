@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from stepflow.definition.diagnostics import LIKE_PATHS, FileProblems, did_you_mean, listed, owner, shown
-from stepflow.definition.files.json_text import JsonFault, Pointer, keys_of, parse_json
+from stepflow.definition.files.json_text import JsonFault, Pointer, node_at, parse_json
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.folder import AgentFolder, register_document, report_fault, unsafe_reason
 from stepflow.definition.shapes import note_unknown
@@ -228,19 +228,6 @@ def pointer_of(name: str) -> Pointer | None:
     if not pointer.startswith("/") or "" in pointer.split("/")[1:]:
         return None
     return Pointer(pointer)
-
-
-def node_at(document: JsonValue, pointer: str) -> JsonValue:
-    """The value at a JSON Pointer; None when there is nothing."""
-    node = document
-    for key in keys_of(pointer):
-        if isinstance(node, dict):
-            node = node.get(key)
-        elif isinstance(node, list) and key.isascii() and key.isdigit() and len(key) < 9 and int(key) < len(node):
-            node = node[int(key)]
-        else:
-            return None
-    return node
 
 
 def _bare(document: JsonValue, name: str) -> Pointer:

@@ -12,7 +12,7 @@ from stepflow.definition.agent import _OPTIONAL, _REQUIRED
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.file_models import agent_schema, check_schema, gate_schema
 from stepflow.definition.loading import load_agent, validate_agent
-from stepflow.definition.old_names import _CONDITIONS, _MOVES, _TOP, OLD_VERDICT_TYPES
+from stepflow.definition.old_names import CONDITION_NAMES, MOVES, OLD_VERDICT_TYPES, TOP_NAMES
 from stepflow.definition.parameters import check_arguments
 from stepflow.definition.shapes import field_notes
 from stepflow.domain.problem import Example, LintRule, Problem
@@ -177,9 +177,9 @@ def _extractors() -> Iterator[Sequence[str]]:
 
 
 def _old_names() -> Iterator[Sequence[str]]:
-    yield from ((f"`{'.'.join(old)}`", f"`{'.'.join(new)}`") for old, new in _MOVES)
+    yield from ((f"`{old}`", f"`{new}`") for old, new in MOVES)
     yield from ((f"verdict type `{old}`", f"`{new}`") for old, new in OLD_VERDICT_TYPES.items())
-    yield from ((f"`{old}`", f"`{new}`") for old, new in (*_TOP, _CONDITIONS))
+    yield from ((f"`{old}`", f"`{new}`") for old, new in (*TOP_NAMES, CONDITION_NAMES))
 
 
 def _rules() -> Iterator[str]:

@@ -110,6 +110,19 @@ def keys_of(pointer: str) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
+def node_at(document: JsonValue, pointer: str) -> JsonValue:
+    """The value at a JSON Pointer; None when there is nothing."""
+    node = document
+    for key in keys_of(pointer):
+        if isinstance(node, dict):
+            node = node.get(key)
+        elif isinstance(node, list) and key.isascii() and key.isdigit() and len(key) < 9 and int(key) < len(node):
+            node = node[int(key)]
+        else:
+            return None
+    return node
+
+
 def last_key(pointer: str) -> str:
     """The key or index that a JSON Pointer ends in; nothing for the whole document."""
     return "".join(keys_of(pointer)[-1:])
