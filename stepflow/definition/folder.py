@@ -71,16 +71,15 @@ def locate(path: str | Path, *, root: Path | None, bare_registry: bool) -> Locat
     text = str(path).encode(errors="replace").decode()
     if "\0" in text:
         raise NoAgent("SF101", f"{AGENTS}/?", "the agent name contains a NUL", "Write a plain name.")
+    base = (root or Path.cwd()).absolute()
+    names_registry = bare_registry and Path(text).suffix == ".json"
     if isinstance(path, str) and not re.search(r"[/\\]", text) and text not in (".", ".."):
-        base = (root or Path.cwd()).absolute()
-        if bare_registry and text.endswith(".json"):
-            return replace(_checked(base, base), registry=text)
-        return _named(text, base)
+        return replace(_checked(base, base), registry=text) if names_registry else _named(text, base)
     if root is not None and ".." in Path(path).parts:
         message = f'the agent "{text}" would lie outside ".agent"'
         raise NoAgent("SF101", text, message, "Write a plain name, or a path inside the repository.")
-    folder = Path(path) if Path(path).is_absolute() else (root or Path.cwd()).absolute() / path
-    if bare_registry and folder.suffix == ".json":
+    folder = base / path
+    if names_registry:
         return replace(_checked(folder.parent, root), registry=folder.name)
     return _checked(folder, root)
 
@@ -306,27 +305,24 @@ def beside(folder: AgentFolder, file: str) -> str:
     """
     there = [name for name in folder.files() if name != file and name not in folder.texts]
     alike = [name for name in there if _one_part_apart(name, file)]
-    path, _, _ = file.rpartition("/")
-    near = alike or [name for name in there if name.rpartition("/")[0] == path and _stem(name) == _stem(file)]
+    near = alike or [name for name in there if _without_endings(name) == _without_endings(file)]
     return f"; there is {listed(near[:3])}" if near else ""
 
 
 def _one_part_apart(there: str, wanted: str) -> bool:
-    """The same path but for one name, which is alike."""
-    pairs = [(one, other) for one, other in zip(there.split("/"), wanted.split("/"), strict=False) if one != other]
-    same_depth = there.count("/") == wanted.count("/")
-    if not same_depth or len(pairs) != 1:
+    """The same path but for one name, which is alike and has the same ending."""
+    names, others = there.split("/"), wanted.split("/")
+    apart = [(name, other) for name, other in zip(names, others, strict=False) if name != other]
+    if len(names) != len(others) or len(apart) != 1:
         return False
-    name, other = pairs[0]
-    return closest_match(name, [other], LIKE_PATHS) is not None and _alike_ending(name, other)
+    name, other = apart[0]
+    same_ending = PurePosixPath(name).suffix == PurePosixPath(other).suffix
+    return same_ending and closest_match(name, [other], LIKE_PATHS) is not None
 
 
-def _alike_ending(there: str, wanted: str) -> bool:
-    return there.rpartition(".")[2] == wanted.rpartition(".")[2] if "." in wanted else "." not in there
-
-
-def _stem(path: str) -> str:
-    return path.rpartition("/")[2].partition(".")[0]
+def _without_endings(path: str) -> str:
+    above, slash, name = path.rpartition("/")
+    return above + slash + name.partition(".")[0]
 
 
 def register_document(text: str, document: Document, problems: FileProblems) -> None:

@@ -45,17 +45,12 @@ def check_parameters(
     )
 
 
+_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "number": (int, float), "boolean": (bool,), "array": (list,)}
+
+
 def type_fits(value: JsonValue, kind: str) -> bool:
     """True when a value has a declared type; a boolean is no number."""
-    match kind:
-        case "string":
-            return isinstance(value, str)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "boolean":
-            return isinstance(value, bool)
-        case _:
-            return isinstance(value, list)
+    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
 def misfit(parameter: Parameter, value: JsonValue) -> str | None:
