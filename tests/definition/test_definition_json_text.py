@@ -40,12 +40,6 @@ def test_lines_are_those_of_keys_with_tabs_and_wide_characters() -> None:
     assert lines == {"": 1, "/é": 2, "/b": 3, "/b/0": 4, "/b/1": 4, "/b/2": 5, "/b/2/c~1d~0": 5}
 
 
-def test_a_repeated_key_is_found_and_the_last_one_counts() -> None:
-    document = parse_json('{"a": 1,\n "b": {"c": 1,\n "c": 2}, \n"a": 3}')
-    assert document.value == {"a": 3, "b": {"c": 2}}
-    assert document.repeated == (("/b/c", 3), ("/a", 4))
-
-
 @pytest.mark.parametrize(
     ("text", "says", "line"),
     [
@@ -64,10 +58,3 @@ def test_what_is_no_strict_json_is_refused(text: str, says: str, line: int | Non
     with pytest.raises(JsonFault, match=says) as raised:
         parse_json(text)
     assert raised.value.line == line
-
-
-def test_the_nearest_thing_that_exists_gives_the_line() -> None:
-    places = find_positions('{\n"a": {\n"b": 1}}')
-    assert places.nearest("/a/b").line == 3
-    assert places.nearest("/a/c/d").line == 2
-    assert places.nearest("/x").line == 1

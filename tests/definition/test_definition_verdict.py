@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -91,30 +90,10 @@ def test_a_handler_file_is_part_of_the_digest(tmp_path: Path) -> None:
     assert digests[0] != digests[1]
 
 
-def test_old_completion_keys_of_the_runner_are_read(tmp_path: Path) -> None:
-    root = repository(tmp_path, {})
-    file = root / ".agent/demo/agent.json"
-    document = json.loads(file.read_text())
-    del document["runner"]["verdict"]
-    document["runner"]["completion"] = {
-        "type": "manual",
-        "config": {"completionKeyword": "DONE", "maxIterations": 0},
-        "typ": 1,
-    }
-    file.write_text(json.dumps(document, indent=2))
-    problems = validate_agent("demo", root=root)
-    assert [(problem.code, problem.path) for problem in problems] == [
-        ("SF110", ""),
-        ("SF204", "/runner/completion/config/maxIterations"),
-        ("SF108", "/runner/completion/typ"),
-    ]
-
-
 def test_a_container_of_old_names_that_is_no_object_is_refused(tmp_path: Path) -> None:
     root = repository(tmp_path, {})
     edit_json(root / ".agent/demo/agent.json", "set", "/prompts", ["x"])
-    problems = validate_agent("demo", root=root)
-    assert [(problem.code, problem.path) for problem in problems] == [("SF106", "/prompts")]
+    assert [(problem.code, problem.path) for problem in validate_agent("demo", root=root)] == [("SF106", "/prompts")]
 
 
 def test_a_new_name_beside_an_old_one_wins(tmp_path: Path) -> None:
