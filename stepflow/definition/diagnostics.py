@@ -112,10 +112,6 @@ class Diagnostics:
         """True when an error was found: the definition must not run."""
         return bool(self.errors)
 
-    def problems(self, *, prefix: str) -> tuple[Problem, ...]:
-        """All of them, sorted by file, line and code; `prefix` is the agent folder in the repository."""
-        return self.inspection(prefix=prefix, texts={}).problems
-
     def inspection(self, *, prefix: str, texts: Mapping[str, str]) -> Inspection:
         """The problems with the texts that they are in; `texts` are the files that were read, JSON or not."""
         known = {**texts, **self.json_texts}

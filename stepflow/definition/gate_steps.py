@@ -235,6 +235,7 @@ class _GateReader:
 
     def _check_pointer(self, words: list[str] | None) -> None:
         pointer, field_at = self.entry.intent_schema_ref or "", self.at / "intentSchemaRef"
+        enum, allowed = set(words or ()) - {Intent.ABORT}, set(self.allowed) - {Intent.ABORT}
         if not pointer.strip():
             return  # SF325 was reported with the shape
         if not pointer.startswith("#/"):
@@ -245,11 +246,10 @@ class _GateReader:
             message = f'"intentSchemaRef" "{pointer}" leads to no enum of texts in the answer schema'
             fix = "Point it at the schema node whose enum lists the intents."
             self.problems.report("SF325", field_at, message, fix)
-        elif words is not None and self.allowed and (set(words) ^ set(self.allowed)) - {Intent.ABORT}:
-            extra = sorted(set(words) - set(self.allowed) - {Intent.ABORT})
-            missing = sorted(set(self.allowed) - set(words) - {Intent.ABORT})
+        elif words is not None and self.allowed and enum != allowed:
+            extra, missing = listed(sorted(enum - allowed)), listed(sorted(allowed - enum))
             message = f'the enum at "{pointer}" differs from "allowedIntents": '
-            message += f"extra in the enum {listed(extra)}, missing in the enum {listed(missing)}"
+            message += f"extra in the enum {extra}, missing in the enum {missing}"
             fix = f'Give the enum and "allowedIntents" the same words: {listed(words)}, or {listed(self.allowed)}.'
             self.problems.report("SF326", field_at, message, fix)
 

@@ -150,7 +150,7 @@ def check_arguments(
             value = str(issue) if parameter.type == "string" else issue
         _assign(parameter, value, arguments, problems)
     _assign_issue(agent, given, issue, arguments, problems)
-    return arguments, diagnostics.problems(prefix=agent.folder)
+    return arguments, diagnostics.inspection(prefix=agent.folder, texts={}).problems
 
 
 def _assign(parameter: Parameter, value: JsonValue, arguments: JsonObject, problems: FileProblems) -> None:

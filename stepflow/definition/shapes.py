@@ -173,7 +173,7 @@ def _correct_keys(
                 _correct_keys(inner, item, item_at, problems, origins)
 
 
-def _items(value: JsonValue, at: Pointer) -> Iterator[tuple[JsonValue, Pointer]]:
+def _items(value: object, at: Pointer) -> Iterator[tuple[Any, Pointer]]:
     if isinstance(value, dict | list):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield item, at / key
@@ -279,15 +279,11 @@ def _review(shape: FileModel, at: Pointer, problems: FileProblems, silent: set[s
             _review(inner, inner_at, problems, silent, mark.wrong if mark.inside and mark.wrong else outer)
 
 
-def _shapes_in(value: object, pointer: Pointer) -> Iterator[tuple[FileModel, Pointer]]:
+def _shapes_in(value: object, at: Pointer) -> Iterator[tuple[FileModel, Pointer]]:
     if isinstance(value, FileModel):
-        yield value, pointer
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _shapes_in(item, pointer / key)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _shapes_in(item, pointer / index)
+        yield value, at
+    for item, item_at in _items(value, at):
+        yield from _shapes_in(item, item_at)
 
 
 def _note_extra_keys(shape: FileModel, at: Pointer, problems: FileProblems) -> None:

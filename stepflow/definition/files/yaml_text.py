@@ -30,22 +30,13 @@ class YamlFault(ValueError):
 
 def read_yaml(text: str, *, build: bool = True) -> tuple[yaml.Node | None, Any]:
     """The nodes of a text, for their lines, and the data unless only its form is to be checked. Raises `YamlFault`."""
-    loader = _open(text)
-    try:
-        node = loader.get_single_node()
-        return node, loader.construct_document(node) if build and node is not None else None
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as exc:
-        raise _fault(exc) from exc
-    finally:
-        loader.dispose()
-
-
-def _open(text: str) -> _Loader:
     if len(text) > MOST_CHARACTERS:
         raise YamlFault(f"it has more than {MOST_CHARACTERS // 1024 // 1024} MiB of text")
     try:
-        return _Loader(text)
-    except yaml.YAMLError as exc:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        return node, loader.construct_document(node) if build and node is not None else None
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as exc:
         raise _fault(exc) from exc
 
 
