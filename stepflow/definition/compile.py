@@ -6,18 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from stepflow.definition.agent import Agent, check_model, check_version
-from stepflow.definition.check_steps import add_aliases, read_check_steps
 from stepflow.definition.diagnostics import FileProblems
 from stepflow.definition.file_models import CheckRegistry, CheckStepEntry, GateRegistry, Registry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import AgentFolder, unsafe_reason
-from stepflow.definition.gate_steps import Node, read_gate_steps
 from stepflow.definition.graph import add_edges, check_entries, check_graph, check_verdict_fits
 from stepflow.definition.old_names import report_old_names, to_new_names
 from stepflow.definition.prompt_files import open_prompts
 from stepflow.definition.prompts import CheckPrompts, GatePrompts, Supply
 from stepflow.definition.schemas import Schemas
 from stepflow.definition.shapes import read_shape
+from stepflow.definition.steps import Node, add_aliases, read_check_steps, read_gate_steps
 from stepflow.definition.validators import ValidationBuilder, entry_of
 from stepflow.domain.definition import SourceText, Step, StepCommand, StepPrompt, ValidationEntry
 from stepflow.domain.json import JsonObject

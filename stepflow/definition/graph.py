@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, listed
 from stepflow.definition.file_models import CheckStepEntry, Registry, RuleEntry, StepEntry
 from stepflow.definition.files.json_text import Pointer
-from stepflow.definition.gate_steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.definition.old_names import OLD_VERDICT_TYPES
+from stepflow.definition.steps import Node, Nodes, check_intent, fitting_intents
 from stepflow.domain.definition import Branch, Gate, Target, Transition
 from stepflow.domain.words import Dialect, Intent, StepKind, VerdictType
 from stepflow.engine.router import continuation_of

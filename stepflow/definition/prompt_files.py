@@ -12,7 +12,7 @@ from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.files.yaml_text import YamlFault, read_yaml
 from stepflow.definition.folder import AgentFolder, unsafe_reason
-from stepflow.definition.gate_steps import check_part
+from stepflow.definition.steps import check_part
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
 from stepflow.engine.prompt.render import SECTION_FORM

@@ -9,7 +9,6 @@ from stepflow.definition.diagnostics import FileProblems, closest_match, did_you
 from stepflow.definition.file_models import CheckStepEntry, InputEntry, PromptEntry, StepEntry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import beside, unsafe_reason
-from stepflow.definition.gate_steps import Node, Nodes, check_part
 from stepflow.definition.prompt_files import (
     DEFAULT_EDITION,
     Address,
@@ -19,6 +18,7 @@ from stepflow.definition.prompt_files import (
     shipped_prompt,
     variables_in,
 )
+from stepflow.definition.steps import Node, Nodes, check_part
 from stepflow.domain.definition import Parameter, SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType

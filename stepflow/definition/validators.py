@@ -11,9 +11,9 @@ from stepflow.definition.diagnostics import FileProblems, closest_match, did_you
 from stepflow.definition.file_models import Registry, ValidationStepEntry, ValidatorEntry
 from stepflow.definition.files.json_text import Pointer, last_key
 from stepflow.definition.folder import beside
-from stepflow.definition.gate_steps import check_c3_style, check_key, check_part
 from stepflow.definition.prompt_files import Address, Prompt, PromptFiles, variables_in
 from stepflow.definition.schemas import Schemas
+from stepflow.definition.steps import check_c3_style, check_key, check_part
 from stepflow.domain.definition import (
     Condition,
     ExitCode,

@@ -1,18 +1,29 @@
-"""The steps of a gate registry by themselves, and their gates (registry.md §5)."""
+"""The steps of a registry by themselves: those with gates, and those with checks (registry.md §5 and §6)."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, hint, listed
-from stepflow.definition.file_models import CheckStepEntry, GateEntry, GateRegistry, StepEntry
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
+from stepflow.definition.file_models import (
+    CheckEntry,
+    CheckRegistry,
+    CheckStepEntry,
+    GateEntry,
+    GateRegistry,
+    StepEntry,
+    TransitionEntry,
+)
 from stepflow.definition.files.json_text import Pointer, node_at
 from stepflow.definition.schemas import Schemas
-from stepflow.domain.definition import Gate, StepCheck, Transition
-from stepflow.domain.json import JsonObject
+from stepflow.domain.definition import Gate, OutcomeRule, StepCheck, Transition
+from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, Intent, StepKind
+from stepflow.engine.prompt.variables import handoff_variable
 
 _KIND_OF_C2 = {
     "initial": StepKind.WORK,
@@ -66,7 +77,7 @@ def read_gate_steps(
     allow_spec_violations: bool,
 ) -> Nodes:
     """Sort the steps and check each by itself; `raw` is the file, which still has what was left out of the model."""
-    nodes = {key: _node(key, entry) for key, entry in registry.steps.items()}
+    nodes = {key: _gate_node(key, entry) for key, entry in registry.steps.items()}
     sections = {key: node for key, node in nodes.items() if key.startswith("section.")}
     flow = {key: node for key, node in nodes.items() if key not in sections}
     written = {key: _written(raw, key) for key in nodes}
@@ -115,7 +126,7 @@ def check_c3_style(at: Pointer, c3: str | None, problems: FileProblems) -> None:
         problems.add("SF308", at / "c3", message, "Use small letters, digits and single hyphens.")
 
 
-def _node(key: str, entry: StepEntry) -> Node[StepEntry]:
+def _gate_node(key: str, entry: StepEntry) -> Node[StepEntry]:
     return Node(
         id=key,
         at=Pointer("/steps") / key,
@@ -275,3 +286,161 @@ class _GateReader:
 
 def _dotted(path: str) -> bool:
     return all(part and part == part.strip() for part in path.split("."))
+
+
+CheckNodes = dict[str, Node[CheckStepEntry]]
+_ID_FORM = re.compile(r"s_[0-9a-fA-F]{4,8}")
+
+
+def read_check_steps(registry: CheckRegistry, problems: FileProblems) -> CheckNodes:
+    """Check each step by itself."""
+    return {step_id: _check_node(step_id, entry, registry.steps, problems) for step_id, entry in registry.steps.items()}
+
+
+def _check_node(
+    step_id: str, entry: CheckStepEntry, steps: Mapping[str, CheckStepEntry], problems: FileProblems
+) -> Node[CheckStepEntry]:
+    at = Pointer("/steps") / step_id
+    check_key(step_id, entry.id, at, problems, word="id")
+    if not _ID_FORM.fullmatch(step_id):
+        message = f'the id "{step_id}" is not "s_" and 4 to 8 hexadecimal digits'
+        problems.add("SF704", at, message, 'Use an id such as "s_a8f3"; the name of the step can say what it does.')
+    keys: dict[str, Pointer] = {}
+    for index, one in enumerate(entry.handoff):
+        if one.key in keys:
+            message = f'the handoff key "{one.key}" is declared twice'
+            problems.report("SF708", at / "handoff" / index / "key", message, "Declare each key once.")
+        elif one.key:
+            keys[one.key] = at / "handoff" / len(keys)
+    low, high = entry.iterations.min, entry.iterations.max
+    if low > high and not problems.at(at / "iterations"):
+        message = f'"iterations" has min {low}, which is more than max {high}'
+        problems.report("SF705", at / "iterations", message, "Make min at most max.")
+    written = entry.check or CheckEntry()
+    outcomes = {"onPass": written.on_pass, "onFail": written.on_fail}
+    rules = {key: tuple(_outcome_rules(outcome)) if outcome else () for key, outcome in outcomes.items()}
+    if entry.check:
+        _check_outcomes(at / "check", outcomes, rules, problems, steps=steps, high=high)
+    on_pass, on_fail = rules["onPass"], rules["onFail"]
+    if low > 1:
+        on_pass = (OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=low), *on_pass)
+    if high > 1 and not on_fail:
+        on_fail = (OutcomeRule(intent=Intent.REPEAT, transition="repeat", runs_below=high),)
+    is_demanded = written.response_format is not None
+    check = StepCheck(on_pass=on_pass, on_fail=on_fail, is_demanded=is_demanded, handoff_keys=tuple(keys))
+    completes = any(rule.intent is Intent.CLOSING for rule in check.rules)
+    return Node(
+        id=step_id,
+        at=at,
+        entry=entry,
+        kind=StepKind.CLOSURE if completes else StepKind.WORK,  # registry.md §7
+        schema=_built_schema(entry, check),
+        check=check,
+        following={rule.target or step_id for rule in check.rules if rule.intent is not Intent.CLOSING},
+        handed=keys,
+    )
+
+
+def _check_outcomes(
+    at: Pointer,
+    outcomes: Mapping[str, TransitionEntry | None],
+    rules: Mapping[str, tuple[OutcomeRule, ...]],
+    problems: FileProblems,
+    *,
+    steps: Mapping[str, CheckStepEntry],
+    high: int,
+) -> None:
+    """Report an outcome that leads nowhere, and keys that are never reached."""
+    if not any(rules.values()):
+        if not problems.failed_at(f"{re.escape(at)}/on(Pass|Fail)(/.*)?"):
+            message = 'neither "onPass" nor "onFail" of the check says what follows'
+            problems.report("SF702", at, message, 'Write "onPass", for example {"next": "<step id>"}.')
+        return
+    for key, entry in outcomes.items():
+        for name, target in (("next", entry.next), ("fallback", entry.fallback)) if entry else ():
+            if target is not None and target not in steps:
+                message = f'"{name}" names "{target}", which does not exist{did_you_mean(target, steps)}'
+                problems.report("SF703", at / key / name, message, f"Name a step; there are {listed(steps)}.")
+        for name, why in _unreached(entry) if entry else ():
+            message = f'"{name}" of "{key}" is never reached, because {why}'
+            problems.report("SF709", at / key / name, message, "Remove the key, or leave it.")
+        if not rules[key] and not (key == "onFail" and high > 1) and not problems.at(at / key):
+            message = f"nothing says what follows a {key[2:].lower()}, so it ends the run as failed"
+            fix = f'Give "{key}" one of "next", "fallback", "retry" and "complete".'
+            problems.report("SF706", at / key if entry else at, message, fix)
+
+
+def _outcome_rules(entry: TransitionEntry) -> Iterator[OutcomeRule]:
+    """What follows, in the order of reading (registry.md §6.2)."""
+    if entry.complete:
+        yield OutcomeRule(intent=Intent.CLOSING, transition="complete")
+    elif entry.next is not None:
+        yield OutcomeRule(intent=Intent.NEXT, transition="next", target=entry.next)
+    else:
+        if entry.retry:
+            most = entry.max_retries or None
+            yield OutcomeRule(intent=Intent.REPEAT, transition="retry", retries_below=most)
+        if entry.fallback is not None and not (entry.retry and not entry.max_retries):
+            yield OutcomeRule(intent=Intent.JUMP, transition="fallback", target=entry.fallback)
+
+
+def _unreached(entry: TransitionEntry) -> Iterator[tuple[str, str]]:
+    """The written keys that the order of reading never comes to, each with the reason."""
+    given = {
+        "next": entry.next is not None,
+        "retry": entry.retry,
+        "maxRetries": entry.max_retries > 0,
+        "fallback": entry.fallback is not None,
+    }
+    if entry.complete or entry.next is not None:
+        first = "complete" if entry.complete else "next"
+        yield from ((name, f'"{first}" comes first') for name in given if given[name] and name != first)
+    elif not entry.retry and given["maxRetries"]:
+        yield "maxRetries", 'there is no "retry": true'
+    elif entry.retry and not given["maxRetries"] and given["fallback"]:
+        yield "fallback", '"retry" has no limit of its own'
+
+
+def _built_schema(entry: CheckStepEntry, check: StepCheck) -> JsonObject | None:
+    """The answer schema that the engine builds; None when nothing is read from the step's own answer."""
+    asks = entry.check is not None and entry.check.prompt is not None
+    if asks and not check.handoff_keys:
+        return None
+    properties: JsonObject = {} if asks else {"result": _RESULT}
+    required: list[JsonValue] = ["result"] if check.is_demanded and not asks else []
+    properties["message"] = {"type": "string", "description": "what was done or found"}
+    if check.handoff_keys:
+        described = {one.key: one.description for one in entry.handoff if one.key}
+        keys: JsonObject = {key: {"description": text} if text else {} for key, text in described.items()}
+        properties["handoff"] = {"type": "object", "required": list(described), "properties": keys}
+        required.append("handoff")
+    return {"type": "object", "required": required, "properties": properties}
+
+
+_RESULT: JsonObject = {
+    "enum": ["ok", "ng", "pass", "fail", True, False],
+    "description": "ok: the step has done what it was asked; ng: it has not",
+}
+
+
+def add_aliases(
+    nodes: CheckNodes, owners: dict[str, tuple[str, str]], reserved: frozenset[str], problems: FileProblems
+) -> None:
+    """Add the names beside `<id>_<key>`: the id without its `s_`, and the prompt's `c3` if no other step has it.
+
+    `owners` are the handoff variables that there are, and get those that are added; `reserved` names mean something
+    else. A second name that clashes with one of them is left out.
+    """
+    prefixes = [(node, node.id[2:]) for node in nodes.values() if node.id.startswith("s_") and node.id != "s_"]
+    named = [(node, node.entry.prompt.c3) for node in nodes.values() if node.entry.prompt and node.entry.prompt.c3]
+    times = Counter(c3 for _, c3 in named)
+    for node, prefix in (*prefixes, *(one for one in named if times[one[1]] == 1)):
+        for key, named_at in node.handed.items():
+            name, own = handoff_variable(prefix, key), (node.id, key)
+            owner = owners.setdefault(name, own)
+            if owner == own and name not in reserved:
+                node.aliases.setdefault(name, key)
+            else:
+                other = f'"{owner[1]}" of step "{owner[0]}"' if owner != own else "another variable"
+                message = f'"{key}" is not known as "{name}" too, since that is {other}'
+                problems.report("SF111", named_at, message, f'Use "{handoff_variable(node.id, key)}" in prompts.')
