@@ -1,5 +1,6 @@
 """Cases of the definition corpus: folders under tests/definitions, made real in a temporary repository.
 
+`valid` has agents of every form, `changed` one of them with a setting that is another, `invalid` all that is wrong.
 A case is a folder with the agent itself (`.agent/<name>/…`), or a `case.yaml`:
   base    the valid case whose agent is copied
   edits   lists of [file, set, pointer, value] or [file, remove, pointer], on JSON files of the agent

@@ -1,8 +1,7 @@
-"""The corpus: every folder below tests/definitions/valid loads, every one below invalid gives exactly its problems."""
+"""The corpus: every folder below tests/definitions/invalid gives exactly its problems."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -48,14 +47,6 @@ def test_an_invalid_definition_gives_exactly_its_problems(case: Case, tmp_path: 
         with pytest.raises(DefinitionError) as raised:
             load_agent(case.agent, root=root, **options)
         assert raised.value.problems == problems
-
-
-@pytest.mark.parametrize("case", cases("valid"), ids=lambda case: case.name)
-def test_a_valid_definition_loads_with_the_expected_notes(case: Case, tmp_path: Path) -> None:
-    definition = load_agent(case.agent, root=case.build(tmp_path), **case.options)
-    expected = case.folder / "expected.json"
-    codes = json.loads(expected.read_text()) if expected.exists() else case.data.get("codes", [])
-    assert [problem.code for problem in definition.problems] == codes
 
 
 def test_every_code_has_a_case() -> None:
