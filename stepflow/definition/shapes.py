@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, owner, shown
+from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, owner, shown
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.yaml_text import read_yaml
 from stepflow.domain.json import JsonObject, JsonValue
@@ -68,7 +68,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class FileModel(BaseModel):
-    """Base of the file models: keys as in the file, strict types, unknown keys kept for a note."""
+    """Base of the file models: keys as in the file, strict types, unknown keys kept."""
 
     model_config = ConfigDict(
         # Built for the files that are there: an agent of one dialect has none of the other's.
@@ -129,7 +129,7 @@ def read_shape(
 
     `excused` are pointers of needed keys that this file may leave out.
     """
-    _correct_keys(model, document, Pointer(), problems, origins)
+    _check_keys(model, document, Pointer(), problems, origins)
     document = copy.deepcopy(document)
     silent = set(excused)
     while True:
@@ -148,29 +148,35 @@ def read_shape(
 LIKE_KEYS = 0.8
 
 
-def _correct_keys(
+def _check_keys(
     model: type[FileModel], node: JsonValue, at: Pointer, problems: FileProblems, origins: dict[str, str]
 ) -> None:
-    """Report keys that are nearly known ones (SF112), and go on as if they were spelled right: one cause, one problem.
+    """Report keys that are not known or do nothing. Those that are nearly known ones (SF112) are read as if they were
+    spelled right: one cause, one problem.
 
     `node` is changed; `origins` gets where each of them stands in the file, by its new pointer.
     """
     if not isinstance(node, dict):
         return
     fields = fields_of(model)
-    unknown = () if model.rest_has_no_effect else node.keys() - fields.keys() - model.no_effect - model.for_editors
-    for key in sorted(unknown):
+    for key in sorted(node.keys() - fields.keys() - model.for_editors):
         near = closest_match(key, fields.keys() - node.keys(), LIKE_KEYS)
-        if near:
-            message = f'the key "{key}" is not known (did you mean "{near}"?)'
-            problems.report("SF112", at / key, message, f'Write "{near}".')
+        if model.rest_has_no_effect or key in model.no_effect:
+            problems.report("SF111", at / key, f'"{key}" has no effect here', "Remove the key, or leave it.")
+        elif near:
+            problems.report("SF112", at / key, f'the key "{key}" is not known{hint(near)}', f'Write "{near}".')
             node[near] = node.pop(key)
             origins[at / near] = at / key
+        else:
+            note_unknown(at / key, key, list(fields), problems)
     for key, info in fields.items():
-        inner, is_held = _model_in(info.annotation)
-        if inner is not None and key in node:
-            for item, item_at in _items(node[key], at / key) if is_held else ((node[key], at / key),):
-                _correct_keys(inner, item, item_at, problems, origins)
+        inner, container = _model_in(info.annotation)
+        value = node.get(key)
+        if inner is not None and container is None:
+            _check_keys(inner, value, at / key, problems, origins)
+        elif inner is not None and isinstance(value, container or dict):
+            for item, item_at in _items(value, at / key):
+                _check_keys(inner, item, item_at, problems, origins)
 
 
 def _items(value: object, at: Pointer) -> Iterator[tuple[Any, Pointer]]:
@@ -183,23 +189,26 @@ def _wrong_code(model: type[FileModel], location: tuple[str | int, ...]) -> str:
     """The code of a wrong value at a place inside a model."""
     code = outer = WRONG
     inner: type[FileModel] | None = model
-    in_container = False
+    container: type | None = None
     for key in location:
-        info = None if in_container or inner is None else fields_of(inner).get(str(key))
+        info = None if container or inner is None else fields_of(inner).get(str(key))
         mark = _code_of(info) if info else Code()
         code = mark.wrong or outer
         outer = code if mark.inside else outer
-        inner, in_container = _model_in(info.annotation) if info else (inner, False)
+        inner, container = _model_in(info.annotation) if info else (inner, None)
     return code
 
 
-def _model_in(annotation: object) -> tuple[type[FileModel] | None, bool]:
-    """The model that a value consists of, and whether it stands in a list or in an object by names."""
+def _model_in(annotation: object) -> tuple[type[FileModel] | None, type | None]:
+    """The model that a value consists of, and the container that it stands in: a list, or a dict by names."""
     if isinstance(annotation, type) and issubclass(annotation, FileModel):
-        return annotation, False
-    inner = [_model_in(one) for one in get_args(annotation)]
-    held = get_origin(annotation) in (dict, list)
-    return next(((one, held or deeper) for one, deeper in inner if one), (None, held))
+        return annotation, None
+    origin = get_origin(annotation)
+    for one in get_args(annotation):
+        model, container = _model_in(one)
+        if model is not None:
+            return model, origin if origin in (dict, list) else container
+    return None, None
 
 
 def _code_of(info: FieldInfo) -> Code:
@@ -258,11 +267,10 @@ _DEMANDS = {
 
 
 def _review(shape: FileModel, at: Pointer, problems: FileProblems, silent: set[str], outer: str = WRONG) -> None:
-    """Report what pydantic does not see: keys that are not known, needed keys that are empty, and null.
+    """Report what pydantic does not see: needed keys that are missing or empty, and null.
 
     `outer` is the code of a wrong value here, unless its key has another.
     """
-    _note_extra_keys(shape, at, problems)
     for name, info in type(shape).model_fields.items():
         key, value, mark = info.alias or name, getattr(shape, name), _code_of(info)
         pointer = at / key
@@ -286,21 +294,10 @@ def _shapes_in(value: object, at: Pointer) -> Iterator[tuple[FileModel, Pointer]
         yield from _shapes_in(item, item_at)
 
 
-def _note_extra_keys(shape: FileModel, at: Pointer, problems: FileProblems) -> None:
-    known = list(fields_of(type(shape)))
-    for key in (key for key in shape.model_extra or {} if key not in shape.for_editors):
-        pointer = at / key
-        if shape.rest_has_no_effect or key in shape.no_effect:
-            message = f'{owner(pointer)}"{key}" has no effect here'
-            problems.add("SF111", pointer, message, "Remove the key, or leave it.")
-        else:
-            note_unknown(pointer, key, known, problems)
-
-
-def note_unknown(pointer: str, key: str, known: list[str], problems: FileProblems) -> None:
+def note_unknown(at: Pointer, key: str, known: list[str], problems: FileProblems) -> None:
     """Report one key that nobody knows (SF108)."""
-    message = f'{owner(pointer)}the key "{key}" is not known and is ignored{did_you_mean(key, known)}'
-    problems.add("SF108", pointer, message, "Correct the spelling, or remove the key.")
+    message = f'the key "{key}" is not known and is ignored{did_you_mean(key, known)}'
+    problems.report("SF108", at, message, "Correct the spelling, or remove the key.")
 
 
 def _empty(value: object) -> bool:
