@@ -84,9 +84,8 @@ def compile_registry(
     nodes: dict[str, Node[StepEntry]] | dict[str, Node[CheckStepEntry]]
     sections: Collection[str] = ()
     if isinstance(registry, GateRegistry):
-        gated = read_gate_steps(
-            registry, renamed.document, schemas, problems, allow_spec_violations=options.allow_spec_violations
-        )
+        violations = options.allow_spec_violations
+        gated = read_gate_steps(registry, schemas, problems, allow_spec_violations=violations)
         add_edges(gated, problems)
         nodes, sections = gated.flow, gated.sections
         handed = set(_name_handoffs(nodes, "field", problems))

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from pydantic.alias_generators import to_snake
+
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, hint, listed
 from stepflow.definition.file_models import (
     CheckEntry,
@@ -69,26 +71,20 @@ class Nodes:
 
 
 def read_gate_steps(
-    registry: GateRegistry,
-    raw: JsonObject,
-    schemas: Schemas | None,
-    problems: FileProblems,
-    *,
-    allow_spec_violations: bool,
+    registry: GateRegistry, schemas: Schemas | None, problems: FileProblems, *, allow_spec_violations: bool
 ) -> Nodes:
-    """Sort the steps and check each by itself; `raw` is the file, which still has what was left out of the model."""
+    """Sort the steps and check each by itself."""
     nodes = {key: _gate_node(key, entry) for key, entry in registry.steps.items()}
     sections = {key: node for key, node in nodes.items() if key.startswith("section.")}
     flow = {key: node for key, node in nodes.items() if key not in sections}
-    written = {key: _written(raw, key) for key in nodes}
-    gated = any("structuredGate" in written[key] for key in flow)
+    gated = any(_has(node, "structuredGate", problems) for node in flow.values())
     for node in nodes.values():
         check_key(node.id, node.entry.step_id, node.at, problems)
         for part in ("c2", "c3", "edition", "adaptation"):
             check_part(node.at, part, getattr(node.entry, part), problems)
         check_c3_style(node.at, node.entry.c3, problems)
     for node in flow.values():
-        _check_flow_step(node, written[node.id], problems, gated=gated)
+        _check_flow_step(node, problems, gated=gated)
         if schemas is not None and node.entry.output_schema_ref is not None:
             node.schema = schemas.by_ref(node.entry.output_schema_ref, node.at / "outputSchemaRef")
         if node.entry.structured_gate is not None:
@@ -97,7 +93,7 @@ def read_gate_steps(
             node.handed = {path: at / index for index, path in enumerate(node.gate.handoff_fields)}
     for node in sections.values():
         for key in (*_GATED_KEYS, "runner", "inputs"):
-            if key in written[node.id]:
+            if to_snake(key) in node.entry.model_fields_set:
                 message = f'"{key}" has no effect on the section "{node.id}", which is no flow step'
                 problems.add("SF111", node.at / key, message, "Remove the key, or leave it.")
     return Nodes(flow=flow, sections=sections, gated=gated)
@@ -136,17 +132,16 @@ def _gate_node(key: str, entry: StepEntry) -> Node[StepEntry]:
     )
 
 
-def _written(raw: JsonObject, key: str) -> JsonObject:
-    steps = raw.get("steps")
-    step = steps.get(key) if isinstance(steps, dict) else None
-    return step if isinstance(step, dict) else {}
+def _has(node: Node[StepEntry], key: str, problems: FileProblems) -> bool:
+    """Whether a step has something under a key, if only something of a wrong type, which is reported."""
+    return getattr(node.entry, to_snake(key)) is not None or problems.at(node.at / key)
 
 
-def _check_flow_step(node: Node[StepEntry], written: JsonObject, problems: FileProblems, *, gated: bool) -> None:
+def _check_flow_step(node: Node[StepEntry], problems: FileProblems, *, gated: bool) -> None:
     if gated and node.kind is None and not problems.at(node.at / "stepKind"):
         message = f'its kind cannot be told from "c2": "{node.entry.c2}", and there is no "stepKind"'
         problems.report("SF306", node.at, message, f'Write "stepKind": one of {listed(StepKind)}.')
-    lacking = [key for key in _GATED_KEYS if written.get(key) is None]
+    lacking = [key for key in _GATED_KEYS if not _has(node, key, problems)]
     if gated and lacking:
         message = f'step "{node.id}" lacks {listed(lacking)}, which every flow step of a gated registry has'
         fix = 'Add them, or begin the id with "section." if it is only a piece of prompt.'
