@@ -62,26 +62,23 @@ def visible(text: str) -> str:
 def locate(problem: Problem, word: str, text: str | None, positions: Positions | None) -> Problem:
     """The problem with the line and the columns of what is meant, as far as they can be told.
 
-    `word` is what is meant on the line of a file that is no JSON, and has no `places`.
+    `word` is what is meant on the line of a file that is no JSON, and has no `positions`.
     """
-    line, span = problem.line, None
+    line, column, end = problem.line, problem.column, None
     if text is None:
         return problem
-    if positions is None or word or problem.column is not None:
-        lines = text.split("\n")
-        start = sum(len(one) + 1 for one in lines[: line - 1]) if line else 0
-        if line and problem.column is not None:
-            span = (start + problem.column - 1, start + problem.column)
-        elif line and word and (at := "".join(lines[line - 1 : line]).find(word)) >= 0:
-            span = (start + at, start + at + len(word))
+    if column is not None:
+        end = column + 1
+    elif positions is None or word:
+        if line and word and (at := "".join(text.split("\n")[line - 1 : line]).find(word)) >= 0:
+            column, end = at + 1, at + 1 + len(word)
     else:
         value = positions.nearest(problem.path)
         line = line or value.line  # that of a key that is written twice was given
-        span = _marked(value, text, about_key=problem.code in _ABOUT_KEYS) if value.line == line else None
-    if span is None:
-        return replace(problem, line=line)
-    column, end_column = (offset - text.rfind("\n", 0, offset) for offset in span)
-    return replace(problem, line=line, column=column, end_column=end_column)
+        if value.line == line:
+            span = _marked(value, text, about_key=problem.code in _ABOUT_KEYS)
+            column, end = (offset - text.rfind("\n", 0, offset) for offset in span)
+    return replace(problem, line=line, column=column, end_column=end)
 
 
 def _marked(value: Span, text: str, *, about_key: bool) -> tuple[int, int]:
@@ -100,6 +97,8 @@ class Diagnostics:
     collected: dict[Problem, str] = field(default_factory=dict)
     #: File and pointer of each error.
     errors: set[tuple[str, str]] = field(default_factory=set)
+    #: The same of everything that an error is in.
+    faulty: set[tuple[str, str]] = field(default_factory=set)
     #: The JSON files that were parsed, for finding places.
     json_texts: dict[str, str] = field(default_factory=dict)
 
@@ -174,6 +173,9 @@ class FileProblems:
         self.diagnostics.collected[problem] = word
         if problem.severity is Severity.ERROR:
             self.diagnostics.errors.add((problem.file, problem.path))
+            parts = problem.path.split("/")
+            around = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+            self.diagnostics.faulty.update((problem.file, pointer) for pointer in around)
 
     def report(self, code: str, path: str, message: str, fix: str, *, severity: Severity | None = None) -> None:
         """Add a problem whose message begins with the step, the validator, … that `path` leads into."""
@@ -181,8 +183,7 @@ class FileProblems:
 
     def at(self, pointer: str) -> bool:
         """True when an error was reported at this pointer or below it."""
-        pointer = self.origin(pointer)
-        return self.failed_at(f"{re.escape(pointer)}(/.*)?")
+        return (self.file, self.origin(pointer)) in self.diagnostics.faulty
 
     def failed_at(self, pattern: str) -> bool:
         """True when an error was reported at a pointer of this form."""
