@@ -6,13 +6,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from stepflow.definition.diagnostics import Diagnostics, FileProblems, did_you_mean, listed, shown
-from stepflow.definition.file_models import ParameterEntry
+from stepflow.definition.file_models import ParameterEntry, ParameterRules
 from stepflow.definition.files.json_text import JsonFault, Pointer, parse_json
 from stepflow.domain.definition import AgentDefinition, Parameter
 from stepflow.domain.json import JsonObject, JsonValue
-from stepflow.domain.problem import Problem, Severity
+from stepflow.domain.problem import Problem
 from stepflow.domain.words import VerdictType
 from stepflow.engine.patterns import PatternFault, PatternTooSlow, Search, check_pattern
 
@@ -21,6 +22,7 @@ def check_parameters(
     entries: Mapping[str, ParameterEntry], problems: FileProblems, *, reserved: frozenset[str]
 ) -> tuple[Parameter, ...]:
     """The declared parameters; `reserved` are the names of run variables, which would hide them."""
+    parameters: list[Parameter] = []
     flags: dict[str, str] = {}
     for name, entry in entries.items():
         at = Pointer("/parameters") / name
@@ -39,10 +41,11 @@ def check_parameters(
             problems.report("SF207", at / "cli", message, "Give each parameter a flag of its own.")
         elif entry.cli is not None:
             flags[entry.cli] = name
-        _check_rules(name, entry, at, problems)
-    return tuple(
-        _parameter(name, entry, faulty=problems.at(Pointer("/parameters") / name)) for name, entry in entries.items()
-    )
+        parameter = _parameter(name, entry)
+        _check_rules(parameter, entry, at, problems)
+        # A faulty one counts as given, so that its fault is not told of each prompt that uses it.
+        parameters.append(replace(parameter, required=True) if problems.at(at) else parameter)
+    return tuple(parameters)
 
 
 _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "number": (int, float), "boolean": (bool,), "array": (list,)}
@@ -93,13 +96,12 @@ def _in(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed)
 
 
-def _check_rules(name: str, entry: ParameterEntry, at: Pointer, problems: FileProblems) -> None:
-    pattern = entry.validation.pattern if entry.validation else None
+def _check_rules(parameter: Parameter, entry: ParameterEntry, at: Pointer, problems: FileProblems) -> None:
     try:
-        if pattern is not None:
-            check_pattern(pattern)
+        if parameter.pattern is not None:
+            check_pattern(parameter.pattern)
     except PatternFault as exc:
-        message = f"the pattern {shown(pattern)} is no regular expression ({exc})"
+        message = f"the pattern {shown(parameter.pattern)} is no regular expression ({exc})"
         problems.report("SF207", at / "validation" / "pattern", message, "Write a valid regular expression.")
         return
     if "default" not in entry.model_fields_set or not entry.type:
@@ -107,25 +109,24 @@ def _check_rules(name: str, entry: ParameterEntry, at: Pointer, problems: FilePr
     if not type_fits(entry.default, entry.type):
         message = f"the default {shown(entry.default)} is no {entry.type}"
         problems.report("SF207", at / "default", message, f"Give it a default of the type {entry.type}.")
-    elif fault := misfit(_parameter(name, entry), entry.default):
+    elif fault := misfit(parameter, entry.default):
         message = f'the default is {shown(entry.default)}, but "validation" wants it {fault}'
         problems.report("SF207", at / "default", message, 'Change "default" or "validation".')
 
 
-def _parameter(name: str, entry: ParameterEntry, *, faulty: bool = False) -> Parameter:
-    """The parameter; a faulty one counts as given, so that its fault is not told of each prompt that uses it."""
-    rules = entry.validation
+def _parameter(name: str, entry: ParameterEntry) -> Parameter:
+    rules = entry.validation or ParameterRules()
     return Parameter(
         name=name,
         type=entry.type or "",
         cli=entry.cli or "",
         description=entry.description or "",
-        required=entry.required or faulty,
+        required=entry.required,
         default=entry.default,
-        minimum=rules.min if rules else None,
-        maximum=rules.max if rules else None,
-        pattern=rules.pattern if rules else None,
-        enum=tuple(rules.enum) if rules and rules.enum is not None else None,
+        minimum=rules.min,
+        maximum=rules.max,
+        pattern=rules.pattern,
+        enum=None if rules.enum is None else tuple(rules.enum),
     )
 
 
@@ -149,27 +150,33 @@ def check_arguments(
         if parameter.name == "issue" and value is None and issue is not None:
             value = str(issue) if parameter.type == "string" else issue
         _assign(parameter, value, arguments, problems)
-    _assign_issue(agent, given, issue, arguments, problems)
+    named = _convert(given.get("issue"), "number")
+    if issue is not None and named is not None and named != issue:
+        message = f'the argument "issue" is {shown(named)}, but the run is about issue {issue}'
+        problems.add("SF209", "/parameters", message, 'Leave the argument "issue" out: the run knows its issue.')
+    if issue is None and agent.verdict.type is VerdictType.POLL_STATE:
+        message = 'the verdict type "poll:state" needs an issue, and this run has none'
+        problems.add("SF209", "/runner/verdict/type", message, "Start the run for an issue.")
+    if issue is not None:
+        arguments.setdefault("issue", issue)
+    elif named is not None:
+        arguments.setdefault("issue", named)
     return arguments, diagnostics.inspection(prefix=agent.folder, texts={}).problems
 
 
 def _assign(parameter: Parameter, value: JsonValue, arguments: JsonObject, problems: FileProblems) -> None:
     at = Pointer("/parameters") / parameter.name
+    converted = _convert(value, parameter.type)
     if value is None and parameter.default is not None:
         arguments[parameter.name] = parameter.default
-        return
-    if value is None:
-        if parameter.required:
-            message = f'the required argument "{parameter.name}" ({parameter.cli}) is missing'
-            problems.add("SF209", at, message, f'Give a value for "{parameter.name}".')
-        return
-    converted = _convert(value, parameter.type)
-    fault = misfit(parameter, converted)
-    if fault:
+    elif value is None and parameter.required:
+        message = f'the required argument "{parameter.name}" ({parameter.cli}) is missing'
+        problems.add("SF209", at, message, f'Give a value for "{parameter.name}".')
+    elif value is not None and (fault := misfit(parameter, converted)):
         message = f'the argument "{parameter.name}" is {shown(value)}, but it must be {fault}'
         problems.add("SF209", at, message, f'Give "{parameter.name}" a value that fits.')
-        return
-    arguments[parameter.name] = converted
+    elif value is not None:
+        arguments[parameter.name] = converted
 
 
 def _convert(value: JsonValue, kind: str) -> JsonValue:
@@ -193,23 +200,3 @@ def _json_or(text: str, otherwise: JsonValue) -> JsonValue:
         return parse_json(text.removeprefix("+")).value
     except JsonFault:
         return otherwise
-
-
-def _assign_issue(
-    agent: AgentDefinition,
-    given: Mapping[str, JsonValue | str],
-    issue: int | None,
-    arguments: JsonObject,
-    problems: FileProblems,
-) -> None:
-    named = _convert(given.get("issue"), "number")
-    if issue is not None and named is not None and named != issue:
-        message = f'the argument "issue" is {shown(named)}, but the run is about issue {issue}'
-        problems.add("SF209", "/parameters", message, 'Leave the argument "issue" out: the run knows its issue.')
-    if issue is None and agent.verdict.type is VerdictType.POLL_STATE:
-        message = 'the verdict type "poll:state" needs an issue, and this run has none'
-        problems.add("SF209", "/runner/verdict/type", message, "Start the run for an issue.", severity=Severity.ERROR)
-    if issue is not None:
-        arguments.setdefault("issue", issue)
-    elif named is not None:
-        arguments.setdefault("issue", named)
