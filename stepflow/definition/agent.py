@@ -197,8 +197,7 @@ def check_model(name: str | None, at: Pointer, problems: FileProblems) -> None:
     """Warn about a model that is nearly an alias (SF113); any other name may be one that a server knows."""
     if name and name not in MODEL_ALIASES and (alias := closest_match(name, MODEL_ALIASES, LIKE_ALIASES)):
         message = f'the model "{name}" is no alias (did you mean "{alias}"?)'
-        fix = f'Write "{alias}", unless your server has a model of that name.'
-        problems.report("SF113", at, message, fix)
+        problems.report("SF113", at, message, f'Write "{alias}", unless your server has a model of that name.')
 
 
 def check_version(version: str | None, problems: FileProblems) -> None:

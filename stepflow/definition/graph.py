@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from stepflow.definition.diagnostics import FileProblems, closest_match, did_you_mean, listed
@@ -28,14 +28,13 @@ def add_edges(nodes: Nodes, problems: FileProblems) -> None:
         node.following = _following(node, nodes)
 
 
-def targets_of(transition: Transition) -> Iterator[str]:
+def _targets(transition: Transition) -> list[str]:
     """Every step that a rule may lead to."""
-    match transition:
-        case Target(step_id=step_id):
-            yield from () if step_id is None else (step_id,)
-        case Branch(targets=targets, default=default):
-            yield from targets.values()
-            yield from () if default is None else (default,)
+    if isinstance(transition, Target):
+        named = [transition.step_id]
+    else:
+        named = [*transition.targets.values(), transition.default]
+    return [step_id for step_id in named if step_id is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +114,7 @@ class _Rules:
         return Branch(condition=entry.condition, targets=targets, default=default)
 
     def warn(self, intent: Intent, transition: Transition, at: Pointer) -> None:
-        targets = [self.nodes.flow[step_id] for step_id in targets_of(transition) if step_id in self.nodes.flow]
+        targets = [self.nodes.flow[step_id] for step_id in _targets(transition) if step_id in self.nodes.flow]
         closures = [one.id for one in targets if one.kind is StepKind.CLOSURE]
         others = [one.id for one in targets if one.kind is not StepKind.CLOSURE]
         report = self.problems.report
@@ -169,7 +168,7 @@ def _following(node: Node[StepEntry], nodes: Nodes) -> set[str]:
     gate = node.gate
     if gate is not None and Intent.JUMP in gate.allowed and gate.target_field:
         return set(nodes.flow)
-    after = {target for transition in node.edges.values() for target in targets_of(transition)}
+    after = {target for transition in node.edges.values() for target in _targets(transition)}
     default = continuation_of(node.id, nodes.flow)
     if default is not None and Intent.NEXT not in node.edges and (gate is None or Intent.NEXT in gate.allowed):
         after.add(default)

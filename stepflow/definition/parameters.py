@@ -31,8 +31,7 @@ def check_parameters(
             problems.add("SF208", at, message, fix)
         if entry.required and "default" in entry.model_fields_set:
             state = f"is required and has the default {shown(entry.default)}, so it is never missing"
-            fix = 'Remove "required" or "default".'
-            problems.add("SF208", at / "default", f'parameter "{name}" {state}', fix)
+            problems.add("SF208", at / "default", f'parameter "{name}" {state}', 'Remove "required" or "default".')
         if name in reserved:
             message = f'parameter "{name}" has the name of a run variable, which hides it in prompts'
             problems.add("SF208", at, message, "Give the parameter another name.")

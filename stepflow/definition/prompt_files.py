@@ -34,14 +34,6 @@ def sections_in(text: str) -> dict[str, int]:
     return _first_lines(SECTION_FORM, text)
 
 
-def template_fault(template: str) -> str | None:
-    """What is wrong with a path template; None when only the five known parts stand in braces."""
-    for part in _BRACES.findall(template):
-        if part not in TEMPLATE_PARTS:
-            return f'"{{{part}}}" is no part of an address'
-    return "a brace stands alone" if re.search(r"[{}]", _BRACES.sub("", template)) else None
-
-
 def fill_template(template: str, parts: dict[str, str]) -> str:
     """The path that a sound template gives; a part that is not given is empty."""
     return _BRACES.sub(lambda match: parts.get(match[1], ""), template)
@@ -199,8 +191,9 @@ _INSIDE = "Name a place inside the agent folder."
 
 
 def _check_template(key: str, template: str, problems: FileProblems) -> bool:
-    fault = template_fault(template)
-    if fault:
+    unknown = [part for part in _BRACES.findall(template) if part not in TEMPLATE_PARTS]
+    if unknown or re.search(r"[{}]", _BRACES.sub("", template)):
+        fault = f'"{{{unknown[0]}}}" is no part of an address' if unknown else "a brace stands alone"
         message = f'"{key}" is "{template}": {fault}'
         fix = f"Use only {', '.join('{' + part + '}' for part in TEMPLATE_PARTS)}."
         problems.add("SF514", f"/{key}", message, fix)

@@ -160,14 +160,14 @@ class GatePrompts:
 
     def _sections_of(self, node: Node[StepEntry], prompt: Prompt) -> list[tuple[Node[StepEntry], Prompt]]:
         known = self.nodes.sections
-        retry_sections: list[tuple[Node[StepEntry], Prompt]] = []
+        sections: list[tuple[Node[StepEntry], Prompt]] = []
         for name, line in sections_in(prompt.source.text).items() if not prompt.source.template else ():
             if name in known:
-                retry_sections.append((known[name], self._section(name)))
+                sections.append((known[name], self._section(name)))
             else:
                 message = f'step "{node.id}": "{{section:{name}}}" names no section{did_you_mean(name, known)}'
                 self._report_section(prompt, name, line, message, f"The sections are {listed(known)}.")
-        return retry_sections
+        return sections
 
     def _section(self, name: str) -> Prompt:
         if name not in self.sections:

@@ -223,8 +223,7 @@ class ValidationBuilder:
         mapped = self.verdict is None or (bool(closures) and key == _MAPPED_ID[self.verdict])
         if key not in closures and not mapped:
             message = f'the validation entry "{key}" belongs to no closure step{did_you_mean(key, closures)}'
-            fix = f"Name it like a closure step; there are {listed(closures)}."
-            self.problems.add("SF606", at, message, fix)
+            self.problems.add("SF606", at, message, f"Name it like a closure step; there are {listed(closures)}.")
 
     def _conditions(
         self, entry: ValidationStepEntry, at: Pointer, validators: Mapping[str, Validator]
