@@ -15,35 +15,18 @@ from stepflow.definition.folder import AgentFolder, unsafe_reason
 from stepflow.definition.steps import check_part
 from stepflow.domain.definition import SourceText
 from stepflow.domain.words import ClosureAction, StepKind
-from stepflow.engine.prompt.render import SECTION_FORM
 
 #: prompts.md §1: what may stand in a path template.
 TEMPLATE_PARTS = ("c1", "c2", "c3", "edition", "adaptation")
 
-_VARIABLE = re.compile(r"\{uv-([A-Za-z0-9_-]+)\}")
+#: `{{uv-NAME}}` holds the same.
+VARIABLE_FORM = re.compile(r"\{uv-([A-Za-z0-9_-]+)\}")
 _BRACES = re.compile(r"\{([^{}]*)\}")
-
-
-def variables_in(text: str) -> dict[str, int]:
-    """Each `{uv-NAME}` of a text with the line of its first use; `{{uv-NAME}}` holds the same."""
-    return _first_lines(_VARIABLE, text)
-
-
-def sections_in(text: str) -> dict[str, int]:
-    """Each `{section:ID}` of a text with the line of its first use."""
-    return _first_lines(SECTION_FORM, text)
 
 
 def fill_template(template: str, parts: dict[str, str]) -> str:
     """The path that a sound template gives; a part that is not given is empty."""
     return _BRACES.sub(lambda match: parts.get(match[1], ""), template)
-
-
-def _first_lines(pattern: re.Pattern[str], text: str) -> dict[str, int]:
-    lines: dict[str, int] = {}
-    for match in pattern.finditer(text):
-        lines.setdefault(match[1], text.count("\n", 0, match.start()) + 1)
-    return lines
 
 
 def split_prompt(text: str) -> tuple[str, str, int]:
@@ -70,6 +53,17 @@ class Prompt:
     first_line: int = 1
     #: False for a file that is there and cannot be used, which is reported: nothing is concluded from its text.
     usable: bool = True
+
+    def used(self, form: re.Pattern[str]) -> dict[str, int]:
+        """The names in placeholders of a form, each with the line of the file on which it is used first.
+
+        A shipped template can do without any of its own.
+        """
+        text = "" if self.source.template else self.source.text
+        lines: dict[str, int] = {}
+        for match in form.finditer(text):
+            lines.setdefault(match[1], self.first_line + text.count("\n", 0, match.start()))
+        return lines
 
 
 @dataclass(frozen=True, kw_only=True)

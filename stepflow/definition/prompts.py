@@ -11,18 +11,17 @@ from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.folder import beside, unsafe_reason
 from stepflow.definition.prompt_files import (
     DEFAULT_EDITION,
+    VARIABLE_FORM,
     Address,
     Prompt,
     PromptFiles,
-    sections_in,
     shipped_prompt,
-    variables_in,
 )
 from stepflow.definition.steps import Node, Nodes, check_part
 from stepflow.domain.definition import Parameter, SourceText, StepInput, StepPrompt
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import VerdictType
-from stepflow.engine.prompt.render import TEMPLATE_KEYS
+from stepflow.engine.prompt.render import SECTION_FORM, TEMPLATE_KEYS
 from stepflow.engine.prompt.variables import run_variable_names
 
 
@@ -70,14 +69,6 @@ class Supply:
             fix = "Declare a parameter, hand it off in a step, or remove it."
         word = f"{{uv-{name}}}" if line else ""
         problems.add("SF507", at, f'step "{step_id}": the variable "{name}" {state}', fix, line=line, word=word)
-
-
-def _used_in(prompt: Prompt) -> dict[str, int]:
-    """Variables and their lines in the file; a shipped template can do without any of its own."""
-    if prompt.source.template is not None:
-        return {}
-    lines = variables_in(prompt.source.text)
-    return {name: line + prompt.first_line - 1 for name, line in lines.items()}
 
 
 def _check_stdin(node: Node[StepEntry] | Node[CheckStepEntry], problems: FileProblems) -> None:
@@ -161,7 +152,7 @@ class GatePrompts:
     def _sections_of(self, node: Node[StepEntry], prompt: Prompt) -> list[tuple[Node[StepEntry], Prompt]]:
         known = self.nodes.sections
         sections: list[tuple[Node[StepEntry], Prompt]] = []
-        for name, line in sections_in(prompt.source.text).items() if not prompt.source.template else ():
+        for name, line in prompt.used(SECTION_FORM).items():
             if name in known:
                 sections.append((known[name], self._section(name)))
             else:
@@ -174,14 +165,14 @@ class GatePrompts:
             node = self.nodes.sections[name]
             prompt = self._find(node, self._fallback(node)) or Prompt(source=SourceText(text="", file=""), usable=False)
             self.sections[name] = prompt
-            for inner, line in sections_in(prompt.source.text).items():
+            for inner, line in prompt.used(SECTION_FORM).items():
                 message = f'the section "{name}" holds "{{section:{inner}}}", but sections do not nest'
                 self._report_section(prompt, inner, line, message, "Put both sections into the step's prompt.")
         return self.sections[name]
 
     def _report_section(self, prompt: Prompt, name: str, line: int, message: str, fix: str) -> None:
         own = self.problems.diagnostics.of(prompt.source.file)
-        own.add("SF509", "", message, fix, line=line + prompt.first_line - 1, word=f"{{section:{name}}}")
+        own.add("SF509", "", message, fix, line=line, word=f"{{section:{name}}}")
 
     def _check_variables(self, parts: list[tuple[Node[StepEntry], Prompt]], step: StepPrompt) -> None:
         """Check the variables of a prompt and of the sections that it takes in, each with the step that declares."""
@@ -191,7 +182,7 @@ class GatePrompts:
         misspelled: set[str] = set()
         for _, text in parts:
             own = self.problems.diagnostics.of(text.source.file)
-            for name, line in _used_in(text).items():
+            for name, line in text.used(VARIABLE_FORM).items():
                 if name in step.variables or name in inputs:
                     continue
                 near = closest_match(name, step.variables)
@@ -210,7 +201,7 @@ class GatePrompts:
     def _check_declared(
         self, owner: Node[StepEntry], texts: list[Prompt], inputs: set[str], misspelled: set[str]
     ) -> None:
-        used = {name for text in texts for name in _used_in(text)} | misspelled
+        used = {name for text in texts for name in text.used(VARIABLE_FORM)} | misspelled
         for index, name in enumerate(owner.entry.uv_variables or ()):
             at = owner.at / "uvVariables" / index
             is_used = name in used or texts[0].source.template is not None
@@ -286,7 +277,7 @@ class CheckPrompts:
             self.problems.report("SF501", at, message, f'Write "{paths[0]}".')
             return None
         own = self.problems.diagnostics.of(prompt.source.file)
-        for name, line in _used_in(prompt).items():
+        for name, line in prompt.used(VARIABLE_FORM).items():
             self.supply.check(node.id, name, own, line=line)
         return StepPrompt(source=prompt.source, uses_stdin=bool(node.entry.uses_stdin), bare_names=True)
 

@@ -11,7 +11,7 @@ from stepflow.definition.diagnostics import FileProblems, closest_match, did_you
 from stepflow.definition.file_models import Registry, ValidationStepEntry, ValidatorEntry
 from stepflow.definition.files.json_text import Pointer, last_key
 from stepflow.definition.folder import beside
-from stepflow.definition.prompt_files import Address, Prompt, PromptFiles, variables_in
+from stepflow.definition.prompt_files import VARIABLE_FORM, Address, Prompt, PromptFiles
 from stepflow.definition.schemas import Schemas
 from stepflow.definition.steps import check_c3_style, check_key, check_part
 from stepflow.domain.definition import (
@@ -277,7 +277,7 @@ class ValidationBuilder:
         known, text = {*RETRY_VALUES, *extracted}, prompt.source.text
         own = self.problems.diagnostics.of(prompt.source.file)
         wrong = {name: closest_match(name, known) for name in names_in(parse_template(text)) if name not in known}
-        wrong |= {f"uv-{name}": f"uv.{name}" for name in variables_in(text)}
+        wrong |= {f"uv-{name}": f"uv.{name}" for name in prompt.used(VARIABLE_FORM)}
         for name, near in wrong.items():
             message = f'the retry prompt names "{name}", which no failure has{hint(near)}'
             line = prompt.first_line + text.count("\n", 0, max(text.find(name), 0))
