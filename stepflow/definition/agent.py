@@ -12,7 +12,7 @@ from stepflow.definition.files.safe_files import FileRefused
 from stepflow.definition.folder import AgentFolder, read_object
 from stepflow.definition.old_names import OLD_VERDICT_TYPES, is_flat, report_old_names, to_runner_layout
 from stepflow.definition.parameters import check_parameters
-from stepflow.definition.shapes import read_shape
+from stepflow.definition.shapes import field_notes, read_shape
 from stepflow.domain.definition import AgentVerdict, Parameter, SourceText
 from stepflow.domain.tools import TOOL_SPECS_BY_NAME
 from stepflow.domain.words import MODEL_ALIASES, VerdictType
@@ -24,20 +24,17 @@ LIKE_ALIASES = 0.8
 
 _AT = Pointer("/runner/verdict")
 
-#: Type → keys its config must have, each with an example.
-_REQUIRED: dict[VerdictType, dict[str, str]] = {
-    VerdictType.COUNT_ITERATION: {"maxIterations": '"maxIterations": 10'},
-    VerdictType.COUNT_CHECK: {"maxChecks": '"maxChecks": 3'},
-    VerdictType.DETECT_KEYWORD: {"verdictKeyword": '"verdictKeyword": "ALL DONE"'},
-    VerdictType.DETECT_STRUCTURED: {"signalType": '"signalType": "done"'},
-    VerdictType.META_COMPOSITE: {
-        "operator": '"operator": "or"',
-        "conditions": '"conditions": [{"type": "count:check", "config": {"maxChecks": 3}}]',
-    },
-    VerdictType.META_CUSTOM: {"handlerPath": '"handlerPath": "verdict.py"'},
+#: Type → keys that its config must have.
+REQUIRED: dict[VerdictType, tuple[str, ...]] = {
+    VerdictType.COUNT_ITERATION: ("maxIterations",),
+    VerdictType.COUNT_CHECK: ("maxChecks",),
+    VerdictType.DETECT_KEYWORD: ("verdictKeyword",),
+    VerdictType.DETECT_STRUCTURED: ("signalType",),
+    VerdictType.META_COMPOSITE: ("operator", "conditions"),
+    VerdictType.META_CUSTOM: ("handlerPath",),
 }
 _LIMITS = ("maxIterations", "maxVisitsPerStep")
-_OPTIONAL = {VerdictType.DETECT_STRUCTURED: ("requiredFields",)}
+OPTIONAL = {VerdictType.DETECT_STRUCTURED: ("requiredFields",)}
 
 _PARTS_OF_COMPOSITE = (
     VerdictType.COUNT_ITERATION,
@@ -84,13 +81,14 @@ def _check_config(
     kind: VerdictType, config: VerdictConfig, at: Pointer, problems: FileProblems, *, demanded: bool
 ) -> None:
     values = config.model_dump(by_alias=True)
-    for key, example in _REQUIRED.get(kind, {}).items() if demanded else ():
+    for key in REQUIRED.get(kind, ()) if demanded else ():
         value = values.get(key)
         if not (value.strip() if isinstance(value, str) else value) and not problems.at(at / key):
             state = "missing" if value is None else "empty"
             message = f'verdict type "{kind}": the config needs "{key}", which is {state}'
+            example = field_notes()["VerdictConfig"][key].example
             problems.add("SF204", at, message, f"Write {example} in the verdict's config, for example.")
-    own = {*_LIMITS, *_REQUIRED.get(kind, ()), *_OPTIONAL.get(kind, ())}
+    own = {*_LIMITS, *REQUIRED.get(kind, ()), *OPTIONAL.get(kind, ())}
     for name, info in type(config).model_fields.items():
         key = info.alias or name
         if name in config.model_fields_set and key not in own:

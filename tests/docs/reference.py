@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from stepflow.definition.agent import _OPTIONAL, _REQUIRED
+from stepflow.definition.agent import OPTIONAL, REQUIRED
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.file_models import agent_schema, check_schema, gate_schema
 from stepflow.definition.loading import load_agent, validate_agent
@@ -155,8 +155,8 @@ def _bound(schema: dict[str, Any]) -> str:
 
 def _verdicts() -> Iterator[Sequence[str]]:
     for kind in VerdictType:
-        needed = [f"**`{key}`**" for key in _REQUIRED.get(kind, ())]
-        yield f"`{kind}`", ", ".join([*needed, *(f"`{key}`" for key in _OPTIONAL.get(kind, ()))]), VERDICTS[kind]
+        needed = [f"**`{key}`**" for key in REQUIRED.get(kind, ())]
+        yield f"`{kind}`", ", ".join([*needed, *(f"`{key}`" for key in OPTIONAL.get(kind, ()))]), VERDICTS[kind]
 
 
 def _kinds() -> Iterator[Sequence[str]]:
