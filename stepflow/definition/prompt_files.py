@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 
 from stepflow.definition.diagnostics import FileProblems
-from stepflow.definition.file_models import GateRegistry, Registry
+from stepflow.definition.file_models import CheckRegistry, GateRegistry
 from stepflow.definition.files.json_text import Pointer
 from stepflow.definition.files.safe_files import FileRefused, Why
 from stepflow.definition.files.yaml_text import YamlFault, read_yaml
@@ -146,15 +146,19 @@ def shipped_prompt(key: str) -> Prompt:
 
 
 def open_prompts(
-    registry: Registry, folder: AgentFolder, problems: FileProblems, *, closure_action: ClosureAction | None
+    registry: GateRegistry | CheckRegistry,
+    folder: AgentFolder,
+    problems: FileProblems,
+    *,
+    closure_action: ClosureAction | None,
 ) -> PromptFiles | None:
     """The prompt files of a registry; None when its base or its templates cannot be used."""
-    base_key, base, c1 = "basePath", getattr(registry, "base_path", None), registry.c1 or DEFAULT_C1
-    template: str | None = None
-    plain: str | None = None
     if isinstance(registry, GateRegistry):
         base_key, base, c1 = "userPromptsBase", registry.user_prompts_base, registry.c1 or ""
         template, plain = registry.path_template, registry.path_template_no_adaptation
+    else:
+        base_key, base, c1 = "basePath", registry.base_path, registry.c1 or DEFAULT_C1
+        template = plain = None
     base = DEFAULT_BASE if base is None else base
     template = DEFAULT_TEMPLATE if template is None else template
     plain = DEFAULT_PLAIN_TEMPLATE if plain is None else plain
