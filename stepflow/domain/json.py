@@ -16,6 +16,11 @@ def compact(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def as_text(value: JsonValue) -> str:
+    """A text as it is, anything else as one line of JSON."""
+    return value if isinstance(value, str) else compact(value)
+
+
 def value_at(document: JsonValue, path: str) -> JsonValue:
     """The value at a dotted path; a numeric part indexes a list; None when anything is missing (flow.md §5)."""
     value = document

@@ -1,117 +1,180 @@
-"""A model's answer parsed and checked, with corrections asked for, whoever reads its intent (flow.md §4)."""
+"""Find the JSON object in what a model wrote, and check it against the author's schema (flow.md §4)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import json
+import re
+from typing import TYPE_CHECKING, cast
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.validators import extend, validator_for
 
 from stepflow.domain.decision import FormatError
-from stepflow.domain.words import Strategy
-from stepflow.engine.gate.answer import correct_step_id, find_object, find_objects
-from stepflow.engine.prompt.messages import correction_message
+from stepflow.domain.json import compact
+from stepflow.engine.closed_schema import CONDITIONS, change_schemas
+from stepflow.engine.patterns import PatternTooSlow, Search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from stepflow.domain.decision import Decision
-    from stepflow.domain.definition import Step
-    from stepflow.domain.json import JsonObject
-    from stepflow.engine.context import FlowContext
-    from stepflow.engine.conversation import Conversation
+    from jsonschema.protocols import Validator
 
-NO_OBJECT = (FormatError(path="(answer)", message="no JSON object"),)
+    from stepflow.domain.json import JsonObject, JsonValue
 
+FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n(.*?)^[ \t]*\1[`~]*[ \t]*$", re.DOTALL | re.MULTILINE)
 
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """An answer with what was made of it."""
-
-    answer: JsonObject
-    decision: Decision
+#: A text with more openings than this is not searched further: each failed try costs a scan of the text.
+MAX_OPENINGS = 1000
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParsedAnswer:
-    """The answer object of one exchange; where there is none, `missing` says what is there instead."""
-
-    answer: JsonObject | None
-    missing: tuple[FormatError, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedAnswer:
-    """The last readable answer of a conversation, None when there was none, and the errors left in it."""
-
-    answer: JsonObject | None
-    errors: tuple[FormatError, ...] = ()
+def find_object(text: str) -> JsonObject | None:
+    """The first JSON object among: the whole text, the first fenced block, the first balanced `{…}` that parses."""
+    fence = FENCE.search(text)
+    for candidate in (text.strip(), fence[2] if fence else ""):
+        if (parsed := _parse_object(candidate)) is not None:
+            return parsed
+    return next(_balanced_objects(text), None)
 
 
-def parse_answer(conversation: Conversation, step: Step) -> ParsedAnswer:
-    """Let the model answer; the JSON object in its last text, under the running step's id.
-
-    Where only words describe the answer's form, the object must be the only one: nothing is guessed.
-    """
-    text, request = conversation.listen(), conversation.request
-    alone = request.schema is not None and request.strategy is not Strategy.NATIVE
-    candidate, missing = _find(text, alone=alone)
-    answer = correct(conversation.context, step, candidate) if candidate is not None else None
-    if missing in ((), NO_OBJECT):
-        conversation.learn(answer)
-    return ParsedAnswer(answer=answer, missing=missing)
+def find_objects(text: str) -> tuple[JsonObject, ...]:
+    """Every JSON object in a text that is not part of another one, fenced or bare, also in a list. For where there must
+    be exactly one, and nothing is guessed."""
+    return tuple(_balanced_objects(text, inner=False))
 
 
-def check_answer(
-    conversation: Conversation,
-    step: Step,
-    parsed: ParsedAnswer,
-    errors_of: Callable[[JsonObject], tuple[FormatError, ...]],
-) -> CheckedAnswer:
-    """Ask for corrections while the answer does not fit and the step has format retries left (flow.md §4.4)."""
-    context, answer = conversation.context, parsed.answer
-    errors = parsed.missing if parsed.answer is None else errors_of(parsed.answer)
-    while errors and context.state.format_retries < step.format_retries:
-        context.note(
-            "warning", f'[Format] retry {context.state.format_retries + 1}/{step.format_retries} on step "{step.id}"'
+def _parse_object(text: str) -> JsonObject | None:
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _balanced_objects(text: str, *, inner: bool = True) -> Iterator[JsonObject]:
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    at = text.find("{")
+    for _ in range(MAX_OPENINGS):
+        if at < 0:
+            return
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            value, end = None, at + 1
+        if isinstance(value, dict):
+            yield value
+        at = text.find("{", at + 1 if inner else end)
+
+
+def _refuse_constant(word: str) -> None:
+    # NaN and Infinity are no JSON, though Python's parser knows them.
+    raise ValueError(word)
+
+
+#: A message that quotes a long value is cut here: it goes into a prompt.
+MAX_MESSAGE = 400
+
+_SHAPE = frozenset({"required", "type", "enum", "const", "additionalProperties"})
+_CONDITIONAL = frozenset({"anyOf", "oneOf", "allOf", *CONDITIONS})
+
+
+def check_format(answer: JsonObject, *schemas: JsonObject | None) -> tuple[FormatError, ...]:
+    """Every way in which the answer does not fit the schemas. `format` is not asserted (registry.md §8.2)."""
+    search = Search()
+    try:
+        errors = {
+            FormatError(path=_path(error.absolute_path), message=_message(error))
+            for schema in schemas
+            if schema is not None
+            for error in _errors(answer, schema, search)
+        }
+    except PatternTooSlow as exc:
+        return (FormatError(path=_path(()), message=f"it cannot be compared with its schema: {exc}"),)
+    return tuple(sorted(errors, key=lambda error: (error.path, error.message)))
+
+
+def has_shape(answer: JsonObject, schema: JsonObject) -> bool:
+    """Whether the answer has what a service that heeds the schema cannot leave out: keys, types, listed values.
+    Lengths, patterns and conditions are beyond such a service."""
+    try:
+        return not any(
+            error.validator in _SHAPE and _CONDITIONAL.isdisjoint(error.absolute_schema_path)
+            for error in _errors(answer, schema, Search())
         )
-        conversation.correct(correction_message(errors), tuple(map(str, errors)))
-        corrected = parse_answer(conversation, step)
-        answer = answer if corrected.answer is None else corrected.answer
-        errors = corrected.missing if corrected.answer is None else errors_of(corrected.answer)
-    if errors:
-        give_up(context, step, errors)
-    return CheckedAnswer(answer=answer, errors=errors)
+    except PatternTooSlow:
+        return False
 
 
-def _find(text: str, *, alone: bool) -> tuple[JsonObject | None, tuple[FormatError, ...]]:
-    if not alone:
-        candidate = find_object(text)
-        return candidate, () if candidate is not None else NO_OBJECT
-    objects = find_objects(text)
-    if len(objects) == 1:
-        return objects[0], ()
-    several = (FormatError(path="(answer)", message=f"{len(objects)} JSON objects, where there must be exactly one"),)
-    return None, several if objects else NO_OBJECT
+def _errors(answer: JsonObject, schema: JsonObject, search: Search) -> Iterator[ValidationError]:
+    """What jsonschema finds; every pattern is searched for by `search`, where jsonschema itself knows no time limit."""
+
+    def pattern(_: object, wanted: str, value: object, __: object) -> Iterator[ValidationError]:
+        if isinstance(value, str) and not search(wanted, value):
+            yield ValidationError(f"{value!r} does not match {wanted!r}")
+
+    names = tuple(dict.fromkeys(_names(answer)))
+    written = change_schemas(schema, lambda part: _written_out(part, names, search))
+    plain = validator_for(schema, default=Draft202012Validator)
+    extended: Callable[..., type[Validator]] = extend
+    errors: Iterator[ValidationError] = extended(plain, {"pattern": pattern})(written).iter_errors(answer)
+    return errors
 
 
-def correct(context: FlowContext, step: Step, answer: JsonObject) -> JsonObject:
-    """The answer under the running step's id (flow.md §4.3)."""
-    corrected, got = correct_step_id(answer, step.id)
-    if got is not None:
-        context.note("warning", f'[StepFlow] stepId corrected: "{got[:200]}" -> "{step.id}"')
-    return corrected
+def _written_out(schema: JsonObject, names: Iterable[str], search: Search) -> JsonObject:
+    """`patternProperties` as the `properties` that they come to for these names."""
+    patterns, properties = schema.get("patternProperties"), schema.get("properties", {})
+    if not isinstance(patterns, dict) or not isinstance(properties, dict):
+        return schema
+    written = dict(properties)
+    for name in names:
+        fitting = [part for wanted, part in patterns.items() if search(wanted, name)]
+        every = [written[name], *fitting] if name in written else fitting
+        if fitting:
+            written[name] = every[0] if len(every) == 1 else {"allOf": every}
+    rest = {key: value for key, value in schema.items() if key != "patternProperties"}
+    return {**rest, "properties": written}
 
 
-def give_up(context: FlowContext, step: Step, errors: tuple[FormatError, ...]) -> None:
-    """Log that the flow goes on with an answer that does not fit."""
-    context.note("warning", f'[Format] giving up on step "{step.id}"', {"errors": [str(error) for error in errors]})
+def _names(value: JsonValue) -> Iterator[str]:
+    """The names of all properties, at every depth."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case dict() as inner:
+                yield from inner
+                waiting += inner.values()
+            case list() as items:
+                waiting += items
 
 
-def note_missing(context: FlowContext, step: Step, paths: Iterable[str]) -> None:
-    """Log the handoff fields that an answer did not hold (flow.md §5)."""
-    for path in paths:
-        context.note("warning", f'[StepFlow] Handoff field "{path}" missing', {"step": step.id})
+def _path(parts: Iterable[str | int]) -> str:
+    path = ""
+    for part in parts:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path or "(answer)"
 
 
-def describe_misfit(errors: tuple[FormatError, ...]) -> str:
-    """Why an answer that does not fit does not close."""
-    return f"the closing answer does not fit its schema: {'; '.join(str(error) for error in errors[:5])}"
+def _message(error: ValidationError) -> str:
+    # jsonschema types these two as "perhaps not set"; on an error that a schema gave they always are.
+    keyword, wanted, instance = (
+        str(error.validator),
+        cast("JsonValue", error.validator_value),
+        cast("JsonValue", error.instance),
+    )
+    match keyword:
+        case "enum":
+            text = f"{_value(instance)} is not one of {compact(wanted)}"
+        case "type":
+            types = " or ".join(map(str, wanted)) if isinstance(wanted, list) else wanted
+            text = f"{_value(instance)} is not of type {types}"
+        case "anyOf" | "oneOf" if error.context:
+            nearest = best_match(error.context)
+            text = f"fits none of the allowed forms; the nearest: {nearest.message if nearest else error.message}"
+        case _:
+            text = error.message
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"
+
+
+def _value(value: JsonValue) -> str:
+    text = compact(value)
+    return text if len(text) <= MAX_MESSAGE // 4 else f"{text[: MAX_MESSAGE // 4]}…"

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from stepflow.domain.checkout import CommandRequest
 from stepflow.domain.conversation import Message, ModelRequest, text_block
 from stepflow.domain.decision import Decided, Undecided
 from stepflow.domain.event import (
+    CommandRan,
     ContextOverflowed,
     IterationStarted,
     PromptRendered,
     SchemaFailed,
     StepAnswered,
 )
+from stepflow.domain.json import as_text
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.tools import effective_tools
 from stepflow.domain.words import Intent, Outcome, Strategy
-from stepflow.engine.answer import Reading
-from stepflow.engine.command import run_command_step
+from stepflow.engine.answer import check_format
 from stepflow.engine.context import FlowStopped
 from stepflow.engine.conversation import ContextOverflow, Conversation
-from stepflow.engine.intent import read_answer
+from stepflow.engine.intent import (
+    ParsedAnswer,
+    Reading,
+    decide,
+    format_errors,
+    give_up,
+    judge,
+    read_answer,
+    set_step_id,
+)
 from stepflow.engine.model_call import strategy_for
 from stepflow.engine.prompt.messages import answer_form, cacheable_prefix, first_message_blocks, render_system
 from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt
 from stepflow.ports import SchemaFailure
 
 if TYPE_CHECKING:
-    from stepflow.domain.definition import Step
+    from stepflow.domain.checkout import CommandResult
+    from stepflow.domain.definition import Step, StepCommand
     from stepflow.domain.json import JsonObject
     from stepflow.engine.context import FlowContext
     from stepflow.engine.prompt.variables import Variables
@@ -101,7 +115,7 @@ def _begin_again(
 
 def _answer(context: FlowContext, step: Step, schema: JsonObject | None, model: str) -> Reading | None:
     if step.command:
-        return run_command_step(context, step, step.command, schema)
+        return _run_command(context, step, step.command, schema)
     request = _open(context, step, schema, model)
     described = schema if request.strategy is Strategy.PROMPT else None
     return read_answer(Conversation(context=context, request=request, described_schema=described), step, schema)
@@ -187,3 +201,54 @@ def _undecided(context: FlowContext, step: Step, decision: Undecided) -> FlowSto
         "error", f'[StepFlow] No intent on iteration {iteration}, step "{step.id}"', {"found": decision.reason}
     )
     return FlowStopped(Outcome.ROUTING_FAILED, f'{decision.lacking} of step "{step.id}": {decision.reason}')
+
+
+#: A run argument in a word of a command step.
+_ARGUMENT = re.compile(r"\$\{context\.([^}]+)\}")
+
+
+def _run_command(context: FlowContext, step: Step, command: StepCommand, schema: JsonObject | None) -> Reading:
+    """A process answers instead of the model: its stdout is read, without format retries (flow.md §4.5)."""
+    missing = [name for arg in command.args for name in _ARGUMENT.findall(arg) if context.facts.args.get(name) is None]
+    if missing:
+        reason = f'command step "{step.id}" needs the run argument "{missing[0]}", which has no value'
+        raise FlowStopped(Outcome.INVALID_DEFINITION, reason)
+    args = (_ARGUMENT.sub(lambda match: as_text(context.facts.args[match[1]]), arg) for arg in command.args)
+    request = CommandRequest(argv=(command.command, *args), timeout=command.timeout)
+    result = context.ports.commands.run_command(request)
+    context.record(
+        CommandRan(
+            step_id=step.id,
+            argv=list(request.argv),
+            exit_code=result.exit_code,
+            stdout=result.stdout,
+            stderr=result.stderr,
+            timed_out=result.timed_out,
+            started=result.started,
+            error=result.error,
+            seconds=result.seconds,
+        )
+    )
+    if result.exit_code != 0 or result.timed_out or not result.started:
+        raise FlowStopped(Outcome.VALIDATION_FAILED, _failure(step, request, result))
+    answer = set_step_id(context, step, _answer_of(result.stdout))
+    gate = step.gate
+    errors = format_errors(step, gate, answer, schema) if gate else check_format(answer, schema)
+    if errors:
+        give_up(context, step, errors)
+    if gate is None:
+        return judge(context, step, ParsedAnswer(answer=answer, errors=errors), (result.stdout,))
+    return Reading(answer=answer, decision=decide(context, step, gate, answer, errors))
+
+
+def _failure(step: Step, request: CommandRequest, result: CommandResult) -> str:
+    said = result.error or result.stderr.strip() or result.stdout.strip() or "no output"
+    return f'command step "{step.id}" ({request.argv[0]}) failed with exit code {result.exit_code}: {said[-500:]}'
+
+
+def _answer_of(stdout: str) -> JsonObject:
+    try:
+        value = json.loads(stdout)
+    except (ValueError, RecursionError):
+        return {"raw": stdout}
+    return value if isinstance(value, dict) else {"raw": stdout, "parsed": value}

@@ -1,27 +1,19 @@
-"""Let the model answer, and find the intent: by gate (flow.md §5), by check (§7), or by the agent's verdict (§9.2)."""
+"""Let the model answer, ask for corrections, and find the intent: by gate (flow.md §5), by check (§7), or by the
+agent's verdict (§9.2)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.decision import Decided, FormatError, Undecided
 from stepflow.domain.event import CheckJudged
 from stepflow.domain.json import JsonObject
 from stepflow.domain.words import Intent, Outcome, StepKind, Strategy
-from stepflow.engine.answer import (
-    CheckedAnswer,
-    Reading,
-    check_answer,
-    describe_misfit,
-    give_up,
-    note_missing,
-    parse_answer,
-)
+from stepflow.engine.answer import check_format, find_object, find_objects
 from stepflow.engine.completion.finished import VerdictInput, why_finished
 from stepflow.engine.context import FlowStopped
-from stepflow.engine.gate.answer import check_format
-from stepflow.engine.gate.decision import (
+from stepflow.engine.gate import (
     Judged,
     canonical_answer,
     decide_outcome,
@@ -32,14 +24,35 @@ from stepflow.engine.gate.decision import (
     read_result,
     stated_reason,
 )
+from stepflow.engine.prompt.messages import correction_message
 from stepflow.engine.prompt.render import PromptFailure, render_prompt
 from stepflow.engine.router import continuation_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from stepflow.domain.decision import Decision
     from stepflow.domain.definition import Gate, Step, StepCheck, StepPrompt
     from stepflow.engine.context import FlowContext
     from stepflow.engine.conversation import Conversation
+
+NO_OBJECT = (FormatError(path="(answer)", message="no JSON object"),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """An answer with what was made of it."""
+
+    answer: JsonObject
+    decision: Decision
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedAnswer:
+    """The last readable answer of a conversation, None when there was none, and what is wrong with it."""
+
+    answer: JsonObject | None
+    errors: tuple[FormatError, ...] = ()
 
 
 def read_answer(conversation: Conversation, step: Step, schema: JsonObject | None) -> Reading | None:
@@ -58,15 +71,78 @@ def read_by_gate(conversation: Conversation, step: Step, gate: Gate, schema: Jso
     """
     context = conversation.context
     parsed = parse_answer(conversation, step)
-    if parsed.answer is None and (schema is None or conversation.request.strategy is Strategy.NATIVE):
+    if parsed.answer is not None or (schema is not None and conversation.request.strategy is not Strategy.NATIVE):
+        parsed = correct_answer(conversation, step, parsed, lambda one: format_errors(step, gate, one, schema))
+    if parsed.answer is None:
         _no_object(context, step)
         return None
-    checked = check_answer(conversation, step, parsed, lambda one: format_errors(step, gate, one, schema))
-    if checked.answer is None:
-        _no_object(context, step)
-        return None
-    decision = decide(context, step, gate, checked.answer, checked.errors)
-    return Reading(answer=checked.answer, decision=decision)
+    return Reading(answer=parsed.answer, decision=decide(context, step, gate, parsed.answer, parsed.errors))
+
+
+def parse_answer(conversation: Conversation, step: Step) -> ParsedAnswer:
+    """Let the model answer; the JSON object in its last text, under the running step's id.
+
+    Where only words describe the answer's form, the object must be the only one: nothing is guessed.
+    """
+    text, request = conversation.listen(), conversation.request
+    objects: tuple[JsonObject, ...]
+    if request.schema is None or request.strategy is Strategy.NATIVE:
+        first = find_object(text)
+        objects = () if first is None else (first,)
+    else:
+        objects = find_objects(text)
+    if len(objects) > 1:
+        several = f"{len(objects)} JSON objects, where there must be exactly one"
+        return ParsedAnswer(answer=None, errors=(FormatError(path="(answer)", message=several),))
+    answer = set_step_id(conversation.context, step, objects[0]) if objects else None
+    conversation.learn(answer)
+    return ParsedAnswer(answer=answer, errors=() if objects else NO_OBJECT)
+
+
+def correct_answer(
+    conversation: Conversation,
+    step: Step,
+    parsed: ParsedAnswer,
+    errors_of: Callable[[JsonObject], tuple[FormatError, ...]],
+) -> ParsedAnswer:
+    """Ask for corrections while the answer does not fit and the step has format retries left (flow.md §4.4)."""
+    context, answer = conversation.context, parsed.answer
+    errors = parsed.errors if parsed.answer is None else errors_of(parsed.answer)
+    while errors and context.state.format_retries < step.format_retries:
+        retry = f"{context.state.format_retries + 1}/{step.format_retries}"
+        context.note("warning", f'[Format] retry {retry} on step "{step.id}"')
+        conversation.correct(correction_message(errors), tuple(map(str, errors)))
+        parsed = parse_answer(conversation, step)
+        answer = answer if parsed.answer is None else parsed.answer
+        errors = parsed.errors if parsed.answer is None else errors_of(parsed.answer)
+    if errors:
+        give_up(context, step, errors)
+    return ParsedAnswer(answer=answer, errors=errors)
+
+
+def set_step_id(context: FlowContext, step: Step, answer: JsonObject) -> JsonObject:
+    """The answer under the running step's id; one without an id stays as it is (flow.md §4.3)."""
+    got = answer.get("stepId")
+    if not isinstance(got, str) or got == step.id:
+        return answer
+    context.note("warning", f'[StepFlow] stepId corrected: "{got[:200]}" -> "{step.id}"')
+    return {**answer, "stepId": step.id}
+
+
+def give_up(context: FlowContext, step: Step, errors: tuple[FormatError, ...]) -> None:
+    """Log that the flow goes on with an answer that does not fit."""
+    context.note("warning", f'[Format] giving up on step "{step.id}"', {"errors": [str(error) for error in errors]})
+
+
+def _note_missing(context: FlowContext, step: Step, paths: Iterable[str]) -> None:
+    """Log the handoff fields that an answer did not hold (flow.md §5)."""
+    for path in paths:
+        context.note("warning", f'[StepFlow] Handoff field "{path}" missing', {"step": step.id})
+
+
+def _describe_misfit(errors: tuple[FormatError, ...]) -> str:
+    """Why an answer that does not fit does not close."""
+    return f"the closing answer does not fit its schema: {'; '.join(str(error) for error in errors[:5])}"
 
 
 def format_errors(step: Step, gate: Gate, answer: JsonObject, schema: JsonObject | None) -> tuple[FormatError, ...]:
@@ -86,11 +162,11 @@ def decide(
     """The gate's decision; a closing that does not fit its schema becomes a repeat (flow.md §4.4)."""
     decision = read_gate(gate, answer)
     if isinstance(decision, Decided):
-        note_missing(context, step, decision.missing)
+        _note_missing(context, step, decision.missing)
         if decision.violation is not None:
             context.note("warning", f'[StepFlow][SpecViolation] step "{step.id}": {decision.violation}')
         if errors and decision.intent is Intent.CLOSING:
-            return replace(decision, intent=Intent.REPEAT, reason=describe_misfit(errors))
+            return replace(decision, intent=Intent.REPEAT, reason=_describe_misfit(errors))
     return decision
 
 
@@ -119,12 +195,13 @@ def read_by_check(conversation: Conversation, step: Step, check: StepCheck, sche
     """The step's answer and the rule that its check leads to."""
     context = conversation.context
     parsed = parse_answer(conversation, step)
-    checked = CheckedAnswer(answer=parsed.answer)
     if schema is not None:
-        checked = check_answer(conversation, step, parsed, lambda one: _check_errors(context, step, check, one, schema))
-    answer = checked.answer or {}
-    note_missing(context, step, read_handoff(check, answer)[1])
-    judged = _ask(conversation, step, check.prompt) if check.prompt else read_own_result(check, checked.answer)
+        parsed = correct_answer(
+            conversation, step, parsed, lambda one: _check_errors(context, step, check, one, schema)
+        )
+    answer = parsed.answer or {}
+    _note_missing(context, step, read_handoff(check, answer)[1])
+    judged = _ask(conversation, step, check.prompt) if check.prompt else read_own_result(check, parsed.answer)
     context.record(CheckJudged(step_id=step.id, result=judged.word, message=judged.message))
     decision = _check_decision(context, check, judged, answer)
     return Reading(answer=answer, decision=_held_back(context, step, check, answer, decision))
@@ -174,20 +251,20 @@ def _held_back(context: FlowContext, step: Step, check: StepCheck, answer: JsonO
         return decision
     if check.prompt is not None:  # without a second question the format check has logged it
         give_up(context, step, errors)
-    return replace(decision, intent=Intent.REPEAT, target=None, transition=None, reason=describe_misfit(errors))
+    return replace(decision, intent=Intent.REPEAT, target=None, transition=None, reason=_describe_misfit(errors))
 
 
 def read_by_verdict(conversation: Conversation, step: Step, schema: JsonObject | None) -> Reading:
     """The step's answer, and whether the verdict says that the work is finished."""
-    context = conversation.context
     parsed = parse_answer(conversation, step)
-    checked = CheckedAnswer(answer=parsed.answer)
-    if schema is not None:
-        checked = check_answer(conversation, step, parsed, lambda one: check_format(one, schema))
-    return judge(context, step, checked, tuple(conversation.texts))
+    if schema is None:
+        parsed = replace(parsed, errors=())
+    else:
+        parsed = correct_answer(conversation, step, parsed, lambda one: check_format(one, schema))
+    return judge(conversation.context, step, parsed, tuple(conversation.texts))
 
 
-def judge(context: FlowContext, step: Step, checked: CheckedAnswer, texts: tuple[str, ...]) -> Reading:
+def judge(context: FlowContext, step: Step, parsed: ParsedAnswer, texts: tuple[str, ...]) -> Reading:
     """Feed the verdict with one iteration. An answer that does not fit its schema does not finish a closure step."""
     state, closure = context.state, step.kind is StepKind.CLOSURE
     given = VerdictInput(
@@ -195,13 +272,13 @@ def judge(context: FlowContext, step: Step, checked: CheckedAnswer, texts: tuple
         limit=context.facts.limits.iterations,
         answers=state.answers + 1,
         texts=texts,
-        answer=checked.answer,
+        answer=parsed.answer,
         closure=closure,
     )
     finished = why_finished(context.agent.verdict, given, context.ports.verdict)
-    answer = checked.answer or {}
+    answer = parsed.answer or {}
     closing = step.validation.schema if step.validation else None
-    fits = not closure or not (checked.errors or check_format(answer, closing))
+    fits = not closure or not (parsed.errors or check_format(answer, closing))
     if finished and fits:
         decision = Decided(intent=Intent.CLOSING, reason=stated_reason(answer) or finished)
     else:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from stepflow.domain.conversation import ModelFault, ModelRequest, ModelTurn
 from stepflow.domain.event import AnswerLost, ModelTurned, ModelWaited, StrategyChosen
 from stepflow.domain.words import Outcome, Strategy, StructuredOutput
+from stepflow.engine.answer import has_shape
 from stepflow.engine.context import FlowStopped
-from stepflow.engine.gate.answer import has_shape
 
 if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject

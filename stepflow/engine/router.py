@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.decision import Close, GoTo, Move, Stop
 from stepflow.domain.definition import Branch, Target, Transition
-from stepflow.domain.json import JsonValue, compact
+from stepflow.domain.json import JsonValue, as_text, compact
 from stepflow.domain.words import INTENTS_OF_KIND, Intent, Outcome, StepKind
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ def _follow(step: Step, intent: Intent, handoff: Mapping[str, JsonValue], steps:
 def _branch(
     step: Step, intent: Intent, transition: Branch, handoff: Mapping[str, JsonValue], steps: Mapping[str, Step]
 ) -> GoTo | Stop:
-    value = handoff.get(transition.condition)
-    key = value if isinstance(value, str) else compact(value) if isinstance(value, bool | int | float) else None
-    target = transition.targets.get(key, transition.default) if key is not None else transition.default
+    value, target = handoff.get(transition.condition), transition.default
+    if isinstance(value, str | bool | int | float):
+        target = transition.targets.get(as_text(value), target)
     if target is None:
         return _nowhere(
             f'the {intent} transition of step "{step.id}" has no target for {transition.condition} = {_shown(value)} '

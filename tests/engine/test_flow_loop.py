@@ -200,10 +200,14 @@ def test_abort_ends_the_run_without_a_format_check() -> None:
     assert ports.journal.of(UserMessage) == []
 
 
-def test_a_wrong_step_id_is_corrected_and_logged() -> None:
-    _result, ports = play(issue_agent(), [answers("next", stepId="s9"), *HAPPY[1:]])
-    assert '[StepFlow] stepId corrected: "s9" -> "initial.issue"' in ports.journal.notes()
-    assert ports.journal.of(StepAnswered)[0].answer["stepId"] == "initial.issue"
+def test_a_wrong_step_id_is_corrected_and_logged_and_an_odd_one_left_alone() -> None:
+    own = {"stepId": "continuation.issue"}
+    replies = [answers("next", stepId="s9"), answers("handoff", **own), answers("closing", stepId=5)]
+    ports = completed(issue_agent(), replies)
+    corrected = [note for note in ports.journal.notes() if "stepId" in note]
+    assert corrected == ['[StepFlow] stepId corrected: "s9" -> "initial.issue"']
+    ids = [answered.answer["stepId"] for answered in ports.journal.of(StepAnswered)]
+    assert ids == ["initial.issue", "continuation.issue", 5]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepflow.engine.gate.answer import check_format, correct_step_id, find_object
+from stepflow.engine.answer import check_format, find_object
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,6 @@ _PROSE = st.text(st.characters(exclude_characters="{`~", exclude_categories=("Cs
 @given(_PROSE, st.dictionaries(st.text(), st.integers() | st.text() | st.none()), _PROSE)
 def test_an_object_is_found_in_whatever_prose(before: str, answer: dict[str, int | str | None], after: str) -> None:
     assert find_object(f"{before}{json.dumps(answer)}{after}") == answer
-
-
-def test_a_wrong_step_id_is_corrected_and_told() -> None:
-    assert correct_step_id({"stepId": "b", "x": 1}, "a") == ({"stepId": "a", "x": 1}, "b")
-
-
-@pytest.mark.parametrize("answer", [{"stepId": "a"}, {}, {"stepId": 5}])
-def test_a_right_missing_or_odd_step_id_is_left_alone(answer: dict) -> None:
-    assert correct_step_id(answer, "a") == (answer, None)
 
 
 # --- the format: where, what is wrong, and what would be right --------------------------------------------------------

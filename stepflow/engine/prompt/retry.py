@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.json import JsonObject, JsonValue, as_text
 from stepflow.engine.prompt.template import Template, TemplateFault, parse_template, render_template
 
 if TYPE_CHECKING:
@@ -127,5 +127,4 @@ def _bullet(name: str, value: JsonValue) -> str:
 
 
 def _one_line(value: JsonValue) -> str:
-    text = value if isinstance(value, str) else compact(value)
-    return _cut(" ".join(text.split()))
+    return _cut(" ".join(as_text(value).split()))

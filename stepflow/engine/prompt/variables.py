@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.json import JsonObject, JsonValue, as_text, compact
 from stepflow.domain.words import ClosureAction, Intent, VerdictType
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def value_text(value: JsonValue) -> str | None:
     """A value as it stands in a prompt; None when it is not supplied (prompts.md §4)."""
     if value is None:
         return None
-    text = value if isinstance(value, str) else compact(value)
+    text = as_text(value)
     return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + CUT_MARK
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from stepflow.domain.decision import Decided, Decision, Undecided
 from stepflow.domain.json import JsonObject, JsonValue, compact, value_at
 from stepflow.domain.words import INTENT_ALIASES, Intent
-from stepflow.engine.gate.answer import find_object
+from stepflow.engine.answer import find_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

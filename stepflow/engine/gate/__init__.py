@@ -1,1 +1,0 @@
-"""What did the step say: answer in, `Decision` out."""
