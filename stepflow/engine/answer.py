@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     from stepflow.domain.json import JsonObject, JsonValue
 
-FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n(.*?)^[ \t]*\1[`~]*[ \t]*$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(
+    r"^[ \t]*(?P<mark>`{3,}|~{3,})(?P<label>[^\n]*)\n(?P<body>.*?)^[ \t]*(?P=mark)[`~]*[ \t]*$",
+    re.DOTALL | re.MULTILINE,
+)
 
 #: A text with more openings than this is not searched further: each failed try costs a scan of the text.
 MAX_OPENINGS = 1000
@@ -31,8 +34,8 @@ MAX_OPENINGS = 1000
 def find_object(text: str) -> JsonObject | None:
     """The first JSON object among: the whole text, the first fenced block, the first balanced `{…}` that parses."""
     fence = FENCE.search(text)
-    for candidate in (text.strip(), fence[2] if fence else ""):
-        if (parsed := _parse_object(candidate)) is not None:
+    for candidate in (text.strip(), fence["body"] if fence else ""):
+        if (parsed := parse_object(candidate)) is not None:
             return parsed
     return next(_balanced_objects(text), None)
 
@@ -43,7 +46,8 @@ def find_objects(text: str) -> tuple[JsonObject, ...]:
     return tuple(_balanced_objects(text, inner=False))
 
 
-def _parse_object(text: str) -> JsonObject | None:
+def parse_object(text: str) -> JsonObject | None:
+    """The JSON object that the text is; None for anything else."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):

@@ -13,7 +13,7 @@ from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
 from stepflow.domain.trigger_labels import label_of
 from stepflow.domain.words import BaseChecks, CanaryState, Isolation, Outcome, Provider
-from stepflow.engine.completion.base import run_on_base
+from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
 from stepflow.journal.memory import MemoryJournal
 from stepflow.model.models import UnlistedModel, is_priced, resolve_model

@@ -21,7 +21,7 @@ from stepflow.domain.event import (
 from stepflow.domain.run import RunFacts, StartedBy
 from stepflow.domain.state import advance, fold
 from stepflow.domain.words import BaseChecks, Outcome
-from stepflow.engine.completion.base import demand_green, run_on_base
+from stepflow.engine.completion.judge import demand_green, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal.file import JournalFile

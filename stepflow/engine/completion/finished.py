@@ -5,24 +5,17 @@ The verdict keeps no state of its own; the counters come from the run's.
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from stepflow.domain.json import JsonObject, JsonValue, value_at
 from stepflow.domain.words import VerdictType
+from stepflow.engine.answer import FENCE, parse_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from stepflow.domain.definition import AgentVerdict
     from stepflow.ports import CustomVerdict
 
-_FENCE = re.compile(
-    r"^[ \t]*(?P<mark>`{3,}|~{3,})[ \t]*(?P<label>[^\n`]*?)[ \t]*\n(?P<body>.*?)^[ \t]*(?P=mark)",
-    re.DOTALL | re.MULTILINE,
-)
 #: Answers that mean the end without naming the signal.
 _MEANS_FINISHED = (("status", "completed"), ("result", "complete"))
 
@@ -103,11 +96,11 @@ def _part(part: JsonValue, given: VerdictInput) -> str | None:
 
 def _signaled(config: JsonObject, given: VerdictInput) -> str | None:
     signal, fields = config.get("signalType"), config.get("requiredFields")
-    fences = [body for text in given.texts for label, body in _fences(text) if label == signal]
+    fences = [each for text in given.texts for each in FENCE.finditer(text) if each["label"].strip() == signal]
     signals = given.answer is not None and _gives_signal(given.answer, signal)
     if not signals and not fences:
         return None
-    document = given.answer if given.answer is not None else _object(fences[-1])
+    document = given.answer if given.answer is not None else parse_object(fences[-1]["body"])
     holds = not fields or (document is not None and _holds(document, fields))
     return f'the answer gives the signal "{signal}"' if holds else None
 
@@ -115,19 +108,6 @@ def _signaled(config: JsonObject, given: VerdictInput) -> str | None:
 def _gives_signal(answer: JsonObject, signal: JsonValue) -> bool:
     named = signal in (answer.get("signal"), answer.get("type"))
     return named or any(answer.get(key) == word for key, word in _MEANS_FINISHED)
-
-
-def _fences(text: str) -> Iterator[tuple[str, str]]:
-    for fence in _FENCE.finditer(text):
-        yield fence["label"], fence["body"]
-
-
-def _object(text: str) -> JsonObject | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _holds(document: JsonObject, fields: JsonValue) -> bool:

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, assert_never
 from stepflow.domain.checkout import CommandRequest, CommandResult, named
 from stepflow.domain.decision import Done, Failed, NotDone, Unproven, ValidatorFailure, Verdict
 from stepflow.domain.definition import ExitCode, OutputContains, OutputEmpty, OutputMatches, SuccessRule
-from stepflow.domain.event import ValidatorRan
+from stepflow.domain.event import BaseChecked, ValidatorRan
 from stepflow.domain.words import FailureAction
 from stepflow.engine.completion.extract import extract
 from stepflow.engine.patterns import SECONDS, PatternTooSlow, Search
+from stepflow.errors import BaseCheckError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from stepflow.domain.checkout import Closing, GuardDiagnostics
-    from stepflow.domain.definition import Condition, ValidationEntry, Validator
+    from stepflow.domain.definition import AgentDefinition, Condition, ValidationEntry, Validator
     from stepflow.ports import Commands, Guards
 
 #: Exit codes of a shell that could not run the command (flow.md §8.3), and what a person should do then.
@@ -52,21 +53,16 @@ def judge_completion(
         validator, result = condition.validator, run_validator(condition, commands)
         passed = has_passed(validator.success, result)
         diagnostics = guards.look_again(validator, passed=passed)
-        checked = check_guards(validator, result, diagnostics)
-        run = Run(
-            entry=entry,
-            validator=validator,
-            command=validator_command(condition),
-            attempt=failures + 1,
-            result=checked.result,
-            green=passed,
-            checked=checked,
-        )
-        action = None if passed and not checked.faults else _action(run)
-        record(_event(run, iteration, action))
+        run = Run(entry=entry, validator=validator, attempt=failures + 1, result=result, green=passed)
+        run = _guarded(run, diagnostics)
+        action = None if passed and not run.faults else _action(run)
+        record(_event(run, validator_command(condition), iteration, action))
         closing = replace(closing, created=diagnostics.created, problem=closing.problem or diagnostics.problem)
         if diagnostics.moved and (passed or action is FailureAction.SKIP):
-            return Unproven(reason=_moved(validator, diagnostics.moved))
+            return Unproven(
+                reason=f'while validator "{validator.name}" ran, the checkout did not stay what was to be pushed: '
+                f"{named(diagnostics.moved)}. Checks must leave tracked files and HEAD as they are."
+            )
         match action:
             case None:
                 continue
@@ -85,16 +81,16 @@ def judge_completion(
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run of a validator: which, for which entry, in which attempt, what came out, whether that alone is `green`,
-    and what its guards say."""
+    """One run of a validator: which, for which entry, in which attempt, what came out, and whether that alone is
+    `green`. Any of the guards' `faults` fails it all the same; `warnings` are for people."""
 
     entry: ValidationEntry
     validator: Validator
-    command: str
-    result: CommandResult
     attempt: int
+    result: CommandResult
     green: bool
-    checked: Checked
+    faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def validator_command(condition: Condition) -> str:
@@ -134,23 +130,6 @@ def _search(pattern: str, output: str) -> bool | None:
         return None
 
 
-def is_unrecoverable(validator: Validator, result: CommandResult) -> bool:
-    """Whether trying again cannot help (flow.md §8.3)."""
-    return (
-        not validator.recoverable
-        or not result.started
-        or result.exit_code in NOT_RUNNABLE
-        or any(word in result.stderr for word in NO_PERMISSION)
-    )
-
-
-def _moved(validator: Validator, paths: Sequence[str]) -> str:
-    return (
-        f'while validator "{validator.name}" ran, the checkout did not stay what was to be pushed: {named(paths)}. '
-        "Checks must leave tracked files and HEAD as they are."
-    )
-
-
 def _unproven(closing: Closing) -> str:
     """Why green validators do not speak for the commit, empty when they do."""
     if closing.problem:
@@ -169,13 +148,21 @@ def _action(run: Run) -> FailureAction:
 
 
 def _is_final(run: Run) -> bool:
-    """What a validator said that passed by its own words says nothing about whether the fault can be mended."""
-    return not run.validator.recoverable if run.green else is_unrecoverable(run.validator, run.result)
+    """Whether trying again cannot help (flow.md §8.3). What a command said that passed by its own words is no sign."""
+    validator, result = run.validator, run.result
+    return not validator.recoverable or (
+        not run.green
+        and (
+            not result.started
+            or result.exit_code in NOT_RUNNABLE
+            or any(word in result.stderr for word in NO_PERMISSION)
+        )
+    )
 
 
 def _reason(run: Run) -> str:
     validator, result = run.validator, run.result
-    red = "; ".join(run.checked.faults) if run.green else _why_red(validator, result)
+    red = "; ".join(run.faults) if run.green else _why_red(validator, result)
     why = f"{validator.pattern.description.rstrip('.')}; {red}"
     what = f'validator "{validator.name}" failed ({why})'
     if _is_final(run):
@@ -218,6 +205,11 @@ def _first_line(text: str) -> str:
 
 def _failure(run: Run, root: str, commands: Commands) -> ValidatorFailure:
     validator, result = run.validator, run.result
+
+    def current_branch() -> str | None:
+        asked = CommandRequest(argv=("git", "branch", "--show-current"), timeout=30)
+        return commands.run_command(asked).stdout.strip() or None
+
     return ValidatorFailure(
         validator=validator.name,
         pattern=validator.pattern.name,
@@ -228,22 +220,17 @@ def _failure(run: Run, root: str, commands: Commands) -> ValidatorFailure:
         stderr=result.stderr,
         attempt=run.attempt,
         max_attempts=run.entry.max_attempts,
-        values=extract(validator.extract, result, root=root, current_branch=lambda: _current_branch(commands)),
+        values=extract(validator.extract, result, root=root, current_branch=current_branch),
     )
 
 
-def _current_branch(commands: Commands) -> str | None:
-    result = commands.run_command(CommandRequest(argv=("git", "branch", "--show-current"), timeout=30))
-    return result.stdout.strip() or None
-
-
-def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorRan:
+def _event(run: Run, command: str, iteration: int, action: FailureAction | None) -> ValidatorRan:
     validator, result = run.validator, run.result
     return ValidatorRan(
         iteration=iteration,
         entry=run.entry.id,
         name=validator.name,
-        command=run.command,
+        command=command,
         passed=action is None,
         exit_code=result.exit_code,
         pattern=validator.pattern.name,
@@ -252,7 +239,7 @@ def _event(run: Run, iteration: int, action: FailureAction | None) -> ValidatorR
         action=action,
         recoverable=action is None or not _is_final(run),
         seconds=result.seconds,
-        warnings=list(run.checked.warnings),
+        warnings=list(run.warnings),
         restored=list(result.restored),
         output_tail=output_tail(result),
     )
@@ -272,24 +259,17 @@ HIDDEN = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """A result with the guards' words in it. Any of the `faults` fails the validator; `warnings` are for people."""
-
-    result: CommandResult
-    faults: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-def check_guards(validator: Validator, result: CommandResult, diagnostics: GuardDiagnostics) -> Checked:
-    """Hidden files fail a validator, and so does a git that cannot tell; changed files do with `guard: block`."""
-    faults, warnings, words = [], list(diagnostics.notes), []
+def _guarded(run: Run, diagnostics: GuardDiagnostics) -> Run:
+    """The run with the guards' words in it. Hidden files fail a validator, and so does a git that cannot tell; changed
+    files do with `guard: block`."""
+    result, faults, warnings = run.result, [], list(diagnostics.notes)
+    words = [result.error] if result.error else []
     if diagnostics.changed:
-        warnings.append(f"files this validator depends on were changed: {named(diagnostics.changed)}")
-        if validator.guard_blocks:
-            faults.append(f"files it depends on were changed: {named(diagnostics.changed)}")
-            listed = "\n".join(diagnostics.changed)
-            words.append(f"{PUT_BACK}:\n{listed}")
+        changed = f"were changed: {named(diagnostics.changed)}"
+        warnings.append(f"files this validator depends on {changed}")
+        if run.validator.guard_blocks:
+            faults.append(f"files it depends on {changed}")
+            words.append("\n".join((f"{PUT_BACK}:", *diagnostics.changed)))
     if diagnostics.problem:
         warnings.append(diagnostics.problem)
         faults.append(diagnostics.problem)
@@ -299,5 +279,59 @@ def check_guards(validator: Validator, result: CommandResult, diagnostics: Guard
         faults.append("files are hidden from git")
         words.append(f"{HIDDEN}:")
         result = replace(result, stdout="".join(f"{line}\n" for line in diagnostics.hidden), stderr="")
-    said = [result.error, *words] if result.error else words
-    return Checked(result=replace(result, error="\n".join(said)), faults=tuple(faults), warnings=tuple(warnings))
+    result = replace(result, error="\n".join(words))
+    return replace(run, result=result, faults=tuple(faults), warnings=tuple(warnings))
+
+
+#: How a shell, Python and make say on stderr that a program is not there, when the exit code does not.
+MISSING = re.compile(
+    r"^(?:\S*sh: (?:line )?(?:\d+: )?.+: (?:command )?not found"
+    r"|\S*python[\d.]*(?:\.exe)?: No module named \S+"
+    r"|make(?:\[\d+\])?: \*\*\* .* Error 127)$",
+    re.MULTILINE,
+)
+
+
+def run_on_base(agent: AgentDefinition, commands: Commands, *, known: Container[str] = ()) -> Iterator[BaseChecked]:
+    """Run each validator of the agent once, before the first call of the model: what cannot run or is red already is
+    known before a token is spent (action.md, input `base-checks`). Those of the `known` commands are left out.
+
+    Raises `InputError` for one whose program is missing or cannot be started.
+    """
+    entries = [step.validation for step in agent.steps.values() if step.validation]
+    conditions = {validator_command(each): each for entry in entries for each in entry.conditions}
+    for command, condition in conditions.items():
+        if command in known:
+            continue
+        validator, result = condition.validator, run_validator(condition, commands)
+        passed = has_passed(validator.success, result)
+        if not passed and (missing := _missing_program(result)):
+            raise InputError(
+                f'The check "{validator.name}" cannot run: {missing}. Its command is `{command}`.',
+                hint="Install what is missing (in a workflow with the inputs setup or apt-packages) or correct the "
+                "command. Where the agent itself is to make it, set base-checks to skip.",
+            )
+        yield BaseChecked(
+            name=validator.name,
+            command=command,
+            passed=passed,
+            exit_code=result.exit_code,
+            seconds=result.seconds,
+            output_tail=output_tail(result),
+        )
+
+
+def demand_green(checks: Iterable[BaseChecked]) -> None:
+    """Raises `BaseCheckError` where one of the checks is red."""
+    if red := ", ".join(check.name for check in checks if not check.passed):
+        raise BaseCheckError(f"these checks are already red: {red}.")
+
+
+def _missing_program(result: CommandResult) -> str:
+    """What a command said of a program that is not there or cannot be started; empty where it says nothing of it."""
+    found = MISSING.search(result.stderr)
+    if found:
+        return found[0].strip()
+    if result.exit_code in NOT_RUNNABLE:
+        return next((line.strip() for line in reversed(error_text(result).splitlines()) if line.strip()), "no output")
+    return ""
