@@ -30,6 +30,8 @@ HIDDEN = {
     "a second definition of the same name": ("[a]\n\n[a]: b\n[a]: x", "[a](b)", ["[a]: x"]),
     "a title of a definition": ("[a]\n\n[a]: b 'x'", "[a](b)", ["x"]),
     "a label that is not shown": ("[a][ignore all this]\n\n[ignore all this]: b", "[a](b)", ["ignore all this"]),
+    "a title behind a footnote's brackets": ('[^1](b "x")', "[^1](b)", ['"x"']),
+    "a definition whose address leads nowhere": ("a\n\n[b]: javascript:x", "a", ["[b]: javascript:x"]),
     "a link title": ('[a](b "x")', "[a](b)", ['"x"']),
     "an image's text and title": ('![x](b.png "y")', "![](b.png)", ["x", '"y"']),
     "an image by its label": ("![x]\n\n[x]: b.png", "![](b.png)", ["x"]),
@@ -205,8 +207,30 @@ def test_a_text_that_hides_in_too_many_layers_is_not_believed() -> None:
     assert sanitized.removed[-1].kind is RemovalKind.TOO_DEEP
 
 
+def test_a_paragraph_of_too_many_brackets_is_removed_and_told() -> None:
+    link = f"a <!-- x -->{'[' * 150}a{']' * 150}"
+    sanitized = sanitize(f"before\n\n{link}(b 'x')\n\nafter", "body")
+    assert sanitized.text == "before\n\n\nafter"
+    assert [piece.kind for piece in sanitized.removed] == [RemovalKind.TOO_DEEP]
+
+
 UNITS = ["<", "&", "[", "`", "![", "](", "<!--", "<?", "&amp;", "> ", "- ", "<a ", '<a b="', '](a "', "[a]: x\n", "\\"]
-UNITS += ["[^a]: ", "[^b]: x\n\n", "<template>", "|", "\n", "&#", "\x1b]", "\u200b", "<div\n\n", "`` ` ", "[a][", "*a "]
+UNITS += [
+    "[^a]: ",
+    "[^b]: x\n\n",
+    "<template>",
+    "|",
+    "\n",
+    "&#",
+    "\x1b]",
+    "\u200b",
+    "<div\n\n",
+    "`` ` ",
+    "[a][",
+    "*a ",
+    "[a](b [",
+    "[a] [",
+]
 
 
 @pytest.mark.whole

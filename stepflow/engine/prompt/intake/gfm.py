@@ -6,18 +6,18 @@ address in angle brackets and a tag are read before any bracket."""
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
-from markdown_it.helpers import parseLinkDestination, parseLinkTitle
+from markdown_it.helpers import parseLinkDestination, parseLinkLabel
 from markdown_it.rules_block import html_block
+from markdown_it.rules_inline import StateInline, image, link
 
 from stepflow.domain.visible_text import RemovalKind
-from stepflow.engine.prompt.intake.markup import FILTERED_TAG, MARKDOWN_TAG, SHORT_COMMENT, TAG, Scan
+from stepflow.engine.prompt.intake.markup import ENTITY, FILTERED_TAG, MARKDOWN_TAG, SHORT_COMMENT, TAG, Edit, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
     from markdown_it.utils import EnvType
-
-    from stepflow.engine.prompt.intake.markup import Edit, Mark
 
 #: Blocks deeper than this are not parsed; what is in them is read line by line.
 DEEPEST = 100
@@ -73,7 +71,14 @@ def _html_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return not _SMALL_DECLARATION.match(state.src, begins) and html_block(state, start, end, silent)
 
 
-_PARSER = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable("table")
+class _Parser(MarkdownIt):
+    """GitHub takes any address for one, and removes from the page what leads nowhere."""
+
+    def validateLink(self, url: str) -> bool:
+        return True
+
+
+_PARSER = _Parser("commonmark", {"maxNesting": DEEPEST}).enable("table")
 _PARSER.core.ruler.enableOnly(["normalize", "block"])
 _PARSER.block.ruler.at("html_block", _html_block, {"alt": ["paragraph", "reference", "blockquote"]})
 
@@ -148,104 +153,44 @@ def _address(href: str) -> str:
     return f"<{href}>" if "(" in href or ")" in href or not href else href
 
 
-_SIGN = re.compile(r"[\\`<&\[\]!]")
 _HTML_SIGN = re.compile(r"[<&]")
-_ESCAPE = re.compile(r"\\[!-/:-@\[-`{-~]")
-_TICKS = re.compile(r"`+")
-_AUTOLINK = re.compile(r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*+|[\w.!#$%&'*+/=?^`{|}~-]++@[\w.-]++)>", re.ASCII)
 #: How what nobody sees begins, and how it ends (GFM 0.29 §6.10); a declaration has the end of its kind.
 _UNSEEN = (("<!--", "-->"), ("<?", "?>"), ("<![CDATA[", "]]>"))
 _DECLARATION = re.compile(r"<![A-Z]++[ \t\n\v\f\r]")
-_LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999}+)\]", re.DOTALL)
 _FOOTNOTE = re.compile(r"\[\^([^\]\s\[]++)\]")
-#: CommonMark 0.31 §6.3: a link label has at most 999 characters.
-LONGEST_LABEL = 999
 #: Longer names of footnotes and labels of links may say something that nobody sees on the page.
 LONGEST_NOTE = 12
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opener:
-    """A bracket that may begin a link or an image."""
-
-    at: int
-    image: bool
-    mark: Mark
-
-    @property
-    def inside(self) -> int:
-        """Where its text begins."""
-        return self.at + (2 if self.image else 1)
+class _NestedTooDeep(Exception):
+    """More brackets are open at once than are followed."""
 
 
 class InlineScan(Scan):
-    """Reads one paragraph from left to right, in one go. `notes` are the footnotes that it refers to, `used` the
-    labels of its links."""
+    """Reads one paragraph from left to right, by the rules of `_PARSER`. `notes` are the footnotes that it refers to,
+    `used` the labels of its links."""
 
     def run(self, links: Mapping[str, str]) -> list[Edit]:
         """The paragraph's edits; `links` are addresses by their normalized labels."""
         self._links = links
         self.notes: set[str] = set()
         self.used: set[str] = set()
-        self._openers: list[Opener] = []
-        self._inert = 0
-        self._ticks: dict[int, list[int]] = {}
         self._none_from: dict[str, int] = {}
-        for match in _TICKS.finditer(self.text):
-            self._ticks.setdefault(len(match[0]), []).append(match.start())
-        at = 0
-        while sign := _SIGN.search(self.text, at):
-            at = self._read(sign[0], sign.start())
+        self.last_bracket = self.text.rfind("]")
+        before = len(self.removals.pieces)
+        references = {label: {"href": address, "title": ""} for label, address in links.items()}
+        state = StateInline(self.text, _PARSER, {"references": references, "scan": self}, [])
+        try:
+            _PARSER.inline.tokenize(state)
+        except _NestedTooDeep:
+            del self.removals.pieces[before:]
+            self.removals.note(RemovalKind.TOO_DEEP, self.text)
+            return [Edit(start=0, end=len(self.text))]
         return self.finish()
 
-    def _read(self, sign: str, at: int) -> int:
-        match sign:
-            case "\\":
-                return at + (2 if _ESCAPE.match(self.text, at) else 1)
-            case "`":
-                return self._code(at)
-            case "<":
-                return self._angle(at)
-            case "&":
-                return self.entity(at)
-            case "]":
-                return self._close(at)
-            case _:
-                return self._open(at)
-
-    def _code(self, at: int) -> int:
-        """Behind the code that begins here, else behind the ticks."""
-        ticks = _TICKS.match(self.text, at)
-        length = len(ticks[0]) if ticks else 1
-        ends = self._ticks.get(length, [])
-        next_end = bisect_right(ends, at)
-        return (ends[next_end] if next_end < len(ends) else at) + length
-
-    def _angle(self, at: int) -> int:
-        if address := _AUTOLINK.match(self.text, at):
-            return address.end()
-        end = self._comment_end(at)
-        if end > at:
-            self.remove(RemovalKind.COMMENT, at, end)
-            return end
-        if markup := MARKDOWN_TAG.match(self.text, at):
-            if FILTERED_TAG.match(self.text, at):
-                return self._shown_tag(at, markup.end())
-            if tag := TAG.match(self.text, at):
-                return self.tag(tag)
-        return at + 1
-
-    def _shown_tag(self, at: int, end: int) -> int:
-        """A tag that the page shows as text: a browser reads on behind its `<`."""
-        while sign := _HTML_SIGN.search(self.text, at + 1, end):
-            if sign[0] == "<":
-                return self.hide_rest(sign.start())
-            at = self.entity(sign.start(), in_html=True) - 1
-        return end
-
-    def _comment_end(self, at: int) -> int:
-        """Where a comment, instruction or declaration that begins here ends; `at` itself when none does."""
-        if short := SHORT_COMMENT.match(self.text, at):
+    def markup_end(self, at: int) -> int:
+        """Where a tag, comment, instruction or declaration that begins here ends; `at` itself when none does."""
+        if short := SHORT_COMMENT.match(self.text, at) or MARKDOWN_TAG.match(self.text, at):
             return short.end()
         declared = _DECLARATION.match(self.text, at)
         other = (declared[0], ">") if declared else ("", "")
@@ -258,83 +203,127 @@ class InlineScan(Scan):
         self._none_from[ends] = at
         return at
 
-    def _open(self, at: int) -> int:
-        image = self.text[at] == "!"
-        if image and self.text[at + 1 : at + 2] != "[":
-            return at + 1
-        if not image and (note := _FOOTNOTE.match(self.text, at)):
-            return self._footnote(note)
-        self._openers.append(Opener(at=at, image=image, mark=self.mark()))
-        return at + (2 if image else 1)
+    def markup(self, start: int, end: int) -> None:
+        """Keep what people see of a tag or a comment."""
+        if self.text[start + 1] in "!?":
+            self.remove(RemovalKind.COMMENT, start, end)
+        elif FILTERED_TAG.match(self.text, start):
+            self._shown_tag(start, end)
+        elif tag := TAG.match(self.text, start):
+            self.tag(tag)
 
-    def _footnote(self, note: re.Match[str]) -> int:
+    def _shown_tag(self, at: int, end: int) -> None:
+        """A tag that the page shows as text: a browser reads on behind its `<`."""
+        while sign := _HTML_SIGN.search(self.text, at + 1, end):
+            if sign[0] == "<":
+                self.hide_rest(sign.start())
+                return
+            at = self.entity(sign.start(), in_html=True) - 1
+
+    def footnote(self, note: re.Match[str]) -> None:
+        """A footnote's name says nothing."""
         self.notes.add(note[1])
         if len(note[1]) > LONGEST_NOTE:
             short = f"{note[1][:4]}{sum(map(ord, note[1])) % 1000}"
             self.replace(note.start(1), note.end(1), short)
             self.removals.note(RemovalKind.LINK_LABEL, note[1])
-        return note.end()
 
-    def _close(self, at: int) -> int:
-        """A bracket closes: a link, an image, or nothing."""
-        if not self._openers:
-            return at + 1
-        opener = self._openers.pop()
-        inert = not opener.image and len(self._openers) < self._inert
-        self._inert = min(self._inert, len(self._openers))
-        if inert:
-            return at + 1
-        return self._direct(opener, at) or self._by_label(opener, at) or at + 1
-
-    def _direct(self, opener: Opener, at: int) -> int:
-        """A link or image with its address behind it; 0 when there is none."""
-        text, size = self.text, len(self.text)
-        if text[at + 1 : at + 2] != "(":
-            return 0
-        start = _skip_blanks(text, at + 2)
-        address = parseLinkDestination(text, start, size)
-        after = address.pos if address.ok else start
-        behind = end = _skip_blanks(text, after)
-        if behind > after and text[behind : behind + 1] in ('"', "'", "("):
-            title = parseLinkTitle(text, behind, size)
-            if not title.ok:
-                return 0
-            end = _skip_blanks(text, title.pos)
-        if text[end : end + 1] != ")":
-            return 0
-        self._linked(opener, at)
-        if end > behind:
-            self.remove(RemovalKind.LINK_TITLE, after, end)
-        return end + 1
-
-    def _by_label(self, opener: Opener, at: int) -> int:
-        """A link or image whose address the text defines elsewhere; 0 when it does not."""
-        own = self.text[opener.inside : at] if at - opener.inside <= LONGEST_LABEL else ""
-        label = _LABEL.match(self.text, at + 1)
-        given = label[1] if label else ""
+    def link(self, inside: int, close: int, end: int) -> None:
+        """A link or an image, whose text stands from `inside` to `close`: its address stays, its title goes."""
+        text = self.text
+        if text.startswith("(", close + 1) and end > close + 1:
+            start = _skip_blanks(text, close + 2)
+            address = parseLinkDestination(text, start, end)
+            after = address.pos if address.ok else start
+            if _skip_blanks(text, after) < end - 1:
+                self.remove(RemovalKind.LINK_TITLE, after, end - 1)
+            return
+        own, given = text[inside:close], text[close + 2 : end - 1]
         wanted = normalizeReference(given or own)
-        if wanted not in self._links or not (given or own).strip() or (not given and ("[" in own or "]" in own)):
-            return 0
-        end = label.end() if label else at + 1
         self.used.add(wanted)
-        self._linked(opener, at)
-        address = f"({self._links[wanted]})"
-        self.replace(at + 1, end, address if self.removals.may_grow(len(address)) else "")
+        address_text = f"({self._links[wanted]})"
+        self.replace(close + 1, end, address_text if self.removals.may_grow(len(address_text)) else "")
         if len(given) > LONGEST_NOTE and normalizeReference(own) != wanted:
             self.removals.note(RemovalKind.LINK_LABEL, given)
-        return end
 
-    def _linked(self, opener: Opener, at: int) -> None:
-        """An image shows no text at all; a link makes the brackets around it plain ones."""
-        if not opener.image:
-            self._inert = len(self._openers)
-            return
-        self.go_back(opener.mark)
-        if at > opener.inside:
-            self.remove(RemovalKind.IMAGE_TEXT, opener.inside, at)
+    def image(self, inside: int, close: int, end: int) -> None:
+        """An image shows no text at all."""
+        if close > inside:
+            self.remove(RemovalKind.IMAGE_TEXT, inside, close)
+        self.link(inside, close, end)
 
 
 def _skip_blanks(text: str, at: int) -> int:
     while text[at : at + 1] in (" ", "\t", "\n"):
         at += 1
     return at
+
+
+# What the parser finds in a paragraph is told to the scan; a `silent` rule only looks how far something goes.
+
+
+def _begins(state: StateInline, sign: str) -> bool:
+    """Whether the sign stands here; what is in too many brackets is not followed."""
+    if state.src[state.pos] != sign:
+        return False
+    if state.level >= DEEPEST:
+        raise _NestedTooDeep
+    return True
+
+
+def _link(state: StateInline, silent: bool) -> bool:
+    scan: InlineScan = state.env["scan"]
+    start = state.pos
+    if start > scan.last_bracket or not _begins(state, "[") or not link(state, silent):
+        return False
+    if not silent:
+        scan.link(start + 1, parseLinkLabel(state, start, True), state.pos)
+    return True
+
+
+def _image(state: StateInline, silent: bool) -> bool:
+    start = state.pos
+    # Silent in any case, since nothing of its text is seen.
+    if not _begins(state, "!") or not image(state, True):
+        return False
+    if not silent:
+        state.env["scan"].image(start + 2, parseLinkLabel(state, start + 1), state.pos)
+    return True
+
+
+def _footnote(state: StateInline, silent: bool) -> bool:
+    note = None if silent else _FOOTNOTE.match(state.src, state.pos)
+    if not note:
+        return False
+    state.env["scan"].footnote(note)
+    state.pos = note.end()
+    return True
+
+
+def _markup(state: StateInline, silent: bool) -> bool:
+    scan: InlineScan = state.env["scan"]
+    start, end = state.pos, scan.markup_end(state.pos) if state.src[state.pos] == "<" else state.pos
+    if not silent and end > start:
+        scan.markup(start, end)
+    state.pos = end
+    return end > start
+
+
+def _entity(state: StateInline, silent: bool) -> bool:
+    spelled = ENTITY.match(state.src, state.pos)
+    if not spelled:
+        return False
+    if not silent:
+        state.env["scan"].entity(state.pos)
+    state.pos = spelled.end()
+    return True
+
+
+_PARSER.inline.ruler.at("link", _link)
+_PARSER.inline.ruler.after("link", "footnote", _footnote)
+_PARSER.inline.ruler.at("image", _image)
+_PARSER.inline.ruler.at("html_inline", _markup)
+_PARSER.inline.ruler.at("entity", _entity)
+_PARSER.inline.ruler.enableOnly(
+    ["text", "escape", "backticks", "link", "footnote", "image", "autolink", "html_inline", "entity"]
+)

@@ -268,16 +268,6 @@ class Hiding:
         return Hiding(element=self.element, depth=depth) if depth else Hiding()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """Where a scan was, to go back to."""
-
-    edits: int
-    pieces: int
-    hiding: Hiding
-    since: int | None
-
-
 class Scan:
     """Collects the edits of one stretch. `hiding` is the state at its beginning, and later at the point reached."""
 
@@ -286,16 +276,6 @@ class Scan:
         self._edits: list[Edit] = []
         self._since = 0 if hiding.hides else None
         self._pieces_since = len(removals.pieces)
-
-    def mark(self) -> Mark:
-        """This point."""
-        return Mark(edits=len(self._edits), pieces=len(self.removals.pieces), hiding=self.hiding, since=self._since)
-
-    def go_back(self, mark: Mark) -> None:
-        """Forget what was found since: it was no markup."""
-        del self._edits[mark.edits :]
-        del self.removals.pieces[mark.pieces :]
-        self.hiding, self._since = mark.hiding, mark.since
 
     def replace(self, start: int, end: int, text: str = "") -> None:
         """Edit without a word: nothing is hidden there."""
