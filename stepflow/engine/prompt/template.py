@@ -8,6 +8,7 @@ blocks, and lets its helpers hide values of the same name."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
@@ -37,44 +38,29 @@ class Word(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
-    """Characters that stay as they are."""
-
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Value:
     """A value put in."""
 
     path: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Block:
-    """A block with its two parts."""
+    """A block with its two parts, `otherwise` being None without an `else`. The template itself has no `tag`."""
 
     word: Word
-    path: str
-    body: Template
-    otherwise: Template
+    path: str = ""
+    tag: _Tag | None = None
+    body: list[Node] = field(default_factory=list)
+    otherwise: list[Node] | None = None
+
+    def add(self, node: Node) -> None:
+        """Append a node to the part that is being read."""
+        (self.body if self.otherwise is None else self.otherwise).append(node)
 
 
-Node = Text | Value | Block
-Template = tuple[Node, ...]
-
-
-def parse_template(text: str) -> Template:
-    """The template's nodes; raises `TemplateFault`."""
-    frames = [_Frame()]
-    for piece in _pieces(text):
-        if isinstance(piece, Text):
-            frames[-1].add(piece)
-        else:
-            _read(piece, frames)
-    if frames[-1].tag:
-        raise frames[-1].tag.fault("is never closed")
-    return tuple(frames[-1].parts[0])
+Node = str | Value | Block
+Template = Sequence[Node]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,41 +82,27 @@ class _Tag:
         return TemplateFault(f"line {self.line}: {{{{{self.text}}}}} {why}")
 
 
-@dataclass(kw_only=True)
-class _Frame:
-    """A block that the parser is inside of, or the template itself (no tag). `parts` are body and else part."""
-
-    tag: _Tag | None = None
-    word: Word = Word.IF
-    path: str = ""
-    parts: list[list[Node]] = field(default_factory=lambda: [[]])
-
-    def add(self, node: Node) -> None:
-        self.parts[-1].append(node)
-
-    def block(self) -> Block:
-        otherwise = tuple(self.parts[1]) if len(self.parts) > 1 else ()
-        return Block(word=self.word, path=self.path, body=tuple(self.parts[0]), otherwise=otherwise)
-
-
-def _pieces(text: str) -> Iterator[Text | _Tag]:
-    """Text and tags in turn; a block tag alone on its line takes the line with it."""
-    at = 0
+def parse_template(text: str) -> Template:
+    """The template's nodes; raises `TemplateFault`."""
+    blocks, at = [Block(word=Word.IF)], 0
     for match in TAG.finditer(text):
         raw = match["raw"] is not None
         tag = _Tag(text=match["raw" if raw else "plain"].strip(), line=_line_number(text, match.start()), raw=raw)
         start, end = _whole_line(text, match) if tag.sign in ("#", "/", "else") else match.span()
-        yield _plain(text, at, start)
-        yield tag
+        blocks[-1].add(_plain(text, at, start))
+        _read(tag, blocks)
         at = end
-    yield _plain(text, at, len(text))
+    blocks[-1].add(_plain(text, at, len(text)))
+    if blocks[-1].tag:
+        raise blocks[-1].tag.fault("is never closed")
+    return blocks[0].body
 
 
-def _plain(text: str, start: int, end: int) -> Text:
+def _plain(text: str, start: int, end: int) -> str:
     opened = text.find("{{", start, end)
     if opened >= 0:
         raise TemplateFault(f"line {_line_number(text, opened)}: {{{{ is never closed with }}}}")
-    return Text(text=text[start:end])
+    return text[start:end]
 
 
 def _line_number(text: str, at: int) -> int:
@@ -146,49 +118,43 @@ def _whole_line(text: str, match: re.Match[str]) -> tuple[int, int]:
     return match.span() if around.strip() else (first, last)
 
 
-def _read(tag: _Tag, frames: list[_Frame]) -> None:
+def _read(tag: _Tag, blocks: list[Block]) -> None:
+    """Add what the tag says to the innermost of the open blocks."""
+    innermost = blocks[-1]
     match tag.sign:
         case "#":
-            frames.append(_open(tag, depth=len(frames)))
+            opened = _open(tag, depth=len(blocks))
+            innermost.add(opened)
+            blocks.append(opened)
         case "/":
-            block = _close(tag, frames)
-            frames[-1].add(block)
+            if not innermost.tag:
+                raise tag.fault("closes a block that was never opened")
+            if tag.text[1:].strip() != innermost.word:
+                raise tag.fault(f"cannot close {{{{{innermost.tag.text}}}}} of line {innermost.tag.line}")
+            blocks.pop()
         case "else":
-            _switch(tag, frames[-1])
+            if not innermost.tag:
+                raise tag.fault("stands outside of a block")
+            if innermost.otherwise is not None:
+                raise tag.fault("is the second one of its block")
+            innermost.otherwise = []
         case "":
-            frames[-1].add(Value(path=_path(tag, tag.text)))
+            innermost.add(Value(path=_path(tag, tag.text)))
 
 
-def _open(tag: _Tag, *, depth: int) -> _Frame:
+def _open(tag: _Tag, *, depth: int) -> Block:
     word, path = (*tag.text[1:].split(maxsplit=1), "", "")[:2]
     if word not in set(Word):
         raise tag.fault("is not a block; there are each, if and unless")
     if depth > DEEPEST:
         raise tag.fault(f"stands more than {DEEPEST} blocks deep")
-    return _Frame(tag=tag, word=Word(word), path=_path(tag, path.strip()))
+    return Block(word=Word(word), path=_path(tag, path.strip()), tag=tag)
 
 
 def _path(tag: _Tag, path: str) -> str:
     if not PATH.fullmatch(path):
         raise tag.fault("holds no plain name; write for example {{error}}, {{this.file}} or {{#if error}}")
     return path
-
-
-def _close(tag: _Tag, frames: list[_Frame]) -> Block:
-    opened = frames[-1].tag
-    if not opened:
-        raise tag.fault("closes a block that was never opened")
-    if tag.text[1:].strip() != frames[-1].word:
-        raise tag.fault(f"cannot close {{{{{opened.text}}}}} of line {opened.line}")
-    return frames.pop().block()
-
-
-def _switch(tag: _Tag, frame: _Frame) -> None:
-    if not frame.tag:
-        raise tag.fault("stands outside of a block")
-    if len(frame.parts) > 1:
-        raise tag.fault("is the second one of its block")
-    frame.parts.append([])
 
 
 def parse_retry_template(text: str) -> str | None:
@@ -208,10 +174,10 @@ def names_in(template: Template, asked: frozenset[str] = frozenset()) -> Iterato
             case Value():
                 yield from {node.path.split(".")[0]} - asked
             case Block():
-                yield from names_in(node.otherwise, asked)
+                yield from names_in(node.otherwise or (), asked)
                 if node.word is not Word.EACH:
                     yield from names_in(node.body, asked | {node.path.split(".")[0]})
-            case Text():
+            case str():
                 pass
 
 
@@ -232,35 +198,26 @@ class _Scope:
 def _render(template: Template, scope: _Scope) -> Iterator[str]:
     for node in template:
         match node:
-            case Text():
-                yield node.text
+            case str():
+                yield node
             case Value():
                 yield _text(_look_up(node.path, scope))
             case Block():
-                yield from _render_block(node, scope)
+                yield from _render_block(node, _look_up(node.path, scope), scope)
             case _:
                 assert_never(node)
 
 
-def _render_block(block: Block, scope: _Scope) -> Iterator[str]:
-    value = _look_up(block.path, scope)
-    match block.word:
-        case Word.EACH:
-            yield from _render_each(block, value, scope)
-        case Word.IF:
-            yield from _render(block.body if _holds(value) else block.otherwise, scope)
-        case Word.UNLESS:
-            yield from _render(block.otherwise if _holds(value) else block.body, scope)
-        case _:
-            assert_never(block.word)
-
-
-def _render_each(block: Block, items: JsonValue, scope: _Scope) -> Iterator[str]:
-    if not isinstance(items, list) or not items:
-        yield from _render(block.otherwise, scope)
-        return
-    for index, item in enumerate(items):
-        yield from _render(block.body, _Scope(item=item, index=index, outer=scope))
+def _render_block(block: Block, value: JsonValue, scope: _Scope) -> Iterator[str]:
+    otherwise = block.otherwise or ()
+    if block.word is not Word.EACH:
+        holds = value not in (None, False, 0, "", [])
+        yield from _render(block.body if holds is (block.word is Word.IF) else otherwise, scope)
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _render(block.body, _Scope(item=item, index=index, outer=scope))
+    else:
+        yield from _render(otherwise, scope)
 
 
 def _look_up(path: str, scope: _Scope) -> JsonValue:
@@ -276,10 +233,6 @@ def _look_up(path: str, scope: _Scope) -> JsonValue:
             return value_at(here.item, path)
         here = here.outer
     return None
-
-
-def _holds(value: JsonValue) -> bool:
-    return value not in (None, False, 0, "", [])
 
 
 def _text(value: JsonValue) -> str:
