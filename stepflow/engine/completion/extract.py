@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from urllib.parse import unquote
 
@@ -79,19 +80,15 @@ def error_output(output: Output) -> JsonValue:
     return "\n".join(lines[first:])
 
 
-def failed_tests(output: Output) -> JsonValue:
-    """`{name, file?, error}` for each failed test."""
-    return _records(find_failed_tests, output)
+def _records(find: Callable[[tuple[str, ...]], Iterable[JsonObject]], output: Output) -> list[JsonValue]:
+    """The records that `find` reads in the lines, each once, with files as people write them here."""
+    records = find(output.lines)
+    return _unique({**each, "file": output.relative(str(each["file"]))} if "file" in each else each for each in records)
 
 
-def type_errors(output: Output) -> JsonValue:
-    """`{file, line, column?, code?, message}` for each type error."""
-    return _records(find_type_errors, output)
-
-
-def lint_errors(output: Output) -> JsonValue:
-    """`{file, line, column?, rule, message}` for each of the linter's findings."""
-    return _records(find_lint_errors, output)
+failed_tests = partial(_records, find_failed_tests)
+type_errors = partial(_records, find_type_errors)
+lint_errors = partial(_records, find_lint_errors)
 
 
 def lint_files(output: Output) -> JsonValue:
@@ -179,12 +176,6 @@ EXTRACTORS: Mapping[str, Extractor] = {
     "stderr": lambda output: output.raw.stderr,
     "exitCode": lambda output: output.raw.exit_code,
 }
-
-
-def _records(find: Callable[[tuple[str, ...]], Iterable[JsonObject]], output: Output) -> list[JsonValue]:
-    """The records that `find` reads in the lines, each once, with files as people write them here."""
-    records = find(output.lines)
-    return _unique({**each, "file": output.relative(str(each["file"]))} if "file" in each else each for each in records)
 
 
 def _lines_of(text: str) -> tuple[str, ...]:

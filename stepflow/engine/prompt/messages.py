@@ -16,8 +16,6 @@ from stepflow.engine.prompt.render import NOT_GIVEN, RenderedPrompt, render_prom
 from stepflow.engine.prompt.variables import offered_intents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from stepflow.domain.decision import FormatError
     from stepflow.domain.definition import AgentDefinition, Gate, Step
     from stepflow.domain.run import RunFacts
@@ -96,6 +94,9 @@ def _meaning(intent: Intent, gate: Gate, step_ids: tuple[str, ...]) -> str:
 DEFUSED = "[marker removed]"
 #: Characters of a check's output that the model is shown when it was red before the run began.
 BASE_TAIL = 1500
+RED_BEFORE = "These checks were already red before this run began, and must be green at its end:"
+USUAL_PROMPT = "What this step is usually asked, so that you know the task (the prompt above comes first):"
+HANDED_ON = "What the steps so far have handed on, as JSON:"
 
 
 def first_message_blocks(
@@ -106,10 +107,22 @@ def first_message_blocks(
     With a retry prompt in `state` the context also holds the step's usual prompt and the handoff: without them a
     fresh conversation would not know the task.
     """
-    parts = [*_context(facts.context_text), *_red_before(state)]
+    parts: list[tuple[str, str]] = []
+    if facts.context_text.strip():
+        parts.append(("What the work is about, as it came from outside:", facts.context_text))
+    if red := [check for check in state.base_checks.values() if not check.passed]:
+        said = (f"{check.name} (exit code {check.exit_code}):\n{check.output_tail[-BASE_TAIL:]}" for check in red)
+        parts.append((RED_BEFORE, "\n\n".join(said)))
     if state.retry_prompt is not None:
-        parts.extend(_task(agent, step, variables, facts.input_text))
-        parts.extend(_handoff(state))
+        usual = render_prompt(agent, step, variables, facts.input_text)
+        if isinstance(usual, RenderedPrompt):
+            parts.append((USUAL_PROMPT, usual.text))
+        stored = {
+            step_id: {key: value for key, value in values.items() if "." not in key}
+            for step_id, values in state.handoff.items()
+        }
+        if stored:
+            parts.append((HANDED_ON, json.dumps(stored, ensure_ascii=False, indent=2)))
     if not parts:
         return (prompt,)
     framed = (frame_as_data(label, text, nonce=facts.nonce) for label, text in parts)
@@ -120,35 +133,6 @@ def frame_as_data(label: str, text: str, *, nonce: str) -> str:
     """A text between two marker lines that it cannot forge: they carry the run's nonce, and the text cannot hold it."""
     safe = re.sub(re.escape(nonce), DEFUSED, text, flags=re.IGNORECASE)
     return f"{label}\n{DATA_BEGIN} {nonce}\n{safe}\n{DATA_END} {nonce}"
-
-
-def _context(text: str) -> Iterable[tuple[str, str]]:
-    if text.strip():
-        yield "What the work is about, as it came from outside:", text
-
-
-def _red_before(state: RunState) -> Iterable[tuple[str, str]]:
-    red = [check for check in state.base_checks.values() if not check.passed]
-    if red:
-        said = (f"{check.name} (exit code {check.exit_code}):\n{check.output_tail[-BASE_TAIL:]}" for check in red)
-        yield "These checks were already red before this run began, and must be green at its end:", "\n\n".join(said)
-
-
-def _task(
-    agent: AgentDefinition, step: Step, variables: Variables, input_text: str | None
-) -> Iterable[tuple[str, str]]:
-    usual = render_prompt(agent, step, variables, input_text)
-    if isinstance(usual, RenderedPrompt):
-        yield "What this step is usually asked, so that you know the task (the prompt above comes first):", usual.text
-
-
-def _handoff(state: RunState) -> Iterable[tuple[str, str]]:
-    stored = {
-        step_id: {key: value for key, value in values.items() if "." not in key}
-        for step_id, values in state.handoff.items()
-    }
-    if stored:
-        yield "What the steps so far have handed on, as JSON:", json.dumps(stored, ensure_ascii=False, indent=2)
 
 
 def answer_form(schema: JsonObject) -> str:

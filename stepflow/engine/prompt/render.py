@@ -15,31 +15,13 @@ if TYPE_CHECKING:
 
 #: The closed list of the prompt texts that the package ships (prompts.md §8); the text of key K is `templates/K.md`.
 TEMPLATE_KEYS: tuple[str, ...] = (
-    "system",
-    "initial_iterate",
-    "continuation_iterate",
-    "initial_issue",
-    "continuation_issue",
-    "initial_issue_label_only",
-    "continuation_issue_label_only",
-    "initial_project",
-    "continuation_project",
-    "initial_keyword",
-    "continuation_keyword",
-    "initial_manual",
-    "continuation_manual",
-    "initial_structured_signal",
-    "continuation_structured_signal",
-    "continuation_project_preparation",
-    "continuation_project_processing",
-    "continuation_project_review",
-    "issue_closure_default",
-    "project_closure_default",
-    "polling_closure_default",
-    "review_closure_default",
-    "iteration_closure_default",
-    "facilitation_closure_default",
-    "project_continuation_closure_default",
+    *("system", "initial_iterate", "continuation_iterate", "initial_issue", "continuation_issue"),
+    *("initial_issue_label_only", "continuation_issue_label_only", "initial_project", "continuation_project"),
+    *("initial_keyword", "continuation_keyword", "initial_manual", "continuation_manual"),
+    *("initial_structured_signal", "continuation_structured_signal"),
+    *("continuation_project_preparation", "continuation_project_processing", "continuation_project_review"),
+    *("issue_closure_default", "project_closure_default", "polling_closure_default", "review_closure_default"),
+    *("iteration_closure_default", "facilitation_closure_default", "project_continuation_closure_default"),
     "statuscheck_continuation_default",
 )
 
@@ -134,12 +116,22 @@ def render_prompt(
     """The step's prompt with its sections and variables put in; its fallback template where a value is missing."""
     if step.prompt is None:
         return PromptFailure(message=f'Step "{step.id}" runs a command and has no prompt to render.')
-    sections = {section_id: section.text for section_id, section in agent.sections.items()}
-    text = insert_sections(step.prompt.source.text, sections)
-    faults = () if step.prompt.source.template else _faults(step.prompt, text, variables, input_text)
+    prompt, sections = step.prompt, {section_id: section.text for section_id, section in agent.sections.items()}
+    source = replace(prompt.source, text=insert_sections(prompt.source.text, sections))
+    faults = () if source.template else _faults(prompt, source.text, variables, input_text)
+    cause = "; ".join(faults)
     if not faults:
-        return _fill(replace(step.prompt.source, text=text), step.prompt, variables, input_text)
-    return _fall_back(step, step.prompt, variables, faults)
+        return _fill(source, prompt, variables, input_text)
+    if prompt.fallback:
+        filled = _fill(prompt.fallback, prompt, variables, input_text)
+        return replace(filled, used_fallback=prompt.fallback.template or prompt.fallback_key, cause=cause)
+    if prompt.fallback_key:
+        return PromptFailure(message=f'No fallback prompt found for key: "{prompt.fallback_key}" (step: {step.id})')
+    return PromptFailure(
+        message=f'The prompt of step "{step.id}" ({prompt.source.file}) cannot be rendered: {cause}. '
+        "Supply the value as a run argument, an extra variable or a handoff field, "
+        'or give the step a "fallbackKey".'
+    )
 
 
 def fill_template(template: str, variables: Variables, substitutions: list[Substitution] | None = None) -> str:
@@ -173,25 +165,3 @@ def _fill(source: SourceText, prompt: StepPrompt, variables: Variables, input_te
         values = {**variables.texts, INPUT_TEXT: stdin}
         text = substitute(source.text, values.get, CHECK_FORMS if prompt.bare_names else GATE_FORMS, substitutions)
     return RenderedPrompt(text=text, source=source.file, substitutions=tuple(substitutions))
-
-
-def _fall_back(
-    step: Step, prompt: StepPrompt, variables: Variables, faults: tuple[str, ...]
-) -> RenderedPrompt | PromptFailure:
-    cause = "; ".join(faults)
-    if prompt.fallback:
-        substitutions: list[Substitution] = []
-        return RenderedPrompt(
-            text=fill_template(prompt.fallback.text, variables, substitutions),
-            source=prompt.fallback.file,
-            substitutions=tuple(substitutions),
-            used_fallback=prompt.fallback.template or prompt.fallback_key,
-            cause=cause,
-        )
-    if prompt.fallback_key:
-        return PromptFailure(message=f'No fallback prompt found for key: "{prompt.fallback_key}" (step: {step.id})')
-    return PromptFailure(
-        message=f'The prompt of step "{step.id}" ({prompt.source.file}) cannot be rendered: {cause}. '
-        "Supply the value as a run argument, an extra variable or a handoff field, "
-        'or give the step a "fallbackKey".'
-    )
