@@ -82,7 +82,7 @@ class CustomVerdict(Protocol):
 class Journal(Protocol):
     """Remembers what happens."""
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event) -> object:
         """Write the event down, durably, before anything else happens."""
         ...
 

@@ -72,12 +72,8 @@ class JournalFile:
         """The number of the last line."""
         return self._written[0]
 
-    def append(self, event: Event) -> None:
-        """Write the event down before anything else happens."""
-        self.record(event)
-
-    def record(self, event: Event) -> Entry:
-        """As `append`; gives the entry as it stands in the file, without secrets."""
+    def append(self, event: Event) -> Entry:
+        """Write the event down before anything else happens; the entry as it stands in the file, without secrets."""
         try:
             if not os.fstat(self._fd).st_nlink:
                 self._put_back()

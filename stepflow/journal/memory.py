@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Recorder(Protocol):
     """A journal that also gives the entry it wrote, without secrets."""
 
-    def record(self, event: Event) -> Entry:
+    def append(self, event: Event) -> Entry:
         """Write the event down and give its entry."""
         ...
 
@@ -38,12 +38,8 @@ class MemoryJournal:
         """Everything so far."""
         return tuple(self._entries)
 
-    def append(self, event: Event) -> None:
-        """Remember the event."""
-        self.record(event)
-
-    def record(self, event: Event) -> Entry:
-        """As `append`; gives the entry, equal to what a file would give back."""
+    def append(self, event: Event) -> Entry:
+        """Remember the event; the entry is equal to what a file would give back."""
         _, entry = write_line(event, seq=len(self._entries) + 1, time=self._clock.now(), redact=self._redact)
         self._entries.append(entry)
         return entry
@@ -55,13 +51,9 @@ class Fanout:
     def __init__(self, journal: Recorder, *listeners: Callable[[Entry], None]) -> None:
         self._journal, self._listeners = journal, listeners
 
-    def append(self, event: Event) -> None:
+    def append(self, event: Event) -> Entry:
         """Write, then tell."""
-        self.record(event)
-
-    def record(self, event: Event) -> Entry:
-        """As `append`; gives the entry."""
-        entry = self._journal.record(event)
+        entry = self._journal.append(event)
         for listener in self._listeners:
             listener(entry)
         return entry

@@ -6,7 +6,7 @@ The flow does not know that it is resumed (action.md "Resume").
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepflow.domain.checkout import CommandResult
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from stepflow.domain.checkout import CommandRequest
     from stepflow.domain.conversation import ModelRequest, ToolUse
     from stepflow.domain.event import Event
-    from stepflow.ports import Commands, Journal, Model, Ports, Tools
+    from stepflow.ports import Ports
 
 #: What the flow itself records in a step attempt, in the order in which it happens again. What comes after it, such as
 #: a validator's result, is not among them: that happens anew.
@@ -83,12 +83,18 @@ def safe_point(events: Iterable[Event]) -> int:
     return safe
 
 
-class Replay:
-    """Plays the events after the safe point again. Implements the port `Journal`: what is recorded already is not
-    written twice, and what happens otherwise than it is recorded is an error."""
+def replay(events: Iterable[Event], ports: Ports) -> Ports:
+    """These ports, behind the events after the safe point."""
+    past = Replay(events, ports)
+    return replace(ports, journal=past, model=past, tools=past, commands=past)
 
-    def __init__(self, events: Iterable[Event], journal: Journal) -> None:
-        self._journal = journal
+
+class Replay:
+    """Plays events again. What is recorded already is not written twice, nobody is asked for it, and nothing runs for
+    it; what happens otherwise than it is recorded is an error. Validators have no record: they always run."""
+
+    def __init__(self, events: Iterable[Event], ports: Ports) -> None:
+        self._ports = ports
         self._left: deque[Event] = deque()
         self._notes: list[Noted] = []
         self._begun: ToolStarted | None = None
@@ -101,18 +107,8 @@ class Replay:
             elif isinstance(event, ToolStarted):
                 self._begun = event
 
-    def over(self, ports: Ports) -> Ports:
-        """These ports, behind what is recorded."""
-        return replace(
-            ports,
-            journal=self,
-            model=ReplayedModel(replay=self, model=ports.model),
-            tools=ReplayedTools(replay=self, tools=ports.tools),
-            commands=ReplayedCommands(replay=self, commands=ports.commands),
-        )
-
     @property
-    def coming(self) -> Event | None:
+    def _coming(self) -> Event | None:
         """The recorded event that must happen next; None when the past is used up."""
         return self._left[0] if self._left else None
 
@@ -120,42 +116,26 @@ class Replay:
         """Take one event of the flow's."""
         if isinstance(event, PLAYED):
             if self._left and not self._is_newly_chosen(event):
-                self._match(event)
+                recorded = self._left.popleft()
+                if type(recorded) is not type(event) or _gist(recorded) != _gist(event):
+                    raise _misfit(recorded, event.event)
                 return
             if not self._left:
                 self._notes.clear()
         elif isinstance(event, Noted) and event in self._notes:
             self._notes.remove(event)
             return
-        self._journal.append(event)
-
-    def was_interrupted(self, use: ToolUse) -> bool:
-        """Whether this call was at work when the run stopped; true only once."""
-        begun, self._begun = self._begun, None
-        return begun is not None and begun.tool_use_id == use.id
+        self._ports.journal.append(event)
 
     def _is_newly_chosen(self, event: Event) -> bool:
         """The input structured-output may be `auto` now where it was not: what the past shows is then seen now."""
-        return isinstance(event, StrategyChosen) and not isinstance(self.coming, StrategyChosen)
-
-    def _match(self, event: Event) -> None:
-        recorded = self._left.popleft()
-        if type(recorded) is not type(event) or _gist(recorded) != _gist(event):
-            raise misfit(recorded, event.event)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayedModel:
-    """Gives the recorded turns first: nobody is asked and nothing is paid for them."""
-
-    replay: Replay
-    model: Model
+        return isinstance(event, StrategyChosen) and not isinstance(self._coming, StrategyChosen)
 
     def ask(self, request: ModelRequest) -> ModelTurn | ModelFault:
         """The recorded turn, or a new one."""
-        match self.replay.coming:
+        match self._coming:
             case None:
-                return self.model.ask(request)
+                return self._ports.model.ask(request)
             case ModelTurned() as turned:
                 return turn_of(turned)
             case ContextCompacted(by_fault=True) | ContextOverflowed(by_fault=True) as refused:
@@ -163,23 +143,16 @@ class ReplayedModel:
             case StrategyChosen(by_fault=True) as refused:
                 return ModelFault(reason=refused.reason, no_strategy=True)
             case other:
-                raise misfit(other, ModelTurned.event)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayedTools:
-    """Gives the recorded results first; nothing runs for them."""
-
-    replay: Replay
-    tools: Tools
+                raise _misfit(other, ModelTurned.event)
 
     def run_tool(self, use: ToolUse) -> ToolResult:
         """The recorded result; for the call that was at work when the run stopped, that it was; or a new one."""
-        match self.replay.coming:
-            case None if self.replay.was_interrupted(use):
-                return ToolResult(tool_use_id=use.id, text=INTERRUPTED, is_error=True)
+        match self._coming:
             case None:
-                return self.tools.run_tool(use)
+                begun, self._begun = self._begun, None
+                if begun is not None and begun.tool_use_id == use.id:
+                    return ToolResult(tool_use_id=use.id, text=INTERRUPTED, is_error=True)
+                return self._ports.tools.run_tool(use)
             case ToolCalled() as called:
                 return ToolResult(
                     tool_use_id=use.id,
@@ -189,26 +162,18 @@ class ReplayedTools:
                     seconds=called.seconds,
                 )
             case other:
-                raise misfit(other, ToolCalled.event)
+                raise _misfit(other, ToolCalled.event)
 
     def end_step(self) -> None:
         """Nothing of a step that is played again is alive."""
-        if self.replay.coming is None:
-            self.tools.end_step()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayedCommands:
-    """Gives the recorded result of a command step first. Validators have none: they always run."""
-
-    replay: Replay
-    commands: Commands
+        if self._coming is None:
+            self._ports.tools.end_step()
 
     def run_command(self, request: CommandRequest) -> CommandResult:
-        """The recorded result, or a new one."""
-        match self.replay.coming:
+        """The recorded result of a command step, or a new one."""
+        match self._coming:
             case None:
-                return self.commands.run_command(request)
+                return self._ports.commands.run_command(request)
             case CommandRan() as ran:
                 return CommandResult(
                     exit_code=ran.exit_code,
@@ -220,7 +185,7 @@ class ReplayedCommands:
                     seconds=ran.seconds,
                 )
             case other:
-                raise misfit(other, CommandRan.event)
+                raise _misfit(other, CommandRan.event)
 
 
 def turn_of(turned: ModelTurned) -> ModelTurn:
@@ -234,7 +199,7 @@ def turn_of(turned: ModelTurned) -> ModelTurn:
     )
 
 
-def misfit(recorded: Event, happens: str) -> InputError:
+def _misfit(recorded: Event, happens: str) -> InputError:
     """The journal tells of something else than what its own beginning leads to."""
     return InputError(
         f"The journal does not fit this agent: it goes on with `{recorded.event}`, where `{happens}` must come.",

@@ -26,7 +26,7 @@ from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
 from stepflow.journal.file import JournalFile
 from stepflow.journal.memory import Fanout
-from stepflow.journal.replay import Replay
+from stepflow.journal.replay import replay
 from stepflow.ports import Ports
 from stepflow.report.wording import BUG
 from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools
@@ -212,7 +212,7 @@ def _ports(prepared: Prepared, facts: RunFacts, workplace: _Workplace, journal: 
         clock=workplace.clock,
         verdict=prepared.verdict,
     )
-    return Replay(resumed_run.to_play(facts.structured_output), journal).over(ports) if resumed_run else ports
+    return replay(resumed_run.to_play(facts.structured_output), ports) if resumed_run else ports
 
 
 def _is_start(tree: TreeState, facts: RunFacts) -> bool:
@@ -241,7 +241,10 @@ def facts_of(prepared: Prepared, *, base_commit: str = "") -> RunFacts:
 
 
 def _credentials_noted(journal: Journal) -> Callable[[str], None]:
-    return lambda note: journal.append(LayerReported(layer="credentials", state=note, is_warning=True))
+    def note(state: str) -> None:
+        journal.append(LayerReported(layer="credentials", state=state, is_warning=True))
+
+    return note
 
 
 def _started(prepared: Prepared, facts: RunFacts, sandbox: Sandbox) -> RunStarted:

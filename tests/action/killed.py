@@ -90,16 +90,16 @@ class Watch:
         """From here on; nothing ends it but the process."""
         from stepflow.journal.file import JournalFile
 
-        record = JournalFile.record
+        append = JournalFile.append
 
         def recorded(journal: JournalFile, event: Any) -> Any:
-            entry = record(journal, event)
+            entry = append(journal, event)
             self.lines.append(event.event)
             if self.die_after == entry.seq or self.die_after_first == event.event:
                 os.kill(os.getpid(), signal.SIGKILL)
             return entry
 
-        JournalFile.record = recorded  # type: ignore[method-assign]
+        JournalFile.append = recorded  # type: ignore[method-assign]
         sys.addaudithook(self._follow)
 
     def _follow(self, event: str, arguments: tuple[Any, ...]) -> None:

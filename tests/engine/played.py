@@ -9,7 +9,7 @@ from stepflow.domain.run import Limits, RunFacts
 from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
 from stepflow.engine.loop import run_flow
-from stepflow.journal.replay import Replay, safe_point
+from stepflow.journal.replay import replay, safe_point
 from stepflow.ports import Ports
 from tests.build import make_facts
 from tests.fakes import ListJournal, Reply, answers, fake_ports
@@ -60,8 +60,8 @@ def resume(
 ) -> tuple[FlowResult, ListJournal]:
     """A run that goes on after these events, and its whole journal; the model gives all of these replies."""
     safe, journal = safe_point(before), ListJournal(list(before))
-    ports = fake_ports(replies, **parts)
-    result = run_flow(agent, facts, Replay(before[safe:], journal).over(ports), fold(before[:safe]))
+    ports = fake_ports(replies, journal=journal, **parts)
+    result = run_flow(agent, facts, replay(before[safe:], ports), fold(before[:safe]))
     assert ports.model.replies == []
     return result, journal
 

@@ -30,7 +30,7 @@ from stepflow.domain.run import Limits
 from stepflow.domain.state import RunState, fold
 from stepflow.domain.words import INTENT_ALIASES, FailureAction, Intent, Outcome, StepKind
 from stepflow.engine.loop import run_flow
-from stepflow.journal.replay import PLAYED, Replay, safe_point
+from stepflow.journal.replay import PLAYED, replay, safe_point
 from stepflow.ports import Ports, SchemaFailure
 from tests.build import make_agent, make_entry, make_facts, make_gate, make_step, make_validator
 from tests.engine.played import started
@@ -250,7 +250,7 @@ def run(
         world.journal.append(first)
         state = fold([first])
     ports = world.ports()
-    return run_flow(agent, make_facts(limits=limits), Replay(recorded, ports.journal).over(ports), state)
+    return run_flow(agent, make_facts(limits=limits), replay(recorded, ports), state)
 
 
 def test_whatever_is_answered_a_flow_keeps_its_promises() -> None:

@@ -95,7 +95,7 @@ def test_any_text_and_any_json_survives_the_file(tmp_path, clock, text, data):
     path = tmp_path / os.urandom(8).hex()
     tool = ToolCalled(tool_use_id="t", name="bash", input=data, output=text, is_error=False, exit_code=0, seconds=0.5)
     with JournalFile(path, clock) as journal:
-        written = [journal.record(tool), journal.record(Noted(level="info", message=text, data=data))]
+        written = [journal.append(tool), journal.append(Noted(level="info", message=text, data=data))]
     lines = path.read_bytes().split(b"\n")
     assert len(lines) == 3
     assert len(path.read_bytes().decode("utf-8").splitlines()) == 2
@@ -106,7 +106,7 @@ def test_any_text_and_any_json_survives_the_file(tmp_path, clock, text, data):
 
 def test_a_number_json_cannot_hold_becomes_null(tmp_path, clock):
     with JournalFile(tmp_path / "j", clock) as journal:
-        entry = journal.record(Noted(level="info", message="m", data={"a": float("nan"), "b": [float("inf")]}))
+        entry = journal.append(Noted(level="info", message="m", data={"a": float("nan"), "b": [float("inf")]}))
     assert entry.event == Noted(level="info", message="m", data={"a": None, "b": [None]})
     assert b"NaN" not in (tmp_path / "j").read_bytes()
 
@@ -355,7 +355,7 @@ def test_a_long_journal_is_opened_by_reading_it_once_and_a_line_at_a_time(tmp_pa
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         read = io_of_this_process()["rchar"] - before["rchar"]
-        assert journal.record(NOTE).seq == 100_001
+        assert journal.append(NOTE).seq == 100_001
     assert peak < 1024 * 1024 < path.stat().st_size
     assert read < 1.1 * path.stat().st_size
 
@@ -368,7 +368,7 @@ def test_after_a_torn_write_only_the_last_line_is_looked_at(tmp_path, clock):
             journal.append(NOTE)
         before = io_of_this_process()["rchar"]
         looking = io_of_this_process()["rchar"] - before
-        assert journal.record(NOTE).seq == 2001
+        assert journal.append(NOTE).seq == 2001
         assert io_of_this_process()["rchar"] - before - 2 * looking < 1000
     assert len(read_journal(path)) == 2001
 

@@ -29,7 +29,7 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.words import FailureAction, Intent, Outcome, StepKind
 from stepflow.errors import InputError
-from stepflow.journal.replay import INTERRUPTED, Replay, safe_point
+from stepflow.journal.replay import INTERRUPTED, replay, safe_point
 from tests.fakes import ListJournal, answers, fake_ports
 
 START = RunStarted(
@@ -116,16 +116,15 @@ def test_a_run_goes_on_from_before_its_last_iteration_or_from_between_two(events
 
 
 def play(*events, **parts):
-    """A replay of these events over fakes; it, its ports and the journal behind it."""
+    """The ports of a replay of these events over fakes, and the journal behind it."""
     journal = ListJournal()
-    resumed_run = Replay(events, journal)
-    return resumed_run, resumed_run.over(fake_ports([answers("next")], **parts)), journal
+    return replay(events, fake_ports([answers("next")], journal=journal, **parts)), journal
 
 
 def test_recorded_turns_calls_and_commands_are_given_and_what_follows_them_is_asked_for() -> None:
-    resumed_run, ports, journal = play(BEGIN, NOTE, PROMPT, TURN, TOOL, CALL, RAN, ANSWER, CLOSED, RED)
+    ports, journal = play(BEGIN, NOTE, PROMPT, TURN, TOOL, CALL, RAN, ANSWER, CLOSED, RED)
     for event in (BEGIN, NOTE, PROMPT):
-        resumed_run.append(event)
+        ports.journal.append(event)
     turn = ports.model.ask(REQUEST)
     assert (turn.stop_reason, turn.cost_usd, turn.usage, turn.tool_uses) == (
         StopReason.TOOL_USE,
@@ -133,50 +132,48 @@ def test_recorded_turns_calls_and_commands_are_given_and_what_follows_them_is_as
         Usage(input_tokens=3),
         (USE,),
     )
-    resumed_run.append(TURN)
+    ports.journal.append(TURN)
     result = ports.tools.run_tool(USE)
     assert (result.text, result.exit_code, result.is_error) == ("out", 0, False)
-    resumed_run.append(CALL)
+    ports.journal.append(CALL)
     assert ports.commands.run_command(CommandRequest(argv=("make",), timeout=1)).stdout == "{}"
     for event in (RAN, ANSWER):
-        resumed_run.append(event)
+        ports.journal.append(event)
     ports.tools.end_step()
-    resumed_run.append(CLOSED)
+    ports.journal.append(CLOSED)
     assert journal.events == []
     # The past is used up: validators run, the model is asked, and everything is written down.
     assert ports.commands.run_command(CommandRequest(argv=("sh", "-c", "true"), timeout=1)) == CommandResult(
         exit_code=0
     )
-    resumed_run.append(RED)
+    ports.journal.append(RED)
     assert json.loads(ports.model.ask(REQUEST).text)["next_action"]["action"] == "next"
-    resumed_run.append(TURN)
+    ports.journal.append(TURN)
     assert ports.tools.run_tool(USE).text == "fine"
     assert journal.events == [RED, TURN]
 
 
 def test_nothing_is_asked_run_or_ended_for_what_is_recorded() -> None:
     real = fake_ports([])
-    resumed_run = Replay([BEGIN, TURN, CALL, RAN, ANSWER], ListJournal())
-    ports = resumed_run.over(real)
-    resumed_run.append(BEGIN)
+    ports = replay([BEGIN, TURN, CALL, RAN, ANSWER], real)
+    ports.journal.append(BEGIN)
     ports.model.ask(REQUEST)
-    resumed_run.append(TURN)
+    ports.journal.append(TURN)
     ports.tools.run_tool(USE)
-    resumed_run.append(CALL)
+    ports.journal.append(CALL)
     ports.commands.run_command(CommandRequest(argv=("make",), timeout=1))
-    resumed_run.append(RAN)
+    ports.journal.append(RAN)
     ports.tools.end_step()
     assert (real.model.requests, real.tools.happened, real.commands.ran) == ([], [], [])
-    resumed_run.append(ANSWER)
+    ports.journal.append(ANSWER)
     ports.tools.end_step()
     assert real.tools.happened == ["step ended"]
 
 
 def test_a_call_that_was_at_work_is_answered_that_it_was_and_only_once() -> None:
     real = fake_ports([])
-    resumed_run = Replay([TURN, TOOL], ListJournal())
-    ports = resumed_run.over(real)
-    resumed_run.append(TURN)
+    ports = replay([TURN, TOOL], real)
+    ports.journal.append(TURN)
     result = ports.tools.run_tool(USE)
     assert (result.text, result.is_error) == (INTERRUPTED, True)
     assert "interrupted; it may have run" in INTERRUPTED.lower()
@@ -186,29 +183,29 @@ def test_a_call_that_was_at_work_is_answered_that_it_was_and_only_once() -> None
 
 @pytest.mark.parametrize("events", [(TURN,), (TURN, TOOL, CALL), (TURN, ToolStarted(tool_use_id="t0", name="bash"))])
 def test_a_call_that_had_not_begun_runs(events) -> None:
-    resumed_run, ports, _ = play(*events)
+    ports, _ = play(*events)
     for event in events:
         if not isinstance(event, ToolStarted):
-            resumed_run.append(event)
+            ports.journal.append(event)
     assert ports.tools.run_tool(USE).text == "fine"
 
 
 def test_a_note_that_is_written_is_not_written_again_until_something_new_has_happened() -> None:
-    resumed_run, _, journal = play(BEGIN, NOTE)
+    ports, journal = play(BEGIN, NOTE)
     other = Noted(level="info", message="another")
     for event in (BEGIN, other, NOTE, NOTE, PROMPT, NOTE):
-        resumed_run.append(event)
+        ports.journal.append(event)
     assert journal.events == [other, NOTE, PROMPT, NOTE]
-    resumed_run, _, journal = play(BEGIN, NOTE)
+    ports, journal = play(BEGIN, NOTE)
     for event in (BEGIN, PROMPT, NOTE):
-        resumed_run.append(event)
+        ports.journal.append(event)
     assert journal.events == [PROMPT, NOTE]
 
 
 def test_a_limit_that_was_lowered_ends_the_flow_in_its_past() -> None:
-    resumed_run, _, journal = play(BEGIN, PROMPT, TURN)
-    resumed_run.append(BEGIN)
-    resumed_run.append(ENDED)
+    ports, journal = play(BEGIN, PROMPT, TURN)
+    ports.journal.append(BEGIN)
+    ports.journal.append(ENDED)
     assert journal.events == [ENDED]
 
 
@@ -226,14 +223,14 @@ def test_a_limit_that_was_lowered_ends_the_flow_in_its_past() -> None:
     ],
 )
 def test_a_flow_that_goes_another_way_than_its_journal_is_stopped(recorded, happens) -> None:
-    resumed_run, _, journal = play(recorded)
+    ports, journal = play(recorded)
     with pytest.raises(InputError, match="does not fit this agent"):
-        resumed_run.append(happens)
+        ports.journal.append(happens)
     assert journal.events == []
 
 
 def test_a_port_that_is_asked_for_what_is_not_recorded_next_stops_the_run() -> None:
-    _, ports, _ = play(PROMPT)
+    ports, _ = play(PROMPT)
     for ask in (
         lambda: ports.model.ask(REQUEST),
         lambda: ports.tools.run_tool(USE),
@@ -244,8 +241,8 @@ def test_a_port_that_is_asked_for_what_is_not_recorded_next_stops_the_run() -> N
 
 
 def test_a_prompt_may_differ_since_a_limit_may_have_been_raised() -> None:
-    resumed_run, _, journal = play(PROMPT)
-    resumed_run.append(
+    ports, journal = play(PROMPT)
+    ports.journal.append(
         PromptRendered(system="another", blocks=["Do it, in 9 iterations."], source="", retry=False, tools=[])
     )
     assert journal.events == []
