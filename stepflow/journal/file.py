@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -51,12 +50,10 @@ class JournalFile:
         self._path, self._clock = path, clock
         self._redact = redact or Redactor()
         self._unsure = False
+        self._fd = -1
         try:
             # Readable by others: the workflow's next step uploads it as another user than the container's root.
             self._fd = os.open(path, _FLAGS, 0o644)
-        except OSError as exc:
-            raise _unwritable(path, exc) from exc
-        try:
             hold_alone(self._fd, path)
             # The number of the last line, and where it ends, in bytes: one value, so that no signal parts them.
             self._written = _sound_end(path)
@@ -120,7 +117,7 @@ class JournalFile:
             raise
         os.close(self._fd)
         self._fd = new
-        _lock(new)
+        hold_alone(new, self._path)
 
     def close(self) -> None:
         """Give the file back; closing twice is fine."""
@@ -166,12 +163,6 @@ def hold_alone(fd: int, path: Path) -> None:
         f"Another run is at work in {path.parent}.",
         hint="Wait until it has ended, or name another folder in run-folder.",
     )
-
-
-def _lock(fd: int) -> None:
-    # Tells readers that somebody writes. Some network disks have no locks: then nobody is told.
-    with contextlib.suppress(OSError):
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _sound_end(path: Path) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VERSION = 2
-#: The beginning of a line of this version, in the order and form that `write_line` gives it.
-_HEAD = re.compile(rb'\{"v":%d,"seq":(?P<seq>\d+),"t":(?P<t>\d+(?:\.\d+)?),"event":"' % VERSION)
-#: The adapters of the kinds that this process has written.
-_WRITTEN: dict[type[Event], TypeAdapter[Event]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,33 +30,22 @@ class BrokenLine(Exception):
 
 def write_line(event: Event, *, seq: int, time: float, redact: Callable[[str], str]) -> tuple[str, Entry]:
     """The line without its line break, and the entry that it holds: what a reader of the line will see."""
-    fields: JsonValue = _adapter_of(event).dump_python(event, mode="json")
+    fields: JsonValue = _adapter().dump_python(event, mode="json")
     safe = redact_value(_plain(fields), redact)
     assert isinstance(safe, dict)  # noqa: S101 - an event is an object, and a redactor changes only strings
-    seen = event if safe == fields else _adapter_of(event).validate_python(safe)
+    seen = event if safe == fields else _adapter().validate_python(safe)
     line: JsonObject = {"v": VERSION, "seq": seq, "t": round(time, 6), "event": event.event, **safe}
     return _one_line(line), Entry(seq=seq, time=round(time, 6), event=seen)
 
 
 def read_line(line: bytes, *, location: str) -> Entry:
-    """The entry of one line. `place` names file and line in errors; raises `BrokenLine` and `InputError`."""
-    return _own_entry(line) or _any_entry(line.decode("utf-8", "replace"), location)
-
-
-def _own_entry(line: bytes) -> Entry | None:
-    """The same for a line as `write_line` writes nearly all of them, three times as fast; None for others."""
-    head = _HEAD.match(line)
-    if not head:
-        return None
+    """The entry of one line. `location` names file and line in errors; raises `BrokenLine` and `InputError`."""
     try:
-        return Entry(seq=int(head["seq"]), time=float(head["t"]), event=_adapter().validate_json(line))
-    except ValidationError:
-        # Half a surrogate pair, say, which this parser does not take; or no event at all, which gets an error in words.
-        return None
-
-
-def _any_entry(text: str, location: str) -> Entry:
-    fields = _json_object(text)
+        fields = json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError) as exc:
+        raise BrokenLine(reason=f"no JSON: {exc}") from exc
+    if not isinstance(fields, dict):
+        raise BrokenLine(reason="no JSON object")
     if fields.get("v") != VERSION:
         raise InputError(
             f"{location} has journal version {fields.get('v')!r}; this stepflow reads version {VERSION}.",
@@ -95,14 +79,6 @@ def journal_schema() -> JsonObject:
     return published({**head, **schema})
 
 
-def _adapter_of(event: Event) -> TypeAdapter[Event]:
-    """For writing: a run needs few kinds before its first request, and the adapter of all takes time to build."""
-    kind = type(event)
-    if kind not in _WRITTEN:
-        _WRITTEN[kind] = TypeAdapter(kind)
-    return _WRITTEN[kind]
-
-
 @cache
 def _adapter() -> TypeAdapter[Event]:
     return TypeAdapter(Annotated[Event, Field(discriminator="event")])
@@ -125,16 +101,6 @@ def _one_line(line: JsonObject) -> str:
     for character in "\x85\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def _json_object(text: str) -> JsonObject:
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise BrokenLine(reason=f"no JSON: {exc}") from exc
-    if not isinstance(fields, dict):
-        raise BrokenLine(reason="no JSON object")
-    return fields
 
 
 def _no_event(location: str, reason: str) -> InputError:
