@@ -12,8 +12,8 @@ from stepflow.cli.output import print_json
 from stepflow.cli.runs_folder import last_run
 from stepflow.cli.terminal import apply_style, live_lines, make_console, show_lines
 from stepflow.errors import InputError, StepflowError
-from stepflow.journal.file import is_being_written
 from stepflow.journal.reader import JournalReader, iter_journal
+from stepflow.journal.writer import is_being_written
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
 from stepflow.report.plain import harmless

@@ -82,6 +82,18 @@ class CommandResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BaseCheck:
+    """A validator as it was before the first call of the model."""
+
+    name: str
+    command: str
+    passed: bool
+    exit_code: int
+    seconds: float
+    output_tail: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class SnapshotInfo:
     """`name` is that of the snapshot before when nothing changed since, empty when there is none at all.
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stepflow.domain.base_check import BaseCheck
-from stepflow.domain.checkout import DiffStat
+from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.conversation import Substitution, Usage
-from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
+from stepflow.domain.effect import EffectKind, Receipt
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.run import Issue, StartedBy
 from stepflow.domain.visible_text import RemovedPiece
@@ -193,20 +192,14 @@ class EffectPlanned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EffectApplied:
+class EffectApplied(Receipt):
     """The receipt of one effect, whatever became of it."""
 
-    kind: EffectKind
-    status: EffectStatus
-    detail: str = ""
-    url: str = ""
-    number: int | None = None
-    commit: str = ""
     event: Literal["effect_applied"] = "effect_applied"
 
     @property
     def receipt(self) -> Receipt:
-        """The receipt that it is of."""
+        """The receipt alone."""
         return Receipt(**{name: value for name, value in vars(self).items() if name != "event"})
 
 

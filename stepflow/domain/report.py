@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Literal
 
-from stepflow.domain.base_check import BaseCheck
-from stepflow.domain.checkout import DiffStat
+from stepflow.domain.checkout import BaseCheck, DiffStat
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import Receipt
 from stepflow.domain.json import JsonObject, JsonValue

@@ -11,11 +11,11 @@ from stepflow.definition.parameters import check_arguments
 from stepflow.domain.figures import usd
 from stepflow.domain.problem import Problem, Severity, count_problems
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
-from stepflow.domain.trigger_labels import label_of
+from stepflow.domain.run import label_of
 from stepflow.domain.words import BaseChecks, CanaryState, Isolation, Outcome, Provider
 from stepflow.engine.completion.judge import run_on_base
 from stepflow.errors import DefinitionError, InputError, IsolationError, StepflowError
-from stepflow.journal.memory import MemoryJournal
+from stepflow.journal.writer import MemoryJournal
 from stepflow.model.models import UnlistedModel, is_priced, resolve_model
 from stepflow.run.clock import Deadline, SystemClock
 from stepflow.run.ending import outcome_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from stepflow.domain.base_check import BaseCheck
+from stepflow.domain.checkout import BaseCheck
 from stepflow.domain.conversation import Usage
 from stepflow.domain.effect import EffectStatus, Receipt
 from stepflow.domain.event import (

@@ -24,9 +24,8 @@ from stepflow.domain.words import BaseChecks, Outcome
 from stepflow.engine.completion.judge import demand_green, run_on_base
 from stepflow.engine.loop import run_flow
 from stepflow.errors import InputError, RunCancelled, StepflowError
-from stepflow.journal.file import JournalFile
-from stepflow.journal.memory import Fanout
 from stepflow.journal.replay import replay
+from stepflow.journal.writer import Fanout, JournalFile
 from stepflow.ports import Ports
 from stepflow.report.wording import BUG
 from stepflow.run.clock import Deadline, InterruptibleClock, InterruptibleModel, TimelyCommands, TimelyTools

@@ -39,9 +39,9 @@ from stepflow.domain.event import (
 )
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.errors import InputError
-from stepflow.journal.file import hold_alone
 from stepflow.journal.reader import read_journal
 from stepflow.journal.replay import turn_of
+from stepflow.journal.writer import hold_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -25,9 +25,9 @@ from stepflow.domain.event import (
 from stepflow.domain.report import AgentResult
 from stepflow.domain.words import CODE_OF_OUTCOME, Outcome
 from stepflow.errors import InputError, StepflowError
-from stepflow.journal.file import JournalFile
 from stepflow.journal.reader import iter_journal
 from stepflow.journal.snapshot_history import SnapshotHistory
+from stepflow.journal.writer import JournalFile
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diff import TOO_MUCH, Budget, Diffs, StepDiff, step_diff
 from stepflow.report.document import report_json

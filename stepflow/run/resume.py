@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepflow.domain.event import AnswerLost, IterationStarted, RunResumed, StrategyChosen
+from stepflow.domain.run import name_in
 from stepflow.domain.state import fold
-from stepflow.domain.trigger_labels import name_in
 from stepflow.domain.words import Outcome, StructuredOutput
 from stepflow.errors import InputError
 from stepflow.journal.reader import iter_journal

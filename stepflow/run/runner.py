@@ -20,7 +20,7 @@ from stepflow.domain.state import fold
 from stepflow.domain.words import CHECK_DIALECT_LIMIT, Dialect, Isolation, Outcome
 from stepflow.engine.loop import run_flow
 from stepflow.engine.prompt.intake.sanitize import sanitize
-from stepflow.journal.memory import Fanout, MemoryJournal
+from stepflow.journal.writer import Fanout, MemoryJournal
 from stepflow.model.scripted import ScriptedModel
 from stepflow.ports import Ports
 from stepflow.report.collect import ReportFacts, collect_report
