@@ -122,16 +122,13 @@ def play(*events, **parts):
 
 
 def test_recorded_turns_calls_and_commands_are_given_and_what_follows_them_is_asked_for() -> None:
-    ports, journal = play(BEGIN, NOTE, PROMPT, TURN, TOOL, CALL, RAN, ANSWER, CLOSED, RED)
+    real = fake_ports([answers("next")])
+    ports = replay([BEGIN, NOTE, PROMPT, TURN, TOOL, CALL, RAN, ANSWER, CLOSED, RED], real)
     for event in (BEGIN, NOTE, PROMPT):
         ports.journal.append(event)
     turn = ports.model.ask(REQUEST)
-    assert (turn.stop_reason, turn.cost_usd, turn.usage, turn.tool_uses) == (
-        StopReason.TOOL_USE,
-        0.5,
-        Usage(input_tokens=3),
-        (USE,),
-    )
+    assert (turn.stop_reason, turn.cost_usd, turn.usage) == (StopReason.TOOL_USE, 0.5, Usage(input_tokens=3))
+    assert turn.tool_uses == (USE,)
     ports.journal.append(TURN)
     result = ports.tools.run_tool(USE)
     assert (result.text, result.exit_code, result.is_error) == ("out", 0, False)
@@ -141,33 +138,17 @@ def test_recorded_turns_calls_and_commands_are_given_and_what_follows_them_is_as
         ports.journal.append(event)
     ports.tools.end_step()
     ports.journal.append(CLOSED)
-    assert journal.events == []
+    assert (real.model.requests, real.tools.happened, real.commands.ran, real.journal.events) == ([], [], [], [])
     # The past is used up: validators run, the model is asked, and everything is written down.
-    assert ports.commands.run_command(CommandRequest(argv=("sh", "-c", "true"), timeout=1)) == CommandResult(
-        exit_code=0
-    )
+    asked = CommandRequest(argv=("sh", "-c", "true"), timeout=1)
+    assert ports.commands.run_command(asked) == CommandResult(exit_code=0)
     ports.journal.append(RED)
     assert json.loads(ports.model.ask(REQUEST).text)["next_action"]["action"] == "next"
     ports.journal.append(TURN)
     assert ports.tools.run_tool(USE).text == "fine"
-    assert journal.events == [RED, TURN]
-
-
-def test_nothing_is_asked_run_or_ended_for_what_is_recorded() -> None:
-    real = fake_ports([])
-    ports = replay([BEGIN, TURN, CALL, RAN, ANSWER], real)
-    ports.journal.append(BEGIN)
-    ports.model.ask(REQUEST)
-    ports.journal.append(TURN)
-    ports.tools.run_tool(USE)
-    ports.journal.append(CALL)
-    ports.commands.run_command(CommandRequest(argv=("make",), timeout=1))
-    ports.journal.append(RAN)
     ports.tools.end_step()
-    assert (real.model.requests, real.tools.happened, real.commands.ran) == ([], [], [])
-    ports.journal.append(ANSWER)
-    ports.tools.end_step()
-    assert real.tools.happened == ["step ended"]
+    assert real.journal.events == [RED, TURN]
+    assert real.tools.happened == ["tool bash", "step ended"]
 
 
 def test_a_call_that_was_at_work_is_answered_that_it_was_and_only_once() -> None:
