@@ -1,17 +1,14 @@
-"""Retry texts and the correction message (prompts.md §9.1, §9.3–9.5)."""
+"""Retry texts (prompts.md §9.1, §9.3 and §9.4)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from prompt_parts import texts
 
-from stepflow.domain.decision import FormatError, ValidatorFailure
+from stepflow.domain.decision import ValidatorFailure
 from stepflow.domain.definition import SourceText, ValidationEntry
-from stepflow.engine.prompt.messages import correction_message
 from stepflow.engine.prompt.retry import RetryText, render_retry
 
 FAILURE = ValidatorFailure(
@@ -135,38 +132,3 @@ def test_without_error_and_parameters_the_generic_text_has_neither_part():
     assert "```" not in text
     assert "What was found" not in text
     assert "attempt 3 of 3; none left" in text
-
-
-def errors_of(*pairs):
-    return tuple(FormatError(path=path, message=message) for path, message in pairs)
-
-
-def test_the_correction_lists_the_errors_sorted_by_path_and_asks_for_the_whole_object():
-    errors = errors_of(
-        ("next_action.action", 'must be one of "next", "repeat"'),
-        ("", 'the key "stepId" is missing'),
-        ("items[2].name", "must be\n a string"),
-    )
-    assert correction_message(errors) == (
-        "Your answer does not fit the answer schema:\n\n"
-        '(answer): the key "stepId" is missing\n'
-        "items[2].name: must be a string\n"
-        'next_action.action: must be one of "next", "repeat"\n\n'
-        "Send the whole corrected JSON object again, and nothing else."
-    )
-
-
-@pytest.mark.parametrize(("count", "more"), [(20, None), (21, "… and 1 more error."), (23, "… and 3 more errors.")])
-def test_more_than_twenty_errors_are_counted(count, more):
-    text = correction_message(errors_of(*((f"items[{number:02}]", "wrong") for number in range(count))))
-    assert text.count("items[") == 20
-    assert (more in text) if more else ("more" not in text)
-
-
-@given(pairs=st.lists(st.tuples(st.text(alphabet="ab.[]1", max_size=6), st.text(alphabet="xy \n", max_size=8))))
-def test_a_correction_never_lists_more_than_twenty_errors_one_per_line(pairs):
-    lines = correction_message(errors_of(*pairs)).split("\n")
-    listed = lines[2 : 2 + min(len(pairs), 20)]
-    assert all(": " in line for line in listed)
-    assert [line.partition(": ")[0] for line in listed] == sorted(path or "(answer)" for path, _ in sorted(pairs))[:20]
-    assert len(lines) == len(listed) + 4 + (len(pairs) > 20)

@@ -1,0 +1,172 @@
+"""What the engine says: system prompt and answer contract (prompts.md §3), first message (§7), corrections (§9.5)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_parts import NONCE, make_agent, make_facts, make_gate, make_state, make_step, texts, variables_of
+
+from stepflow.domain.decision import FormatError
+from stepflow.domain.definition import SourceText
+from stepflow.domain.words import Intent
+from stepflow.engine.prompt.messages import (
+    cacheable_prefix,
+    correction_message,
+    first_message_blocks,
+    frame_as_data,
+    render_system,
+)
+from stepflow.engine.prompt.variables import Variables
+from tests.golden import assert_golden
+
+SCHEMA = {"type": "object", "properties": {"stepId": {"type": "string"}}}
+
+
+def system(text, variables, *, step=None, template=None, **more):
+    step = step or make_step()
+    prompt = SourceText(text=text, file="system.md", template=template)
+    return render_system(
+        make_agent(step, make_step(step_id="closure.issue"), system_prompt=prompt), step, variables, **more
+    )
+
+
+def opening(*args, **more):
+    return system(*args, **more).partition("\n\n## Answer contract")[0]
+
+
+def test_agent_variables_and_run_arguments_are_replaced_and_nothing_else():
+    variables = Variables(
+        texts={"agent_name": "iterator", "completion_criteria": "done", "issue": "7", "step_id": "x", "extra": "y"},
+        arguments=frozenset({"issue"}),
+    )
+    text = "{uv-agent_name} {uv-completion_criteria} {uv-issue} {uv-step_id} {{uv-extra}} {uv-none} {input_text} {a}"
+    assert opening(text, variables) == "iterator done 7 {uv-step_id} {{uv-extra}} {uv-none} {input_text} {a}"
+
+
+def test_an_empty_description_is_put_in_as_it_is_in_an_own_text_and_as_not_given_in_the_shipped_one():
+    variables = Variables(texts={"agent_description": ""})
+    assert opening("<{uv-agent_description}>", variables) == "<>"
+    assert opening("<{uv-agent_description}>", variables, template="system") == "<(not given)>"
+
+
+#: Steps, by what is special about their contract.
+CONTRACTS = {
+    "a gate and a schema": make_step(gate=make_gate(), schema=SCHEMA),
+    "abort, which the schema does not list": make_step(gate=make_gate(Intent.NEXT, Intent.ESCALATE, Intent.ABORT)),
+    "abort, which the schema lists": make_step(gate=make_gate(Intent.CLOSING, lists_abort=True)),
+    "a jump with a target field": make_step(gate=make_gate(Intent.JUMP, target_field="next_action.target")),
+    "a jump by a rule": make_step(gate=make_gate(Intent.JUMP)),
+    "neither gate nor schema": make_step(),
+}
+
+
+def test_the_contract_says_form_intents_outside_and_data_in_this_order():
+    prompts = [f"=== {what}\n{system('Hi.', variables_of(step), step=step)}\n" for what, step in CONTRACTS.items()]
+    assert_golden("engine/answer-contracts.txt", "".join(prompts))
+
+
+def test_what_stands_before_the_contract_is_the_same_in_every_step():
+    one, other = (system("Hi.", variables_of(), step=make_step(gate=make_gate(word))) for word in ("next", "handoff"))
+    assert one != other
+    assert one[: cacheable_prefix(one)] == other[: cacheable_prefix(other)] == "Hi.\n\n"
+    assert cacheable_prefix("no contract") == 0
+
+
+# --- the first message ----------------------------------------------------------------------------------------------
+
+MARKERS = [f"BEGIN DATA {NONCE}", f"END DATA {NONCE}"]
+
+
+def blocks(prompt="Do it.", *, step=None, facts=None, state=None, variables=None):
+    step = step or make_step()
+    return first_message_blocks(
+        prompt,
+        agent=make_agent(step),
+        step=step,
+        facts=facts or make_facts(),
+        state=state or make_state(),
+        variables=variables or texts(),
+    )
+
+
+def test_without_context_there_is_the_prompt_alone():
+    assert blocks("Do {it}.") == ("Do {it}.",)
+    assert blocks(facts=make_facts(context_text=" \n")) == ("Do it.",)
+
+
+def test_the_callers_context_is_a_second_block_between_markers_that_carry_the_nonce():
+    prompt, context = blocks(facts=make_facts(context_text="# Broken till\n{uv-issue} stays"))
+    assert prompt == "Do it."
+    assert context.splitlines()[1:] == [MARKERS[0], "# Broken till", "{uv-issue} stays", MARKERS[1]]
+
+
+def test_with_a_retry_prompt_the_usual_prompt_and_the_handoff_go_along():
+    handoff = {"initial.issue": {"plan": "größer {uv-x}", "analysis.plan": "größer {uv-x}"}}
+    prompt, context = blocks(
+        "Commit first.",
+        step=make_step("Work on #{uv-issue}."),
+        facts=make_facts(context_text="The issue."),
+        state=make_state(retry_prompt="Commit first.", handoff=handoff),
+        variables=texts(issue="7"),
+    )
+    assert prompt == "Commit first."
+    inside = [part.split(f"\n{MARKERS[1]}")[0] for part in context.split(f"{MARKERS[0]}\n")[1:]]
+    assert inside[:2] == ["The issue.", "Work on #7."]
+    assert json.loads(inside[2]) == {"initial.issue": {"plan": "größer {uv-x}"}}
+
+
+def test_a_usual_prompt_that_fails_is_left_out():
+    state = make_state(retry_prompt="Commit first.")
+    assert blocks("Commit first.", step=make_step("{uv-issue}"), state=state) == ("Commit first.",)
+
+
+def test_without_a_retry_prompt_neither_goes_along():
+    assert blocks(state=make_state(handoff={"a": {"b": 1}})) == ("Do it.",)
+
+
+@given(text=st.lists(st.sampled_from(["x", "\n", NONCE, NONCE.upper(), *MARKERS])).map("".join))
+def test_a_text_cannot_break_out_of_its_frame(text):
+    lines = frame_as_data("Said:", text, nonce=NONCE).split("\n")
+    assert [line for line in lines if NONCE in line.lower()] == MARKERS
+    assert (lines[1], lines[-1]) == (MARKERS[0], MARKERS[1])
+
+
+# --- corrections ----------------------------------------------------------------------------------------------------
+
+
+def errors_of(*pairs):
+    return tuple(FormatError(path=path, message=message) for path, message in pairs)
+
+
+def test_the_correction_lists_the_errors_sorted_by_path_and_asks_for_the_whole_object():
+    errors = errors_of(
+        ("next_action.action", 'must be one of "next", "repeat"'),
+        ("", 'the key "stepId" is missing'),
+        ("items[2].name", "must be\n a string"),
+    )
+    assert correction_message(errors) == (
+        "Your answer does not fit the answer schema:\n\n"
+        '(answer): the key "stepId" is missing\n'
+        "items[2].name: must be a string\n"
+        'next_action.action: must be one of "next", "repeat"\n\n'
+        "Send the whole corrected JSON object again, and nothing else."
+    )
+
+
+@pytest.mark.parametrize(("count", "more"), [(20, None), (21, "… and 1 more error."), (23, "… and 3 more errors.")])
+def test_more_than_twenty_errors_are_counted(count, more):
+    text = correction_message(errors_of(*((f"items[{number:02}]", "wrong") for number in range(count))))
+    assert text.count("items[") == 20
+    assert (more in text) if more else ("more" not in text)
+
+
+@given(pairs=st.lists(st.tuples(st.text(alphabet="ab.[]1", max_size=6), st.text(alphabet="xy \n", max_size=8))))
+def test_a_correction_never_lists_more_than_twenty_errors_one_per_line(pairs):
+    lines = correction_message(errors_of(*pairs)).split("\n")
+    listed = lines[2 : 2 + min(len(pairs), 20)]
+    assert all(": " in line for line in listed)
+    assert [line.partition(": ")[0] for line in listed] == sorted(path or "(answer)" for path, _ in sorted(pairs))[:20]
+    assert len(lines) == len(listed) + 4 + (len(pairs) > 20)
