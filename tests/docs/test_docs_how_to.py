@@ -15,12 +15,11 @@ from tests.docs.page import DOCS, PageBlock, page_blocks
 from tests.docs.readme import ROOT, USE_PAGE, named_block
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
 
-#: Pages with tests of their own: test_docs_validators.py, test_docs_readme.py, and one for images.
-ELSEWHERE = ("validators", "recipes", "images")
+#: Pages whose blocks test_docs_validators.py and test_docs_readme.py try.
+ELSEWHERE = ("validators", "recipes")
 #: Words before a colon that belong to a job, not to the action.
 PERMISSIONS = {"id-token", "continue-on-error"}
 PAGES = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.stem not in ELSEWHERE)
-REGISTRY = "ghcr.io"
 MANY = DOCS / "how-to" / "recipes.md"
 REUSABLE = yaml.safe_load((ROOT / ".github" / "workflows" / "many-issues.yml").read_text(encoding="utf-8"))
 # YAML 1.1 reads the key `on` as true.
@@ -29,9 +28,8 @@ BLOCKS = [
     (page.stem, number, block)
     for page in PAGES
     for number, block in enumerate(page_blocks(page), 1)
-    # What builds an image is held by a test of its own.
-    if (page.stem, block.language) not in (("providers", "sh"), ("providers", "dockerfile"))
-    and block.note not in ("cache mode", "resume")
+    # What builds an image is tried by tests/e2e.
+    if block.language == "yaml" and block.note not in ("cache mode", "resume")
 ]
 
 
@@ -60,7 +58,6 @@ def indented(text: str, width: int) -> str:
 def test_a_block_of_a_how_to_page_makes_a_clean_workflow(
     page: str, number: int, block: PageBlock, tmp_path: Path
 ) -> None:
-    assert block.language == "yaml", f"{page}.md, block {number}"
     check_workflow(workflow(block), tmp_path)
 
 
@@ -175,12 +172,6 @@ def test_the_changelog_says_of_nothing_that_it_is_added_and_not_there_yet() -> N
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     added, _, missing = text.partition("### Added")[2].partition("### Not yet")
     assert [word for word in re.findall(r"`[^`]+`", missing) if word.strip("`") in added] == []
-
-
-def test_the_page_about_ghes_speaks_of_the_image_as_a_release_has_it() -> None:
-    text = " ".join((DOCS / "how-to/your-infrastructure.md").read_text("utf-8").split())
-    assert "The image is built in the job" not in text
-    assert f"pull it from `{REGISTRY}`" in text
 
 
 @pytest.mark.parametrize(("extra", "package"), [("bedrock", "boto3"), ("vertex", "google-auth")])
