@@ -58,15 +58,6 @@ def test_an_unknown_extractor_gives_null_and_the_others_go_on():
     assert extracted == {"a": None, "b": "\x1b[31mo\n", "c": "e", "d": 3}
 
 
-def test_the_list_of_extractors_is_the_published_one():
-    assert set(EXTRACTORS) == {
-        "parseChangedFiles", "parseUntrackedFiles", "parseStagedFiles", "parseUnstagedFiles",
-        "parseTestOutput", "failedTests", "errorOutput", "parseTypeErrors", "errors", "extractFiles", "files",
-        "parseLintErrors", "lintErrors", "lintFiles", "parseFormatOutput", "formatFiles", "generateDiff", "diff",
-        "parseBranchName", "parseRemoteStatus", "parseMergeStatus", "stdout", "stderr", "exitCode",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("stdout", "stderr", "expected"),
     [

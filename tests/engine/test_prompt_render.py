@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prompt_parts import LITERALS, VALUES, make_agent, make_step, texts
 
 from stepflow.domain.definition import SourceText
-from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt, substitute, used_variables
+from stepflow.engine.prompt.render import PromptFailure, RenderedPrompt, render_prompt, used_variables
 from stepflow.engine.prompt.variables import Variables
 from tests.tried import tried
 
@@ -153,13 +153,6 @@ def test_a_command_step_has_no_prompt():
 def test_used_names_are_found_in_order_and_once():
     text = "{uv-b} {{uv-a}} {uv-b} {input_text} {section:x.y} {section:z} {section:x.y} {c}"
     assert used_variables(text) == ("b", "a")
-
-
-def test_another_dialect_can_bring_its_own_forms():
-    import re
-
-    forms = re.compile(r"\{(?P<single>[a-z]+)\}|(?P<double>\b$)|(?P<input>\b$)")
-    assert substitute("{a} {b}", {"a": "1"}.get, forms) == "1 {b}"
 
 
 def test_a_prompt_says_where_each_value_stands():

@@ -38,22 +38,17 @@ def test_the_run_variables_of_a_gated_step_are_all_supplied():
     }
 
 
-def test_without_a_gate_the_list_of_intents_is_empty():
-    assert variables_of().texts["allowed_intents"] == ""
-
-
 @pytest.mark.parametrize(
-    ("lists_abort", "expected"), [(True, "next, abort"), (False, "next")], ids=["in the schema", "not in the schema"]
+    ("gate", "expected"),
+    [
+        (None, ""),
+        (make_gate(Intent.NEXT, Intent.ABORT, lists_abort=True), "next, abort"),
+        (make_gate(Intent.NEXT, Intent.ABORT), "next"),
+    ],
+    ids=["no gate", "abort in the schema", "abort not in the schema"],
 )
-def test_abort_is_listed_only_if_the_schema_lists_it(lists_abort, expected):
-    gate = make_gate(Intent.NEXT, Intent.ABORT, lists_abort=lists_abort)
+def test_the_list_of_intents_is_what_the_gate_takes(gate, expected):
     assert variables_of(make_step(gate=gate)).texts["allowed_intents"] == expected
-
-
-def test_a_repeated_step_is_told_why_and_how_often():
-    texts = variables_of(state=make_state(repeat_reason="the tests are red", repeats=2)).texts
-    assert (texts["repeat_reason"], texts["previous_summary"]) == ("the tests are red", "the tests are red")
-    assert texts["repeat_count"] == "2"
 
 
 @pytest.mark.parametrize(

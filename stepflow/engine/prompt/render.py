@@ -26,16 +26,14 @@ TEMPLATE_KEYS: tuple[str, ...] = (
 )
 
 
-#: What may stand in a gate-dialect text. Every form names its variable in one of two groups; `{input_text}` has
-#: neither. The double brace comes first, so that both braces are consumed.
-GATE_FORMS = re.compile(
-    r"\{\{uv-(?P<double>[A-Za-z0-9_-]+)\}\}|\{uv-(?P<single>[A-Za-z0-9_-]+)\}|(?P<input>\{input_text\})"
-)
+#: What may stand in a gate-dialect text. The one group that matches is the variable's name; of `{input_text}` it is the
+#: whole, which no variable can be called. The double brace comes first, so that both braces are consumed.
+GATE_FORMS = re.compile(r"\{\{uv-([A-Za-z0-9_-]+)\}\}|\{uv-([A-Za-z0-9_-]+)\}|(\{input_text\})")
 #: The check dialect knows the bare names too; only where such a variable is supplied (prompts.md §5).
-CHECK_FORMS = re.compile(GATE_FORMS.pattern + r"|\{\{(?P<bare_double>[A-Za-z0-9_-]+)\}\}|\{(?P<bare>[A-Za-z0-9_-]+)\}")
+CHECK_FORMS = re.compile(GATE_FORMS.pattern + r"|\{\{([A-Za-z0-9_-]+)\}\}|\{([A-Za-z0-9_-]+)\}")
 SECTION_FORM = re.compile(r"\{section:(?P<id>[A-Za-z0-9._-]+)\}")
 
-#: The name under which `{input_text}` asks for its value; no variable can be called so.
+#: The name under which it asks for its value.
 INPUT_TEXT = "{input_text}"
 
 ValueOf = Callable[[str], str | None]
@@ -69,9 +67,9 @@ def substitute(
     return forms.sub(replacement, text)
 
 
-def used_variables(text: str, forms: re.Pattern[str] = GATE_FORMS) -> tuple[str, ...]:
-    """The names of the variables that a text asks for, in order, each once."""
-    names = (_name(match) for match in forms.finditer(text))
+def used_variables(text: str) -> tuple[str, ...]:
+    """The names of the variables that a gate-dialect text asks for, in order, each once."""
+    names = map(_name, GATE_FORMS.finditer(text))
     return tuple(dict.fromkeys(name for name in names if name != INPUT_TEXT))
 
 
@@ -81,10 +79,7 @@ def insert_sections(text: str, sections: Mapping[str, str]) -> str:
 
 
 def _name(match: re.Match[str]) -> str:
-    if match["input"]:
-        return INPUT_TEXT
-    groups = match.groupdict()
-    return next(name for key, name in groups.items() if name is not None and key != "input")
+    return match[match.lastindex or 0]
 
 
 #: Stands in a shipped template for a variable without a value: a fallback can never fail (prompts.md §8).
