@@ -28,7 +28,7 @@ from stepflow.domain.event import (
 from stepflow.domain.run import Limits
 from stepflow.domain.state import fold
 from stepflow.domain.words import Intent, Outcome
-from stepflow.engine.compaction import compact_messages
+from stepflow.engine.conversation import compact_messages
 from tests.build import issue_agent, make_agent, make_check_step, make_facts, make_step
 from tests.engine.played import HAPPY, check_every_beginning, completed, play, steps_of
 from tests.engine.test_flow_loop import CLEAN, DIRTY, checked_agent
