@@ -40,16 +40,16 @@ _SPEC = re.compile(r"\s*\((?:action|boundary|cli|flow|house|prompts|registry|sec
 
 def published(schema: JsonObject) -> JsonObject:
     """A schema as users read it: its descriptions name nothing that they do not have."""
-    return {key: _published(key, value) for key, value in schema.items()}
 
+    def plain(value: JsonValue) -> JsonValue:
+        match value:
+            case str():
+                return _SPEC.sub("", value)
+            case list():
+                return [plain(each) for each in value]
+            case dict():
+                return {key: plain(each) for key, each in value.items()}
+            case _:
+                return value
 
-def _published(key: str, value: JsonValue) -> JsonValue:
-    match value:
-        case str():
-            return _SPEC.sub("", value) if key == "description" else value
-        case list():
-            return [_published("", each) for each in value]
-        case dict():
-            return published(value)
-        case _:
-            return value
+    return {key: plain(value) for key, value in schema.items()}

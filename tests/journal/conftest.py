@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-
-class TickingClock:
-    """Time that moves one second each time somebody looks."""
-
-    def __init__(self) -> None:
-        self.time = 1_700_000_000.0
-
-    def now(self) -> float:
-        self.time += 1
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
+from tests.fakes import StillClock
 
 
 @pytest.fixture
-def clock() -> TickingClock:
-    return TickingClock()
+def clock() -> StillClock:
+    return StillClock(time=1_700_000_000.0, tick=1.0)

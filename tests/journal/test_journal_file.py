@@ -53,7 +53,7 @@ def test_each_event_is_one_line_with_version_number_and_time(tmp_path, clock):
 
 
 def test_every_event_is_read_as_it_was_written_and_fits_the_published_schema(tmp_path, clock):
-    memory = MemoryJournal(type(clock)())
+    memory = MemoryJournal(replace(clock))
     with JournalFile(tmp_path / "j", clock) as journal:
         for event in ALL:
             journal.append(event)
@@ -71,14 +71,6 @@ def test_every_event_is_read_as_it_was_written_and_fits_the_published_schema(tmp
 
 def test_the_published_journal_schema_is_the_events():
     assert_golden("journal/journal.schema.json", json.dumps(journal_schema(), indent=1, ensure_ascii=False) + "\n")
-
-
-def test_a_line_is_on_disk_before_append_returns(tmp_path, clock):
-    journal = JournalFile(tmp_path / "j", clock)
-    journal.append(STARTED)
-    assert read_journal(tmp_path / "j")[0].event == STARTED
-    journal.close()
-    journal.close()
 
 
 JSON = st.recursive(
@@ -160,17 +152,6 @@ def test_a_last_line_that_a_dying_machine_filled_with_zeros_counts_as_torn(tmp_p
     assert [entry.seq for entry in read_journal(path)] == [1, 2]
 
 
-def test_a_broken_middle_line_is_named(tmp_path, clock):
-    path = tmp_path / "j"
-    with JournalFile(path, clock) as journal:
-        for event in [STARTED, NOTE, NOTE]:
-            journal.append(event)
-    lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([lines[0], lines[1][:20], *lines[2:]]))
-    with pytest.raises(InputError, match=r"j, line 2 is damaged"):
-        read_journal(path)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -190,11 +171,12 @@ def test_a_line_that_does_not_fit_is_refused_with_its_place(tmp_path, line, mess
         read_journal(path)
 
 
-@pytest.mark.parametrize("line", ["[1]", "7", "{"])
-def test_a_middle_line_that_is_no_object_is_refused(tmp_path, line):
+@pytest.mark.parametrize("line", ["[1]", "7", "{", '{"v":2,"seq":2,"t":1,"eve'])
+def test_a_middle_line_that_is_no_object_is_refused_and_named(tmp_path, line):
     path = tmp_path / "j"
-    path.write_text(line + '\n{"v":2,"seq":1,"t":1,"event":"noted","level":"info","message":"m"}\n')
-    with pytest.raises(InputError, match="line 1 is damaged"):
+    note = '{"v":2,"seq":%d,"t":1,"event":"noted","level":"info","message":"m"}'
+    path.write_text("\n".join((note % 1, line, note % 3, "")))
+    with pytest.raises(InputError, match=r"j, line 2 is damaged"):
         read_journal(path)
 
 
