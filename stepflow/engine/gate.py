@@ -33,7 +33,8 @@ def read_gate(gate: Gate, answer: JsonObject) -> Decision:
 
 def canonical_answer(gate: Gate, answer: JsonObject, intent: Intent) -> JsonObject:
     """A copy in which the value at the intent field is the intent's own word, so that `Next` costs no format retry."""
-    return _replaced(answer, gate.intent_field.split("."), intent.value)
+    head, *rest = gate.intent_field.split(".")
+    return {**answer, head: _put(answer.get(head), rest, intent.value)}
 
 
 def stated_reason(answer: JsonObject) -> str | None:
@@ -78,20 +79,15 @@ def _shown(value: JsonValue) -> str:
     return text if len(text) <= 120 else f"{text[:120]}…"
 
 
-def _replaced(value: JsonValue, parts: list[str], word: str) -> JsonObject:
-    copy: JsonObject = dict(value) if isinstance(value, dict) else {}
-    head, *rest = parts
-    copy[head] = _put(copy.get(head), rest, word) if rest else word
-    return copy
-
-
 def _put(value: JsonValue, parts: list[str], word: str) -> JsonValue:
+    """A copy of the value with the word at this path."""
     if not parts:
         return word
+    head, *rest = parts
     if isinstance(value, list):
-        index = int(parts[0])
-        return [_put(item, parts[1:], word) if at == index else item for at, item in enumerate(value)]
-    return _replaced(value, parts, word)
+        return [_put(item, rest, word) if at == int(head) else item for at, item in enumerate(value)]
+    holder = value if isinstance(value, dict) else {}
+    return {**holder, head: _put(holder.get(head), rest, word)}
 
 
 PASS_WORDS = frozenset({"ok", "pass", "true"})
