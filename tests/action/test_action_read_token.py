@@ -9,7 +9,7 @@ import yaml
 
 from stepflow.boundary.comment import Marker, marked
 from tests.checkout import git
-from tests.docs.readme import USE_PAGE, named_block
+from tests.docs.page import USE_PAGE, named_block
 from tests.world import MODEL_KEY, TOKEN, World, label_event, solve
 
 pytestmark = pytest.mark.whole

@@ -12,7 +12,7 @@ import yaml
 
 from stepflow.action.main import act
 from tests.checkout import Invocation
-from tests.docs.readme import ROOT
+from tests.docs.page import ROOT
 from tests.world import MODEL_KEY, TOKEN, World, answer, bash, label_event, solve, understood
 
 pytestmark = pytest.mark.whole

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tests.docs.page import DOCS, PageBlock, page_blocks
-from tests.docs.readme import ROOT
+from tests.docs.page import DOCS, ROOT, PageBlock, page_blocks
 
 PAGE = DOCS / "how-to" / "images.md"
 

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+#: The page that shows a whole agent.
+AGENT_PAGE = DOCS / "agent.md"
+USE_PAGE, REFERENCE_PAGE, RESUME_PAGE = DOCS / "use.md", DOCS / "reference.md", DOCS / "how-to" / "costs.md"
+SCENARIOS_PAGE = DOCS / "scenarios.md"
+RECIPES = DOCS / "how-to" / "recipes.md"
+BUILT_PAGE = DOCS / "how-it-is-built.md"
+
+AGENT = ".agent/fixer/"
 _BLOCK = re.compile(
     r"(?:\*\*`(?P<file>[^\n`]+)`\*\*[^\n]*\n|<!-- (?P<note>[^\n]+?) -->\n)?"
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$",
@@ -78,6 +87,18 @@ def page_blocks(page: Path, begin: str = "", end: str = "") -> list[PageBlock]:
         )
         for match in _BLOCK.finditer(page_part(page, begin, end))
     ]
+
+
+def named_block(name: str, document: Path = README) -> str:
+    """The text of the one block of this name."""
+    (text,) = [block.text for block in page_blocks(document) if block.name == name]
+    return text
+
+
+def agent_files() -> dict[str, str]:
+    """The files of the agent to paste, by their path in its folder."""
+    blocks = page_blocks(AGENT_PAGE)
+    return {block.name.removeprefix(AGENT): block.text for block in blocks if block.name.startswith(AGENT)}
 
 
 def page_steps(page: Path, begin: str = "", end: str = "") -> list[Step]:

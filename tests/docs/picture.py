@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from tests.docs.readme import ROOT
+from tests.docs.page import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from stepflow.domain.words import INTENT_ALIASES, INTENTS_OF_KIND, VerdictType
 from stepflow.engine.completion.extract import EXTRACTORS
 from stepflow.engine.prompt.render import TEMPLATE_KEYS
 from tests.definition.load_cases import Case, cases
-from tests.docs.readme import ROOT
+from tests.docs.page import ROOT
 from tests.docs.reference_words import (
     EXTRACTED,
     GROUPS,

@@ -10,8 +10,9 @@ import yaml
 
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.report.wording import advice
-from tests.docs.readme import REFERENCE_PAGE, ROOT
-from tests.docs.threats import THREAT_MODEL, threat_tables
+from stepflow.sandbox.options import LAYERS
+from tests.docs.page import REFERENCE_PAGE, ROOT
+from tests.e2e.security.attacks import ATTACKS, NEEDS_NO_NEW_PRIVS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 #: Filled in by the runner.
 NOT_FOR_PEOPLE = ("host",)
+THREAT_MODEL = ROOT / "docs" / "threat-model.md"
+#: Stops the same as the layer `network`, so it is told by what comes through where the network is open.
+_FILTER = "seccomp"
 
 
 def tables() -> dict[str, str]:
@@ -44,6 +48,44 @@ def _outputs(outputs: dict[str, Any]) -> Iterable[Sequence[str]]:
 
 def _outcomes() -> Iterable[Sequence[str]]:
     return ((f"`{outcome}`", str(exit_code(outcome)), advice(outcome)) for outcome in Outcome)
+
+
+def threat_tables() -> dict[str, list[Sequence[str]]]:
+    """Head and rows of each table."""
+    by_case = sorted(ATTACKS, key=lambda attack: attack.case)
+    return {
+        "layers": [("only this layer off", "what comes through"), *_by_layer()],
+        "attacks": [
+            ("case", "attempt", "stopped by"),
+            *((str(attack.case), attack.name, _barriers(attack.stopped_by)) for attack in by_case),
+        ],
+    }
+
+
+def _by_layer() -> Iterable[Sequence[str]]:
+    for layer in LAYERS:
+        yield f"`{layer}`", " · ".join(_opened_by(layer))
+
+
+def _opened_by(layer: str) -> list[str]:
+    if layer == "no_new_privs":
+        lost = sorted(NEEDS_NO_NEW_PRIVS)
+        own = [attack.name for attack in ATTACKS if attack.comes_through({layer}) and not attack.comes_through(lost)]
+        return [*own, f"and all of {', '.join(map(_name, lost))}, which the kernel gives to nobody without it"]
+    off = {layer, "network"} if layer == _FILTER else {layer}
+    return [
+        attack.name
+        for attack in ATTACKS
+        if attack.comes_through(off) and (layer != _FILTER or _FILTER in attack.stopped_by)
+    ]
+
+
+def _barriers(barriers: tuple[str, ...]) -> str:
+    return " or ".join(" and ".join(map(_name, barrier.split("+"))) for barrier in barriers)
+
+
+def _name(layer: str) -> str:
+    return f"`{layer}`" if layer in LAYERS else layer
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -11,8 +11,7 @@ import yaml
 from stepflow.cli import COMMANDS
 from stepflow.run.inputs import Inputs, read_inputs
 from stepflow.sandbox.environment import check_pass_env
-from tests.docs.page import DOCS, PageBlock, page_blocks
-from tests.docs.readme import ROOT, USE_PAGE, named_block
+from tests.docs.page import DOCS, ROOT, USE_PAGE, PageBlock, named_block, page_blocks
 from tests.docs.workflows import INPUTS, check_workflow, with_lines
 
 #: Pages whose blocks test_docs_validators.py and test_docs_readme.py try.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.docs.images import made_layers, told_layers, told_variants
-from tests.docs.readme import ROOT
+from tests.docs.page import ROOT
 
 #: The package without which the SDK cannot speak to a cloud.
 CLOUDS = {"requirements-bedrock.txt": "boto3", "requirements-vertex.txt": "google-auth"}

@@ -21,12 +21,11 @@ from stepflow.cli import COMMANDS
 from stepflow.definition.loading import load_agent
 from stepflow.run.inputs import NO_INPUTS, Inputs, in_dashes, read_inputs
 from tests.checkout import Runner, git, labeled, make_checkout
-from tests.docs.page import DOCS, page_blocks
-from tests.docs.picture import PICTURE, draw, run_demo, shown
-from tests.docs.readme import (
+from tests.docs.page import (
     AGENT,
     AGENT_PAGE,
     BUILT_PAGE,
+    DOCS,
     README,
     RECIPES,
     REFERENCE_PAGE,
@@ -36,7 +35,9 @@ from tests.docs.readme import (
     USE_PAGE,
     agent_files,
     named_block,
+    page_blocks,
 )
+from tests.docs.picture import PICTURE, draw, run_demo, shown
 from tests.docs.tables import documents, written
 from tests.docs.workflows import check_workflow, lint_workflow
 from tests.golden import assert_golden

@@ -12,8 +12,8 @@ import pytest
 
 from stepflow.sandbox.options import LAYERS
 from tests.bench.sandbox import CALLS, STARTS, TOOLS
-from tests.docs.readme import ROOT
-from tests.docs.threats import THREAT_MODEL
+from tests.docs.page import ROOT
+from tests.docs.tables import THREAT_MODEL
 
 TEXT = THREAT_MODEL.read_text(encoding="utf-8")
 _ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \| (.+?) \| (.+) \|$", re.M)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.docs.page import DOCS, Reader, is_shown, page_steps
-from tests.docs.readme import ROOT
+from tests.docs.page import DOCS, ROOT, Reader, is_shown, page_steps
 
 BIN = Path(sys.executable).parent
 TUTORIAL = DOCS / "tutorial.md"

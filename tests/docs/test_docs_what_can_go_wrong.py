@@ -11,8 +11,7 @@ import pytest
 
 from stepflow.domain.words import Outcome
 from stepflow.run.inputs import Inputs
-from tests.docs.page import DOCS
-from tests.docs.readme import ROOT
+from tests.docs.page import DOCS, ROOT
 
 TEXT = (DOCS / "what-can-go-wrong.md").read_text(encoding="utf-8")
 MESSAGES = re.findall(r"^\| `([^`]+)` \|", TEXT, re.M)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tests.docs.readme import ROOT, USE_PAGE, named_block
+from tests.docs.page import ROOT, USE_PAGE, named_block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.readme import named_block
+from tests.docs.page import named_block
 from tests.e2e.repository import labeled, lead_to
 from tests.e2e.script import COMMIT, EVENT_CANARY, REPAIR
 from tests.servers.messages_api import answers, calls

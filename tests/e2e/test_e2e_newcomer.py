@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.readme import README, ROOT
+from tests.docs.page import README, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.readme import RECIPES, named_block
+from tests.docs.page import RECIPES, named_block
 from tests.e2e.repository import BRANCH, commented, dispatched, pull_request
 from tests.e2e.script import EVENT_CANARY, answer_the_question, fix_shortly
 

@@ -11,7 +11,7 @@ from stepflow.domain.run import Issue
 from stepflow.errors import InputError
 from stepflow.run.inputs import read_inputs
 from stepflow.run.request import Skip, Trigger, find_trigger, read_event
-from tests.docs.readme import USE_PAGE
+from tests.docs.page import USE_PAGE
 
 ISSUE = {
     "number": 7,

@@ -1,0 +1,77 @@
+"""The pages of docs/: links lead somewhere, and the files, functions and keys that they name are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from stepflow.model.scenario import Expect, Scenario, Turn
+from tests.docs.page import BUILT_PAGE, DOCS, README, ROOT, SCENARIOS_PAGE
+
+PAGES = sorted(DOCS.rglob("*.md"))
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *PAGES]
+_FENCED = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
+
+
+def links(page: Path) -> list[str]:
+    """Where the links of a page lead, those to other sites left out."""
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The places that GitHub makes of a page's headings, and those that it names itself."""
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    made = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return made | set(re.findall(r"<a id='([^']+)'>", text))
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for link in links(page):
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_reached_from_the_first_one() -> None:
+    first = README
+    reached = {(first.parent / link.partition("#")[0]).resolve() for link in links(first)}
+    assert [page for page in PAGES if page.resolve() not in reached] == []
+    assert len(PAGES) <= 15
+
+
+# docs/how-it-is-built.md
+
+ROWS = re.findall(r"^\| \[`[^`]+`\]\(\.\./([^)]+)\) \| (?:`(\w+)`)? ?\| .+ \|$", BUILT_PAGE.read_text(), re.MULTILINE)
+FILES_TO_CHANGE = re.findall(r"^\| [^|`]+ \| \[`[^`]+`\]\(\.\./([^)]+)\) \|$", BUILT_PAGE.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("file", "function"), ROWS)
+def test_the_path_of_an_event_passes_functions_that_are_there(file: str, function: str) -> None:
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    assert not function or function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_the_path_of_an_event_opens_few_files_and_none_twice() -> None:
+    files = [file for file, _ in ROWS]
+    assert 20 < len(files) == len(set(files)) <= 30
+
+
+def test_what_people_change_has_its_file() -> None:
+    assert len(FILES_TO_CHANGE) >= 10
+    assert [path for path in FILES_TO_CHANGE if not (ROOT / path).is_file()] == []
+
+
+@pytest.mark.parametrize(("heading", "model"), [("The file", Scenario), ("A turn", Turn), ("What is expected", Expect)])
+def test_the_page_about_scenarios_has_every_key_and_no_other(heading: str, model: type[BaseModel]) -> None:
+    part = SCENARIOS_PAGE.read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", part, re.M)) == set(model.model_fields)
