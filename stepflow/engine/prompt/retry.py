@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from stepflow.domain.json import JsonObject, JsonValue, as_text
 from stepflow.engine.prompt.template import Template, TemplateFault, parse_template, render_template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from stepflow.domain.decision import ValidatorFailure
     from stepflow.domain.definition import SourceText, ValidationEntry
@@ -23,11 +24,22 @@ MOST_DETAILS = 50
 #: The generic text lists no more items of one parameter.
 MOST_ITEMS = 100
 GENERIC = "generic"
+#: What a retry prompt knows of a failure, with how it is read.
+_OF_FAILURE: dict[str, Callable[[ValidatorFailure], JsonValue]] = {
+    "validator": lambda failure: failure.validator,
+    "pattern": lambda failure: failure.pattern,
+    "description": lambda failure: failure.description,
+    "error": lambda failure: failure.error,
+    "details": lambda failure: [*islice(filter(str.strip, failure.error.splitlines()), MOST_DETAILS)],
+    "exitCode": lambda failure: failure.exit_code,
+    "stdout": lambda failure: failure.stdout,
+    "stderr": lambda failure: failure.stderr,
+    "attempt": lambda failure: failure.attempt,
+    "maxAttempts": lambda failure: failure.max_attempts,
+    "attemptsLeft": lambda failure: failure.max_attempts - failure.attempt,
+}
 #: What a retry prompt may name beside what the validator extracts.
-RETRY_VALUES = frozenset(
-    {"validator", "pattern", "description", "error", "details", "exitCode", "stdout", "stderr"}
-    | {"attempt", "maxAttempts", "attemptsLeft", "stepId", "uv"}
-)
+RETRY_VALUES = frozenset({*_OF_FAILURE, "stepId", "uv"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,23 +69,9 @@ def _parsed(source: SourceText | None) -> Template | None:
 
 
 def _values(failure: ValidatorFailure, step_id: str, variables: Variables) -> JsonObject:
-    details: list[JsonValue] = [line for line in failure.error.splitlines() if line.strip()]
-    known: JsonObject = {
-        "validator": failure.validator,
-        "pattern": failure.pattern,
-        "description": failure.description,
-        "error": failure.error,
-        "details": details[:MOST_DETAILS],
-        "exitCode": failure.exit_code,
-        "stdout": failure.stdout,
-        "stderr": failure.stderr,
-        "attempt": failure.attempt,
-        "maxAttempts": failure.max_attempts,
-        "attemptsLeft": failure.max_attempts - failure.attempt,
-        "stepId": step_id,
-        "uv": dict(variables.texts),
-    }
-    return {name: _shortened(value) for name, value in {**known, **failure.values}.items()}
+    known = {name: read(failure) for name, read in _OF_FAILURE.items()}
+    values: JsonObject = {**known, "stepId": step_id, "uv": dict(variables.texts), **failure.values}
+    return {name: _shortened(value) for name, value in values.items()}
 
 
 def _shortened(value: JsonValue) -> JsonValue:
