@@ -19,6 +19,7 @@ from stepflow.modes.validate import check_agents, from_above
 from stepflow.report.annotations import annotation
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.diagnostic import Theme, diagnostics
+from stepflow.report.log import ActionLog
 from stepflow.report.many import (
     describe_page,
     describe_totals,
@@ -37,7 +38,6 @@ from stepflow.report.rehearsal import (
     rehearsed_lines,
 )
 from stepflow.report.summary import final_words
-from stepflow.report.watch import ActionLog
 from stepflow.run.clock import SystemClock, clock_of_services
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run

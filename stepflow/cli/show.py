@@ -16,9 +16,9 @@ from stepflow.journal.reader import JournalReader, iter_journal
 from stepflow.journal.writer import is_being_written
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
+from stepflow.report.log import TerminalLog, Timeline
 from stepflow.report.plain import harmless
 from stepflow.report.summary import final_words
-from stepflow.report.watch import TerminalLog, Timeline
 
 if TYPE_CHECKING:
     import argparse

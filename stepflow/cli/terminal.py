@@ -12,8 +12,8 @@ from rich.style import Style
 from rich.text import Text
 
 from stepflow.domain.event import RunFinished
-from stepflow.report.lines import LineKind
-from stepflow.report.watch import TerminalLog
+from stepflow.report.lines import Tone
+from stepflow.report.log import TerminalLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from stepflow.domain.run import Limits
 
 STYLES = {
-    LineKind.RUN: Style(bold=True),
-    LineKind.STEP: Style(bold=True, color="cyan"),
-    LineKind.WORDS: Style(italic=True),
-    LineKind.INTENT: Style(color="magenta"),
-    LineKind.GOOD: Style(color="green"),
-    LineKind.BAD: Style(color="red"),
-    LineKind.WARNING: Style(color="yellow"),
-    LineKind.PROGRESS: Style(dim=True),
-    LineKind.FOLDED: Style(dim=True),
-    LineKind.ASIDE: Style(dim=True),
+    Tone.RUN: Style(bold=True),
+    Tone.STEP: Style(bold=True, color="cyan"),
+    Tone.WORDS: Style(italic=True),
+    Tone.ROUTE: Style(color="magenta"),
+    Tone.GOOD: Style(color="green"),
+    Tone.TOOL: Style(color="green"),
+    Tone.BAD: Style(color="red"),
+    Tone.WARNING: Style(color="yellow"),
+    Tone.PROGRESS: Style(dim=True),
+    Tone.FOLDED: Style(dim=True),
+    Tone.ASIDE: Style(dim=True),
 }
 #: What the lines that follow a broken line stand below: its text, not its mark or its label.
 BEFORE_TEXT = re.compile(r" *(?:[│✓✗→] |\w+(?: \w+)* {2,})?")
@@ -102,7 +103,7 @@ def live_lines(console: Console, log: TerminalLog) -> Iterator[Callable[[Entry],
         yield notify
 
 
-def _drawn(shown_lines: Iterable[tuple[LineKind, str]], mark: str, width: int) -> Text:
+def _drawn(shown_lines: Iterable[tuple[Tone, str]], mark: str, width: int) -> Text:
     """One line each, cut. The last place stays free and nothing is padded: a line that reaches the edge is broken in
     two when the window gets narrower, and half of it would stay."""
     lines = []
@@ -151,12 +152,12 @@ def _broken(console: Console, line: str) -> Iterable[Text]:
     return tuple((whole[:start] if number == 0 else hang) + part for number, part in enumerate(parts))
 
 
-def print_kinds(console: Console, lines: Iterable[tuple[LineKind, str]]) -> None:
+def print_kinds(console: Console, lines: Iterable[tuple[Tone, str]]) -> None:
     """Print lines in the colors of their kinds."""
     for kind, line in lines:
         console.print(Text.from_ansi(apply_style(kind, line)))
 
 
-def apply_style(kind: LineKind, text: str) -> str:
+def apply_style(kind: Tone, text: str) -> str:
     """The text in the colors of its kind."""
     return STYLES.get(kind, Style()).render(text)

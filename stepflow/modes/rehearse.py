@@ -15,7 +15,7 @@ from stepflow.domain.words import Provider
 from stepflow.errors import DefinitionError, InputError
 from stepflow.model.scenario import Expect
 from stepflow.model.scripted import ScriptedModel
-from stepflow.report.watch import TerminalLog
+from stepflow.report.log import TerminalLog
 from stepflow.run.clock import RehearsalClock
 from stepflow.run.ending import outcome_of
 from stepflow.run.execute import drive_run

@@ -1,11 +1,11 @@
-"""What reports are made of: the message of an event, and lines of a log that no runner or terminal obeys."""
+"""What reports are made of: marks, the message of an event, and lines of a log that no runner or terminal obeys."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.report import CheckState
@@ -13,49 +13,17 @@ from stepflow.domain.words import Outcome
 from stepflow.report.plain import clean, cut, defuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from stepflow.domain.json import JsonValue
+    from stepflow.domain.json import JsonObject, JsonValue
 
 WIDTH = 400
 #: Room for the mark at the left edge.
 FULL_WIDTH = WIDTH - 2
 
 
-class LineKind(StrEnum):
-    """What a line is, for whoever colors or folds it. A `FOLD` is the title of the `FOLDED` or `ASIDE` lines after it,
-    which belong to the same entry; those aside are for whoever looks closer."""
-
-    RUN = "run"
-    STEP = "step"
-    STEP_END = "step_end"
-    DETAIL = "detail"
-    WORDS = "words"
-    INTENT = "intent"
-    GOOD = "good"
-    BAD = "bad"
-    WARNING = "warning"
-    PROGRESS = "progress"
-    FOLD = "fold"
-    FOLDED = "folded"
-    ASIDE = "aside"
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogLine:
-    """One line without its line break."""
-
-    kind: LineKind
-    text: str
-
-
-def line(kind: LineKind, text: str) -> LogLine:
-    """A line of text that is clean already."""
-    return LogLine(kind=kind, text=defuse(cut(text, WIDTH)))
-
-
 class Tone(StrEnum):
-    """What sort of thing happened. A page shows it as a color, a log as the kind of line."""
+    """What sort of thing happened, or what a line of a log is. Pages and terminals show it as a color."""
 
     RUN = "run"
     PROMPT = "prompt"
@@ -66,16 +34,39 @@ class Tone(StrEnum):
     BAD = "bad"
     WARNING = "warning"
     PLAIN = "plain"
+    # Only of lines. A `FOLD` is the title of the `FOLDED` or `ASIDE` lines after it, which belong to the same entry;
+    # those aside are for whoever looks closer.
+    STEP = "step"
+    STEP_END = "step_end"
+    WORDS = "words"
+    PROGRESS = "progress"
+    FOLD = "fold"
+    FOLDED = "folded"
+    ASIDE = "aside"
 
 
-KINDS = {
-    Tone.RUN: LineKind.RUN,
-    Tone.TOOL: LineKind.GOOD,
-    Tone.ROUTE: LineKind.INTENT,
-    Tone.GOOD: LineKind.GOOD,
-    Tone.BAD: LineKind.BAD,
-    Tone.WARNING: LineKind.WARNING,
-}
+class Line(NamedTuple):
+    """One line without its line break."""
+
+    tone: Tone
+    text: str
+
+
+def line(tone: Tone, text: str) -> Line:
+    """A line of text that is clean already."""
+    return Line(tone, defuse(cut(text, WIDTH)))
+
+
+def quoted(texts: Iterable[str]) -> tuple[Line, ...]:
+    """What somebody said, on lines that are clean already."""
+    return tuple(line(Tone.WORDS, f"│ {text}") for text in texts)
+
+
+def whole_lines(text: str) -> Iterator[Line]:
+    """A text word by word; long lines are broken."""
+    for whole in clean(text).split("\n"):
+        for start in range(0, max(len(whole), 1), FULL_WIDTH):
+            yield line(Tone.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +80,12 @@ class Mark:
 
 PASSED = Mark(text="✓", emoji="✅", tone=Tone.GOOD)
 FAILED = Mark(text="✗", emoji="❌", tone=Tone.BAD)
+PLANNED = Mark(text="–", emoji="▫️", tone=Tone.PLAIN)
 MARKS: dict[bool | str, Mark] = {
     **dict.fromkeys((True, CheckState.OK, EffectStatus.APPLIED, Outcome.COMPLETED), PASSED),
     CheckState.WARNING: Mark(text="!", emoji="⚠️", tone=Tone.WARNING),
     CheckState.UNKNOWN: Mark(text="?", emoji="❔", tone=Tone.PLAIN),
-    EffectStatus.PLANNED: Mark(text="–", emoji="▫️", tone=Tone.PLAIN),
+    EffectStatus.PLANNED: PLANNED,
     **dict.fromkeys((EffectStatus.SKIPPED, Outcome.SKIPPED), Mark(text="–", emoji="⏭️", tone=Tone.PLAIN)),
     Outcome.CANCELLED: Mark(text="■", emoji="⏹️", tone=Tone.PLAIN),
 }
@@ -104,7 +96,7 @@ def mark_of(result: bool | CheckState | EffectStatus | Outcome | None) -> Mark:
     return FAILED if result is None else MARKS.get(result, FAILED)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Part:
     """One text of a message, or a value that is shown as JSON. `is_open`: it is seen at once when the message is;
     `is_diff`: its lines are colored; `puts` are begin, end and variable of what was put into it."""
@@ -116,15 +108,25 @@ class Part:
     puts: tuple[tuple[int, int, str], ...] = ()
 
     @property
+    def is_empty(self) -> bool:
+        """A blank text or an empty value, which nobody need see."""
+        return not self.value.strip() if isinstance(self.value, str) else self.value in (None, {}, [])
+
+    @property
     def text(self) -> str:
         """The text as it is shown."""
         return self.value if isinstance(self.value, str) else json.dumps(self.value, ensure_ascii=False, indent=2)
 
 
+#: Level, message and data.
+Logged = tuple[str, str, "JsonObject"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class EventMessage:
-    """One event. A log shows `title` with its `facts` in parentheses, unless `in_log` is false, and `below` under it;
-    a page shows everything but `below`."""
+    """What people read of one event, wherever they read it. Watchers see `title` with its `facts` in parentheses,
+    unless `in_log` is false, and `below` under it; a page has everything but `below`, and nothing that is empty;
+    `logged` are the entries of the log file (flow.md §15)."""
 
     title: str
     tone: Tone = Tone.PLAIN
@@ -133,17 +135,21 @@ class EventMessage:
     parts: tuple[Part, ...] = ()
     url: str = ""
     in_log: bool = True
-    below: tuple[LogLine, ...] = ()
+    below: tuple[Line, ...] = ()
+    logged: tuple[Logged, ...] = ()
 
 
-def part(label: str, value: JsonValue, *, is_open: bool = True) -> tuple[Part, ...]:
-    """A part; none for a blank text or an empty value."""
-    is_empty = not value.strip() if isinstance(value, str) else value in (None, {}, [])
-    return () if is_empty else (Part(label=label, value=value, is_open=is_open),)
+def entry(level: str, message: str, /, **data: JsonValue) -> tuple[Logged, ...]:
+    """One entry of the log file."""
+    return ((level, message, data),)
 
 
-def whole_lines(text: str) -> Iterator[LogLine]:
-    """A text word by word; long lines are broken."""
-    for whole in clean(text).split("\n"):
-        for start in range(0, max(len(whole), 1), FULL_WIDTH):
-            yield line(LineKind.WORDS, f"│ {whole[start : start + FULL_WIDTH]}")
+def marked(tone: Tone, title: str) -> str:
+    """A title that begins with the mark of what passed or failed."""
+    marks = {Tone.GOOD: PASSED, Tone.TOOL: PASSED, Tone.BAD: FAILED}
+    return f"{marks[tone].text} {title}" if tone in marks else title
+
+
+def whole_part(label: str, text: str, shown: int) -> tuple[Part, ...]:
+    """A text of which the title shows only so many characters on one line."""
+    return (Part(label, text),) if len(text) > shown or "\n" in text.strip() else ()

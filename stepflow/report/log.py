@@ -1,52 +1,42 @@
-"""The log of flow.md §15, derived from the journal's events: as `jsonl` or as `text`.
-
-What no event stands for arrives as `Noted` and is passed on as it is.
-"""
+"""The logs of a run: for its folder and for programs (flow.md §15), for the job's page, where each step is folded, and
+for a terminal with a live last line."""
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
-from stepflow.domain.event import (
-    AnswerLost,
-    BaseChecked,
-    CanariesTried,
-    CheckJudged,
-    ContextCompacted,
-    ContextOverflowed,
-    IssueCostSummed,
-    IterationStarted,
-    LayerReported,
-    ModelWaited,
-    Noted,
-    Routed,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    SchemaFailed,
-    SnapshotFailed,
-    StepAnswered,
-    StrategyChosen,
-    TextRemoved,
-    ToolCalled,
-    ValidatorRan,
-)
-from stepflow.domain.figures import count
+from stepflow.domain import event as events
+from stepflow.domain.figures import count, usd
 from stepflow.domain.json import JsonObject, compact
-from stepflow.domain.run import MAX_STRIKES
-from stepflow.domain.visible_text import count_kinds
-from stepflow.domain.words import FailureAction
-from stepflow.report.plain import clean, cut, defuse
-from stepflow.report.wording import describe_fact, describe_restored, describe_resumed
+from stepflow.domain.run import Limits
+from stepflow.domain.state import RunState, advance, fold
+from stepflow.domain.words import Intent
+from stepflow.report.event_message import describe_event, event_lines
+from stepflow.report.lines import Line, Tone, line, whole_lines
+from stepflow.report.plain import clean, cut, defuse, first_line, one_line, seconds_text
+from stepflow.report.step_message import call_text, spoken
 
 if TYPE_CHECKING:
-    from stepflow.domain.event import Entry, Event
+    from collections.abc import Callable, Iterable, Iterator
 
-REASON_LIMIT = 500
-Line = tuple[str, str, JsonObject]
+BEFORE = "prepares the run"
+MODEL = "the model answers"
+CHECKS = "validators run"
+BOUNDARY = "plans what to write to GitHub"
+OVER = "ends the run"
+STEP_SHOWN = 32
+#: The options that limit a run, beside its iterations.
+LIMIT_OPTIONS = ("budget-usd", "budget-tokens", "timeout-minutes")
+#: Kinds that stand at the left edge: they are not inside a step.
+OUTSIDE = (Tone.RUN, Tone.STEP, Tone.STEP_END)
+#: Kinds that lie inside a fold.
+INSIDE = (Tone.FOLDED, Tone.ASIDE)
+#: All of an entry that the lines after it may depend on: the number of its iteration, and what was spent.
+LASTING = (events.IterationStarted, events.ModelTurned)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +49,11 @@ class LogEntry:
     data: JsonObject = field(default_factory=dict)
 
 
-def log_entries(entry: Entry) -> tuple[LogEntry, ...]:
+def log_entries(entry: events.Entry) -> tuple[LogEntry, ...]:
     """The log entries of one event; most events have one or none."""
-    return tuple(
-        LogEntry(time=entry.time, level=level, message=message, data=data)
-        for level, message, data in _lines(entry.event)
-    )
+    message = describe_event(entry.event)
+    logged = message.logged if message else ()
+    return tuple(LogEntry(time=entry.time, level=level, message=text, data=data) for level, text, data in logged)
 
 
 def log_line(entry: LogEntry, style: str = "jsonl") -> str:
@@ -72,122 +61,327 @@ def log_line(entry: LogEntry, style: str = "jsonl") -> str:
     at = datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if style == "text":
         data = f"  {compact(entry.data)}" if entry.data else ""
-        return defuse(f"{at} {entry.level:<7} {_flat(entry.message)}{_flat(data)}")
+        message = clean(f"{entry.message}{data}").replace("\n", "\\n")
+        return defuse(f"{at} {entry.level:<7} {message}")
     line = {"time": at, "level": entry.level, "message": entry.message, "data": entry.data}
     # ASCII keeps invisible characters visible; the runner that reads stderr looks for this one word anywhere.
     return json.dumps(line, separators=(",", ":")).replace("##[", "#\\u0023[")
 
 
-def _lines(event: Event) -> tuple[Line, ...]:  # noqa: PLR0911, PLR0912 - one return per event is the table
-    match event:
-        case RunStarted():
-            data: JsonObject = {
-                "run": event.run_id,
-                "dialect": event.dialect,
-                "verdict": event.verdict_type,
-                "entry_step": event.entry_step,
-                "max_iterations": event.max_iterations,
-                "issue": event.issue,
-                "isolation": dict(event.isolation),
-            }
-            return (("info", f"Starting agent: {event.agent}", data),)
-        case RunResumed():
-            return (("info", f"[Run] {describe_resumed(event)}", {"step": event.step_id, "from_seq": event.from_seq}),)
-        case TextRemoved():
-            kinds = count_kinds(tuple(event.pieces))
-            return (("warning", f"[Intake] removed {count(event.count, 'hidden piece')}", {"kinds": kinds}),)
-        case IterationStarted():
-            data = {"step": event.step_id, "kind": event.kind, "model": event.model}
-            return (("info", f"=== Iteration {event.iteration} ===", data),)
-        case (
-            SchemaFailed() | ModelWaited() | AnswerLost() | ContextCompacted() | ContextOverflowed() | StrategyChosen()
-        ):
-            return (_model_line(event),)
-        case ToolCalled(denied=True):
-            return (("warning", f'[Tools] denied "{event.name}"', {}),)
-        case CheckJudged():
-            return (("info", f"[Check] {event.step_id}: {event.result}", {"message": event.message}),)
-        case StepAnswered() if event.intent:
-            data = {
-                "step": event.step_id,
-                "reason": cut(event.reason, REASON_LIMIT),
-                "target": event.target,
-                "fallback": event.violation is not None,
-            }
-            return (("info", f"[StepFlow] Interpreted intent: {event.intent}", data),)
-        case Routed() if event.to is not None:
-            step_pair = f"{event.source} -> {event.to}"
-            decision: Line = ("info", f"[StepFlow] Routing decision: {step_pair}", {"transition": event.transition})
-            prefix: Line = ("info", f"[StepFlow] Prefix substitution: {step_pair}", {})
-            return (prefix, decision) if event.by_prefix else (decision,)
-        case BaseChecked():
-            data = {"exit_code": event.exit_code, "seconds": event.seconds}
-            level, state = ("info", "green") if event.passed else ("warning", "red")
-            return ((level, f"[Base] {event.name}: {state}", data),)
-        case ValidatorRan():
-            return (_validator(event), *_guard_lines(event))
-        case SnapshotFailed() | LayerReported() | IssueCostSummed() | CanariesTried():
-            fact = describe_fact(event)
-            data = {**event.canaries} if isinstance(event, CanariesTried) else {}
-            return (("warning" if fact[0] else "info", fact[1], data),)
-        case Noted():
-            return ((event.level, event.message, event.data),)
-        case RunFinished():
-            return (("info", f"Agent completed: {event.outcome}", {"reason": cut(event.reason, REASON_LIMIT)}),)
-        case _:
-            return ()
+class CurrentActivity:
+    """The work under way. Times are the journal's, in seconds since the epoch."""
+
+    def __init__(self) -> None:
+        #: The model's last words, once something else happened after them.
+        self.words = ""
+        self._said = ""
+        self._step, self._doing = "", BEFORE
+        self._since: float | None = None
+        self._until: float | None = None
+        self._calls: dict[str, str] = {}
+
+    def follow(self, entry: events.Entry) -> None:
+        """Take one entry."""
+        event = entry.event
+        self._note(event)
+        doing = self._begun(event)
+        if doing:
+            self._doing, self._since = doing, entry.time
+            self._until = entry.time + event.seconds if isinstance(event, events.ModelWaited) else None
+
+    def describe(self, now: float) -> str:
+        """The step, for how long already, and what it does: `continuation.issue · 12 s · bash make test`. The end may
+        be cut off, so the longest part is the last."""
+        parts = [cut(self._step, STEP_SHOWN)]
+        if self._until is not None:
+            parts.append(f"{seconds_text(max(0.0, self._until - now))} left")
+        elif self._since is not None and now - self._since >= 1:
+            minutes, rest = divmod(int(now - self._since), 60)
+            parts.append(f"{minutes} min {rest} s" if minutes else f"{rest} s")
+        return " · ".join(part for part in (*parts, self._doing) if part)
+
+    def _note(self, event: events.Event) -> None:
+        match event:
+            case events.IterationStarted() | events.RunResumed():
+                self._step, self._calls = one_line(event.step_id), {}
+            case events.ModelTurned():
+                self._said = first_line(spoken(event)) or self._said
+                self._calls = dict(_calls(event))
+            case events.ToolCalled() | events.StepAnswered():
+                self.words = self._said
+            case events.FlowEnded() | events.RunFinished():
+                self._step = ""
+            case _:
+                pass
+
+    def _begun(self, event: events.Event) -> str:  # noqa: PLR0911 - one return per event is the table
+        """What begins with the event; nothing for an event in the middle of something."""
+        match event:
+            case events.RunStarted() | events.RunResumed():
+                return BEFORE
+            case (
+                events.IterationStarted()
+                | events.ToolCalled()
+                | events.UserMessage()
+                | events.CompletionJudged(done=False)
+            ):
+                return MODEL
+            case events.ModelWaited():
+                return f"waits for the model, try {event.attempt} of {event.tries} failed"
+            case events.ToolStarted():
+                return f"{one_line(event.name, 40)} {self._calls.get(event.tool_use_id, '')}".rstrip()
+            case events.StepAnswered(intent=Intent.CLOSING) | events.ValidatorRan():
+                return CHECKS
+            case events.CompletionJudged() | events.FlowEnded():
+                return BOUNDARY
+            case events.RunFinished():
+                return OVER
+            case _:
+                return ""
 
 
-def _model_line(
-    event: SchemaFailed | ModelWaited | AnswerLost | ContextCompacted | ContextOverflowed | StrategyChosen,
-) -> Line:
-    """What was in the way between a prompt and its answer."""
-    data: JsonObject = {"reason": cut(event.reason, REASON_LIMIT)}
-    match event:
-        case ModelWaited():
-            message = f"[Model] waiting {event.seconds:g}s"
-            data |= {"attempt": event.attempt, "tries": event.tries, "deadline_in": event.deadline_in}
-        case SchemaFailed():
-            message = f'[SchemaResolution] failure {event.strikes}/{MAX_STRIKES} on step "{event.step_id}"'
-        case AnswerLost():
-            message = "[Model] an answer broke off"
-            data |= {"tokens": event.usage.total, "cost_usd": event.cost_usd}
-        case ContextCompacted():
-            message = f"[Model] too long: removed {count(event.results, 'old tool result')}"
-            data |= {"characters": event.characters, "left": event.left}
-        case ContextOverflowed():
-            message = f'[Model] too long: step "{event.step_id}" begins again'
-        case StrategyChosen():
-            message = f'[Model] structured output of "{event.model}": {event.strategy} from here on'
-        case _:
-            assert_never(event)
-    return ("warning", message, data)
+def _calls(turned: events.ModelTurned) -> Iterator[tuple[str, str]]:
+    """The id of each tool call that the turn asks for, and what the call is."""
+    for block in turned.content:
+        if block.get("type") == "tool_use":
+            arguments = block.get("input")
+            yield str(block.get("id")), call_text(arguments if isinstance(arguments, dict) else {})
 
 
-def _validator(event: ValidatorRan) -> Line:
-    if event.passed:
-        word = "passed"
-    elif event.action is FailureAction.SKIP:
-        word = "skipped"
-    elif not event.recoverable:
-        word = "unrecoverable"
-    else:
-        word = f"failed (attempt {event.attempt}/{event.max_attempts})"
-    data: JsonObject = {"exit_code": event.exit_code, "seconds": event.seconds}
-    if not event.passed:
-        data["pattern"] = event.pattern
-    return ("info" if event.passed else "warning", f"[Validator] {event.name}: {word}", data)
+class RunLog:
+    """The lines of a run. `limits` are the caller's, so that a watcher sees how far the run is; with `debug` prompts
+    and answers are shown in full."""
+
+    def __init__(self, limits: Limits | None = None, *, debug: bool = False) -> None:
+        self._limits, self._debug = limits, debug
+        self._iterations = limits.iterations if limits else 0
+        self._state = RunState()
+        self.activity = CurrentActivity()
+        self._began = self._now = 0.0
+        self._step = ""
+        self._leads = ""
+
+    def recall(self, past: Iterable[events.Event]) -> None:
+        """Take in what a resumed run did before, without showing it again."""
+        self._state = fold(past, self._state)
+
+    def lines(self, entry: events.Entry) -> tuple[Line, ...]:
+        """The lines of one entry."""
+        event = entry.event
+        self._now = entry.time
+        self._began = self._began or entry.time
+        ends = isinstance(event, events.IterationStarted | events.FlowEnded | events.RunFinished)
+        closing = self._close_step() if ends and self._step else ()
+        self._follow(entry)
+        opening = self._opening(event)
+        full = full_lines(event) if self._debug else ()
+        if isinstance(event, events.RunResumed):
+            return (*event_lines(event), *opening)
+        return (*closing, *opening, *event_lines(event), *full)
+
+    def skip(self, entry: events.Entry) -> None:
+        """Follow an entry without showing it."""
+        self._step = ""
+        self._follow(entry)
+
+    def progress(self, now: float | None = None) -> str:
+        """Iterations, money, tokens and minutes so far, each against its limit if it has one."""
+        limits, state = self._limits, self._state
+        cost = usd(state.cost_usd) + (" and unpriced turns" if state.unpriced else "")
+        minutes = f"{max(0.0, (now or self._now) - self._began) / 60:.1f}"
+        deadline = (limits.deadline - self._began) / 60 if limits and limits.deadline is not None else None
+        parts = (
+            _against(f"iteration {state.iteration}", str(self._iterations or "")),
+            _against(cost, usd(limits.usd) if limits and limits.usd is not None else ""),
+            _against(f"{state.usage.total:,}", f"{limits.tokens:,}" if limits and limits.tokens else "") + " tokens",
+            _against(minutes, f"{deadline:.0f}" if deadline is not None else "") + " min",
+        )
+        return " · ".join(parts)
+
+    def _follow(self, entry: events.Entry) -> None:
+        event = entry.event
+        self._state = advance(self._state, event)
+        self.activity.follow(entry)
+        match event:
+            case events.RunStarted() if self._limits is None:
+                self._limits, self._iterations = _limits_of(event, entry.time), event.max_iterations
+            case events.Routed():
+                self._leads = one_line(event.to) if event.to is not None else ""
+            case events.CompletionJudged():
+                self._leads = "done" if event.done else one_line(event.step_id)
+            case _:
+                pass
+
+    def _opening(self, event: events.Event) -> tuple[Line, ...]:
+        match event:
+            case events.IterationStarted():
+                how = f" ({event.kind})" if event.kind else ""
+            case events.RunResumed() if event.step_id:
+                how = " (goes on)"
+            case _:
+                return ()
+        self._step, self._leads = one_line(event.step_id) or "(no id)", ""
+        number = _against(f"Iteration {event.iteration}", str(self._iterations or ""))
+        return (line(Tone.STEP, f"{number} · {self._step}{how}"),)
+
+    def _close_step(self) -> tuple[Line, ...]:
+        """The end of the step that is open: how far the run is, and what a reader of folded steps must see."""
+        leads = f" → {self._leads}" if self._leads else ""
+        summary = f"{self._state.iteration} · {self._step}: {self._state.intent or 'no intent'}{leads}"
+        self._step = ""
+        return (line(Tone.PROGRESS, self.progress()), line(Tone.STEP_END, summary))
 
 
-def _guard_lines(event: ValidatorRan) -> tuple[Line, ...]:
-    restored: tuple[Line, ...] = ()
-    if event.restored:
-        restored = (("info", f"[Guard] {event.name}: {cut(describe_restored(event), REASON_LIMIT)}", {}),)
-    warnings: tuple[Line, ...] = tuple(
-        ("warning", f"[Guard] {event.name}: {cut(text, REASON_LIMIT)}", {}) for text in event.warnings
+def _limits_of(started: events.RunStarted, began: float) -> Limits:
+    """The limits of a run that another process drives, as its options say."""
+    options = (started.options.get(name) for name in LIMIT_OPTIONS)
+    usd_most, tokens, minutes = (float(each) if isinstance(each, int | float) else None for each in options)
+    return Limits(
+        iterations=started.max_iterations,
+        usd=usd_most,
+        tokens=int(tokens) if tokens is not None else None,
+        deadline=began + minutes * 60 if minutes is not None else None,
     )
-    return (*restored, *warnings)
 
 
-def _flat(text: str) -> str:
-    return clean(text).replace("\n", "\\n")
+def _against(value: str, limit: str) -> str:
+    return f"{value} of {limit}" if limit else value
+
+
+class ActionLog:
+    """The job log: one `::group::` per step attempt. No other line of it is a workflow command (security.md case 6)."""
+
+    def __init__(self, limits: Limits | None = None, *, debug: bool = False) -> None:
+        self.run_log = RunLog(limits, debug=debug)
+        self._open = False
+
+    def render(self, entry: events.Entry) -> tuple[str, ...]:
+        """The lines of one entry."""
+        lines = self.run_log.lines(entry)
+        texts = tuple(text for line in lines for text in self._texts(line))
+        # A fold ends with its entry. Groups do not nest: one inside a step ends the step's own.
+        return (*texts, *self.close()) if lines and lines[-1].tone in INSIDE else texts
+
+    def close(self) -> tuple[str, ...]:
+        """Closes a group that a crash left open."""
+        lines = ("::endgroup::",) if self._open else ()
+        self._open = False
+        return lines
+
+    def _texts(self, line: Line) -> tuple[str, ...]:
+        match line.tone:
+            case Tone.STEP | Tone.FOLD:
+                before = self.close()
+                self._open = True
+                return (*before, f"::group::{line.text.replace('%', '%25')}")
+            case Tone.STEP_END:
+                return (*self.close(), line.text)
+            case _:
+                return (f"  {line.text}" if self._open else line.text,)
+
+
+def folded_traceback(trace: str) -> tuple[str, ...]:
+    """A bug that no run could write down, folded for the job log."""
+    noted = events.Noted(level="error", message="internal error", data={"traceback": trace})
+    return ActionLog().render(events.Entry(seq=1, time=0.0, event=noted))
+
+
+class TerminalLog:
+    """The same for a terminal. `style` gets a line's kind and text and gives the text to print, colored or not."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        style: Callable[[Tone, str], str] | None = None,
+        debug: bool = False,
+    ) -> None:
+        self.run_log = RunLog(limits, debug=debug)
+        self._style = style or (lambda _kind, text: text)
+        # A terminal folds nothing: what is aside there is left out.
+        self._left_out = (Tone.STEP_END,) if debug else (Tone.STEP_END, Tone.ASIDE)
+
+    def render(self, entry: events.Entry) -> tuple[str, ...]:
+        """The lines of one entry."""
+        return tuple(
+            self._style(line.tone, line.text if line.tone in OUTSIDE else f"  {line.text}")
+            for line in self.run_log.lines(entry)
+            if line.tone not in self._left_out
+        )
+
+    def now(self, time: float) -> tuple[tuple[Tone, str], ...]:
+        """What stands below the log while the run goes on: its work just now, the last words, how far it is."""
+        activity = self.run_log.activity
+        words = ((Tone.WORDS, f"│ {activity.words}"),) if activity.words else ()
+        return ((Tone.STEP, activity.describe(time)), *words, (Tone.PROGRESS, self.run_log.progress(time)))
+
+
+class Timeline:
+    """Takes the entries of the past, shows them once, then those that come.
+
+    `newest`: so many iterations are shown whole, all when it is None; `hint` says how to see the others. What happened
+    before the first iteration is always shown.
+    """
+
+    def __init__(self, log: TerminalLog, *, newest: int | None = None, hint: str = "") -> None:
+        self._log, self._newest, self._hint = log, newest, hint
+        self._before: list[events.Entry] = []
+        self._iterations: deque[list[events.Entry]] = deque()
+        self._lasting: list[events.Entry] = []
+        self._left_out = 0
+        self.finished = False
+
+    def collecting(self, entries: Iterable[events.Entry]) -> Iterator[events.Entry]:
+        """Take each entry of the past, and pass it on."""
+        for entry in entries:
+            self._collect(entry)
+            yield entry
+
+    def collected_lines(self) -> Iterator[str]:
+        """The lines of all that was taken."""
+        for entry in self._before:
+            yield from self.render(entry)
+        for entry in self._lasting:
+            self._log.run_log.skip(entry)
+        if self._left_out:
+            yield f"… {count(self._left_out, 'earlier iteration')} left out{self._hint}"
+        for entries in self._iterations:
+            for entry in entries:
+                yield from self.render(entry)
+
+    def render(self, entry: events.Entry) -> tuple[str, ...]:
+        """The lines of one entry. How the run ended is left to the final lines."""
+        self.finished = isinstance(entry.event, events.RunFinished)
+        return () if self.finished else self._log.render(entry)
+
+    def _collect(self, entry: events.Entry) -> None:
+        if isinstance(entry.event, events.IterationStarted):
+            self._iterations.append([])
+            if self._newest is not None and len(self._iterations) > self._newest:
+                dropped = self._iterations.popleft()
+                self._lasting += (each for each in dropped if isinstance(each.event, LASTING))
+                self._left_out += 1
+        (self._iterations[-1] if self._iterations else self._before).append(entry)
+
+
+def full_lines(event: events.Event) -> Iterator[Line]:
+    """What was asked or answered, word by word."""
+    match event:
+        case events.PromptRendered():
+            texts = [("system prompt", event.system), *(("prompt", block) for block in event.blocks)]
+        case events.UserMessage():
+            texts = [("asked", event.text)]
+        case events.ModelTurned():
+            texts = [("answer", _block_text(block)) for block in event.content]
+        case _:
+            texts = []
+    for title, text in texts:
+        yield line(Tone.PLAIN, f"{title}, in full:")
+        yield from whole_lines(text)
+
+
+def _block_text(block: JsonObject) -> str:
+    """The text of a text block; anything else, such as a tool call, as JSON."""
+    if block.get("type") == "text":
+        return str(block.get("text", ""))
+    return json.dumps(block, ensure_ascii=False, indent=2)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
 from stepflow.domain.report import CheckState
-from stepflow.report.lines import KINDS, LineKind, mark_of
+from stepflow.report.lines import Tone, mark_of
 from stepflow.report.markdown import details, plain, table
 from stepflow.report.plain import aligned, defuse, one_line
 
@@ -36,28 +36,24 @@ def preflight_reason(preflight: Preflight) -> str:
     return f"preflight of {preflight.agent}: {failed or describe_preflight(preflight)}"
 
 
-def preflight_lines(preflight: Preflight, *, every_row: bool = False) -> list[tuple[LineKind, str]]:
+def preflight_lines(preflight: Preflight, *, every_row: bool = False) -> list[tuple[Tone, str]]:
     """What people must know first, one line per row, aligned; what is fine in one line, or in one line each with
     `every_row`; and the counts."""
     fine = [check for check in preflight.checks if check.state is CheckState.OK]
     first = sorted((check for check in preflight.checks if check not in fine), key=lambda check: _ORDER[check.state])
     rows = _rows([*first, *fine] if every_row else first)
-    folded = (
-        [(KINDS.get(mark_of(CheckState.OK).tone, LineKind.DETAIL), defuse(_folded(fine)))]
-        if fine and not every_row
-        else []
-    )
+    folded = [(mark_of(CheckState.OK).tone, defuse(_folded(fine)))] if fine and not every_row else []
     counted = defuse(one_line(f"{preflight.agent}: {describe_preflight(preflight)}", LONGEST_DETAIL))
-    return [*rows, *folded, (LineKind.RUN, counted)]
+    return [*rows, *folded, (Tone.RUN, counted)]
 
 
-def _rows(checks: Sequence[PreflightCheck]) -> list[tuple[LineKind, str]]:
+def _rows(checks: Sequence[PreflightCheck]) -> list[tuple[Tone, str]]:
     state = max(len(state) for state in CheckState)
     lines = aligned(
         (f"{mark_of(check.state).text} {check.state:<{state}}", check.name, one_line(check.detail, LONGEST_DETAIL))
         for check in checks
     )
-    kinds = (KINDS.get(mark_of(check.state).tone, LineKind.DETAIL) for check in checks)
+    kinds = (mark_of(check.state).tone for check in checks)
     return [(kind, defuse(line)) for kind, line in zip(kinds, lines, strict=True)]
 
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from stepflow.domain.figures import count
 from stepflow.report.annotations import annotation
-from stepflow.report.lines import LineKind, mark_of
+from stepflow.report.lines import Tone, mark_of
 from stepflow.report.markdown import code, details, fence, html_text, plain, table
 from stepflow.report.plain import aligned, clean, defuse, one_line, seconds_text
 from stepflow.report.wording import describe_reason
@@ -28,17 +28,17 @@ SUMMARY_LIMIT = 200_000
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def rehearsed_lines(rehearsed: Rehearsed) -> list[tuple[LineKind, str]]:
+def rehearsed_lines(rehearsed: Rehearsed) -> list[tuple[Tone, str]]:
     """One scenario: its row, and below it what differs."""
-    kind = LineKind.GOOD if rehearsed.passed else LineKind.BAD
+    kind = Tone.GOOD if rehearsed.passed else Tone.BAD
     figures = f"{count(rehearsed.iterations, 'iteration')}, {seconds_text(rehearsed.seconds)}"
     updated = ", updated" if rehearsed.updated else ""
     name = f"{rehearsed.agent}/{one_line(rehearsed.name, CELL)}"
     lines = [(kind, f"{mark_of(rehearsed.passed).text} {name}  {figures}{updated}")]
-    lines += [(LineKind.DETAIL, f"    {line}") for line in difference_lines(rehearsed)]
-    lines += [(LineKind.DETAIL, f"    note: {one_line(note, REASON)}") for note in rehearsed.notes]
+    lines += [(Tone.PLAIN, f"    {line}") for line in difference_lines(rehearsed)]
+    lines += [(Tone.PLAIN, f"    note: {one_line(note, REASON)}") for note in rehearsed.notes]
     if rehearsed.refusal:
-        lines.append((LineKind.WARNING, f"    not updated: {one_line(rehearsed.refusal, REASON)}"))
+        lines.append((Tone.WARNING, f"    not updated: {one_line(rehearsed.refusal, REASON)}"))
     return [(kind, defuse(line)) for kind, line in lines]
 
 
@@ -68,12 +68,12 @@ def describe_rehearsal(rehearsal: Rehearsal) -> str:
     return f"{text}{f', {updated} updated' if updated else ''}{named}"
 
 
-def rehearsal_lines(rehearsal: Rehearsal) -> list[tuple[LineKind, str]]:
+def rehearsal_lines(rehearsal: Rehearsal) -> list[tuple[Tone, str]]:
     """The last lines: all scenarios in a table, agents without any, and the count."""
     rows = aligned([("", "agent", "scenario", "iterations", "seconds", ""), *map(_table_row, rehearsal.scenarios)])
-    unrehearsed = [(LineKind.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
-    lines = [(LineKind.DETAIL, ""), *((LineKind.DETAIL, row) for row in rows), *unrehearsed]
-    kind = LineKind.BAD if rehearsal.failed else LineKind.GOOD
+    unrehearsed = [(Tone.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
+    lines = [(Tone.PLAIN, ""), *((Tone.PLAIN, row) for row in rows), *unrehearsed]
+    kind = Tone.BAD if rehearsal.failed else Tone.GOOD
     return [(kind, defuse(line)) for kind, line in [*lines, (kind, one_line(describe_rehearsal(rehearsal), REASON))]]
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.domain.figures import count, usd
-from stepflow.report.lines import FAILED, PASSED, Mark, Tone
+from stepflow.report.lines import FAILED, PASSED, PLANNED, Mark
 from stepflow.report.markdown import code_span, link, plain
 from stepflow.report.plain import one_line, seconds_text
 from stepflow.report.wording import describe_changes, describe_lines
@@ -29,7 +29,6 @@ COMMAND_SHOWN = 60
 COMMAND_WRITTEN = 120
 PATH_SHOWN = 100
 NAME_SHOWN = 40
-NOT_RUN = Mark(text="–", emoji="▫️", tone=Tone.PLAIN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,7 @@ def check_lines(report: RunReport) -> tuple[CheckLine, ...]:
     ran = [_ran(run, was_red=name in before and not before[name].passed) for name, run in last.items()]
     waiting = [
         CheckLine(
-            mark=NOT_RUN,
+            mark=PLANNED,
             name=name,
             command=check.command,
             note=f"not run at the end; {'green' if check.passed else 'red'} before this run",

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
-from stepflow.domain.checkout import named
 from stepflow.domain.effect import EffectKind, EffectStatus
-from stepflow.domain.event import (
-    AnswerLost,
-    CanariesTried,
-    ContextCompacted,
-    ContextOverflowed,
-    IssueCostSummed,
-    LayerReported,
-    ModelWaited,
-    SnapshotFailed,
-    StrategyChosen,
-    TextRemoved,
-)
 from stepflow.domain.figures import Spent, changed_lines, count, usd
-from stepflow.domain.visible_text import count_kinds
-from stepflow.domain.words import CODE_OF_OUTCOME, CanaryState, Outcome, Strategy
-from stepflow.report.plain import one_line, seconds_text
+from stepflow.domain.words import CODE_OF_OUTCOME, CanaryState, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stepflow.domain.checkout import DiffStat, LineCounts
-    from stepflow.domain.event import RunResumed, ValidatorRan
+    from stepflow.domain.event import IssueCostSummed
     from stepflow.domain.report import RunReport
 
 #: How each outcome is called among people.
@@ -52,7 +37,6 @@ OUTCOMES: Mapping[Outcome, str] = {
 }
 #: Where a reason arose (flow.md §11); people need not read it.
 STAGES = ("Before the run: ", "Flow loop: ", "Completion loop: ")
-_OVER = "No other run may begin on it: raise budget-usd-per-issue if the issue is worth it"
 
 
 def reached_places(canaries: Mapping[str, str]) -> tuple[str, ...]:
@@ -78,78 +62,10 @@ def count_canaries(canaries: Mapping[str, str]) -> str:
     return f"{tried - len(reached_places(canaries))} of {tried} out of reach"
 
 
-#: Events that all reports word alike.
-Fact = (
-    ModelWaited
-    | AnswerLost
-    | ContextCompacted
-    | ContextOverflowed
-    | StrategyChosen
-    | CanariesTried
-    | TextRemoved
-    | SnapshotFailed
-    | LayerReported
-    | IssueCostSummed
-)
-
-
-def describe_fact(event: Fact) -> tuple[bool, str]:  # noqa: PLR0911 - one return per event is the table
-    """Whether it is a warning, and its sentence."""
-    match event:
-        case ModelWaited():
-            deadline = event.deadline_in
-            left = f", {seconds_text(deadline)} left before the deadline" if deadline is not None else ""
-            tried = f"(try {event.attempt} of {event.tries} failed{left})"
-            return True, f"waiting {event.seconds:g} s for the model {tried}: {one_line(event.reason)}"
-        case AnswerLost():
-            used = count(event.usage.total, "token")
-            return True, f"an answer broke off; the {used} that it used until then count as spent"
-        case ContextCompacted():
-            removed = f"{count(event.results, 'old tool result')} ({count(event.characters, 'character')})"
-            return True, f"the conversation was too long for the model: removed {removed} from it"
-        case ContextOverflowed():
-            overflowed = "the conversation stays too long for the model, the step begins again"
-            return True, f"{overflowed}: {one_line(event.reason)}"
-        case StrategyChosen():
-            methods = {
-                Strategy.NATIVE: "by output_config",
-                Strategy.TOOL: "as the input of a tool",
-                Strategy.PROMPT: "by the schema in words",
-            }
-            request = f"is asked for structured output {methods[event.strategy]} from here on"
-            hint = f"(input structured-output: {event.strategy} begins with it)"
-            return True, f"{one_line(event.model, 80)} {request}: {one_line(event.reason)} {hint}"
-        case CanariesTried():
-            return bool(reached_places(event.canaries)), f"[Isolation] self-test: {describe_canaries(event.canaries)}"
-        case TextRemoved():
-            what = f"{count(event.count, 'hidden piece')} of the issue's text did not reach the model"
-            return True, f"{what}: {one_line(count_kinds(tuple(event.pieces)))}"
-        case SnapshotFailed():
-            return True, f"[Snapshot] {event.reason}"
-        case LayerReported():
-            return event.is_warning, f"[Isolation] {event.layer}: {event.state}"
-        case IssueCostSummed():
-            over = event.usd >= event.budget_usd
-            return over, f"[Budget] {describe_issue_cost(event)}{f'. {_OVER}' if over else ''}"
-        case _:
-            assert_never(event)
-
-
 def describe_issue_cost(event: IssueCostSummed) -> str:
     """The sum against the budget, in words."""
     spent = Spent(usd=event.usd, at_least=event.at_least)
     return f"all runs on this issue: {spent} of {usd(event.budget_usd)}"
-
-
-def describe_resumed(event: RunResumed) -> str:
-    """Where the run goes on."""
-    at = f"at iteration {event.iteration}" if event.iteration else "before its first iteration"
-    return f"resumed after {count(event.events, 'event')}, {at}"
-
-
-def describe_restored(event: ValidatorRan) -> str:
-    """What a validator did not meet, because it was put back before."""
-    return f"HOME and TMPDIR were put back as setup left them: {named(event.restored)}"
 
 
 def describe_changes(changes: DiffStat | None) -> str:

@@ -9,8 +9,7 @@ from every_event import EVENTS
 from page_of import PageReader, events_of, page_of
 
 from stepflow.domain.event import Event
-from stepflow.report.log import log_entries
-from stepflow.report.watch import TerminalLog
+from stepflow.report.log import TerminalLog, log_entries
 from tests.golden import assert_golden
 
 

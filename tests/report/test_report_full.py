@@ -18,7 +18,7 @@ from stepflow.domain.event import (
     UserMessage,
 )
 from stepflow.domain.words import StepKind
-from stepflow.report.watch import ActionLog, TerminalLog, folded_traceback
+from stepflow.report.log import ActionLog, TerminalLog, folded_traceback
 
 LONG = "word " * 300
 

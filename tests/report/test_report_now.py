@@ -19,8 +19,8 @@ from stepflow.domain.event import (
     ToolStarted,
 )
 from stepflow.domain.words import Intent, StepKind
-from stepflow.report.lines import LineKind
-from stepflow.report.watch import TerminalLog
+from stepflow.report.lines import Tone
+from stepflow.report.log import TerminalLog
 
 STEP = IterationStarted(iteration=1, step_id="initial.issue", kind=StepKind.WORK, model="m")
 CALL = {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "make\ntest"}}
@@ -48,7 +48,7 @@ def log_after(*events: Event) -> TerminalLog:
 def doing(*events: Event, later: float = 0.0) -> str:
     """What is going on, so many seconds after the last event."""
     ((kind, text), *_rest) = log_after(*events).now(BEGAN + len(events) + later)
-    assert kind is LineKind.STEP
+    assert kind is Tone.STEP
     return text
 
 
@@ -80,7 +80,7 @@ def test_a_step_of_any_name_leaves_room_for_what_it_does() -> None:
 
 
 def test_the_last_words_come_below_once_the_log_has_gone_on() -> None:
-    words = (LineKind.WORDS, "│ I look at it.")
+    words = (Tone.WORDS, "│ I look at it.")
     assert words not in log_after(STEP, TURN, BEGUN).now(BEGAN)
     assert words in log_after(STEP, TURN, BEGUN, DONE).now(BEGAN)
 

@@ -29,10 +29,9 @@ from stepflow.domain.run import Limits
 from stepflow.domain.words import Outcome
 from stepflow.report.annotations import annotation, outcome_annotation, problem_annotations
 from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.report.lines import LineKind
-from stepflow.report.log import LogEntry, log_entries, log_line
+from stepflow.report.lines import Tone
+from stepflow.report.log import ActionLog, LogEntry, TerminalLog, log_entries, log_line
 from stepflow.report.plain import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
-from stepflow.report.watch import ActionLog, TerminalLog
 from tests.golden import assert_golden
 
 LIMITS = Limits(iterations=10, usd=5.0, deadline=BEGAN + 3000)
@@ -109,7 +108,7 @@ def test_the_terminals_style_gets_kind_and_text():
     log = TerminalLog(style=lambda kind, text: f"<{kind}>{text}")
     lines = [line for entry in ENTRIES for line in log.render(entry)]
     assert lines[2] == "<step>Iteration 1 of 10 · initial.issue (work)"
-    assert any(line.startswith(f"<{LineKind.BAD}>  ✗ git-clean") for line in lines)
+    assert any(line.startswith(f"<{Tone.BAD}>  ✗ git-clean") for line in lines)
 
 
 def test_progress_is_told_against_every_limit():

@@ -18,8 +18,8 @@ from array import array
 from pathlib import Path
 
 from stepflow.domain.event import Entry, IterationStarted
+from stepflow.report.log import ActionLog
 from stepflow.report.summary import job_summary
-from stepflow.report.watch import ActionLog
 from stepflow.run.clock import Cancellation
 from stepflow.run.execute import drive_run
 from stepflow.run.inputs import read_inputs

@@ -14,7 +14,7 @@ from stepflow.domain.event import Entry
 from stepflow.domain.report import AgentResult
 from stepflow.model.scenario import Scenario
 from stepflow.ports import Clock
-from stepflow.report.watch import ActionLog
+from stepflow.report.log import ActionLog
 from stepflow.run.clock import Cancellation, RehearsalClock
 from stepflow.run.execute import drive_run
 from stepflow.run.prepare import Prepared, prepare_run

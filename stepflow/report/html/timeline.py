@@ -20,7 +20,7 @@ from stepflow.domain.figures import changed_lines, count, usd
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import FailureAction
 from stepflow.report.event_message import describe_event
-from stepflow.report.lines import EventMessage, Part, part
+from stepflow.report.lines import EventMessage, Part
 from stepflow.report.markdown import ADDRESS
 from stepflow.report.plain import one_line, visible
 
@@ -143,7 +143,7 @@ class Timeline:
         """The groups with their cards, the table of texts, and how many characters were left out of each."""
         for parts, block in self._unanswered.values():
             label = f"Call of {one_line(str(block.get('name', '')))}, not answered"
-            parts += [self._part(each) for each in part(label, block.get("input"))]
+            parts.extend(self._parts(Part(label, block.get("input"))))
         for group in self.groups:
             diff = diffs.steps.get(group.line.iteration) if group.line else None
             if diff:
@@ -210,13 +210,18 @@ class Timeline:
         return card
 
     def _card(self, id: str, seconds: float | None, message: EventMessage) -> list[JsonValue]:
-        facts: list[JsonValue] = [one_line(fact, 200) for fact in (*message.facts, *message.more_facts)]
-        parts: list[JsonValue] = [self._part(each) for each in message.parts]
+        facts: list[JsonValue] = [one_line(fact, 200) for fact in (*message.facts, *message.more_facts) if fact]
+        parts = self._parts(*message.parts)
         return [id, seconds, message.tone.value, message.title, facts, parts, web_address(message.url)]
 
-    def _part(self, shown: Part) -> JsonValue:
-        data: list[JsonValue] = [shown.label, self._texts.add(shown.text), int(shown.is_open), int(shown.is_diff)]
-        return [*data, [[*put] for put in shown.puts]] if shown.puts else data
+    def _parts(self, *parts: Part) -> list[JsonValue]:
+        """All that are not empty."""
+        listed: list[JsonValue] = []
+        for part in parts:
+            if not part.is_empty:
+                data: list[JsonValue] = [part.label, self._texts.add(part.text), int(part.is_open), int(part.is_diff)]
+                listed.append([*data, [[*put] for put in part.puts]] if part.puts else data)
+        return listed
 
 
 def web_address(url: str) -> str:
@@ -233,9 +238,9 @@ def _describe_diff(title: str, diff: StepDiff) -> EventMessage:
         facts=(*figures, *diff.notes),
         parts=tuple(
             Part(
-                label=one_line(file.path, 120)
+                one_line(file.path, 120)
                 + (f" ({changed_lines(file.added, file.removed)})" if file.added or file.removed else ""),
-                value=file.text,
+                file.text,
                 is_open=is_open,
                 is_diff=True,
             )

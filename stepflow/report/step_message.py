@@ -1,0 +1,299 @@
+"""The messages of the events inside a step: its prompt, the model's turns, tools, the answer and where it leads."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stepflow.domain.figures import count, usd
+from stepflow.domain.json import JsonObject, JsonValue, compact
+from stepflow.domain.run import MAX_STRIKES
+from stepflow.domain.secrets import MASK
+from stepflow.domain.words import Strategy
+from stepflow.report.lines import EventMessage, Part, Tone, entry, line, marked, quoted, whole_part
+from stepflow.report.plain import cut, first_line, last_lines, one_line, seconds_text, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stepflow.domain import event as events
+
+WORDS_SHOWN = 8
+#: Of a longer prompt a page leaves out the middle, and marks nothing.
+PROMPT_MARKED = 20_000
+#: The input of a tool that says most about the call, by the tool set's own names.
+MAIN_INPUTS = ("command", "file_path", "pattern", "path")
+USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
+#: The transitions that ask whether the work is done (flow.md §7).
+CLOSES = ("closing", "complete")
+REASON_SHOWN = 300
+REASON_LOGGED = 500
+METHODS = {
+    Strategy.NATIVE: "by output_config",
+    Strategy.TOOL: "as the input of a tool",
+    Strategy.PROMPT: "by the schema in words",
+}
+
+
+def iteration_started(event: events.IterationStarted) -> EventMessage:
+    """The first event of a step."""
+    return EventMessage(
+        title=f"Iteration {event.iteration} begins",
+        facts=(event.model,),
+        in_log=False,
+        logged=entry(
+            "info", f"=== Iteration {event.iteration} ===", step=event.step_id, kind=event.kind, model=event.model
+        ),
+    )
+
+
+def schema_failed(event: events.SchemaFailed) -> EventMessage:
+    """The schema of an answer that cannot be used."""
+    logged = f'[SchemaResolution] failure {event.strikes}/{MAX_STRIKES} on step "{event.step_id}"'
+    return EventMessage(
+        title=marked(Tone.BAD, f"answer schema: {one_line(event.reason)}"),
+        tone=Tone.BAD,
+        facts=(f"{event.strikes} of 2",),
+        logged=entry("warning", logged, reason=cut(event.reason, REASON_LOGGED)),
+    )
+
+
+def prompt_rendered(event: events.PromptRendered) -> EventMessage:
+    """What the model is asked."""
+    kind = "retry prompt" if event.retry else "prompt"
+    first, *context = event.blocks or ("",)
+    # What is masked has another length than what it stands for.
+    puts = () if MASK in first or len(first) > PROMPT_MARKED else event.substitutions
+    names = ", ".join(dict.fromkeys(put.name for put in event.substitutions))
+    marks = tuple((_utf16_units(first[: put.start]), _utf16_units(first[: put.end]), put.name) for put in puts)
+    return EventMessage(
+        title=f"{kind}: {one_line(event.source)}; tools: {one_line(', '.join(event.tools)) or 'none'}",
+        tone=Tone.PROMPT,
+        more_facts=(f"put in: {names}",) if names else (),
+        parts=(
+            Part("System prompt", event.system, is_open=False),
+            Part("Prompt", first, puts=marks),
+            *(Part("Context", text) for text in context),
+        ),
+    )
+
+
+def _utf16_units(text: str) -> int:
+    """How long a browser counts the text as it is shown."""
+    return len(visible(text).encode("utf-16-le", "surrogatepass")) // 2
+
+
+def model_waited(event: events.ModelWaited) -> EventMessage:
+    """A pause before the next try."""
+    deadline = event.deadline_in
+    left = f", {seconds_text(deadline)} left before the deadline" if deadline is not None else ""
+    tried = f"(try {event.attempt} of {event.tries} failed{left})"
+    return _hindrance(
+        f"waiting {event.seconds:g} s for the model {tried}: {one_line(event.reason)}",
+        f"waiting {event.seconds:g}s",
+        event.reason,
+        attempt=event.attempt,
+        tries=event.tries,
+        deadline_in=deadline,
+    )
+
+
+def answer_lost(event: events.AnswerLost) -> EventMessage:
+    """An answer that ended in the middle."""
+    message = _hindrance(
+        f"an answer broke off; the {count(event.usage.total, 'token')} that it used until then count as spent",
+        "an answer broke off",
+        event.reason,
+        tokens=event.usage.total,
+        cost_usd=event.cost_usd,
+    )
+    return replace(message, parts=(Part("Reason", event.reason),))
+
+
+def context_compacted(event: events.ContextCompacted) -> EventMessage:
+    """Old results of tools that had to go."""
+    results = count(event.results, "old tool result")
+    removed = f"{results} ({count(event.characters, 'character')})"
+    message = _hindrance(
+        f"the conversation was too long for the model: removed {removed} from it",
+        f"too long: removed {results}",
+        event.reason,
+        characters=event.characters,
+        left=event.left,
+    )
+    left = f"{count(event.left, 'character')} left"
+    return replace(message, more_facts=(left,), parts=(Part("Reason", event.reason),))
+
+
+def context_overflowed(event: events.ContextOverflowed) -> EventMessage:
+    """A conversation that must begin again."""
+    overflowed = "the conversation stays too long for the model, the step begins again"
+    logged = f'too long: step "{event.step_id}" begins again'
+    return _hindrance(f"{overflowed}: {one_line(event.reason)}", logged, event.reason)
+
+
+def strategy_chosen(event: events.StrategyChosen) -> EventMessage:
+    """Another way to ask for structured output."""
+    request = f"is asked for structured output {METHODS[event.strategy]} from here on"
+    hint = f"(input structured-output: {event.strategy} begins with it)"
+    logged = f'structured output of "{event.model}": {event.strategy} from here on'
+    return _hindrance(f"{one_line(event.model, 80)} {request}: {one_line(event.reason)} {hint}", logged, event.reason)
+
+
+def _hindrance(sentence: str, logged: str, reason: str, **data: JsonValue) -> EventMessage:
+    """What was in the way between a prompt and its answer."""
+    return EventMessage(
+        title=one_line(sentence, REASON_SHOWN),
+        tone=Tone.WARNING,
+        logged=entry("warning", f"[Model] {logged}", reason=cut(reason, REASON_LOGGED), **data),
+    )
+
+
+def model_turned(event: events.ModelTurned) -> EventMessage:
+    """An answer. A log shows its prose, which a page has among the parts."""
+    called = [str(block.get("name", "")) for block in event.content if block.get("type") == "tool_use"]
+    text = spoken(event)
+    said = (first_line(text),) if event.stop_reason == "tool_use" else last_lines(text, WORDS_SHOWN)
+    stopped = line(Tone.WARNING, f"the model stopped: {one_line(event.stop_reason)}")
+    return EventMessage(
+        title=one_line(f"The model calls {', '.join(called)}" if called else "The model answers"),
+        tone=Tone.MODEL,
+        facts=(
+            event.model,
+            f"stopped: {event.stop_reason}",
+            count(event.usage.total, "token"),
+            usd(event.cost_usd),
+            seconds_text(event.seconds),
+        ),
+        parts=tuple(_block_part(block) for block in event.content if block.get("type") != "tool_use"),
+        in_log=False,
+        below=(*quoted(filter(None, said)), *(() if event.stop_reason in USUAL_STOPS else (stopped,))),
+    )
+
+
+def spoken(event: events.ModelTurned) -> str:
+    """The prose of a turn. What counts of a structured answer is shown elsewhere, as intent and reason."""
+    text = "".join(str(block.get("text", "")) for block in event.content if block.get("type") == "text")
+    return "" if event.stop_reason != "tool_use" and text.lstrip().startswith("{") else text
+
+
+def _block_part(block: JsonObject) -> Part:
+    """What a page shows of a block; the input of a call is with the message of the call itself."""
+    match block.get("type"):
+        case "text":
+            return Part("Text", str(block.get("text", "")))
+        case "thinking":
+            return Part("Thinking", str(block.get("thinking", "")), is_open=False)
+        case _:
+            return Part(one_line(str(block.get("type", "Block"))), block, is_open=False)
+
+
+def tool_called(event: events.ToolCalled) -> EventMessage:
+    """A call and its output."""
+    if event.denied:
+        ended = "denied: the step may not use it"
+    elif event.exit_code is not None:
+        ended = f"exit {event.exit_code}"
+    else:
+        ended = (first_line(event.output, 80) or "error") if event.is_error else ""
+    tone = Tone.BAD if event.is_error or event.denied or event.exit_code else Tone.TOOL
+    return EventMessage(
+        title=marked(tone, f"{one_line(event.name, 40)} {call_text(event.input)}".rstrip()),
+        tone=tone,
+        facts=(ended, seconds_text(event.seconds)),
+        parts=(*_inputs(event.input), Part("Output", event.output)),
+        logged=entry("warning", f'[Tools] denied "{event.name}"') if event.denied else (),
+    )
+
+
+def call_text(arguments: JsonObject) -> str:
+    """The part of a tool's input that says most about the call."""
+    for name in MAIN_INPUTS:
+        value = arguments.get(name)
+        if isinstance(value, str):
+            return first_line(value, 120)
+    return one_line(compact(arguments), 120) if arguments else ""
+
+
+def _inputs(arguments: JsonObject) -> Iterator[Part]:
+    """Long texts of the input with their line breaks; the rest as JSON."""
+    texts = {name: value for name, value in arguments.items() if isinstance(value, str) and "\n" in value}
+    yield Part("Input", {name: value for name, value in arguments.items() if name not in texts})
+    for name, value in texts.items():
+        yield Part(f"Input: {one_line(name, 40)}", value)
+
+
+def command_ran(event: events.CommandRan) -> EventMessage:
+    """A command of the agent's own definition."""
+    ended = "timed out" if event.timed_out else f"exit {event.exit_code}" if event.started else "did not start"
+    return EventMessage(
+        title=f"Command {one_line(shlex.join(event.argv), 120)}",
+        tone=Tone.BAD if event.exit_code else Tone.TOOL,
+        facts=(ended, seconds_text(event.seconds)),
+        parts=(Part("Error", event.error), Part("Output", event.stdout), Part("Error output", event.stderr)),
+        in_log=False,
+    )
+
+
+def user_message(event: events.UserMessage) -> EventMessage:
+    """What stepflow says in a conversation after the prompt."""
+    why = one_line("; ".join(event.errors)) if event.errors else first_line(event.text)
+    return EventMessage(
+        title=f"{'format retry' if event.format_retry else 'asked'}: {why}",
+        tone=Tone.WARNING if event.format_retry else Tone.PROMPT,
+        parts=(Part("Errors", "\n".join(event.errors)), Part("Text", event.text)),
+    )
+
+
+def check_judged(event: events.CheckJudged) -> EventMessage:
+    """The outcome of a check-dialect step."""
+    tone = Tone.GOOD if event.result == "ok" else Tone.BAD
+    said = f": {one_line(event.message, 240)}" if event.message else ""
+    return EventMessage(
+        title=marked(tone, f"check {event.result}{said}"),
+        tone=tone,
+        parts=whole_part("Message", event.message, 240),
+        logged=entry("info", f"[Check] {event.step_id}: {event.result}", message=event.message),
+    )
+
+
+def step_answered(event: events.StepAnswered) -> EventMessage:
+    """What the gate read in an answer."""
+    reason = f": {one_line(event.reason, 240)}" if event.reason else ""
+    target = f" to {one_line(event.target)}" if event.target else ""
+    logged = entry(
+        "info",
+        f"[StepFlow] Interpreted intent: {event.intent}",
+        step=event.step_id,
+        reason=cut(event.reason, REASON_LOGGED),
+        target=event.target,
+        fallback=event.violation is not None,
+    )
+    return EventMessage(
+        title=f"intent {event.intent}{target}{reason}" if event.intent else marked(Tone.BAD, f"no intent{reason}"),
+        tone=Tone.ROUTE if event.intent else Tone.BAD,
+        more_facts=(f"violation: {one_line(event.violation, 200)}",) if event.violation else (),
+        parts=(
+            *whole_part("Reason", event.reason, 240),
+            Part("Answer", event.answer),
+            Part("Handed off", event.handoff, is_open=False),
+        ),
+        logged=logged if event.intent else (),
+    )
+
+
+def routed(event: events.Routed) -> EventMessage:
+    """Where the flow goes."""
+    if event.to is None:
+        title = "→ completion" if event.transition in CLOSES else "no way on"
+        return EventMessage(title=title, tone=Tone.ROUTE, more_facts=(event.transition,), in_log=False)
+    steps = f"{event.source} -> {event.to}"
+    decision = entry("info", f"[StepFlow] Routing decision: {steps}", transition=event.transition)
+    substitution = entry("info", f"[StepFlow] Prefix substitution: {steps}")
+    return EventMessage(
+        title=f"→ {one_line(event.to)}",
+        tone=Tone.ROUTE,
+        more_facts=(event.transition, *(("by the default for next",) if event.by_prefix else ())),
+        logged=(*substitution, *decision) if event.by_prefix else decision,
+    )
