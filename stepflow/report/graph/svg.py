@@ -1,24 +1,101 @@
-"""The step graph as SVG: kinds by color, intents on the arrows, validators in the closures, the walked path thick."""
+"""The step graph as SVG: kinds by color, intents on the arrows, validators in the closures, the walked path thick.
+
+Boxes and arrows stand in layers, by Sugiyama's method. No text reaches the library that finds their places: it sees
+numbers only.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from stepflow.report.graph.flow_graph import flow_graph
-from stepflow.report.graph.layout import ASIDE, LOOP, SMALL_LINE, lay_out, shapes
+from fast_sugiyama import from_edges
+
+from stepflow.domain.figures import count
+from stepflow.report.graph.flow_graph import MAY_ABORT, flow_graph, node_class
 from stepflow.report.plain import one_line
+from stepflow.report.plain import width as text_width
 from stepflow.report.rendered import read_text, render
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from stepflow.domain.definition import AgentDefinition
-    from stepflow.report.graph.flow_graph import PathEdge
-    from stepflow.report.graph.layout import Arrow, Box, Layout, Point, StepPair
+    from stepflow.report.graph.flow_graph import FlowGraph, GraphEdge, GraphNode, PathEdge
 
-#: What the template draws, by its names: figures are texts already.
-Drawn = dict[str, object]
+ID_LIMIT = 40
+LABEL_LIMIT = 36
+#: Width of one character in pixels at the sizes of graph.css; wide ones, such as Chinese, take two.
+ID_CHARACTER = 7.9
+SMALL_CHARACTER = 6.7
+ID_LINE = 20.0
+SMALL_LINE = 16.0
+PADDING = 14.0
+SMALLEST = 96.0
+#: A loop stands to the right of its box.
+LOOP = 30.0
+#: From an arrow to its text on the right.
+ASIDE = 2.0
+StepPair = tuple[str | None, str | None]
+Point = tuple[float, float]
+#: Between neighbors in a layer, and between layers.
+GAP_X = 26.0
+GAP_Y = 24.0
+#: Between two columns that have no neighbors in any layer.
+STEP_X = 6.0
+MARGIN = 16.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """A step, or the start or the end (`step` is None). `small` are the lines below the name."""
+
+    number: int
+    step: str | None
+    kind: str
+    name: str
+    full_name: str
+    small: tuple[str, ...] = ()
+    loop: Arrow | None = None
+
+    @property
+    def width(self) -> float:
+        """Width of the box itself."""
+        small = max((text_width(line) * SMALL_CHARACTER for line in self.small), default=0.0)
+        return max(SMALLEST, text_width(self.name) * ID_CHARACTER + 2 * PADDING, small + 2 * PADDING)
+
+    @property
+    def height(self) -> float:
+        """Height of the box."""
+        return ID_LINE + len(self.small) * SMALL_LINE + 2 * 8.0
+
+    @property
+    def right(self) -> float:
+        """How far the box and its loop reach from its middle to the right."""
+        return self.width / 2 + (LOOP + self.loop.width if self.loop else 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrow:
+    """All ways from one box to another. `lines` are the texts on it."""
+
+    source: int
+    to: int
+    lines: tuple[str, ...]
+    walked: bool
+    declared: bool
+
+    @property
+    def width(self) -> float:
+        """Width of the texts."""
+        return max((text_width(line) * SMALL_CHARACTER + 10.0 for line in self.lines), default=0.0)
+
+    @property
+    def height(self) -> float:
+        """Height of the texts."""
+        return len(self.lines) * SMALL_LINE
 
 
 def graph_svg(
@@ -30,82 +107,287 @@ def graph_svg(
 ) -> str:
     """A picture that needs no font, no script and no network. `links` lead from a step into the page that holds the
     picture; with them it brings no style of its own."""
-    graph = flow_graph(agent, path)
-    boxes, arrows = shapes(graph, costs or {})
+    boxes, arrows = shapes(flow_graph(agent, path), costs or {})
     layout = lay_out(boxes, arrows)
     drawn = [
-        _arrow(arrow, points, label) for arrow, points, label in zip(arrows, layout.paths, layout.labels, strict=True)
+        (arrow, _curve(points), label) for arrow, points, label in zip(arrows, layout.paths, layout.labels, strict=True)
     ]
-    drawn += [_loop(box, box.loop, layout) for box in boxes if box.loop]
+    drawn += [(box.loop, *_loop(box, *layout.boxes[box.number])) for box in boxes if box.loop]
     return render(
         "graph/graph.svg.j2",
         title=f"Step graph of {one_line(agent.name)}",
         style=read_text("graph/graph.css") if links is None else "",
-        width=_figure(layout.width),
-        height=_figure(layout.height),
+        width=figure(layout.width),
+        height=figure(layout.height),
         # What was walked is drawn last, above the rest.
-        arrows=sorted(drawn, key=lambda arrow: "walked" in str(arrow["sort"])),
-        boxes=[_box(box, layout.boxes[box.number], (links or {}).get(box.step or "", "")) for box in boxes],
+        arrows=sorted(drawn, key=lambda each: each[0].walked),
+        boxes=[(box, *layout.boxes[box.number], (links or {}).get(box.step or "", "")) for box in boxes],
+        aside=ASIDE,
+        small_line=SMALL_LINE,
+        figure=figure,
     )
 
 
-def _arrow(arrow: Arrow, points: Sequence[Point], label: Point) -> Drawn:
-    # Beside the line, which nothing cuts.
-    x, y = label[0] + ASIDE + arrow.width / 2, label[1]
-    first = y - arrow.height / 2 + SMALL_LINE / 2 + 4.0
-    return Drawn(
-        sort="arrow walked" if arrow.walked else "arrow" if arrow.declared else "arrow undeclared",
-        path=_curve(points),
-        texts=_lines(arrow.lines, x, first),
-    )
-
-
-def _loop(box: Box, loop: Arrow, layout: Layout) -> Drawn:
-    x, y = layout.boxes[box.number]
+def _loop(box: Box, x: float, y: float) -> tuple[str, Point]:
+    """The curve of a box's loop, and the place of its texts."""
     edge, far, reach = x + box.width / 2, x + box.width / 2 + LOOP, box.height / 4
-    path = " ".join(
-        (
-            f"M{_figure(edge)},{_figure(y - reach)}",
-            f"C{_figure(far)},{_figure(y - reach - 8)} {_figure(far)},{_figure(y + reach + 8)}",
-            f"{_figure(edge)},{_figure(y + reach)}",
-        )
-    )
-    return _arrow(loop, (), (far - 4.0 - ASIDE, y)) | {"path": path}
+    start, end = f"M{figure(edge)},{figure(y - reach)}", f"{figure(edge)},{figure(y + reach)}"
+    bend = f"C{figure(far)},{figure(y - reach - 8)} {figure(far)},{figure(y + reach + 8)}"
+    return f"{start} {bend} {end}", (far - 4.0 - ASIDE, y)
 
 
 def _curve(points: Sequence[Point]) -> str:
     """Through all points, upright at each of them."""
-    words = [f"M{_figure(points[0][0])},{_figure(points[0][1])}"] if points else []
+    words = [f"M{figure(points[0][0])},{figure(points[0][1])}"]
     for (x, y), (to_x, to_y) in pairwise(points):
-        if x == to_x:
-            words.append(f"L{_figure(to_x)},{_figure(to_y)}")
-            continue
-        half = _figure((y + to_y) / 2)
-        words.append(f"C{_figure(x)},{half} {_figure(to_x)},{half} {_figure(to_x)},{_figure(to_y)}")
+        half = figure((y + to_y) / 2)
+        bend = f"C{figure(x)},{half} {figure(to_x)},{half} " if x != to_x else "L"
+        words.append(f"{bend}{figure(to_x)},{figure(to_y)}")
     return " ".join(words)
 
 
-def _box(box: Box, middle: Point, href: str) -> Drawn:
-    x, y = middle
-    first = y - box.height / 2 + 8.0 + 15.0
-    return Drawn(
-        kind=box.kind,
-        title=box.full_name,
-        href=href,
-        x=_figure(x - box.width / 2),
-        y=_figure(y - box.height / 2),
-        width=_figure(box.width),
-        height=_figure(box.height),
-        name=Drawn(x=_figure(x), y=_figure(first), text=box.name),
-        small=_lines(box.small, x, first + SMALL_LINE + 1.0),
-    )
-
-
-def _lines(lines: Sequence[str], x: float, first: float) -> tuple[Drawn, ...]:
-    return tuple(
-        Drawn(x=_figure(x), y=_figure(first + number * SMALL_LINE), text=line) for number, line in enumerate(lines)
-    )
-
-
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
+    """A number as short as a picture needs it."""
     return f"{value:.1f}".removesuffix(".0")
+
+
+def shapes(graph: FlowGraph, costs: Mapping[StepPair, str]) -> tuple[list[Box], list[Arrow]]:
+    """Boxes in file order between start and end, and the arrows between different ones; loops belong to their box."""
+    numbers: dict[str, int] = {node.id: number for number, node in enumerate(graph.nodes, 1)}
+    end = len(graph.nodes) + 1
+    drawn = [_edge_arrow(edge, numbers, end, costs) for edge in graph.edges]
+    loops = {arrow.source: arrow for arrow in drawn if arrow.source == arrow.to}
+    start = Box(number=0, step=None, kind="terminal", name="start", full_name="start")
+    boxes = [start, *(_step_box(node, numbers[node.id], loops.get(numbers[node.id])) for node in graph.nodes)]
+    boxes.append(Box(number=end, step=None, kind="terminal", name="end", full_name="end"))
+    return boxes, [arrow for arrow in drawn if arrow.source != arrow.to]
+
+
+def _step_box(node: GraphNode, number: int, loop: Arrow | None) -> Box:
+    small = [one_line(node.name, LABEL_LIMIT)] if node.name and node.name != node.id else []
+    small += [f"check {one_line(validator, LABEL_LIMIT)}" for validator in node.validators]
+    small += [MAY_ABORT] if node.may_abort else []
+    small += ["unreachable"] if not node.reachable else []
+    small += [count(node.visits, "visit")] if node.visits else []
+    return Box(
+        number=number,
+        step=node.id,
+        kind=node_class(node),
+        name=one_line(node.id, ID_LIMIT),
+        full_name=one_line(f"{node.id}: {node.name}{f' ({node.kind})' if node.kind else ''}", 400),
+        small=tuple(small),
+        loop=loop,
+    )
+
+
+def _edge_arrow(edge: GraphEdge, numbers: Mapping[str, int], end: int, costs: Mapping[StepPair, str]) -> Arrow:
+    walked = [f"×{edge.walked:,}"] if edge.walked else []
+    cost = costs.get((edge.source, edge.to), "")
+    figures = [" · ".join([*walked, cost])] if cost else walked
+    return Arrow(
+        source=0 if edge.source is None else numbers[edge.source],
+        to=end if edge.to is None else numbers[edge.to],
+        lines=(*(one_line(label, LABEL_LIMIT) for label in edge.labels), *figures),
+        walked=bool(edge.walked),
+        declared=edge.declared,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """`boxes` are the middles by number, `paths` the points of each arrow from its source on, `labels` the middles of
+    their texts; both lists are in the order of the arrows."""
+
+    width: float
+    height: float
+    boxes: Mapping[int, Point]
+    paths: Sequence[Sequence[Point]]
+    labels: Sequence[Point]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """The middles of all spots, the layer of each, and the top and bottom of each layer."""
+
+    xs: Mapping[int, float]
+    layers: Mapping[int, int]
+    bands: Mapping[int, Point]
+
+    def band(self, slot: int) -> Point:
+        """Top and bottom of the spot's layer."""
+        return self.bands[self.layers[slot]]
+
+    def middle(self, slot: int) -> Point:
+        """The middle of a spot."""
+        return self.xs[slot], sum(self.band(slot)) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """A place in a layer: of a box, of an arrow's text, or of an arrow that passes by."""
+
+    left: float = 0.0
+    right: float = 0.0
+    height: float = 0.0
+
+
+def lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Layout:
+    """Places for all of them. Each arrow has its text in a layer of its own between those of its boxes."""
+    back = backward(len(boxes), arrows)
+    slots = {box.number: Slot(left=box.width / 2, right=box.right, height=box.height) for box in boxes}
+    chains: list[list[int]] = []
+    for number, arrow in enumerate(arrows):
+        text = len(boxes) + number
+        slots[text] = Slot(left=ASIDE, right=ASIDE + arrow.width, height=arrow.height)
+        ends = (arrow.to, arrow.source) if number in back else (arrow.source, arrow.to)
+        chains.append([ends[0], text, ends[1]])
+    rough, passed = _rough([*slots], chains)
+    xs, layers = _spread(rough, slots)
+    grid = Grid(xs=xs, layers=layers, bands=_bands(layers, slots))
+    whole = [_through(chain, passed) for chain in chains]
+    ports = _ports(whole, boxes, xs)
+    paths = [_path(chain, grid, slots, ports) for chain in whole]
+    return Layout(
+        width=max(x + slots.get(slot, Slot()).right for slot, x in xs.items()) + MARGIN,
+        height=max(bottom for _, bottom in grid.bands.values()) + MARGIN,
+        boxes={box.number: grid.middle(box.number) for box in boxes},
+        paths=[path[::-1] if number in back else path for number, path in enumerate(paths)],
+        labels=[grid.middle(len(boxes) + number) for number in range(len(arrows))],
+    )
+
+
+def backward(boxes: int, arrows: Sequence[Arrow]) -> frozenset[int]:
+    """The arrows that lead back on the way from the start, so that the rest has no circle."""
+    leaving: dict[int, list[int]] = defaultdict(list)
+    for number, arrow in enumerate(arrows):
+        leaving[arrow.source].append(number)
+    done: set[int] = set()
+    back: set[int] = set()
+    #: The boxes from the root to where we are, each with its arrows that were not yet followed.
+    on_path: dict[int, Iterator[int]] = {}
+    for root in range(boxes):
+        if root not in done:
+            on_path[root] = iter(leaving[root])
+        while on_path:
+            box = next(reversed(on_path))
+            following = next(on_path[box], None)
+            if following is None:
+                done.add(box)
+                del on_path[box]
+            elif (to := arrows[following].to) in on_path:
+                back.add(following)
+            elif to not in done:
+                on_path[to] = iter(leaving[to])
+    return frozenset(back)
+
+
+def _rough(slots: Iterable[int], chains: Iterable[Sequence[int]]) -> tuple[dict[int, Point], dict[int, list[int]]]:
+    """Places in units of one, layer 0 at the top; and after which spot comes which one that an arrow only passes."""
+    edges = [pair for chain in chains for pair in pairwise(chain)]
+    parts = from_edges(edges, vertex_spacing=1, dummy_vertices=True) if edges else []
+    places: dict[int, Point] = {}
+    passed: dict[int, list[int]] = defaultdict(list)
+    known, aside, dummies = set(slots), 0.0, 0
+    for positions, width, height, lines in parts:
+        # The numbers of what is only passed may repeat in another part of the graph.
+        own = {slot: slot if slot in known else -(dummies + int(slot)) for slot, _ in positions}
+        dummies += max(map(int, own))
+        places |= {int(own[slot]): (aside + x, height - y) for slot, (x, y) in positions}
+        for source, to in lines or ():
+            passed[int(own[source])].append(int(own[to]))
+        aside += width + 1
+    for slot in sorted(known - places.keys()):
+        places[slot] = (aside, 0.0)
+        aside += 1
+    return places, passed
+
+
+def _through(chain: Sequence[int], passed: Mapping[int, list[int]]) -> list[int]:
+    """The whole chain of an arrow, with what it passes: below zero, and each with one way on."""
+    whole = [chain[0]]
+    for source, to in pairwise(chain):
+        for first in sorted(passed[source]):
+            path = [first]
+            while path[-1] < 0:
+                path.append(passed[path[-1]][0])
+            if path[-1] == to:
+                whole += path
+                break
+    return whole
+
+
+def _spread(rough: Mapping[int, Point], slots: Mapping[int, Slot]) -> tuple[dict[int, float], dict[int, int]]:
+    """Pixels instead of units: what stands in one column stays in one. And the layer of each spot."""
+    heights = sorted({round(y, 3) for _, y in rough.values()})
+    layers = {slot: heights.index(round(y, 3)) for slot, (_, y) in rough.items()}
+    places = sorted({round(x, 3) for x, _ in rough.values()})
+    columns = {slot: places.index(round(x, 3)) for slot, (x, _) in rough.items()}
+    rows: dict[int, list[int]] = defaultdict(list)
+    for slot in sorted(rough, key=lambda slot: (columns[slot], slot)):
+        rows[layers[slot]].append(slot)
+    none = Slot()
+    needs: dict[tuple[int, int], float] = defaultdict(float)
+    for row in rows.values():
+        for one, two in pairwise(row):
+            space = slots.get(one, none).right + slots.get(two, none).left + GAP_X
+            needs[columns[one], columns[two]] = max(needs[columns[one], columns[two]], space)
+    across = _columns(len(places), needs)
+    shift = MARGIN - min(across[column] - slots.get(slot, none).left for slot, column in columns.items())
+    return {slot: across[column] + shift for slot, column in columns.items()}, layers
+
+
+def _columns(count: int, needs: Mapping[tuple[int, int], float]) -> list[float]:
+    """Where each column stands, so that between two of them there is the room that they need: the middle between the
+    places as far to the left and as far to the right as the narrowest picture lets them."""
+    wanted = sorted({**{(column, column + 1): STEP_X for column in range(count - 1)}, **needs}.items())
+    left = [0.0] * count
+    for (one, two), space in sorted(wanted, key=lambda need: need[0][1]):
+        left[two] = max(left[two], left[one] + space)
+    right = [left[-1]] * count
+    for (one, two), space in sorted(wanted, key=lambda need: -need[0][0]):
+        right[one] = min(right[one], right[two] - space)
+    return [(least + most) / 2 for least, most in zip(left, right, strict=True)]
+
+
+def _bands(layers: Mapping[int, int], slots: Mapping[int, Slot]) -> dict[int, Point]:
+    """Top and bottom of each layer."""
+    heights: dict[int, float] = defaultdict(float)
+    for slot, layer in layers.items():
+        heights[layer] = max(heights[layer], slots.get(slot, Slot()).height)
+    bands: dict[int, Point] = {}
+    top = MARGIN
+    for layer in sorted(heights):
+        bands[layer] = (top, top + heights[layer])
+        top += heights[layer] + GAP_Y
+    return bands
+
+
+def _ports(
+    chains: Iterable[Sequence[int]], boxes: Sequence[Box], xs: Mapping[int, float]
+) -> dict[tuple[int, int], float]:
+    """Where on a box's edge each chain ends, by box and next spot: side by side in the order of where they lead."""
+    sides: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for chain in chains:
+        sides[chain[0], "below"].append(chain[1])
+        sides[chain[-1], "above"].append(chain[-2])
+    ports: dict[tuple[int, int], float] = {}
+    for (box, _), nexts in sides.items():
+        ordered = sorted(nexts, key=lambda slot: (xs[slot], slot))
+        space = boxes[box].width - 24.0
+        step = min(26.0, space / max(1, len(ordered) - 1))
+        for position, slot in enumerate(ordered):
+            ports[box, slot] = xs[box] + (position - (len(ordered) - 1) / 2) * step
+    return ports
+
+
+def _path(
+    chain: Sequence[int], grid: Grid, slots: Mapping[int, Slot], ports: Mapping[tuple[int, int], float]
+) -> list[Point]:
+    """From the lower edge of the first box straight down through each layer to the upper edge of the last."""
+    first, last = chain[0], chain[-1]
+    path = [(ports[first, chain[1]], grid.middle(first)[1] + slots[first].height / 2)]
+    for slot in chain[1:-1]:
+        top, bottom = grid.band(slot)
+        path += [(grid.xs[slot], top), (grid.xs[slot], bottom)]
+    path.append((ports[last, chain[-2]], grid.middle(last)[1] - slots[last].height / 2))
+    return path
