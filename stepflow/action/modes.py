@@ -28,7 +28,6 @@ from stepflow.report.many import (
     gathered_summary,
     page_summary,
 )
-from stepflow.report.plain import harmless
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.rehearsal import (
     describe_rehearsal,
@@ -37,6 +36,7 @@ from stepflow.report.rehearsal import (
     rehearsal_summary,
     rehearsed_lines,
 )
+from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
 from stepflow.run.clock import SystemClock, clock_of_services
 from stepflow.run.ending import outcome_of

@@ -10,7 +10,7 @@ from stepflow.domain.effect import EffectKind, EffectStatus
 from stepflow.domain.json import compact
 from stepflow.domain.secrets import Redactor
 from stepflow.report.annotations import annotation
-from stepflow.report.plain import cut
+from stepflow.report.safe_text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -78,7 +78,7 @@ def _safe_text(text: str) -> str:
     of the command line stand by now too."""
     from stepflow.cli.options import SECRETS  # noqa: PLC0415 - these cost time that only an error may take
     from stepflow.domain.secrets import Redactor  # noqa: PLC0415
-    from stepflow.report.plain import harmless  # noqa: PLC0415
+    from stepflow.report.safe_text import harmless  # noqa: PLC0415
 
     return harmless(Redactor(os.environ.get(name, "") for name in SECRETS.values())(text))
 

@@ -17,7 +17,7 @@ from stepflow.journal.writer import is_being_written
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.document import report_json
 from stepflow.report.log import TerminalLog, Timeline
-from stepflow.report.plain import harmless
+from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from stepflow.definition.diagnostics import rules
 from stepflow.modes.validate import check_agents, from_above, programs_in, repository_above
 from stepflow.report.annotations import problem_annotations
 from stepflow.report.diagnostic import diagnostics
-from stepflow.report.document import problems_json
-from stepflow.report.sarif import sarif_log
+from stepflow.report.document import problems_json, sarif_log
 from stepflow.run.inputs import read_inputs
 from stepflow.sandbox.environment import SYSTEM_PATH
 from stepflow.sandbox.programs import user_programs

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity
 from stepflow.domain.words import Outcome
-from stepflow.report.plain import cut, harmless
+from stepflow.report.safe_text import cut, harmless
 from stepflow.report.wording import OUTCOMES, describe_reason, next_step
 
 if TYPE_CHECKING:

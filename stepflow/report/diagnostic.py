@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity, count_problems
-from stepflow.report.plain import ELLIPSIS, clean, defuse, one_line, width
+from stepflow.report.safe_text import ELLIPSIS, clean, defuse, one_line, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,12 +1,14 @@
-"""The JSON documents for programs: `report.json`, `validate --format json`, and `rehearse --json` (cli.md)."""
+"""The JSON documents for programs: `report.json`, `validate --format json`, `rehearse --json` (cli.md), and SARIF."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -16,12 +18,14 @@ from stepflow.domain.report import RunReport
 from stepflow.domain.words import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from stepflow.domain.problem import Inspection, LintRule
+    from stepflow.domain.problem import Example, Inspection, LintRule, Problem
     from stepflow.domain.report import Rehearsal, Rehearsed
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
+ROOT = "%SRCROOT%"
 #: Fields of the report's lists, by type, that are not published.
 UNPUBLISHED = {
     "effects": ("Receipt", frozenset({"number", "commit"})),
@@ -149,3 +153,67 @@ def _scenario(rehearsed: Rehearsed) -> JsonObject:
     del fields["log"]
     fields |= {"scenario": fields.pop("name"), "passed": rehearsed.passed, "seconds": round(rehearsed.seconds, 3)}
     return fields
+
+
+def sarif_log(problems: Iterable[Problem], rules: Mapping[str, LintRule], *, version: str) -> JsonObject:
+    """The problems as SARIF 2.1.0, for GitHub's code scanning and for editors: one log with one run. The files of the
+    problems must be relative to the repository's root.
+
+    https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html, and what GitHub reads of it:
+    https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning
+    """
+    known = list(rules)
+    driver: JsonObject = {
+        "name": "stepflow",
+        "version": version,
+        "rules": [_rule(rule) for rule in rules.values()],
+    }
+    run: JsonObject = {
+        "tool": {"driver": driver},
+        # Our columns count characters, not UTF-16 units.
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(problem, known) for problem in problems],
+    }
+    return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(rule: LintRule) -> JsonObject:
+    examples = [("Wrong", one) for one in rule.wrong] + [("Right", one) for one in rule.right]
+    plain = "\n\n".join([rule.why, *(f"{word} ({one.location}):\n{one.text}" for word, one in examples)])
+    marked = "\n\n".join([rule.why, *(_fenced(word, one) for word, one in examples)])
+    # GitHub's words for rules that are about no security.
+    severity = "recommendation" if rule.severity.value == "note" else rule.severity.value
+    return {
+        "id": rule.code,
+        "name": rule.code,
+        "shortDescription": {"text": rule.broken},
+        "fullDescription": {"text": rule.why or rule.broken},
+        "help": {"text": plain or rule.broken, "markdown": marked or rule.broken},
+        "defaultConfiguration": {"level": rule.severity.value},
+        "properties": {"tags": ["stepflow"], "problem.severity": severity, "precision": "very-high"},
+    }
+
+
+def _fenced(word: str, example: Example) -> str:
+    return f"{word}, `{example.location}`:\n\n```{example.language}\n{example.text}\n```"
+
+
+def _result(problem: Problem, known: list[str]) -> JsonObject:
+    file: JsonObject = {"uri": quote(problem.file.encode(errors="replace")), "uriBaseId": ROOT}
+    # GitHub shows no result without a line.
+    region: JsonObject = {"startLine": problem.line or 1}
+    if problem.line and problem.column and problem.end_column:
+        region |= {"startColumn": problem.column, "endColumn": problem.end_column}
+    # The same problem has the same fingerprint when only its line changes.
+    identity = "\0".join((problem.code, problem.file, problem.path, problem.message))
+    fingerprint = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:32]
+    result: JsonObject = {
+        "ruleId": problem.code,
+        "level": problem.severity.value,
+        "message": {"text": f"{problem.message}. {problem.fix}"},
+        "locations": [{"physicalLocation": {"artifactLocation": file, "region": region}}],
+        "partialFingerprints": {"stepflow/v1": fingerprint},
+    }
+    if problem.code in known:
+        result["ruleIndex"] = known.index(problem.code)
+    return result

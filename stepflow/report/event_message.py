@@ -23,7 +23,7 @@ from stepflow.report.lines import (
     whole_lines,
     whole_part,
 )
-from stepflow.report.plain import cut, first_lines, last_lines, one_line, seconds_text
+from stepflow.report.safe_text import cut, first_lines, last_lines, one_line, seconds_text
 from stepflow.report.wording import (
     describe_canaries,
     describe_changes,

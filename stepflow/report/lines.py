@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stepflow.domain.effect import EffectStatus
 from stepflow.domain.report import CheckState
 from stepflow.domain.words import Outcome
-from stepflow.report.plain import clean, cut, defuse
+from stepflow.report.safe_text import clean, cut, defuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -17,7 +17,7 @@ from stepflow.domain.state import RunState, advance, fold
 from stepflow.domain.words import Intent
 from stepflow.report.event_message import describe_event, event_lines
 from stepflow.report.lines import Line, Tone, line, whole_lines
-from stepflow.report.plain import clean, cut, defuse, first_line, one_line, seconds_text
+from stepflow.report.safe_text import clean, cut, defuse, first_line, one_line, seconds_text
 from stepflow.report.step_message import call_text, spoken
 
 if TYPE_CHECKING:

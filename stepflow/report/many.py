@@ -10,8 +10,7 @@ from stepflow.domain.figures import count, usd
 from stepflow.domain.json import compact
 from stepflow.domain.words import Outcome
 from stepflow.report.lines import mark_of
-from stepflow.report.markdown import code, link, plain, table
-from stepflow.report.plain import cut, defuse, one_line, seconds_text
+from stepflow.report.safe_text import code, cut, defuse, link, one_line, plain, seconds_text, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from stepflow.domain.figures import count
 from stepflow.domain.report import CheckState
 from stepflow.report.lines import Tone, mark_of
-from stepflow.report.markdown import details, plain, table
-from stepflow.report.plain import aligned, defuse, one_line
+from stepflow.report.safe_text import aligned, defuse, details, one_line, plain, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

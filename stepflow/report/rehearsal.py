@@ -9,8 +9,19 @@ from xml.etree import ElementTree
 from stepflow.domain.figures import count
 from stepflow.report.annotations import annotation
 from stepflow.report.lines import Tone, mark_of
-from stepflow.report.markdown import code, details, fence, html_text, plain, table
-from stepflow.report.plain import aligned, clean, defuse, one_line, seconds_text
+from stepflow.report.safe_text import (
+    aligned,
+    clean,
+    code,
+    defuse,
+    details,
+    fence,
+    html_text,
+    one_line,
+    plain,
+    seconds_text,
+    table,
+)
 from stepflow.report.wording import describe_reason
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
 from stepflow.domain.words import Strategy
 from stepflow.report.lines import EventMessage, Part, Tone, entry, line, marked, quoted, whole_part
-from stepflow.report.plain import cut, first_line, last_lines, one_line, seconds_text, visible
+from stepflow.report.safe_text import cut, first_line, last_lines, one_line, seconds_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,19 @@ from stepflow.domain.visible_text import RemovalKind, count_kinds
 from stepflow.domain.words import Outcome
 from stepflow.report.graph.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.lines import FAILED, PASSED, mark_of
-from stepflow.report.markdown import code, details, fence, html_text, link, plain, reveal, table
-from stepflow.report.plain import aligned, defuse, one_line
+from stepflow.report.safe_text import (
+    aligned,
+    code,
+    defuse,
+    details,
+    fence,
+    html_text,
+    link,
+    one_line,
+    plain,
+    reveal,
+    table,
+)
 from stepflow.report.verified import ends_of, figures, terminal_changes, terminal_checks, verified, walked_steps
 from stepflow.report.wording import (
     OUTCOMES,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.domain.figures import count, usd
 from stepflow.report.lines import FAILED, PASSED, PLANNED, Mark
-from stepflow.report.markdown import code_span, link, plain
-from stepflow.report.plain import one_line, seconds_text
+from stepflow.report.safe_text import code_span, link, one_line, plain, seconds_text
 from stepflow.report.wording import describe_changes, describe_lines
 
 if TYPE_CHECKING:

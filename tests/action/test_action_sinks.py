@@ -24,7 +24,7 @@ from stepflow.report.annotations import annotation, problem_annotations
 from stepflow.report.collect import collect_report
 from stepflow.report.diagnostic import Theme, diagnostics
 from stepflow.report.log import ActionLog, folded_traceback
-from stepflow.report.plain import harmless
+from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=150)

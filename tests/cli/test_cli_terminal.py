@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepflow.report.plain import width
+from stepflow.report.safe_text import width
 from tests.cli.terminal import at_terminal
 
 COLUMNS = 80

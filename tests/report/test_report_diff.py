@@ -26,7 +26,7 @@ from stepflow.report.diff import (
     operations,
     step_diff,
 )
-from stepflow.report.plain import visible
+from stepflow.report.safe_text import visible
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 

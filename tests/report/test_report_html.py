@@ -40,7 +40,7 @@ from stepflow.report.collect import collect_report
 from stepflow.report.diff import Diffs, FileDiff, StepDiff
 from stepflow.report.html.page import report_html
 from stepflow.report.html.timeline import LIMITS
-from stepflow.report.plain import visible
+from stepflow.report.safe_text import visible
 
 HOSTILE = (
     "</script><script>alert(1)</script>",

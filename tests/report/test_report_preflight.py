@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepflow.domain.report import CheckState, Preflight, PreflightCheck
-from stepflow.report.plain import width
 from stepflow.report.preflight import preflight_lines, preflight_summary
+from stepflow.report.safe_text import width
 
 
 def test_rows_in_any_script_begin_below_each_other() -> None:

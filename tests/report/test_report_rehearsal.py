@@ -12,7 +12,6 @@ import pytest
 from stepflow.domain.report import Difference, Rehearsal, Rehearsed, Row
 from stepflow.domain.words import Outcome
 from stepflow.report.document import rehearsal_json
-from stepflow.report.plain import aligned, width
 from stepflow.report.rehearsal import (
     junit_xml,
     rehearsal_annotations,
@@ -20,6 +19,7 @@ from stepflow.report.rehearsal import (
     rehearsal_summary,
     rehearsed_lines,
 )
+from stepflow.report.safe_text import aligned, width
 from tests.action.runner_model import obeyed_in
 
 GREEN = Rehearsed(

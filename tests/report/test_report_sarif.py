@@ -17,7 +17,7 @@ import pytest
 from stepflow.definition.diagnostics import rules
 from stepflow.definition.loading import inspect_agent
 from stepflow.domain.problem import Severity
-from stepflow.report.sarif import sarif_log
+from stepflow.report.document import sarif_log
 from tests.definition.load_cases import cases
 
 #: Ships the schema of the OASIS standard, as schemastore.org publishes it.

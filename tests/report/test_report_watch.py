@@ -31,7 +31,7 @@ from stepflow.report.annotations import annotation, outcome_annotation, problem_
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.lines import Tone
 from stepflow.report.log import ActionLog, LogEntry, TerminalLog, log_entries, log_line
-from stepflow.report.plain import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
+from stepflow.report.safe_text import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
 from tests.golden import assert_golden
 
 LIMITS = Limits(iterations=10, usd=5.0, deadline=BEGAN + 3000)

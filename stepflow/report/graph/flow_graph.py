@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 from stepflow.domain.definition import Branch, Target
 from stepflow.domain.figures import usd
 from stepflow.domain.words import Intent, Outcome, StepKind
-from stepflow.report.plain import one_line
+from stepflow.report.safe_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

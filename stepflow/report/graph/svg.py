@@ -15,9 +15,9 @@ from fast_sugiyama import from_edges
 
 from stepflow.domain.figures import count
 from stepflow.report.graph.flow_graph import MAY_ABORT, flow_graph, node_class
-from stepflow.report.plain import one_line
-from stepflow.report.plain import width as text_width
 from stepflow.report.rendered import read_text, render
+from stepflow.report.safe_text import one_line
+from stepflow.report.safe_text import width as text_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -20,11 +20,10 @@ from stepflow.domain.figures import count, usd
 from stepflow.report.diff import Diffs
 from stepflow.report.graph.flow_graph import cost_words, flow_graph, walked_path
 from stepflow.report.graph.svg import graph_svg
-from stepflow.report.html.markdown_text import markdown_html
 from stepflow.report.html.timeline import Timeline, web_address
 from stepflow.report.lines import mark_of
-from stepflow.report.plain import cut, one_line, seconds_text
-from stepflow.report.rendered import read_text, render
+from stepflow.report.rendered import markdown_html, read_text, render
+from stepflow.report.safe_text import cut, one_line, seconds_text
 from stepflow.report.summary import EDGE_LIMIT
 from stepflow.report.verified import figures
 from stepflow.report.wording import OUTCOMES, count_canaries, describe_reason, next_step, reached_places

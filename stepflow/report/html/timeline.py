@@ -21,8 +21,7 @@ from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import FailureAction
 from stepflow.report.event_message import describe_event
 from stepflow.report.lines import EventMessage, Part
-from stepflow.report.markdown import ADDRESS
-from stepflow.report.plain import one_line, visible
+from stepflow.report.safe_text import ADDRESS, one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""Text of models, tools and people, made safe for logs, terminals and pages (security.md case 6).
+"""Text of models, tools and people, made safe for logs and terminals (security.md case 6), for pages, and for GitHub's
+Markdown, in which it can only be text (security.md case 31).
 
 The runner obeys `::command::` at the start of a line, after any blanks, and `##[command]` anywhere in one. It
 compares by culture, which skips invisible characters: they must go first, and a zero-width guard would guard nothing.
@@ -6,6 +7,7 @@ compares by culture, which skips invisible characters: they must go first, and a
 
 from __future__ import annotations
 
+import html
 import re
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,13 @@ LINE_BREAK = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 ELLIPSIS = "…"
 #: Joiners and variants belong to the letter or sign before them; elsewhere nobody sees them, so they are spelled out.
 JOINED = re.compile("(?<=[^\x00-\u02ff\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufe00-\ufe0f])[\u200c\u200d\ufe0e\ufe0f]")
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+#: What can open structure in the middle of a line: emphasis, code, links, images, table cells, strikes, formulas.
+STRUCTURE = frozenset("\\`*_{}[]()|~$!")
+#: What can open structure at the start of a line: headings, items, rules.
+LINE_START = re.compile(r"^(\d+(?=[.)])|(?=[#+=-]))")
+#: Only plain addresses become links; an address with a blank, a quote or a bracket could close the link's syntax.
+ADDRESS = re.compile(r"https?://[A-Za-z0-9.:-]+(?:/[A-Za-z0-9._~%/#?=&+@:,-]*)?")
 
 
 def clean(text: str) -> str:
@@ -113,3 +122,67 @@ def visible(text: str) -> str:
         return spell_out(text)
     joiners = JOINED.findall(text)
     return "".join(spell_out(piece) + joiner for piece, joiner in zip(pieces, [*joiners, ""], strict=True))
+
+
+def plain(text: str, limit: int = 200) -> str:
+    """One line that shows exactly these characters, in a paragraph, an item or a table cell."""
+    escaped = "".join(_escape(character) for character in one_line(text, limit))
+    escaped = escaped.replace("://", ":\\//").replace("www.", "www\\.")
+    return LINE_START.sub(r"\1\\", escaped)
+
+
+def html_text(text: str, limit: int = 60) -> str:
+    """The same inside a line of HTML, where Markdown's own escapes would show."""
+    return html.escape(one_line(text, limit))
+
+
+def code(text: str, limit: int = 60) -> str:
+    """The same as inline code, in HTML because a code span cannot hold every text."""
+    shown = plain(text, limit)
+    return f"<code>{shown}</code>" if shown else ""
+
+
+def code_span(text: str, limit: int = 200) -> str:
+    """The same as a code span, for where HTML is not shown: in comments and pull requests."""
+    shown = one_line(text, limit)
+    ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    blank = " " if "`" in shown else ""
+    return f"{ticks}{blank}{shown}{blank}{ticks}"
+
+
+def link(text: str, address: str) -> str:
+    """A link to an address that the engine knows; an odd address becomes text."""
+    if ADDRESS.fullmatch(address):
+        return f"[{plain(text)}]({address})"
+    return plain(f"{text} {address}") if address else plain(text)
+
+
+def fence(text: str, *, lines: int, width: int = 200) -> str:
+    """The last lines of a text as a code block that the text cannot close."""
+    shown = "\n".join(last_lines(text, lines, width))
+    longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return f"{ticks}text\n{shown}\n{ticks}"
+
+
+def details(title: str, body: str) -> str:
+    """A folded section. `title` is HTML already; foreign text in it must have passed `html_text`."""
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of finished cells. A header that begins with `>` is set to the right."""
+    rules = ("---:" if name.startswith(">") else "---" for name in header)
+    lines = [[name.removeprefix(">") for name in header], list(rules), *map(list, rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def reveal(text: str, limit: int) -> str:
+    """A text with its invisible characters written out, as `<U+200B>`; line breaks stay."""
+    return cut(clean(spell_out(text[:limit])), limit * 2)
+
+
+def _escape(character: str) -> str:
+    if character in ENTITIES:
+        return ENTITIES[character]
+    return f"\\{character}" if character in STRUCTURE else character
