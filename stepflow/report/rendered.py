@@ -3,29 +3,60 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from stepflow.report.safe_text import ADDRESS, visible
+from stepflow.domain.figures import usd
+from stepflow.report.lines import mark_of
+from stepflow.report.safe_text import ADDRESS, code, code_span, fence, html_text, link, plain, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from jinja2 import Environment, Template
     from markdown_it.token import Token
 
-#: The lines of `safe_text.details`.
+#: The lines of a folded section.
 FOLD_BEGINS = re.compile(r"^<details><summary>(.*)</summary>$", re.MULTILINE)
 FOLD_ENDS = re.compile(r"^</details>$", re.MULTILINE)
 
 
+def _finished(make: Callable[..., str]) -> Callable[..., Markup]:
+    """A filter whose result is Markdown already, in which each text is escaped."""
+    return lambda *values, **named: Markup(make(*values, **named))  # noqa: S704 - nothing in it is markup any more
+
+
+#: What Markdown templates are made with, beside texts of the default length.
+FILTERS = {
+    "code": _finished(code),
+    "code_span": _finished(code_span),
+    "dollars": _finished(lambda amount: usd(amount).lstrip("$")),
+    "fence": _finished(lambda text, lines: fence(text, lines=lines)),
+    "figure": _finished(format),
+    "html": _finished(html_text),
+    "link": _finished(lambda address, text: link(text, address)),
+    "mark": _finished(lambda result: mark_of(result).emoji),
+    "text": _finished(plain),
+}
+
+
 def render(name: str, /, **values: object) -> str:
-    """The template with its values put in."""
-    return _environment().get_template(name).render(values)
+    """The template with its values put in. One whose name ends with `.md.j2` makes Markdown for GitHub, in which every
+    text is only text; any other makes HTML or SVG."""
+    return _template(name).render(values)
+
+
+def render_blocks(name: str, /, **values: object) -> list[str]:
+    """The blocks of a Markdown template that are not empty."""
+    template = _template(name)
+    context = template.new_context(values)
+    blocks = ("".join(block(context)).strip("\n") for block in template.blocks.values())
+    return [block for block in blocks if block]
 
 
 def read_text(name: str) -> str:
@@ -33,20 +64,27 @@ def read_text(name: str) -> str:
     return (files("stepflow.report") / name).read_text(encoding="utf-8")
 
 
+def _template(name: str) -> Template:
+    return _environment(is_markdown=name.endswith(".md.j2")).get_template(name)
+
+
 @cache
-def _environment() -> Environment:
-    return Environment(
+def _environment(*, is_markdown: bool) -> Environment:
+    # Loaded here: what a run does before its first request needs no template.
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415
+
+    shown = FILTERS["text"] if is_markdown else visible
+    environment = Environment(
         loader=FunctionLoader(read_text),
         autoescape=True,
-        finalize=_shown,
+        finalize=lambda value: shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def _shown(value: object) -> object:
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if is_markdown:
+        environment.filters.update(FILTERS)
+    return environment
 
 
 def markdown_html(text: str) -> Markup:

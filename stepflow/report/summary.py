@@ -1,54 +1,52 @@
-"""The result of a run for people: the job summary, the issue's comment, and the last lines in a terminal."""
+"""The result of a run for people: the job summary, the issue's comment, and the last lines in a terminal. What changed,
+what was checked, which way the run took and what it cost are the same lines in all of them and in the pull request."""
 
 from __future__ import annotations
 
 import json
-import re
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
 from stepflow.domain.visible_text import RemovalKind, count_kinds
-from stepflow.domain.words import Outcome
 from stepflow.report.graph.flow_graph import flow_graph, mermaid_graph, walked_path
-from stepflow.report.lines import FAILED, PASSED, mark_of
-from stepflow.report.safe_text import (
-    aligned,
-    code,
-    defuse,
-    details,
-    fence,
-    html_text,
-    link,
-    one_line,
-    plain,
-    reveal,
-    table,
-)
-from stepflow.report.verified import ends_of, figures, terminal_changes, terminal_checks, verified, walked_steps
+from stepflow.report.lines import FAILED, PASSED, PLANNED, Mark, mark_of
+from stepflow.report.rendered import FILTERS, render, render_blocks
+from stepflow.report.safe_text import aligned, defuse, details, fence, one_line, plain, reveal, seconds_text
 from stepflow.report.wording import (
     OUTCOMES,
     count_canaries,
+    describe_changes,
+    describe_lines,
     describe_outcome,
     describe_reason,
+    describe_way,
     next_step,
     reached_places,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from stepflow.domain.checkout import DiffStat
     from stepflow.domain.definition import AgentDefinition
-    from stepflow.domain.effect import Receipt
-    from stepflow.domain.report import HistoryEntry, RunReport, ValidatorRun
+    from stepflow.domain.report import RunReport, ValidatorRun
     from stepflow.domain.visible_text import RemovedPiece
 
 R = TypeVar("R")
-STEP_HEADER = (">#", "Step", "Intent", "Leads to", ">Tools", ">Tokens", ">USD", ">Seconds", "Reason")
-VALIDATOR_HEADER = (">Iteration", "Check", "Result", ">Exit", ">Seconds")
+#: Of more checks and steps the middle is left out; of checks the red ones never are.
+MOST_CHECKS = 20
+MOST_FILES = 10
+MOST_STEPS = 12
+#: Characters of a command in a terminal.
+COMMAND_SHOWN = 60
+PATH_SHOWN = 100
+NAME_SHOWN = 40
 WARNINGS_SHOWN = 20
-EFFECT_HEADER = ("Effect", "Status", "Detail", "Link")
 #: Of one piece so many characters and lines are shown.
 PIECE_SHOWN = 300
 LINES_SHOWN = 6
@@ -57,81 +55,125 @@ LIMIT = 1_000_000
 STEP_ROWS = 200
 VALIDATOR_ROWS = 100
 OUTPUTS = 5
-PROBLEMS = 30
+ITEMS_SHOWN = 30
 REMOVED_SHOWN = 100
 #: GitHub's Mermaid refuses larger ones and shows an error in their place.
 GRAPH_LIMIT = 40_000
 EDGE_LIMIT = 400
-COMMENT_STEPS = 12
-COMMENT_STEP_ROWS = 20
 COMMENT_NOTES = 10
 COMMENT_PIECES = 20
-CODE_TAG = re.compile("</?code>")
-TERMINAL_ROWS = 12
-TEXT_LINES = 200
 FILES_NAMED = 5
 TERMINAL_PROBLEMS = 20
 
 
-def step_table(report: RunReport, rows: int) -> str:
-    """One row per iteration; from the middle of a long run rows are left out, with a note."""
-    shown, left_out = ends_of(report.history, rows)
-    lines: list[Sequence[str]] = [_step_row(line, report) for line in shown]
-    if left_out:
-        note = f"*{left_out:,} iterations left out; the run folder's report has them*"
-        lines.insert(len(shown) // 2, ("…", note, *[""] * (len(STEP_HEADER) - 2)))
-    return table(STEP_HEADER, lines)
+@dataclass(frozen=True, kw_only=True)
+class CheckLine:
+    """A check as it stood at its last run. `note` says what a mark cannot."""
+
+    mark: Mark
+    name: str
+    command: str
+    note: str = ""
 
 
-def validator_table(report: RunReport, rows: int) -> str:
-    """One row per run of a validator, the last ones of a long run."""
-    left_out = len(report.validators) - rows
-    lines: list[Sequence[str]] = [_validator_row(run) for run in report.validators[-rows:]]
-    if left_out > 0:
-        lines.insert(0, ("…", f"*{left_out:,} earlier runs left out*", "", "", ""))
-    return table(VALIDATOR_HEADER, lines)
+def verified(report: RunReport, *, run_url: str = "") -> str:
+    """The lines as Markdown, empty for what never began. `run_url` leads to the job with the full summary."""
+    if not (report.run_id or report.history):
+        return ""
+    checks, left_out = _shown_checks(report)
+    return render(
+        "verified.md.j2",
+        report=report,
+        changed=describe_changes(report.changes),
+        files_shown=MOST_FILES,
+        describe_lines=describe_lines,
+        checks=checks,
+        checks_left_out=left_out,
+        steps=walked_steps(report),
+        figures=" · ".join(figures(report)),
+        run_url=run_url,
+    )
 
 
-def guard_warnings(runs: Sequence[ValidatorRun]) -> str:
-    """What was changed under validators or hidden from them, as a list; what is said again and again stands once."""
-    last = {(run.name, text): run.iteration for run in runs for text in run.warnings}
-    shown = list(last.items())[-WARNINGS_SHOWN:]
-    return "\n".join(f"- ⚠️ {plain(name)}, iteration {at}: {plain(text, 600)}" for (name, text), at in shown)
+def check_lines(report: RunReport) -> tuple[CheckLine, ...]:
+    """Each check once, in the order of running; last those that did not run again since the run began."""
+    last = {run.name: run for run in report.validators}
+    before = {check.name: check for check in report.base_checks}
+    ran = [_ran(run, was_red=name in before and not before[name].passed) for name, run in last.items()]
+    waiting = [
+        CheckLine(
+            mark=PLANNED,
+            name=name,
+            command=check.command,
+            note=f"not run at the end; {'green' if check.passed else 'red'} before this run",
+        )
+        for name, check in before.items()
+        if name not in last
+    ]
+    return (*ran, *waiting)
 
 
-def effect_table(report: RunReport) -> str:
-    """One row per effect, with where it led."""
-    return table(EFFECT_HEADER, (_effect_row(receipt) for receipt in report.effects))
+def _ran(run: ValidatorRun, *, was_red: bool) -> CheckLine:
+    notes = []
+    if not run.passed:
+        # Red in spite of exit 0 means that the output was not as demanded.
+        notes += [f"exit code {run.exit_code}"] if run.exit_code else []
+        notes.append(f"attempt {run.attempt}")
+    if was_red:
+        notes.append("red before this run")
+    mark = PASSED if run.passed else FAILED
+    return CheckLine(mark=mark, name=run.name, command=run.command, note=", ".join(notes))
 
 
-def _step_row(line: HistoryEntry, report: RunReport) -> Sequence[str]:
-    intent = line.intent or line.transition
-    shown = intent if line.transition in (intent, "none") else f"{intent} ({line.transition})"
-    check = f"check {line.check_result.result}: {line.check_result.message}" if line.check_result else ""
-    closed = line.target is None and line.transition in ("closing", "complete")
-    ended = report.history[-1] is line and report.success
-    leads = "end" if closed and ended else "not done" if closed else code(line.target or "")
-    cells = (str(line.iteration), code(line.step_id), plain(shown), leads, str(line.tool_calls))
-    figures = (f"{line.usage.total:,}", usd(line.cost_usd).lstrip("$"), f"{line.seconds:.1f}")
-    return (*cells, *figures, plain(check or line.reason, 140))
+def _shown_checks(report: RunReport) -> tuple[tuple[CheckLine, ...], int]:
+    """All that are red and as many others as there is room for; how many were left out."""
+    lines = check_lines(report)
+    others = [line for line in lines if line.mark is not FAILED]
+    left_out = others[max(0, MOST_CHECKS - (len(lines) - len(others))) :]
+    return tuple(line for line in lines if line not in left_out), len(left_out)
 
 
-def _validator_row(run: ValidatorRun) -> Sequence[str]:
-    if run.passed:
-        result = f"{PASSED.emoji} passed"
-    else:
-        pattern = f" {code(run.pattern)}" if run.pattern else ""
-        result = f"{FAILED.emoji} failed{pattern}, attempt {run.attempt}, then {plain(run.action or 'stop')}"
-    # Red in spite of exit 0 means that the output was not as demanded.
-    exited = str(run.exit_code) if run.passed or run.exit_code else ""
-    return (str(run.iteration), code(run.name), result, exited, f"{run.seconds:.1f}")
+def terminal_changes(changes: DiffStat) -> list[tuple[str, str]]:
+    """Path and lines of each changed file."""
+    rows = [(one_line(file.path, PATH_SHOWN), describe_lines(file)) for file in changes.files[:MOST_FILES]]
+    more = changes.count - len(rows)
+    return [*rows, (f"… {more:,} more …", "")] if more else rows
 
 
-def _effect_row(receipt: Receipt) -> Sequence[str]:
-    commit = f" {code(receipt.commit[:12])}" if receipt.commit else ""
-    where = link("open", receipt.url) if receipt.url else ""
-    status = f"{mark_of(receipt.status).emoji} {receipt.status}"
-    return (code(receipt.kind), status, f"{plain(receipt.detail)}{commit}", where)
+def walked_steps(report: RunReport) -> tuple[str, ...]:
+    """The steps in their order, with how often each ran in a row; from the middle of a long way some are left out."""
+    runs = [(name, len(list(same))) for name, same in groupby(line.step_id for line in report.history)]
+    shown, left_out = ends_of([f"{name} ×{times}" if times > 1 else name for name, times in runs], MOST_STEPS)
+    middle = len(shown) // 2
+    return (*shown[:middle], *([f"… {left_out:,} more …"] if left_out else []), *shown[middle:])
+
+
+def figures(report: RunReport) -> list[str]:
+    """Iterations, tokens, money and time, as words."""
+    return [
+        count(report.iterations, "iteration"),
+        count(report.usage.total, "token"),
+        usd(report.cost_usd) if report.cost_usd is not None else "cost unknown",
+        seconds_text(report.seconds),
+    ]
+
+
+def terminal_checks(report: RunReport) -> list[tuple[str, str, str]]:
+    """Mark and name, command and note of each check."""
+    lines, left_out = _shown_checks(report)
+    rows = [
+        (f"{line.mark.text} {one_line(line.name, NAME_SHOWN)}", one_line(line.command, COMMAND_SHOWN), line.note)
+        for line in lines
+    ]
+    return [*rows, (f"… {left_out:,} more …", "", "")] if left_out else rows
+
+
+def ends_of(items: Sequence[R], most: int) -> tuple[tuple[R, ...], int]:
+    """All items, or the first and the last ones, and how many were left out between them."""
+    if len(items) <= most:
+        return tuple(items), 0
+    half = most // 2
+    return (*items[:half], *items[-half:]), len(items) - 2 * half
 
 
 def removed_text(report: RunReport, most: int = COMMENT_PIECES, *, title: str = "") -> str:
@@ -167,119 +209,80 @@ def job_summary(
     limit: int = LIMIT,
 ) -> str:
     """The summary. `notes` are what else a person should know, such as files left uncommitted. `limit` in bytes."""
-    answer = report.structured_output
-    sections = (
-        headline(report),
-        f"**What to do next:** {next_step(report)}",
-        verified(report),
-        _graph(report, agent) if agent else "",
-        f"### Steps\n\n{step_table(report, STEP_ROWS)}" if report.history else "",
-        _validators(report),
-        _effects(report),
-        _problems(report),
-        _notes(report, notes),
-        removed_text(report, REMOVED_SHOWN, title="### Removed from the issue's text"),
-        details("The closing answer", fence(json.dumps(answer, indent=1), lines=60)) if answer is not None else "",
-        _sandbox(report),
-        f"<sub>{' · '.join(_facts(report))}</sub>" if report.run_id else "",
+    history, left_out = ends_of(report.history, STEP_ROWS)
+    red = [run for run in report.validators if not run.passed and run.output_tail.strip()]
+    sections = render_blocks(
+        "summary.md.j2",
+        **_shared_values(report),
+        tag=FILTERS["code"],
+        verified=verified(report),
+        has_agent=agent is not None,
+        picture=_picture(report, agent) if agent else "",
+        history=history,
+        history_left_out=left_out,
+        describe_way=describe_way,
+        validators_shown=VALIDATOR_ROWS,
+        warnings=_guard_warnings(report.validators),
+        red_runs=red[-OUTPUTS:],
+        problems=[problem for problem in report.problems if problem.severity is not Severity.NOTE],
+        items_shown=ITEMS_SHOWN,
+        violations=count(report.spec_violations, "time"),
+        notes=notes,
+        removed=removed_text(report, REMOVED_SHOWN, title="### Removed from the issue's text"),
+        answer=json.dumps(report.structured_output, indent=1),
+        layers=[*_layers(report)],
+        run_folder=report.host_run_folder or report.run_folder,
     )
-    return _fit([section for section in sections if section], limit)
+    return _fit(sections, limit)
 
 
-def headline(report: RunReport) -> str:
-    """How it ended, and why."""
-    issue = f" on issue #{report.issue}" if report.issue is not None else ""
-    name = plain(report.agent) or "stepflow"
-    reason = plain(describe_reason(report.reason), 1000)
-    word = "" if report.outcome in (Outcome.COMPLETED, Outcome.SKIPPED) else f" (`{report.outcome}`)"
-    lines = [
-        f"## {mark_of(report.outcome).emoji} {name}{issue}: {OUTCOMES[report.outcome]}",
-        f"**Reason**{word}: {reason}",
-    ]
-    verdict = [f"**Verdict:** {plain(report.verdict, 300)}"] if report.verdict else []
-    known = [code(report.code)] if report.code else []
-    facts = [*verdict, *known, *filter(None, [report.issue_cost])]
-    return "\n\n".join([*lines, " · ".join(facts)] if facts else lines)
-
-
-def describe_failure_report(report: RunReport) -> str:
-    """Where the failure was reported on the issue; or why it was not."""
-    failure = report.failure_report or ""
-    return (
-        link("The issue's comment tells what happened", failure) if failure.startswith("http") else plain(failure, 600)
+def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: str = "") -> str:
+    """The default text of the run's one comment. `run_url` leads to the job with the full summary."""
+    last = report.validators[-1] if report.validators and not report.success else None
+    sections = render_blocks(
+        "comment.md.j2",
+        **_shared_values(report),
+        # A comment shows as words what the summary shows as code.
+        tag=partial(FILTERS["text"], limit=60),
+        verified=verified(report, run_url=run_url),
+        warnings=_guard_warnings(tuple({run.name: run for run in report.validators}.values())),
+        red_run=last if last and not last.passed and last.output_tail.strip() else None,
+        notes=notes[:COMMENT_NOTES],
+        removed=removed_text(report),
     )
+    return "\n\n".join(sections) + "\n"
 
 
-def _graph(report: RunReport, agent: AgentDefinition) -> str:
-    """The registry's graph with the path of the run, as a block that GitHub draws unless it is too large."""
+def _shared_values(report: RunReport) -> dict[str, object]:
+    return {
+        "report": report,
+        "ended": OUTCOMES[report.outcome],
+        "reason": describe_reason(report.reason),
+        "advice": next_step(report),
+    }
+
+
+def _picture(report: RunReport, agent: AgentDefinition) -> str:
+    """The registry's graph with the path of the run; empty when it is too large for GitHub to draw it."""
     path = walked_path(report)
     picture = mermaid_graph(agent, path)
-    shown = "The graph is too large for GitHub's picture; `stepflow graph --run` draws it."
-    if len(flow_graph(agent, path).edges) <= EDGE_LIMIT and len(picture) <= GRAPH_LIMIT:
-        legend = "Blue: work, yellow: verification, green: closure. Thick: the way this run took."
-        shown = f"```mermaid\n{picture}```\n\n{legend}"
-    return f"### The way it took\n\n{shown}"
+    fits = len(flow_graph(agent, path).edges) <= EDGE_LIMIT and len(picture) <= GRAPH_LIMIT
+    return picture if fits else ""
 
 
-def _validators(report: RunReport) -> str:
-    if not report.validators:
-        return ""
-    red = [run for run in report.validators if not run.passed and run.output_tail.strip()][-OUTPUTS:]
-    outputs = (
-        details(f"Output of {html_text(run.name)} in iteration {run.iteration}", fence(run.output_tail, lines=40))
-        for run in red
-    )
-    parts = ("### Checks", validator_table(report, VALIDATOR_ROWS), guard_warnings(report.validators), *outputs)
-    return "\n\n".join(part for part in parts if part)
+def _guard_warnings(runs: Sequence[ValidatorRun]) -> list[tuple[tuple[str, str], int]]:
+    """What was changed under validators or hidden from them; what is said again and again stands once."""
+    last = {(run.name, text): run.iteration for run in runs for text in run.warnings}
+    return [*last.items()][-WARNINGS_SHOWN:]
 
 
-def _effects(report: RunReport) -> str:
-    failure = describe_failure_report(report)
-    reported = f"\n\n{failure}" if failure else ""
-    if report.effects:
-        shown = ((kind, fence(text, lines=TEXT_LINES)) for kind, text in report.texts.items())
-        texts = (details(f"What {kind} would write", text) for kind, text in shown)
-        return "\n\n".join((f"### Effects on GitHub\n\n{effect_table(report)}{reported}", *texts))
-    if not report.run_id and report.outcome in (Outcome.COMPLETED, Outcome.SKIPPED):
-        return ""
-    return f"### Effects on GitHub\n\nNone: nothing was planned or written.{reported}"
-
-
-def _problems(report: RunReport) -> str:
-    shown = [problem for problem in report.problems if problem.severity is not Severity.NOTE]
-    if not shown:
-        return ""
-    items = [f"- {plain(str(problem), 600)}" for problem in shown[:PROBLEMS]]
-    more = [f"- and {len(shown) - PROBLEMS} more: `stepflow validate` lists them all"] if shown[PROBLEMS:] else []
-    return "### Problems of the definition\n\n" + "\n".join([*items, *more])
-
-
-def _notes(report: RunReport, notes: Iterable[str]) -> str:
-    violations = count(report.spec_violations, "time")
-    spec = [f"- `failFast: false` chose an intent {violations}"] if report.spec_violations else []
-    items = [*spec, *(f"- {plain(note, 600)}" for note in list(notes)[:PROBLEMS])]
-    return "### Notes\n\n" + "\n".join(items) if items else ""
-
-
-def _sandbox(report: RunReport) -> str:
+def _layers(report: RunReport) -> Iterator[tuple[str, str]]:
     """What kept the tools apart from the rest, layer by layer."""
-    if not report.isolation:
-        return ""
-    rows = [*report.isolation.items()]
+    yield from report.isolation.items()
     if report.canaries:
-        rows.append(("canaries", count_canaries(report.canaries)))
-        rows += ((location, report.canaries[location]) for location in reached_places(report.canaries))
-    layers = table(("Layer", "State"), ((plain(layer), plain(state, 300)) for layer, state in rows))
-    return details("The sandbox of tools and validators", layers)
-
-
-def _facts(report: RunReport) -> Iterator[str]:
-    yield f"run {code(report.run_id)}"
-    yield f"definition {code(report.definition_digest[:12])}"
-    if report.base_commit:
-        yield f"base commit {code(report.base_commit[:12])}"
-    if report.host_run_folder or report.run_folder:
-        yield f"run folder {code(report.host_run_folder or report.run_folder, 200)}"
+        yield "canaries", count_canaries(report.canaries)
+        for location in reached_places(report.canaries):
+            yield location, report.canaries[location]
 
 
 def _fit(sections: Sequence[str], limit: int) -> str:
@@ -293,42 +296,6 @@ def _fit(sections: Sequence[str], limit: int) -> str:
             return "\n\n".join([*fitting, note])
         fitting.append(section)
     return "\n\n".join(fitting) + "\n"
-
-
-def comment_summary(report: RunReport, *, notes: Sequence[str] = (), run_url: str = "") -> str:
-    """The default text of the run's one comment. `run_url` leads to the job with the full summary."""
-    parts = [
-        _without_code_tags(headline(report).replace("## ", "### ", 1)),
-        # A success is reported before its effects are written: what to do then is seen by looking at them.
-        "" if report.success else f"**What to do next:** {next_step(report)}",
-        verified(report, run_url=run_url),
-        # Of a success the boundary adds them itself, also below a text of the model's.
-        "" if report.success else guard_warnings(tuple(_last_runs(report).values())),
-        _red_output(report),
-        "" if report.success or not report.effects else _without_code_tags(effect_table(report)),
-        "\n".join(f"- {plain(note, 400)}" for note in notes[:COMMENT_NOTES]),
-        removed_text(report),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _without_code_tags(text: str) -> str:
-    """What the summary shows as code, as words. All tags of these texts are the engine's: others are escaped."""
-    return CODE_TAG.sub("", text)
-
-
-def _last_runs(report: RunReport) -> dict[str, ValidatorRun]:
-    return {run.name: run for run in report.validators}
-
-
-def _red_output(report: RunReport) -> str:
-    """The output of the validator that ended the run, for whoever must mend it."""
-    if report.success or not report.validators or report.validators[-1].passed:
-        return ""
-    run = report.validators[-1]
-    if not run.output_tail.strip():
-        return ""
-    return details(f"Output of {html_text(run.name)}", fence(run.output_tail, lines=40))
 
 
 def final_words(report: RunReport) -> list[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from stepflow.domain.checkout import DiffStat, LineCounts
     from stepflow.domain.event import IssueCostSummed
-    from stepflow.domain.report import RunReport
+    from stepflow.domain.report import HistoryEntry, RunReport
 
 #: How each outcome is called among people.
 OUTCOMES: Mapping[Outcome, str] = {
@@ -78,6 +78,12 @@ def describe_lines(file: LineCounts) -> str:
     if file.added is None or file.removed is None:
         return "(binary)"
     return changed_lines(file.added, file.removed)
+
+
+def describe_way(line: HistoryEntry) -> str:
+    """The intent of an iteration, and the transition where it is another word."""
+    intent = line.intent or line.transition
+    return intent if line.transition in (intent, "none") else f"{intent} ({line.transition})"
 
 
 def describe_outcome(outcome: Outcome) -> str:

@@ -26,8 +26,7 @@ from stepflow.domain.state import fold
 from stepflow.domain.words import Outcome
 from stepflow.errors import BoundaryError, StepflowError
 from stepflow.journal.reader import iter_journal
-from stepflow.report.summary import comment_summary, removed_text
-from stepflow.report.verified import verified
+from stepflow.report.summary import comment_summary, removed_text, verified
 from stepflow.run.clock import clock_of_services
 from stepflow.run.ending import Ending
 from stepflow.run.inputs import BoundaryMode

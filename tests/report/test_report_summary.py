@@ -22,8 +22,7 @@ from stepflow.domain.visible_text import RemovalKind, RemovedPiece, RemovedText
 from stepflow.domain.words import Intent, Outcome
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.safe_text import code, fence, html_text, link, one_line, plain, reveal, width
-from stepflow.report.summary import comment_summary, final_words, job_summary
-from stepflow.report.verified import verified
+from stepflow.report.summary import comment_summary, final_words, job_summary, verified
 from stepflow.report.wording import advice, next_step
 from tests.golden import assert_golden
 

@@ -24,8 +24,7 @@ from stepflow.report.html.timeline import Timeline, web_address
 from stepflow.report.lines import mark_of
 from stepflow.report.rendered import markdown_html, read_text, render
 from stepflow.report.safe_text import cut, one_line, seconds_text
-from stepflow.report.summary import EDGE_LIMIT
-from stepflow.report.verified import figures
+from stepflow.report.summary import EDGE_LIMIT, figures
 from stepflow.report.wording import OUTCOMES, count_canaries, describe_reason, next_step, reached_places
 
 if TYPE_CHECKING:

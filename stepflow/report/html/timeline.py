@@ -22,6 +22,7 @@ from stepflow.domain.words import FailureAction
 from stepflow.report.event_message import describe_event
 from stepflow.report.lines import EventMessage, Part
 from stepflow.report.safe_text import ADDRESS, one_line, visible
+from stepflow.report.wording import describe_way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -253,12 +254,10 @@ def _group_head(group: Group) -> JsonObject:
     line = group.line
     if line is None:
         return head
-    intent = line.intent or line.transition
-    words = intent if line.transition in (intent, "none") else f"{intent} ({line.transition})"
     return head | {
         "n": line.iteration,
         "kind": line.kind.value if line.kind else "",
-        "intent": visible(words),
+        "intent": visible(describe_way(line)),
         "to": one_line(line.target or ""),
         "tools": line.tool_calls,
         "tokens": line.usage.total,
