@@ -10,7 +10,8 @@ from stepflow.domain.figures import count, usd
 from stepflow.domain.json import compact
 from stepflow.domain.words import Outcome
 from stepflow.report.lines import mark_of
-from stepflow.report.safe_text import code, cut, defuse, link, one_line, plain, seconds_text, table
+from stepflow.report.rendered import render
+from stepflow.report.safe_text import cut, defuse, one_line, plain, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from stepflow.domain.json import JsonObject
     from stepflow.domain.report import Gathered, IssuePage, IssueResult
 
-HEADER = (">Issue", "Agent", "Outcome", ">Iterations", ">USD", ">Time", "Pull request", "Reason")
 ROWS = 1500
 LONGEST_REASON = 160
 #: A job's outputs may have 1 MB by UTF-16 (docs.github.com, Actions, "Passing information between jobs").
@@ -66,15 +66,17 @@ def gathered_lines(gathered: Gathered) -> list[str]:
 
 def gathered_summary(gathered: Gathered) -> str:
     """The table for the job summary; of very many issues those that did not complete are shown first."""
-    sign = mark_of(gathered.completed == len(gathered.results)).emoji
-    head = f"## {sign} {gathered.completed:,} of {count(len(gathered.results), 'issue')} completed"
     shown: Sequence[IssueResult] = gathered.results
     if len(shown) > ROWS:
         shown = sorted(shown, key=lambda result: result.outcome is Outcome.COMPLETED)[:ROWS]
-    parts = [head, plain(describe_totals(gathered), 600), table(HEADER, map(_row, shown))]
-    if left_out := len(gathered.results) - len(shown):
-        parts.append(f"*{left_out:,} issues are left out of this table; the artifacts have their reports.*")
-    return "\n\n".join(parts)
+    return render(
+        "gathered.md.j2",
+        gathered=gathered,
+        issues=len(gathered.results),
+        shown=shown,
+        totals=describe_totals(gathered),
+        count=count,
+    )
 
 
 def gathered_document(gathered: Gathered) -> JsonObject:
@@ -104,21 +106,6 @@ def _totals(gathered: Gathered) -> JsonObject:
         "cost_unknown": gathered.unpriced,
         "seconds": sum(result.seconds for result in gathered.results),
     }
-
-
-def _row(result: IssueResult) -> Sequence[str]:
-    sign = mark_of(result.outcome).emoji
-    url = result.pull_request_url
-    return (
-        f"#{result.issue}" if result.issue else "–",
-        code(result.agent),
-        f"{sign} {plain(result.outcome or NO_REPORT)}",
-        str(result.iterations),
-        usd(result.cost_usd).lstrip("$"),
-        seconds_text(result.seconds),
-        link(f"#{url.rpartition('/')[2]}", url) if url else "",
-        plain(result.reason, LONGEST_REASON),
-    )
 
 
 def _line(result: IssueResult) -> str:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from stepflow.domain.figures import count
 from stepflow.domain.report import CheckState
-from stepflow.report.lines import Tone, mark_of
-from stepflow.report.safe_text import aligned, defuse, details, one_line, plain, table
+from stepflow.report.lines import PASSED, Line, Tone, mark_of
+from stepflow.report.rendered import render
+from stepflow.report.safe_text import aligned, defuse, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from stepflow.domain.report import Preflight, PreflightCheck
 
 LONGEST_DETAIL = 1200
@@ -35,50 +34,37 @@ def preflight_reason(preflight: Preflight) -> str:
     return f"preflight of {preflight.agent}: {failed or describe_preflight(preflight)}"
 
 
-def preflight_lines(preflight: Preflight, *, every_row: bool = False) -> list[tuple[Tone, str]]:
+def _by_state(preflight: Preflight) -> tuple[list[PreflightCheck], list[PreflightCheck]]:
+    """What people must know, the worst first; and what is fine."""
+    fine = [check for check in preflight.checks if check.state is CheckState.OK]
+    others = [check for check in preflight.checks if check.state is not CheckState.OK]
+    return sorted(others, key=lambda check: _ORDER[check.state]), fine
+
+
+def preflight_lines(preflight: Preflight, *, every_row: bool = False) -> list[Line]:
     """What people must know first, one line per row, aligned; what is fine in one line, or in one line each with
     `every_row`; and the counts."""
-    fine = [check for check in preflight.checks if check.state is CheckState.OK]
-    first = sorted((check for check in preflight.checks if check not in fine), key=lambda check: _ORDER[check.state])
-    rows = _rows([*first, *fine] if every_row else first)
-    folded = [(mark_of(CheckState.OK).tone, defuse(_folded(fine)))] if fine and not every_row else []
-    counted = defuse(one_line(f"{preflight.agent}: {describe_preflight(preflight)}", LONGEST_DETAIL))
-    return [*rows, *folded, (Tone.RUN, counted)]
-
-
-def _rows(checks: Sequence[PreflightCheck]) -> list[tuple[Tone, str]]:
-    state = max(len(state) for state in CheckState)
-    lines = aligned(
-        (f"{mark_of(check.state).text} {check.state:<{state}}", check.name, one_line(check.detail, LONGEST_DETAIL))
-        for check in checks
+    others, fine = _by_state(preflight)
+    shown = [*others, *fine] if every_row else others
+    widest = max(len(state) for state in CheckState)
+    rows = aligned(
+        (f"{mark_of(check.state).text} {check.state:<{widest}}", check.name, one_line(check.detail, LONGEST_DETAIL))
+        for check in shown
     )
-    kinds = (mark_of(check.state).tone for check in checks)
-    return [(kind, defuse(line)) for kind, line in zip(kinds, lines, strict=True)]
-
-
-def _folded(checks: Sequence[PreflightCheck]) -> str:
-    """Their names; of a group, such as the layers of the sandbox, only how many."""
-    groups = Counter(check.name.partition(": ")[0] for check in checks)
-    names = (name if number == 1 else f"{name} ({number})" for name, number in groups.items())
-    return one_line(f"{mark_of(CheckState.OK).text} ok: {', '.join(names)}; `--all` shows each", LONGEST_DETAIL)
+    lines = [Line(mark_of(check.state).tone, row) for check, row in zip(shown, rows, strict=True)]
+    if fine and not every_row:
+        # Their names; of a group, such as the layers of the sandbox, only how many.
+        groups = Counter(check.name.partition(": ")[0] for check in fine)
+        names = (name if number == 1 else f"{name} ({number})" for name, number in groups.items())
+        folded = f"{PASSED.text} ok: {', '.join(names)}; `--all` shows each"
+        lines.append(Line(PASSED.tone, one_line(folded, LONGEST_DETAIL)))
+    counted = f"{preflight.agent}: {describe_preflight(preflight)}"
+    lines.append(Line(Tone.RUN, one_line(counted, LONGEST_DETAIL)))
+    return [Line(tone, defuse(text)) for tone, text in lines]
 
 
 def preflight_summary(preflight: Preflight) -> str:
     """The same for the job summary, where what is fine is folded."""
-    fine = [check for check in preflight.checks if check.state is CheckState.OK]
-    first = sorted((check for check in preflight.checks if check not in fine), key=lambda check: _ORDER[check.state])
-    parts = (
-        f"## {mark_of(not preflight.failed).emoji} {plain(preflight.agent)}: preflight",
-        plain(describe_preflight(preflight)),
-        _table(first) if first else "",
-        details(f"{len(fine)} ok", _table(fine)) if fine else "",
-    )
-    return "\n\n".join(part for part in parts if part)
-
-
-def _table(checks: Sequence[PreflightCheck]) -> str:
-    rows = (
-        (plain(check.name), f"{mark_of(check.state).emoji} {check.state}", plain(check.detail, LONGEST_DETAIL))
-        for check in checks
-    )
-    return table(("Check", "State", "Detail"), rows)
+    others, fine = _by_state(preflight)
+    counted = describe_preflight(preflight)
+    return render("preflight.md.j2", preflight=preflight, counted=counted, others=others, fine=fine)

@@ -8,19 +8,17 @@ from xml.etree import ElementTree
 
 from stepflow.domain.figures import count
 from stepflow.report.annotations import annotation
-from stepflow.report.lines import Tone, mark_of
+from stepflow.report.lines import Line, Tone, mark_of
+from stepflow.report.rendered import render
 from stepflow.report.safe_text import (
     aligned,
     clean,
-    code,
     defuse,
     details,
     fence,
     html_text,
     one_line,
-    plain,
     seconds_text,
-    table,
 )
 from stepflow.report.wording import describe_reason
 
@@ -39,18 +37,18 @@ SUMMARY_LIMIT = 200_000
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def rehearsed_lines(rehearsed: Rehearsed) -> list[tuple[Tone, str]]:
+def rehearsed_lines(rehearsed: Rehearsed) -> list[Line]:
     """One scenario: its row, and below it what differs."""
-    kind = Tone.GOOD if rehearsed.passed else Tone.BAD
+    mark = mark_of(rehearsed.passed)
     figures = f"{count(rehearsed.iterations, 'iteration')}, {seconds_text(rehearsed.seconds)}"
     updated = ", updated" if rehearsed.updated else ""
     name = f"{rehearsed.agent}/{one_line(rehearsed.name, CELL)}"
-    lines = [(kind, f"{mark_of(rehearsed.passed).text} {name}  {figures}{updated}")]
+    lines = [(mark.tone, f"{mark.text} {name}  {figures}{updated}")]
     lines += [(Tone.PLAIN, f"    {line}") for line in difference_lines(rehearsed)]
     lines += [(Tone.PLAIN, f"    note: {one_line(note, REASON)}") for note in rehearsed.notes]
     if rehearsed.refusal:
         lines.append((Tone.WARNING, f"    not updated: {one_line(rehearsed.refusal, REASON)}"))
-    return [(kind, defuse(line)) for kind, line in lines]
+    return [Line(tone, defuse(text)) for tone, text in lines]
 
 
 def difference_lines(rehearsed: Rehearsed) -> list[str]:
@@ -58,15 +56,13 @@ def difference_lines(rehearsed: Rehearsed) -> list[str]:
     if not rehearsed.differences or rehearsed.updated:
         return []
     reason = one_line(describe_reason(rehearsed.reason), REASON)
-    parts = [line for difference in rehearsed.differences for line in _part(difference)]
     head, *output = (one_line(line, REASON) for line in rehearsed.red or ("",))
-    red = [head, *(f"│ {line}" for line in output)] if head else []
-    return [
-        *parts,
-        *red,
-        f"reason: {reason}",
-        *([f"run folder: {rehearsed.run_folder}"] if rehearsed.run_folder else []),
-    ]
+    lines = [line for difference in rehearsed.differences for line in _part(difference)]
+    lines += [head, *(f"│ {line}" for line in output)] if head else []
+    lines.append(f"reason: {reason}")
+    if rehearsed.run_folder:
+        lines.append(f"run folder: {rehearsed.run_folder}")
+    return lines
 
 
 def describe_rehearsal(rehearsal: Rehearsal) -> str:
@@ -79,31 +75,23 @@ def describe_rehearsal(rehearsal: Rehearsal) -> str:
     return f"{text}{f', {updated} updated' if updated else ''}{named}"
 
 
-def rehearsal_lines(rehearsal: Rehearsal) -> list[tuple[Tone, str]]:
+def rehearsal_lines(rehearsal: Rehearsal) -> list[Line]:
     """The last lines: all scenarios in a table, agents without any, and the count."""
-    rows = aligned([("", "agent", "scenario", "iterations", "seconds", ""), *map(_table_row, rehearsal.scenarios)])
-    unrehearsed = [(Tone.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
-    lines = [(Tone.PLAIN, ""), *((Tone.PLAIN, row) for row in rows), *unrehearsed]
-    kind = Tone.BAD if rehearsal.failed else Tone.GOOD
-    return [(kind, defuse(line)) for kind, line in [*lines, (kind, one_line(describe_rehearsal(rehearsal), REASON))]]
+    rows = [("", "agent", "scenario", "iterations", "seconds", "")]
+    for each in rehearsal.scenarios:
+        figures = (f"{each.iterations:>10}", f"{each.seconds:>7.1f}")
+        name = one_line(each.name, CELL)
+        rows.append((mark_of(each.passed).text, each.agent, name, *figures, ", ".join(_what(each))))
+    lines = [(Tone.PLAIN, row) for row in ("", *aligned(rows))]
+    lines += [(Tone.WARNING, f"! {agent} has no scenario") for agent in rehearsal.unrehearsed]
+    lines.append((mark_of(not rehearsal.failed).tone, one_line(describe_rehearsal(rehearsal), REASON)))
+    return [Line(tone, defuse(text)) for tone, text in lines]
 
 
 def rehearsal_summary(rehearsal: Rehearsal) -> str:
     """The table for the job summary, with each difference folded below it."""
-    head = f"## {mark_of(not rehearsal.failed).emoji} Rehearsal: {plain(describe_rehearsal(rehearsal), REASON)}"
-    rows = (
-        (
-            code(each.agent),
-            plain(each.name),
-            f"{mark_of(each.passed).emoji} {each.outcome}",
-            str(each.iterations),
-            f"{each.seconds:.1f}",
-            plain("; ".join((*_what(each), *each.notes))),
-        )
-        for each in rehearsal.scenarios
-    )
-    parts = [head, table(("Agent", "Scenario", "Outcome", ">Iterations", ">Seconds", "Remarks"), rows)]
-    parts += [plain(f"{agent} has no scenario.") for agent in rehearsal.unrehearsed]
+    described = describe_rehearsal(rehearsal)
+    parts = [render("rehearsal.md.j2", rehearsal=rehearsal, described=described, what=_what)]
     for each in rehearsal.failed:
         body = fence("\n".join(difference_lines(each)), lines=400, width=400)
         folded = details(html_text(f"{each.agent}/{each.name}: {', '.join(_what(each))}", 200), body)
@@ -124,11 +112,6 @@ def rehearsal_annotations(rehearsal: Rehearsal) -> tuple[str, ...]:
         )
         for each in rehearsal.failed
     )
-
-
-def _table_row(each: Rehearsed) -> tuple[str, ...]:
-    figures = (f"{each.iterations:>10}", f"{each.seconds:>7.1f}")
-    return (mark_of(each.passed).text, each.agent, one_line(each.name, CELL), *figures, ", ".join(_what(each)))
 
 
 def _what(rehearsed: Rehearsed) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from stepflow.domain.figures import usd
 from stepflow.report.lines import mark_of
-from stepflow.report.safe_text import ADDRESS, code, code_span, fence, html_text, link, plain, visible
+from stepflow.report.safe_text import ADDRESS, code, code_span, fence, html_text, link, plain, seconds_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,6 +41,7 @@ FILTERS = {
     "html": _finished(html_text),
     "link": _finished(lambda address, text: link(text, address)),
     "mark": _finished(lambda result: mark_of(result).emoji),
+    "seconds": _finished(seconds_text),
     "text": _finished(plain),
 }
 
@@ -48,7 +49,7 @@ FILTERS = {
 def render(name: str, /, **values: object) -> str:
     """The template with its values put in. One whose name ends with `.md.j2` makes Markdown for GitHub, in which every
     text is only text; any other makes HTML or SVG."""
-    return _template(name).render(values)
+    return _template(name).render(values).rstrip("\n")
 
 
 def render_blocks(name: str, /, **values: object) -> list[str]:

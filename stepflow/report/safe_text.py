@@ -170,13 +170,6 @@ def details(title: str, body: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of finished cells. A header that begins with `>` is set to the right."""
-    rules = ("---:" if name.startswith(">") else "---" for name in header)
-    lines = [[name.removeprefix(">") for name in header], list(rules), *map(list, rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def reveal(text: str, limit: int) -> str:
     """A text with its invisible characters written out, as `<U+200B>`; line breaks stay."""
     return cut(clean(spell_out(text[:limit])), limit * 2)
