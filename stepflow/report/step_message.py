@@ -199,7 +199,7 @@ def tool_called(event: events.ToolCalled) -> EventMessage:
         ended = (first_line(event.output, 80) or "error") if event.is_error else ""
     tone = Tone.BAD if event.is_error or event.denied or event.exit_code else Tone.TOOL
     return EventMessage(
-        title=marked(tone, f"{one_line(event.name, 40)} {call_text(event.input)}".rstrip()),
+        title=marked(tone, f"{one_line(event.name, 40)} {call_text(event.input)}").rstrip(),
         tone=tone,
         facts=(ended, seconds_text(event.seconds)),
         parts=(*_inputs(event.input), Part("Output", event.output)),
