@@ -27,25 +27,6 @@ WIDE = 160
 READABLE = 80
 
 
-@dataclass(frozen=True, kw_only=True)
-class Excerpt:
-    """Lines with their numbers; the last of them is the one with the problem. `mark` has its carets, or nothing."""
-
-    lines: tuple[tuple[int, str], ...]
-    mark: str
-
-
-def excerpt(text: str, line: int, columns: tuple[int, int] | None, *, max_width: int) -> Excerpt | None:
-    """The line with the one before it; None when the text has no such line. `max_width` is the width for a line."""
-    rows = text.split("\n")
-    if not 0 < line <= len(rows):
-        return None
-    above = _seen(rows[line - 2].rstrip("\r")) if line > 1 else ""
-    before = ((line - 1, _cut(above, max_width)),) if above.strip() else ()
-    shown, mark = _marked(rows[line - 1].rstrip("\r"), columns, max_width)
-    return Excerpt(lines=(*before, (line, shown)), mark=mark)
-
-
 def _seen(text: str) -> str:
     """What is visible of a part of a line. More than `\\n` breaks lines for a terminal, and for a job's runner."""
     return clean(text).replace("\n", " ")
@@ -127,19 +108,24 @@ def _lines(problem: Problem, text: str | None, why: str, theme: Theme) -> Iterat
 
 
 def _excerpt(problem: Problem, text: str | None, gutter: int, theme: Theme) -> Iterator[str]:
+    """The line of the problem with the one before it, and carets; nothing when the text has no such line."""
     if text is None or problem.line is None:
         return
-    columns = (problem.column, problem.end_column) if problem.column and problem.end_column else None
-    shown = excerpt(text, problem.line, columns, max_width=(theme.width or WIDE) - gutter - 3)
-    if shown is None:
+    rows = text.split("\n")
+    if not 0 < problem.line <= len(rows):
         return
+    max_width = (theme.width or WIDE) - gutter - 3
+    columns = (problem.column, problem.end_column) if problem.column and problem.end_column else None
+    shown, mark = _marked(rows[problem.line - 1].rstrip("\r"), columns, max_width)
+    above = _seen(rows[problem.line - 2].rstrip("\r")) if problem.line > 1 else ""
+    before = [(problem.line - 1, _cut(above, max_width))] if above.strip() else []
     bar = theme.style(Style.FRAME, f"{' ' * gutter} |")
     yield bar
-    for number, line in shown.lines:
+    for number, line in (*before, (problem.line, shown)):
         yield defuse(f"{theme.style(Style.FRAME, f'{number:>{gutter}} |')} {line}".rstrip())
-    if shown.mark:
-        blank = len(shown.mark) - len(shown.mark.lstrip())
-        yield f"{bar} {' ' * blank}{theme.style(Style(problem.severity.value), shown.mark.lstrip())}"
+    if mark:
+        blank = len(mark) - len(mark.lstrip())
+        yield f"{bar} {' ' * blank}{theme.style(Style(problem.severity.value), mark.lstrip())}"
 
 
 def _wrapped(text: str, indent: str, head: str, style: Style, theme: Theme) -> Iterator[str]:

@@ -80,13 +80,41 @@ class CurrentActivity:
         self._until: float | None = None
         self._calls: dict[str, str] = {}
 
-    def follow(self, entry: events.Entry) -> None:
-        """Take one entry."""
-        event = entry.event
-        self._note(event)
-        doing = self._begun(event)
-        if doing:
-            self._doing, self._since = doing, entry.time
+    def follow(self, entry: events.Entry) -> None:  # noqa: PLR0912 - one case per event is the table
+        """Take one entry. An event in the middle of something begins nothing."""
+        event, begins = entry.event, ""
+        match event:
+            case events.RunStarted():
+                begins = BEFORE
+            case events.RunResumed():
+                self._step, self._calls, begins = one_line(event.step_id), {}, BEFORE
+            case events.IterationStarted():
+                self._step, self._calls, begins = one_line(event.step_id), {}, MODEL
+            case events.ModelTurned():
+                self._said = first_line(spoken(event)) or self._said
+                self._calls = dict(_calls(event))
+            case events.ModelWaited():
+                begins = f"waits for the model, try {event.attempt} of {event.tries} failed"
+            case events.ToolStarted():
+                begins = f"{one_line(event.name, 40)} {self._calls.get(event.tool_use_id, '')}".rstrip()
+            case events.ToolCalled():
+                self.words, begins = self._said, MODEL
+            case events.UserMessage() | events.CompletionJudged(done=False):
+                begins = MODEL
+            case events.StepAnswered():
+                self.words, begins = self._said, CHECKS if event.intent is Intent.CLOSING else ""
+            case events.ValidatorRan():
+                begins = CHECKS
+            case events.CompletionJudged():
+                begins = BOUNDARY
+            case events.FlowEnded():
+                self._step, begins = "", BOUNDARY
+            case events.RunFinished():
+                self._step, begins = "", OVER
+            case _:
+                pass
+        if begins:
+            self._doing, self._since = begins, entry.time
             self._until = entry.time + event.seconds if isinstance(event, events.ModelWaited) else None
 
     def describe(self, now: float) -> str:
@@ -99,45 +127,6 @@ class CurrentActivity:
             minutes, rest = divmod(int(now - self._since), 60)
             parts.append(f"{minutes} min {rest} s" if minutes else f"{rest} s")
         return " · ".join(part for part in (*parts, self._doing) if part)
-
-    def _note(self, event: events.Event) -> None:
-        match event:
-            case events.IterationStarted() | events.RunResumed():
-                self._step, self._calls = one_line(event.step_id), {}
-            case events.ModelTurned():
-                self._said = first_line(spoken(event)) or self._said
-                self._calls = dict(_calls(event))
-            case events.ToolCalled() | events.StepAnswered():
-                self.words = self._said
-            case events.FlowEnded() | events.RunFinished():
-                self._step = ""
-            case _:
-                pass
-
-    def _begun(self, event: events.Event) -> str:  # noqa: PLR0911 - one return per event is the table
-        """What begins with the event; nothing for an event in the middle of something."""
-        match event:
-            case events.RunStarted() | events.RunResumed():
-                return BEFORE
-            case (
-                events.IterationStarted()
-                | events.ToolCalled()
-                | events.UserMessage()
-                | events.CompletionJudged(done=False)
-            ):
-                return MODEL
-            case events.ModelWaited():
-                return f"waits for the model, try {event.attempt} of {event.tries} failed"
-            case events.ToolStarted():
-                return f"{one_line(event.name, 40)} {self._calls.get(event.tool_use_id, '')}".rstrip()
-            case events.StepAnswered(intent=Intent.CLOSING) | events.ValidatorRan():
-                return CHECKS
-            case events.CompletionJudged() | events.FlowEnded():
-                return BOUNDARY
-            case events.RunFinished():
-                return OVER
-            case _:
-                return ""
 
 
 def _calls(turned: events.ModelTurned) -> Iterator[tuple[str, str]]:

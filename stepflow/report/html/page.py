@@ -51,28 +51,6 @@ POLICY = (
 MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def _overview(timeline: Timeline, report: RunReport) -> dict[str, object]:
-    """The values for the part above the timeline, each text of them bounded."""
-    pieces = report.removed_text.pieces[:PIECES_SHOWN]
-    failure = report.failure_report or ""
-    return {
-        "sums": _step_sums(report.history),
-        "validators": [(f"e{seq}", run, seconds_text(run.seconds)) for seq, run in timeline.validators],
-        "validators_left_out": len(report.validators) - len(timeline.validators),
-        "effects": [(effect, mark_of(effect.status), web_address(effect.url)) for effect in report.effects],
-        "texts": [*_texts(report)],
-        "failure": "" if web_address(failure) else failure,
-        "failure_url": web_address(failure),
-        "pieces": [(piece.kind.value, piece.where, piece.text) for piece in pieces],
-        "problems": [str(problem) for problem in report.problems[:PROBLEMS_SHOWN]],
-        "answer": _indented(report.structured_output),
-        "handoff": _indented({step: dict(values) for step, values in report.handoff.items()}),
-        "facts": [*_facts(timeline, report)],
-        "about": [*_about(timeline, report)],
-        "plain_rows": [(line, usd(line.cost_usd), line.step_id) for line in report.history[:PLAIN_ROWS]],
-    }
-
-
 def _texts(report: RunReport) -> Iterator[tuple[str, str, Markup]]:
     """What a dry run would have written: the kind of effect, a title where it has one, and the text as it looks."""
     for kind, text in report.texts.items():
@@ -105,8 +83,8 @@ def _sum(step: str, lines: Sequence[HistoryEntry], whole: float) -> dict[str, ob
     }
 
 
-def _indented(value: Mapping[str, object] | None) -> str:
-    return cut(json.dumps(value, ensure_ascii=False, indent=2), ANSWER_SHOWN) if value else ""
+def _indented(value: Mapping[str, JsonValue]) -> str:
+    return cut(json.dumps(value, ensure_ascii=False, indent=2, default=dict), ANSWER_SHOWN)
 
 
 def _about(timeline: Timeline, report: RunReport) -> Iterator[tuple[str, str]]:
@@ -165,16 +143,25 @@ def report_html(
         data=_embedded(timeline.data(changed)),
         graph=Markup(graph),  # noqa: S704 - drawn by a template that escapes
         too_large=agent is not None and not graph,
-        mark=mark_of(report.outcome),
+        mark_of=mark_of,
         name=one_line(report.agent) or "stepflow",
         ended=OUTCOMES[report.outcome],
         reason=describe_reason(report.reason),
         advice=next_step(report),
         figures=figures(report),
         report=report,
+        timeline=timeline,
         diffs_note=changed.note,
         has_changes=bool(changed.run.files),
-        **_overview(timeline, report),
+        sums=_step_sums(report.history),
+        texts=[*_texts(report)],
+        about=[*_about(timeline, report)],
+        facts=[*_facts(timeline, report)],
+        most={"pieces": PIECES_SHOWN, "problems": PROBLEMS_SHOWN, "rows": PLAIN_ROWS},
+        indented=_indented,
+        seconds_text=seconds_text,
+        usd=usd,
+        web_address=web_address,
     )
 
 

@@ -7,15 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
-from stepflow.domain.event import (
-    FlowEnded,
-    IterationStarted,
-    ModelTurned,
-    RunResumed,
-    RunStarted,
-    ToolCalled,
-    ValidatorRan,
-)
+from stepflow.domain import event as events
 from stepflow.domain.figures import changed_lines, count, usd
 from stepflow.domain.json import JsonObject, JsonValue
 from stepflow.domain.words import FailureAction
@@ -27,7 +19,6 @@ from stepflow.report.wording import describe_way
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stepflow.domain.event import Entry
     from stepflow.domain.report import HistoryEntry
     from stepflow.domain.run import Issue
     from stepflow.report.diff import Diffs, StepDiff
@@ -79,11 +70,12 @@ class Texts:
         key = text if len(text) <= SHORT else blake2b(text.encode("utf-8", "surrogatepass")).digest()
         if key not in self._indexes:
             self._indexes[key] = len(self._shown)
-            self._shown.append(cut_to(text, self._limits[0]))
+            part = cut_to(Shown(text), self._limits[0])
+            self._shown.append(Shown(visible(part.head), visible(part.tail), part.left_out))
             self._size += len(self._shown[-1].text)
         while self._size > PAGE_LIMIT and len(self._limits) > 1:
             self._limits.pop(0)
-            self._shown = [cut_more(shown, self._limits[0]) for shown in self._shown]
+            self._shown = [cut_to(shown, self._limits[0]) for shown in self._shown]
             self._size = sum(len(shown.text) for shown in self._shown)
         return self._indexes[key]
 
@@ -92,22 +84,13 @@ class Texts:
         return [shown.text for shown in self._shown], [shown.left_out for shown in self._shown]
 
 
-def cut_to(text: str, limit: int) -> Shown:
-    """The text, or so many characters of its beginning and its end."""
-    if len(text) <= limit:
-        return Shown(visible(text))
-    head = limit * 2 // 3
-    return Shown(visible(text[:head]), visible(text[head - limit :]), len(text) - limit)
-
-
-def cut_more(shown: Shown, limit: int) -> Shown:
-    """What is shown, cut to a lower limit."""
+def cut_to(shown: Shown, limit: int) -> Shown:
+    """So many characters of the beginning and the end."""
     whole = shown.head + shown.tail
     if len(whole) <= limit:
         return shown
     head = min(limit * 2 // 3, len(shown.head))
-    tail = whole[head - limit :]
-    return Shown(whole[:head], tail, shown.left_out + len(whole) - limit)
+    return Shown(whole[:head], whole[head - limit :], shown.left_out + len(whole) - limit)
 
 
 @dataclass
@@ -129,7 +112,7 @@ class Timeline:
     def __init__(self, history: Sequence[HistoryEntry], *, count: int) -> None:
         self.began: float | None = None
         self.subject: Issue | None = None
-        self.validators: deque[tuple[int, ValidatorRan]] = deque(maxlen=VALIDATORS_SHOWN)
+        self.validators: deque[tuple[int, events.ValidatorRan]] = deque(maxlen=VALIDATORS_SHOWN)
         self.groups: list[Group] = []
         self._texts = Texts()
         self._lines = iter(history)
@@ -156,14 +139,14 @@ class Timeline:
         groups: list[JsonValue] = [{**_group_head(group), "cards": group.cards} for group in self.groups]
         return {"groups": groups, "texts": [*table], "cuts": [*cuts]}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: events.Entry) -> None:
         """Take the next entry."""
         self.began = entry.time if self.began is None else self.began
         group = self._group_of(entry)
         match entry.event:
-            case RunStarted(subject=subject):
+            case events.RunStarted(subject=subject):
                 self.subject = subject
-            case ValidatorRan() as ran:
+            case events.ValidatorRan() as ran:
                 self.validators.append((entry.seq, ran))
                 if ran.action in (FailureAction.RETRY, FailureAction.ABORT):
                     group.red.append(one_line(ran.name, 60))
@@ -175,32 +158,32 @@ class Timeline:
             group.cards.append(self._event_card(entry, message))
         self._seen += 1
 
-    def _group_of(self, entry: Entry) -> Group:
+    def _group_of(self, entry: events.Entry) -> Group:
         """The stretch that the entry belongs to. A run that was resumed has more than one start and end."""
         event = entry.event
-        if isinstance(event, IterationStarted):
+        if isinstance(event, events.IterationStarted):
             self._open(f"i{event.iteration}", one_line(event.step_id), next(self._lines, None))
-        elif isinstance(event, RunResumed):
+        elif isinstance(event, events.RunResumed):
             self._open("resumed", f"Resumed {one_line(event.step_id)}".rstrip())
-        elif isinstance(event, RunStarted) or not self.groups:
+        elif isinstance(event, events.RunStarted) or not self.groups:
             self._open("start", "Before the steps")
         elif self._ended:
             self._open("end", "After the steps")
-        self._ended = isinstance(event, FlowEnded)
+        self._ended = isinstance(event, events.FlowEnded)
         return self.groups[-1]
 
     def _open(self, name: str, title: str, line: HistoryEntry | None = None) -> None:
         self._ids[name] = times = self._ids.get(name, 0) + 1
         self.groups.append(Group(id=name if times == 1 else f"{name}-{times}", title=title, line=line))
 
-    def _event_card(self, entry: Entry, message: EventMessage) -> JsonValue:
+    def _event_card(self, entry: events.Entry, message: EventMessage) -> JsonValue:
         event = entry.event
         seconds = round(max(0.0, entry.time - (self.began or 0.0)), 1)
         card = self._card(f"e{entry.seq}", seconds, message)
         match event:
-            case ToolCalled():
+            case events.ToolCalled():
                 self._unanswered.pop(event.tool_use_id, None)
-            case ModelTurned():
+            case events.ModelTurned():
                 # A call's card comes with its answer; the turn shows those of its calls that have none.
                 parts = cast("list[JsonValue]", card[PARTS])
                 calls = (block for block in event.content if block.get("type") == "tool_use")
