@@ -9,13 +9,11 @@ import pytest
 from hostile import TEXT, obeyed
 from hypothesis import given, settings
 from markdown_it import MarkdownIt
-from page_of import events_of
 from plausible_run import AGENT, ENTRIES
 
 from stepflow.boundary.plan import LONGEST_VERIFIED
 from stepflow.domain.checkout import DiffStat, LineCounts
 from stepflow.domain.effect import EffectKind, EffectStatus, Receipt
-from stepflow.domain.event import CanariesTried
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.report import CheckResult, RunReport
 from stepflow.domain.visible_text import RemovalKind, RemovedPiece, RemovedText
@@ -23,7 +21,7 @@ from stepflow.domain.words import Intent, Outcome
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.safe_text import code, fence, html_text, link, one_line, plain, reveal, width
 from stepflow.report.summary import comment_summary, final_words, job_summary, verified
-from stepflow.report.wording import advice, next_step
+from stepflow.report.wording import BUG, next_step
 from tests.golden import assert_golden
 
 REPORT = collect_report(ENTRIES, AGENT, facts=ReportFacts(run_folder="/runs/7"))
@@ -59,128 +57,89 @@ def test_the_final_words_of_a_plausible_run_are_the_golden_ones():
     assert_golden("report/final_words.txt", "\n".join(final_words(REPORT)) + "\n")
 
 
-def test_the_comment_that_is_written_before_the_effects_tells_of_a_success():
-    planned = [entry for entry in ENTRIES if entry.event.event not in ("effect_applied", "run_finished")]
-    report = collect_report(planned, AGENT, facts=ReportFacts(outcome=Outcome.COMPLETED))
-    comment = comment_summary(report)
-    assert comment.startswith("### ✅ fixer on issue #7: completed\n\n**Reason**: The parser accepts")
-    assert "dry run" not in comment
-
-
-def test_a_failed_run_tells_what_to_do_and_shows_the_red_output():
-    comment = comment_summary(RED, notes=["kept on branch x"])
-    assert comment.startswith("### ❌ fixer on issue #7: a check stayed red")
-    assert "**What to do next:** Read the failing validator's output" in comment
-    assert "❌ `git status --porcelain` (git-clean): attempt 1" in comment
-    assert "?? notes.txt" in comment
-    assert "- kept on branch x" in comment
-    summary = job_summary(RED, AGENT)
-    assert "None: nothing was planned or written." in summary
-    assert "<details><summary>Output of git-clean in iteration 3</summary>" in summary
-
-
-def test_a_red_validator_without_output_has_no_output_section():
-    silent = replace(RED, validators=(replace(RED.validators[0], output_tail=" \n"),))
-    assert "Output of" not in comment_summary(silent) + job_summary(silent, AGENT)
-
-
-def test_what_was_changed_under_a_validator_is_told_once_for_each_validator():
-    warning = "files this validator depends on were changed: <b>x|y"
-    runs = tuple(replace(RED.validators[0], iteration=at, warnings=(warning,)) for at in (1, 2))
-    for text in (comment_summary(replace(RED, validators=runs)), job_summary(replace(RED, validators=runs), AGENT)):
-        (line,) = [line for line in text.splitlines() if "were changed" in line]
-        assert line.startswith("- ⚠️ ")
-        assert "iteration 2" in line
-        assert "<b>" not in line
-
-
-def test_a_report_without_a_run_is_short_and_whole():
-    facts = ReportFacts(outcome=Outcome.INVALID_DEFINITION, reason="Before the run: 1 problem", problems=(PROBLEM,))
-    report = collect_report((), facts=facts)
-    summary = job_summary(report)
-    assert summary.startswith(
-        "## ❌ stepflow: the agent's files have errors\n\n**Reason** (`invalid_definition`): 1 problem"
-    )
-    assert "- r.json:4: warning SF346 not reachable" in summary
-    assert "### Steps" not in summary
-    assert "```" not in summary
-    assert final_words(report)[1].strip().startswith("r.json:4: warning SF346")
-
-
-def test_what_else_a_person_must_know_is_in_the_notes():
-    report = replace(
+WARNING = "files this validator depends on were changed: <b>x|y"
+CANARIES = {"a tool's environment": "kept", "RUNNER_TEMP": "reached by shell: /tmp | x", "the socket": "not here"}
+CHECKED = replace(
+    REPORT.history[0],
+    intent=Intent.JUMP,
+    transition="fallback",
+    check_result=CheckResult(result="ng", message="no tests"),
+    cost_usd=None,
+)
+CUT_SHORT = replace(CHECKED, intent=None, transition="none", target=None, check_result=None)
+ENDS = {
+    "a success before its effects are written": collect_report(
+        [entry for entry in ENTRIES if entry.event.event not in ("effect_applied", "run_finished")],
+        AGENT,
+        facts=ReportFacts(outcome=Outcome.COMPLETED),
+    ),
+    "a check that stayed red": RED,
+    "a red check that said nothing": replace(RED, validators=(replace(RED.validators[0], output_tail=" \n"),)),
+    "checks that were changed": replace(
+        RED, validators=tuple(replace(RED.validators[0], iteration=at, warnings=(WARNING,)) for at in (1, 2))
+    ),
+    "no run": collect_report(
+        (),
+        facts=ReportFacts(outcome=Outcome.INVALID_DEFINITION, reason="Before the run: 1 problem", problems=(PROBLEM,)),
+    ),
+    "nothing to do": collect_report((), facts=ReportFacts(outcome=Outcome.SKIPPED, reason="Before the run: no agent")),
+    "all that is rare": replace(
         REPORT,
         spec_violations=2,
         failure_report="https://github.com/o/r/issues/7",
         code="SF341",
         problems=(PROBLEM,) * 40,
         host_run_folder="/home/runner/x",
-    )
-    summary = job_summary(report, AGENT)
-    assert "- `failFast: false` chose an intent 2 times" in summary
-    assert "[The issue's comment tells what happened](https://github.com/o/r/issues/7)" in summary
-    assert "<code>SF341</code>" in summary
-    assert "- and 10 more: `stepflow validate` lists them all" in summary
-    assert "run folder <code>/home/runner/x</code>" in summary
-    none = replace(report, effects=(), problems=(replace(PROBLEM, severity=Severity.NOTE),))
-    assert "### Problems" not in job_summary(none)
-
-
-def test_a_check_its_transition_and_an_unknown_price_are_in_the_step_table():
-    line = replace(
-        REPORT.history[0],
-        intent=Intent.JUMP,
-        transition="fallback",
-        check_result=CheckResult(result="ng", message="no tests"),
+        history=(CHECKED, CUT_SHORT, *REPORT.history[:1] * 3),
         cost_usd=None,
-    )
-    cut_short = replace(line, intent=None, transition="none", target=None, check_result=None)
-    summary = job_summary(replace(REPORT, history=(line, cut_short), cost_usd=None))
-    assert (
-        "| jump \\(fallback\\) | <code>continuation.issue</code> | 2 | 8,700 | unknown | 8.7 | check ng: no tests |"
-        in summary
-    )
-    assert "| none |  | 2 |" in summary
-    assert "cost unknown" in summary
+        isolation={"uid": "1000"},
+        canaries=CANARIES,
+        removed_text=RemovedText(count=1, pieces=(RemovedPiece(kind=RemovalKind.CUT, where="body", text="the end"),)),
+    ),
+    "hardly anything": replace(
+        REPORT,
+        base_commit="",
+        isolation={},
+        run_folder="",
+        effects=(),
+        changes=None,
+        problems=(replace(PROBLEM, severity=Severity.NOTE),),
+    ),
+}
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
-def test_every_outcome_has_advice_and_a_mark(outcome):
-    assert len(advice(outcome)) > 20
-    report = replace(REPORT, outcome=outcome, success=outcome is Outcome.COMPLETED)
-    assert job_summary(report).startswith("## ")
-    assert final_words(report)[-1].startswith("  next        ")
+def test_how_runs_end_is_told_as_in_the_golden_file():
+    told = []
+    for name, report in ENDS.items():
+        agent = AGENT if report is RED else None
+        texts = (job_summary(report, agent), comment_summary(report, notes=["kept on branch x"]), *final_words(report))
+        told += [f"=== {name}", *texts, ""]
+    assert_golden("report/ends.md", "\n".join(told))
 
 
-def test_advice_knows_some_codes_better():
-    assert "`parameters`" in advice(Outcome.INVALID_DEFINITION, "SF209")
-    assert advice(Outcome.INVALID_DEFINITION, "SF111") == advice(Outcome.INVALID_DEFINITION)
-
-
-def test_the_next_step_of_a_success_depends_on_what_was_written():
+def test_what_to_do_next_is_told_as_in_the_golden_file():
     planned = tuple(replace(effect, status=EffectStatus.PLANNED) for effect in REPORT.effects)
     closed = (Receipt(kind=EffectKind.CLOSE_ISSUE, status=EffectStatus.APPLIED),)
-    assert "with `--boundary github` to write" in next_step(replace(REPORT, effects=planned))
-    in_action = replace(REPORT, effects=planned, host_run_folder="/home/runner/work/_temp/run")
-    assert "with `boundary: github` to write" in next_step(in_action)
-    assert next_step(replace(REPORT, effects=closed)).startswith("Review what was written")
-    assert next_step(replace(REPORT, effects=())) == advice(Outcome.COMPLETED)
-    assert next_step(replace(REPORT, success=False, outcome=Outcome.REFUSED)) == advice(Outcome.REFUSED)
-
-
-def test_a_scripted_model_that_failed_is_mended_in_its_scenario_and_not_by_a_key():
-    failed = replace(REPORT, success=False, outcome=Outcome.MODEL_FAILED, provider="scripted")
-    assert "scenario" in next_step(failed)
-    assert "API key" not in next_step(failed)
-    assert "API key" in next_step(replace(failed, provider="anthropic"))
-
-
-@pytest.mark.parametrize("outcome", [each for each in Outcome if "label" in advice(each)])
-def test_a_run_that_no_label_started_is_started_again_without_one(outcome):
-    ended = replace(REPORT, success=False, outcome=outcome, host_run_folder="")
-    assert "start it again" in next_step(ended)
-    assert "label" not in next_step(ended).replace("`label-prefix`", "")
-    assert "put the label on again" in next_step(replace(ended, host_run_folder="/home/runner/work/_temp/run"))
+    reports = {str(each): replace(REPORT, success=False, outcome=each) for each in Outcome} | {
+        "invalid arguments": replace(REPORT, success=False, outcome=Outcome.INVALID_DEFINITION, code="SF209"),
+        "a bug": replace(REPORT, success=False, outcome=Outcome.INTERNAL_ERROR, reason=f"Before the run: {BUG}"),
+        "a scripted model": replace(REPORT, success=False, outcome=Outcome.MODEL_FAILED, provider="scripted"),
+        "a dry run": replace(REPORT, effects=planned),
+        "a pull request": REPORT,
+        "a closed issue": replace(REPORT, effects=closed),
+        "nothing to write": replace(REPORT, effects=()),
+    }
+    told = []
+    for name, report in reports.items():
+        in_job = next_step(replace(report, host_run_folder="/home/runner/work/_temp/run"))
+        head, _, _ = job_summary(report).partition("\n")
+        told += [
+            f"{head} ({name})",
+            next_step(report),
+            *([f"in a job: {in_job}"] if in_job != next_step(report) else []),
+            "",
+        ]
+    assert_golden("report/next_steps.txt", "\n".join(told))
 
 
 def test_long_runs_keep_their_ends():
@@ -221,12 +180,6 @@ def test_of_the_longest_names_and_commands_nothing_is_cut_where_the_boundary_wri
     assert len(verified(report, run_url="https://x.test/" + "a" * 200)) < LONGEST_VERIFIED
 
 
-def test_a_run_without_commits_names_no_changed_files():
-    report = replace(REPORT, changes=None)
-    for text in (comment_summary(report), job_summary(report, AGENT)):
-        assert "**Changed:**" not in text
-
-
 @pytest.mark.parametrize(("red", "of"), [({13}, 14), ({0, 29}, 30), (set(range(30)), 30), ({19}, 20), (set(), 21)])
 def test_the_comment_shows_every_red_validator_however_many_there_are(red, of):
     runs = tuple(replace(REPORT.validators[0], name=f"check-{n:02}", passed=n not in red) for n in range(of))
@@ -242,11 +195,6 @@ def test_columns_of_names_in_any_script_begin_below_each_other():
     lines = [line for line in final_words(replace(REPORT, validators=runs)) if "git status" in line]
     assert len(lines) == 3
     assert len({width(line.partition("git status")[0]) for line in lines}) == 1
-
-
-def test_steps_that_repeat_themselves_are_counted_in_the_final_words():
-    again = replace(REPORT, history=REPORT.history[:1] * 3 + REPORT.history[1:2])
-    assert "  steps       initial.issue ×3 → continuation.issue" in final_words(again)
 
 
 def test_a_graph_too_large_for_github_is_named_and_not_drawn():
@@ -379,27 +327,6 @@ def test_removed_text_is_shown_with_its_invisible_characters():
     assert "and 182 more" in comment
 
 
-def test_the_self_test_of_the_sandbox_counts_what_is_out_of_reach_and_names_what_is_not():
-    canaries = {"a tool's environment": "kept", "RUNNER_TEMP": "reached by shell: /tmp | x", "the socket": "not here"}
-    summary = job_summary(collect_report(events_of(CanariesTried(canaries=canaries)), AGENT), AGENT)
-    assert "\n| canaries | 1 of 2 out of reach |\n| RUNNER\\_TEMP | reached by shell" in summary
-
-
-def test_a_text_that_was_too_long_is_said_to_be_cut():
-    cut = RemovedText(count=1, pieces=(RemovedPiece(kind=RemovalKind.CUT, where="body", text="the end"),))
-    assert "so its end is missing" in job_summary(replace(REPORT, removed_text=cut))
-
-
-def test_a_run_with_few_facts_has_a_short_footer():
-    bare = replace(REPORT, base_commit="", isolation={}, run_folder="")
-    assert (
-        job_summary(bare)
-        .rstrip()
-        .endswith("<sub>run <code>20260715-101500-7</code> · definition <code>0f0f0f0f0f0f</code></sub>")
-    )
-    assert "run folder" not in "\n".join(final_words(bare))
-
-
 def test_pieces_of_markdown():
     assert plain("# a") == "\\# a"
     assert plain("12. b") == "12\\. b"
@@ -413,22 +340,3 @@ def test_pieces_of_markdown():
     assert link("x", "") == "x"
     assert fence("a\n````\nb", lines=9).split("\n")[0] == "`````text"
     assert reveal("a\u200b\tb\u00a0", 99) == "a<U+200B>    b\u00a0"
-
-
-def test_what_was_only_checked_or_skipped_shows_no_figures_and_no_effects():
-    for outcome in (Outcome.COMPLETED, Outcome.SKIPPED):
-        summary = job_summary(collect_report((), facts=ReportFacts(outcome=outcome, reason="Before the run: so it is")))
-        assert "**Reason**: so it is" in summary
-        assert [words for words in ("validated", "iterations", "tokens", "Effects") if words in summary] == []
-
-
-def test_what_was_refused_before_a_run_says_that_nothing_was_written():
-    facts = ReportFacts(outcome=Outcome.INVALID_DEFINITION, reason="Before the run: no such agent")
-    assert "nothing was planned or written" in job_summary(collect_report((), facts=facts))
-
-
-def test_the_final_words_leave_notes_to_validate():
-    note = replace(PROBLEM, severity=Severity.NOTE, message="a note")
-    words = "\n".join(final_words(replace(REPORT, problems=(PROBLEM, note))))
-    assert "not reachable" in words
-    assert "a note" not in words
