@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
-import jsonschema
 import pytest
 
 from stepflow.domain.report import Difference, Rehearsal, Rehearsed, Row
@@ -21,6 +21,7 @@ from stepflow.report.rehearsal import (
 )
 from stepflow.report.safe_text import aligned, width
 from tests.action.runner_model import obeyed_in
+from tests.golden import assert_golden
 
 GREEN = Rehearsed(
     agent="fixer",
@@ -51,41 +52,19 @@ RED = replace(
 HOSTILE = "\n::error::forged\r##[add-path]/x\x1b[31m </failure>]]> | <b> \x00\x08\ufffe \ud800 {uv-x}"
 
 
+REHEARSAL = Rehearsal(scenarios=(GREEN, RED, replace(GREEN, agent="other")), unrehearsed=("idle",))
+
+
 def text(rehearsed: Rehearsed) -> list[str]:
     return [line for _, line in rehearsed_lines(rehearsed)]
 
 
-def test_one_that_came_as_expected_is_one_line() -> None:
-    assert text(GREEN) == ["✓ fixer/straight  3 iterations, 1.2 s"]
-
-
-def test_one_that_differs_shows_both_sides_in_columns() -> None:
-    assert text(RED) == [
-        "✗ fixer/修理  3 iterations, 1.2 s",
-        "    outcome:",
-        "           expected   came",
-        "      ≠    completed  validation_failed",
-        "    steps:",
-        "            expected  came",
-        "         1  initial   initial",
-        "      ≠  2  –         修正",
-        "    the check tests is red (exit code 1): make test",
-        "    │ 1 failed",
-        "    reason: validator tests failed",
-        "    note: 1 turn of the scenario was not played",
-    ]
-
-
-def test_the_table_stands_at_the_end_with_what_has_no_scenario() -> None:
-    lines = [line for _, line in rehearsal_lines(Rehearsal(scenarios=(GREEN, RED), unrehearsed=("idle",)))]
-    assert lines == [
-        "",
-        "   agent  scenario  iterations  seconds",
-        "✓  fixer  straight           3      1.2",
-        "✗  fixer  修理               3      1.2  outcome, steps",
-        "! idle has no scenario",
-        "2 scenarios, 1 not as expected: fixer/修理",
-    ]
+def test_a_rehearsal_is_told_as_in_the_golden_file() -> None:
+    lines = [line for each in REHEARSAL.scenarios for line in text(each)]
+    lines += [line for _, line in rehearsal_lines(REHEARSAL)]
+    document = json.dumps(rehearsal_json(REHEARSAL), indent=1, ensure_ascii=False)
+    parts = ("\n".join(lines), rehearsal_summary(REHEARSAL), *rehearsal_annotations(REHEARSAL), document)
+    assert_golden("report/rehearsal.txt", "\n\n".join((*parts, junit_xml(REHEARSAL))))
 
 
 def test_a_long_comparison_is_cut() -> None:
@@ -93,29 +72,6 @@ def test_a_long_comparison_is_cut() -> None:
     lines = text(replace(RED, differences=(Difference(what="steps", rows=rows),)))
     assert len(lines) < 50
     assert any("… 960 more rows" in line for line in lines)
-
-
-def test_the_summary_has_a_row_for_each_and_folds_the_differences() -> None:
-    summary = rehearsal_summary(Rehearsal(scenarios=(GREEN, RED)))
-    assert "| <code>fixer</code> | straight | ✅ completed | 3 | 1.2 |  |" in summary
-    assert "<details><summary>fixer/修理: outcome, steps</summary>" in summary
-    assert summary.startswith("## ❌ Rehearsal: 2 scenarios, 1 not as expected: fixer/修理\n")
-
-
-def test_an_annotation_stands_on_the_file_where_expect_is() -> None:
-    (line,) = rehearsal_annotations(Rehearsal(scenarios=(GREEN, RED)))
-    assert line.startswith(
-        "::error file=.agent/fixer/scenarios/straight.yaml,line=12,title=fixer/修理%3A not as expected::"
-    )
-
-
-def test_junit_counts_and_carries_the_differences() -> None:
-    root = ElementTree.fromstring(junit_xml(Rehearsal(scenarios=(GREEN, RED, replace(GREEN, agent="other")))))
-    suites = [(suite.get("name"), suite.get("tests"), suite.get("failures")) for suite in root]
-    assert suites == [("fixer", "2", "1"), ("other", "1", "0")]
-    (failure,) = root.iter("failure")
-    assert failure.get("message") == "not as expected: outcome, steps"
-    assert "≠  2  –         修正" in str(failure.text)
 
 
 def test_no_text_breaks_the_xml_the_log_or_the_summary() -> None:
@@ -140,16 +96,6 @@ def test_no_text_breaks_the_xml_the_log_or_the_summary() -> None:
         assert "\n" not in line
         assert line.count("::error") >= 1
         assert not obeyed_in(line.removeprefix("::error ").partition("::")[2])
-
-
-def test_json_has_every_row() -> None:
-    document = rehearsal_json(Rehearsal(scenarios=(GREEN, RED), unrehearsed=("idle",)))
-    jsonschema.validate(document, {"type": "object", "required": ["schema", "outcome", "success", "scenarios"]})
-    assert document["success"] is False
-    assert document["unrehearsed"] == ["idle"]
-    scenarios = document["scenarios"]
-    assert isinstance(scenarios, list)
-    assert scenarios[1]["differences"][1]["rows"][1] == {"where": "2", "expected": "–", "came": "修正"}  # type: ignore[index,call-overload]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Log, job log, terminal and annotations: what they say, and that nothing in them is obeyed."""
+"""Log, job log, terminal and annotations: what they say, what readers may unfold, and that nothing is obeyed."""
 
 from __future__ import annotations
 
@@ -14,23 +14,29 @@ from plausible_run import AGENT, BEGAN, ENTRIES, STARTED, entries_of
 
 from stepflow.domain.conversation import Usage
 from stepflow.domain.event import (
+    CompletionJudged,
     Entry,
+    Event,
     IterationStarted,
     ModelTurned,
+    ModelWaited,
     Noted,
+    PromptRendered,
     RunFinished,
     RunResumed,
     StepAnswered,
+    ToolCalled,
+    ToolStarted,
     UserMessage,
 )
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Problem, Severity
 from stepflow.domain.run import Limits
-from stepflow.domain.words import Outcome
+from stepflow.domain.words import Intent, Outcome, StepKind
 from stepflow.report.annotations import annotation, outcome_annotation, problem_annotations
 from stepflow.report.collect import ReportFacts, collect_report
 from stepflow.report.lines import Tone
-from stepflow.report.log import ActionLog, LogEntry, TerminalLog, log_entries, log_line
+from stepflow.report.log import ActionLog, LogEntry, TerminalLog, folded_traceback, log_entries, log_line
 from stepflow.report.safe_text import clean, cut, defuse, first_line, last_lines, one_line, seconds_text
 from tests.golden import assert_golden
 
@@ -263,3 +269,148 @@ def test_what_is_not_obeyed_is_still_shown(piece: str) -> None:
     shown = job_log(hostile_entries(f"before {piece} after"))
     for word in ["before", "after", *clean(piece).strip().replace("##[", "##\\[").split()]:
         assert word in shown
+
+
+LONG = "word " * 300
+
+
+def shown(log: ActionLog | TerminalLog, *events: Event) -> list[str]:
+    return [
+        line for number, event in enumerate(events, 1) for line in log.render(Entry(seq=number, time=1.0, event=event))
+    ]
+
+
+def turned(*blocks: dict) -> ModelTurned:
+    return ModelTurned(
+        content=list(blocks), stop_reason="end_turn", usage=Usage(), cost_usd=0.0, model="m", seconds=0.1
+    )
+
+
+PROMPT = PromptRendered(
+    system="You are careful.\nVery.", blocks=["Do it.", LONG], source="prompts/a.md", retry=False, tools=[]
+)
+
+
+def test_with_debug_every_word_of_prompt_and_answer_is_there():
+    answer = turned({"type": "text", "text": '{"next_action": {"action": "next"}}'})
+    said = UserMessage(text="Answer in JSON.\nOnly JSON.", format_retry=True, errors=["no JSON"])
+    lines = shown(ActionLog(debug=True), PROMPT, answer, said)
+    text = "".join(line.removeprefix("│ ") for line in lines)
+    for words in ("You are careful.", "Very.", "Do it.", LONG.strip(), '"action": "next"', "Only JSON."):
+        assert words in text
+
+
+def test_with_debug_a_tool_call_is_shown_with_all_its_input():
+    use = {"type": "tool_use", "id": "u1", "name": "write", "input": {"file_path": "a.txt", "content": "x" * 900}}
+    text = "".join(line.removeprefix("│ ") for line in shown(ActionLog(debug=True), turned(use)))
+    assert "x" * 900 in text
+
+
+def test_without_debug_prompts_and_answers_stay_short():
+    lines = shown(ActionLog(), PROMPT, turned({"type": "text", "text": '{"secret plan": 1}'}))
+    assert lines == ["prompt: prompts/a.md; tools: none"]
+
+
+def test_the_terminal_has_debug_too():
+    assert any("You are careful." in line for line in shown(TerminalLog(debug=True), PROMPT))
+
+
+def test_what_a_command_printed_is_folded_under_its_message():
+    lines = shown(
+        ActionLog(),
+        Noted(level="info", message="setup ended with exit code 0", data={"output": "one\n::error::two\n100 %"}),
+        Noted(level="info", message="next"),
+    )
+    assert lines == [
+        "::group::setup ended with exit code 0",
+        "  one",
+        "  │ ::error::two",
+        "  100 %",
+        "::endgroup::",
+        "next",
+    ]
+
+
+def test_a_fold_in_a_step_ends_the_steps_group_since_groups_do_not_nest():
+    begun = IterationStarted(iteration=1, step_id="initial.a", kind=StepKind.WORK, model="m")
+    bug = Noted(level="error", message="internal error", data={"traceback": "Traceback\n  boom"})
+    after = StepAnswered(step_id="initial.a", answer=None, intent=None, target=None, reason="r")
+    assert obeyed("\n".join(shown(ActionLog(), begun, bug, after))) == ["group", "endgroup", "group", "endgroup"]
+
+
+def test_a_traceback_before_any_run_is_folded_and_not_obeyed():
+    lines = folded_traceback("Traceback (most recent call last):\n  ##[error]x\n::set-output name=a::b")
+    assert lines[0] == "::group::internal error"
+    assert lines[-1] == "::endgroup::"
+    assert obeyed("\n".join(lines)) == ["group", "endgroup"]
+    assert json.dumps(lines).count("set-output") == 1
+
+
+STEP = IterationStarted(iteration=1, step_id="initial.issue", kind=StepKind.WORK, model="m")
+CALL = {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "make\ntest"}}
+TURN = ModelTurned(
+    content=[{"type": "text", "text": "I look at it."}, CALL],
+    stop_reason="tool_use",
+    usage=Usage(),
+    cost_usd=0.0,
+    model="m",
+    seconds=1,
+)
+BEGUN = ToolStarted(tool_use_id="t1", name="bash")
+DONE = ToolCalled(
+    tool_use_id="t1", name="bash", input={"command": "x"}, output="", is_error=False, exit_code=0, seconds=1
+)
+
+
+def log_after(*events: Event) -> TerminalLog:
+    log = TerminalLog()
+    for number, event in enumerate((STARTED, *events)):
+        log.render(Entry(seq=number + 1, time=BEGAN + number, event=event))
+    return log
+
+
+def doing(*events: Event, later: float = 0.0) -> str:
+    """What is going on, so many seconds after the last event."""
+    ((kind, text), *_rest) = log_after(*events).now(BEGAN + len(events) + later)
+    assert kind is Tone.STEP
+    return text
+
+
+def test_a_tool_at_work_is_shown_with_its_call_and_its_seconds() -> None:
+    assert doing(STEP, TURN, BEGUN) == "initial.issue · bash make …"
+    assert doing(STEP, TURN, BEGUN, later=7.9) == "initial.issue · 7 s · bash make …"
+    assert doing(STEP, TURN, BEGUN, later=125) == "initial.issue · 2 min 5 s · bash make …"
+    assert doing(STEP, TURN, BEGUN, DONE, later=3) == "initial.issue · 3 s · the model answers"
+
+
+def test_a_wait_counts_down_and_ends_with_the_answer() -> None:
+    wait = ModelWaited(reason="overloaded", seconds=20, attempt=2)
+    assert doing(STEP, wait, later=5) == "initial.issue · 15 s left · waits for the model, try 2 of 5 failed"
+    assert doing(STEP, wait, later=25) == "initial.issue · 0.0 s left · waits for the model, try 2 of 5 failed"
+    assert doing(STEP, wait, TURN, BEGUN, later=2) == "initial.issue · 2 s · bash make …"
+
+
+def test_what_stands_around_the_model_has_its_words_too() -> None:
+    closing = StepAnswered(step_id="initial.issue", answer={}, intent=Intent.CLOSING, target=None, reason="")
+    assert doing() == "prepares the run"
+    assert doing(STEP) == "initial.issue · the model answers"
+    assert doing(STEP, closing) == "initial.issue · validators run"
+    judged = CompletionJudged(entry="issue", step_id="initial.issue", done=True, validated=True)
+    assert doing(STEP, closing, judged) == "initial.issue · plans what to write to GitHub"
+
+
+def test_a_step_of_any_name_leaves_room_for_what_it_does() -> None:
+    assert doing(replace(STEP, step_id="s" * 90), TURN, BEGUN) == f"{'s' * 31}… · bash make …"
+
+
+def test_the_last_words_come_below_once_the_log_has_gone_on() -> None:
+    words = (Tone.WORDS, "│ I look at it.")
+    assert words not in log_after(STEP, TURN, BEGUN).now(BEGAN)
+    assert words in log_after(STEP, TURN, BEGUN, DONE).now(BEGAN)
+
+
+def test_who_looks_from_outside_reads_the_limits_in_the_options() -> None:
+    options = {"budget-usd": 5.0, "budget-tokens": 9000, "timeout-minutes": 50.0}
+    log = TerminalLog()
+    log.render(Entry(seq=1, time=BEGAN, event=replace(STARTED, options=options)))
+    assert log.run_log.progress(BEGAN + 60) == "iteration 0 of 10 · $0.00 of $5.00 · 0 of 9,000 tokens · 1.0 of 50 min"
