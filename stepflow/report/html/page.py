@@ -61,26 +61,25 @@ def _texts(report: RunReport) -> Iterator[tuple[str, str, Markup]]:
 def _step_sums(history: Sequence[HistoryEntry]) -> list[dict[str, object]]:
     """One line per step, in the order in which the run came to them. `share` is a step's part of the run's time in
     percent."""
-    lines: dict[str, list[HistoryEntry]] = {}
+    steps: dict[str, list[HistoryEntry]] = {}
     for line in history:
-        lines.setdefault(line.step_id, []).append(line)
+        steps.setdefault(line.step_id, []).append(line)
     whole = sum(line.seconds for line in history) or 1.0
-    return [_sum(step, own, whole) for step, own in lines.items()]
-
-
-def _sum(step: str, lines: Sequence[HistoryEntry], whole: float) -> dict[str, object]:
-    costs = [line.cost_usd for line in lines]
-    seconds = sum(line.seconds for line in lines)
-    return {
-        "step": one_line(step),
-        "kind": lines[0].kind.value if lines[0].kind else "",
-        "visits": len(lines),
-        "tools": sum(line.tool_calls for line in lines),
-        "tokens": f"{sum(line.usage.total for line in lines):,}",
-        "cost": usd(None if None in costs else sum(cost or 0.0 for cost in costs)),
-        "seconds": seconds_text(seconds),
-        "share": round(100 * seconds / whole),
-    }
+    sums: list[dict[str, object]] = []
+    for step, lines in steps.items():
+        costs, seconds = [line.cost_usd for line in lines], sum(line.seconds for line in lines)
+        figures: dict[str, object] = {
+            "step": one_line(step),
+            "kind": lines[0].kind.value if lines[0].kind else "",
+            "visits": len(lines),
+            "tools": sum(line.tool_calls for line in lines),
+            "tokens": f"{sum(line.usage.total for line in lines):,}",
+            "cost": usd(None if None in costs else sum(cost or 0.0 for cost in costs)),
+            "seconds": seconds_text(seconds),
+            "share": round(100 * seconds / whole),
+        }
+        sums.append(figures)
+    return sums
 
 
 def _indented(value: Mapping[str, JsonValue]) -> str:

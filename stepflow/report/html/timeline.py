@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from stepflow.domain import event as events
 from stepflow.domain.figures import changed_lines, count, usd
@@ -32,8 +32,6 @@ SHORT = 200
 #: So many events have their cards on a page; of a longer run the first and the last half.
 EVENTS_SHOWN = 30_000
 VALIDATORS_SHOWN = 100
-#: Where a card's list has its parts.
-PARTS = 5
 #: The group with the diff of all steps together.
 WHOLE_RUN = "changes"
 #: Of a step with more files than these, each is opened by whoever wants to read it.
@@ -128,35 +126,43 @@ class Timeline:
             label = f"Call of {one_line(str(block.get('name', '')))}, not answered"
             parts.extend(self._parts(Part(label, block.get("input"))))
         for group in self.groups:
-            diff = diffs.steps.get(group.line.iteration) if group.line else None
-            if diff:
-                group.cards.append(self._card(f"{group.id}-diff", None, _describe_diff("What the step changed", diff)))
+            if group.line and (diff := diffs.steps.get(group.line.iteration)):
+                group.cards.append(self._diff_card(f"{group.id}-diff", "What the step changed", diff))
         if diffs.run.files:
             self._open(WHOLE_RUN, "What the run changed")
-            whole = _describe_diff("All steps together", diffs.run)
-            self.groups[-1].cards.append(self._card(f"{WHOLE_RUN}-diff", None, whole))
+            self.groups[-1].cards.append(self._diff_card(f"{WHOLE_RUN}-diff", "All steps together", diffs.run))
         table, cuts = self._texts.table()
         groups: list[JsonValue] = [{**_group_head(group), "cards": group.cards} for group in self.groups]
         return {"groups": groups, "texts": [*table], "cuts": [*cuts]}
 
     def add(self, entry: events.Entry) -> None:
         """Take the next entry."""
+        event = entry.event
         self.began = entry.time if self.began is None else self.began
         group = self._group_of(entry)
-        match entry.event:
-            case events.RunStarted(subject=subject):
-                self.subject = subject
-            case events.ValidatorRan() as ran:
-                self.validators.append((entry.seq, ran))
-                if ran.action in (FailureAction.RETRY, FailureAction.ABORT):
-                    group.red.append(one_line(ran.name, 60))
-            case _:
-                pass
+        parts: list[JsonValue] = []
         if self._seen in self._hides:
             group.hidden += 1
-        elif message := describe_event(entry.event):
-            group.cards.append(self._event_card(entry, message))
+        elif message := describe_event(event):
+            parts = self._parts(*message.parts)
+            seconds = round(max(0.0, entry.time - self.began), 1)
+            group.cards.append(_card(f"e{entry.seq}", seconds, message, parts))
         self._seen += 1
+        match event:
+            case events.RunStarted():
+                self.subject = event.subject
+            case events.ValidatorRan():
+                self.validators.append((entry.seq, event))
+                if event.action in (FailureAction.RETRY, FailureAction.ABORT):
+                    group.red.append(one_line(event.name, 60))
+            case events.ToolCalled():
+                self._unanswered.pop(event.tool_use_id, None)
+            case events.ModelTurned():
+                # A call's card comes with its answer; the turn shows those of its calls that have none.
+                calls = (block for block in event.content if block.get("type") == "tool_use")
+                self._unanswered |= {str(block.get("id", "")): (parts, block) for block in calls}
+            case _:
+                pass
 
     def _group_of(self, entry: events.Entry) -> Group:
         """The stretch that the entry belongs to. A run that was resumed has more than one start and end."""
@@ -176,27 +182,6 @@ class Timeline:
         self._ids[name] = times = self._ids.get(name, 0) + 1
         self.groups.append(Group(id=name if times == 1 else f"{name}-{times}", title=title, line=line))
 
-    def _event_card(self, entry: events.Entry, message: EventMessage) -> JsonValue:
-        event = entry.event
-        seconds = round(max(0.0, entry.time - (self.began or 0.0)), 1)
-        card = self._card(f"e{entry.seq}", seconds, message)
-        match event:
-            case events.ToolCalled():
-                self._unanswered.pop(event.tool_use_id, None)
-            case events.ModelTurned():
-                # A call's card comes with its answer; the turn shows those of its calls that have none.
-                parts = cast("list[JsonValue]", card[PARTS])
-                calls = (block for block in event.content if block.get("type") == "tool_use")
-                self._unanswered |= {str(block.get("id", "")): (parts, block) for block in calls}
-            case _:
-                pass
-        return card
-
-    def _card(self, id: str, seconds: float | None, message: EventMessage) -> list[JsonValue]:
-        facts: list[JsonValue] = [one_line(fact, 200) for fact in (*message.facts, *message.more_facts) if fact]
-        parts = self._parts(*message.parts)
-        return [id, seconds, message.tone.value, message.title, facts, parts, web_address(message.url)]
-
     def _parts(self, *parts: Part) -> list[JsonValue]:
         """All that are not empty."""
         listed: list[JsonValue] = []
@@ -206,30 +191,25 @@ class Timeline:
                 listed.append([*data, [[*put] for put in part.puts]] if part.puts else data)
         return listed
 
+    def _diff_card(self, id: str, title: str, diff: StepDiff) -> JsonValue:
+        added, removed = sum(file.added for file in diff.files), sum(file.removed for file in diff.files)
+        figures = (count(len(diff.files), "file"), changed_lines(added, removed)) if diff.files else ()
+        parts = []
+        for file in diff.files:
+            changed = f" ({changed_lines(file.added, file.removed)})" if file.added or file.removed else ""
+            label = one_line(file.path, 120) + changed
+            parts.append(Part(label, file.text, is_open=len(diff.files) <= OPEN_FILES, is_diff=True))
+        return _card(id, None, EventMessage(title=title, facts=(*figures, *diff.notes)), self._parts(*parts))
+
 
 def web_address(url: str) -> str:
     """An address that may be a link; anything else is none."""
     return url if ADDRESS.fullmatch(url) else ""
 
 
-def _describe_diff(title: str, diff: StepDiff) -> EventMessage:
-    added, removed = sum(file.added for file in diff.files), sum(file.removed for file in diff.files)
-    figures = (count(len(diff.files), "file"), changed_lines(added, removed)) if diff.files else ()
-    is_open = len(diff.files) <= OPEN_FILES
-    return EventMessage(
-        title=title,
-        facts=(*figures, *diff.notes),
-        parts=tuple(
-            Part(
-                one_line(file.path, 120)
-                + (f" ({changed_lines(file.added, file.removed)})" if file.added or file.removed else ""),
-                file.text,
-                is_open=is_open,
-                is_diff=True,
-            )
-            for file in diff.files
-        ),
-    )
+def _card(id: str, seconds: float | None, message: EventMessage, parts: list[JsonValue]) -> JsonValue:
+    facts: list[JsonValue] = [one_line(fact, 200) for fact in (*message.facts, *message.more_facts) if fact]
+    return [id, seconds, message.tone.value, message.title, facts, parts, web_address(message.url)]
 
 
 def _group_head(group: Group) -> JsonObject:
