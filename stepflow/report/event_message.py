@@ -11,6 +11,8 @@ from stepflow.domain.visible_text import count_kinds
 from stepflow.domain.words import FailureAction
 from stepflow.report import step_message as step
 from stepflow.report.lines import (
+    REASON_LOGGED,
+    REASON_SHOWN,
     EventMessage,
     Line,
     Part,
@@ -36,14 +38,12 @@ from stepflow.report.wording import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from stepflow.domain.json import JsonValue
+    from stepflow.domain.json import JsonObject, JsonValue
 
 #: What a watcher of a run that is closed in wants to know of the sandbox.
 LAYERS_SHOWN = ("network", "credentials")
 TAIL_SHOWN = 6
 RETRY_SHOWN = 12
-REASON_SHOWN = 300
-REASON_LOGGED = 500
 #: Beginnings of log entries that an event of their own shows better, with its reason, prompt or detail.
 HAS_OWN_EVENT = ("[Format] retry ", "[Boundary] planned")
 #: What a log entry may bring along that most readers need not see: the output of a set-up, the trace of a bug.
@@ -232,18 +232,24 @@ def _base_checked(event: events.BaseChecked) -> EventMessage:
 
 
 def _validator_ran(event: events.ValidatorRan) -> EventMessage:
-    tone, restored = Tone.GOOD if event.passed else Tone.BAD, ""
-    if event.passed:
-        state, word = "", "passed"
-    else:
-        attempt = f"attempt {event.attempt} of {event.max_attempts}" if event.recoverable else "for good"
-        state = f" failed{', ' if event.recoverable else ' '}{attempt}{f' → {event.action}' if event.action else ''}"
-        word = f"failed (attempt {event.attempt}/{event.max_attempts})" if event.recoverable else "unrecoverable"
-        word = "skipped" if event.action is FailureAction.SKIP else word
-    data: dict[str, JsonValue] = {"exit_code": event.exit_code, "seconds": event.seconds}
+    tone = Tone.GOOD if event.passed else Tone.BAD
+    guarded = [("warning", text) for text in event.warnings]
     if event.restored:
-        restored = f"HOME and TMPDIR were put back as setup left them: {named(event.restored)}"
-    guarded = [("info", restored)] * bool(restored) + [("warning", text) for text in event.warnings]
+        guarded.insert(0, ("info", f"HOME and TMPDIR were put back as setup left them: {named(event.restored)}"))
+    state, word = "", "passed"
+    data: JsonObject = {"exit_code": event.exit_code, "seconds": event.seconds}
+    if not event.passed:
+        data["pattern"] = event.pattern
+        if event.recoverable:
+            state = f" failed, attempt {event.attempt} of {event.max_attempts}"
+            word = f"failed (attempt {event.attempt}/{event.max_attempts})"
+        else:
+            state, word = " failed for good", "unrecoverable"
+        if event.action:
+            state += f" → {event.action}"
+        if event.action is FailureAction.SKIP:
+            word = "skipped"
+    level = "info" if event.passed else "warning"
     return EventMessage(
         title=marked(tone, f"{one_line(event.name)}{state}"),
         tone=tone,
@@ -263,11 +269,7 @@ def _validator_ran(event: events.ValidatorRan) -> EventMessage:
             *(() if event.passed else quoted(last_lines(event.output_tail, TAIL_SHOWN))),
         ),
         logged=(
-            (
-                "info" if event.passed else "warning",
-                f"[Validator] {event.name}: {word}",
-                data if event.passed else {**data, "pattern": event.pattern},
-            ),
+            *entry(level, f"[Validator] {event.name}: {word}", **data),
             *((level, f"[Guard] {event.name}: {cut(text, REASON_LOGGED)}", {}) for level, text in guarded),
         ),
     )

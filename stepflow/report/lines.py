@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 WIDTH = 400
 #: Room for the mark at the left edge.
 FULL_WIDTH = WIDTH - 2
+#: Characters of a reason, for watchers and in the log file.
+REASON_SHOWN = 300
+REASON_LOGGED = 500
 
 
 class Tone(StrEnum):

@@ -11,7 +11,18 @@ from stepflow.domain.json import JsonObject, JsonValue, compact
 from stepflow.domain.run import MAX_STRIKES
 from stepflow.domain.secrets import MASK
 from stepflow.domain.words import Strategy
-from stepflow.report.lines import EventMessage, Part, Tone, entry, line, marked, quoted, whole_part
+from stepflow.report.lines import (
+    REASON_LOGGED,
+    REASON_SHOWN,
+    EventMessage,
+    Part,
+    Tone,
+    entry,
+    line,
+    marked,
+    quoted,
+    whole_part,
+)
 from stepflow.report.safe_text import cut, first_line, last_lines, one_line, seconds_text, visible
 
 if TYPE_CHECKING:
@@ -27,8 +38,6 @@ MAIN_INPUTS = ("command", "file_path", "pattern", "path")
 USUAL_STOPS = ("end_turn", "tool_use", "stop_sequence")
 #: The transitions that ask whether the work is done (flow.md §7).
 CLOSES = ("closing", "complete")
-REASON_SHOWN = 300
-REASON_LOGGED = 500
 METHODS = {
     Strategy.NATIVE: "by output_config",
     Strategy.TOOL: "as the input of a tool",
