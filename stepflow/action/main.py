@@ -12,9 +12,9 @@ from stepflow.action.outputs import Job, outputs_of
 from stepflow.action.runner import read_runner, secret_variables, secrets_in
 from stepflow.domain.words import Outcome, exit_code
 from stepflow.errors import DefinitionError, RunCancelled, StepflowError
-from stepflow.report.annotations import outcome_annotation, problem_annotations
+from stepflow.report.diagnostic import problem_annotations
 from stepflow.report.log import folded_traceback
-from stepflow.report.summary import job_summary
+from stepflow.report.summary import job_summary, outcome_annotation
 from stepflow.report.wording import BUG
 from stepflow.run.clock import Cancellation
 from stepflow.run.ending import outcome_of

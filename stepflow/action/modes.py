@@ -16,11 +16,7 @@ from stepflow.modes.batch import gather_results, matrix_entries, plan_issues
 from stepflow.modes.preflight import run_preflight
 from stepflow.modes.rehearse import rehearse_agents
 from stepflow.modes.validate import check_agents, from_above
-from stepflow.report.annotations import annotation
-from stepflow.report.collect import ReportFacts, collect_report
-from stepflow.report.diagnostic import Theme, diagnostics
-from stepflow.report.log import ActionLog
-from stepflow.report.many import (
+from stepflow.report.batch import (
     describe_page,
     describe_totals,
     gathered_json,
@@ -28,6 +24,9 @@ from stepflow.report.many import (
     gathered_summary,
     page_summary,
 )
+from stepflow.report.collect import ReportFacts, collect_report
+from stepflow.report.diagnostic import Theme, annotation, diagnostics
+from stepflow.report.log import ActionLog
 from stepflow.report.preflight import preflight_lines, preflight_reason, preflight_summary
 from stepflow.report.rehearsal import (
     describe_rehearsal,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepflow.cli.output import print_json
 from stepflow.modes.batch import gather_results
-from stepflow.report.many import gathered_document, gathered_lines, gathered_summary
+from stepflow.report.batch import gathered_document, gathered_lines, gathered_summary
 
 if TYPE_CHECKING:
     import argparse

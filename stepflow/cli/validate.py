@@ -11,8 +11,7 @@ from stepflow.cli.options import add_flags
 from stepflow.cli.output import print_json, theme_for
 from stepflow.definition.diagnostics import rules
 from stepflow.modes.validate import check_agents, from_above, programs_in, repository_above
-from stepflow.report.annotations import problem_annotations
-from stepflow.report.diagnostic import diagnostics
+from stepflow.report.diagnostic import diagnostics, problem_annotations
 from stepflow.report.document import problems_json, sarif_log
 from stepflow.run.inputs import read_inputs
 from stepflow.sandbox.environment import SYSTEM_PATH

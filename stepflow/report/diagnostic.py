@@ -1,4 +1,5 @@
-"""The problems of agents and the rules behind them, as lines for a terminal or a log.
+"""The problems of agents and the rules behind them, as lines for a terminal or a log, and as annotations: workflow
+commands that show a message on the run's page or on the diff (action.md "Annotations").
 
 The lines obey no command: a pull request may have changed the files that they quote (security.md case 6).
 """
@@ -11,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stepflow.domain.problem import Severity, count_problems
-from stepflow.report.safe_text import ELLIPSIS, clean, defuse, one_line, width
+from stepflow.report.safe_text import ELLIPSIS, clean, cut, defuse, harmless, one_line, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +26,10 @@ LONGEST = 1000
 WIDE = 160
 #: Prose without an end is hard to read even where lines may be of any length.
 READABLE = 80
+LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+_POSITION = ("line", "col", "endColumn")
+MESSAGE_LIMIT = 4000
+TITLE_LIMIT = 200
 
 
 def _seen(text: str) -> str:
@@ -165,3 +170,48 @@ def _example(word: str, example: Example, *, where: bool) -> Iterator[str]:
     yield f"{word}, in {example.location}:" if where else f"{word}:"
     yield ""
     yield from (f"    {line}".rstrip() for line in example.text.split("\n"))
+
+
+def annotation(
+    level: str,
+    message: str,
+    *,
+    file: str | None = None,
+    line: int | None = None,
+    columns: tuple[int | None, int | None] = (None, None),
+    title: str | None = None,
+) -> str:
+    """One workflow command. `level` is `error`, `warning` or `notice`; with `file` it shows on the diff.
+
+    `columns` are the first and the last on that line.
+    """
+    position = zip(_POSITION, (line, *columns), strict=True)
+    numbers = {name: str(number) if number else None for name, number in position}
+    given = {"file": file, **numbers, "title": cut(title, TITLE_LIMIT) if title else None}
+    properties = ",".join(f"{name}={_property(value)}" for name, value in given.items() if value)
+    return f"::{level}{' ' if properties else ''}{properties}::{_data(cut(message, MESSAGE_LIMIT))}"
+
+
+def problem_annotations(problems: Iterable[Problem]) -> tuple[str, ...]:
+    """One annotation per problem that somebody must act on; notes are not among them."""
+    return tuple(
+        annotation(
+            LEVELS[problem.severity],
+            f"{problem.message}. Fix: {problem.fix}",
+            file=problem.file,
+            line=problem.line,
+            columns=(problem.column, problem.end_column and problem.end_column - 1),
+            title=f"{problem.code} {problem.path}".strip(),
+        )
+        for problem in problems
+        if problem.severity is not Severity.NOTE
+    )
+
+
+def _data(text: str) -> str:
+    # The runner prints an annotation's text into the log again, where it may be read for commands again.
+    return harmless(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from stepflow.domain.figures import count
-from stepflow.report.annotations import annotation
+from stepflow.report.diagnostic import annotation
 from stepflow.report.lines import Line, Tone, mark_of
 from stepflow.report.rendered import render
 from stepflow.report.safe_text import (

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from stepflow.domain.figures import count, usd
 from stepflow.domain.problem import Severity
 from stepflow.domain.visible_text import RemovalKind, count_kinds
+from stepflow.domain.words import Outcome
+from stepflow.report.diagnostic import annotation
 from stepflow.report.graph.flow_graph import flow_graph, mermaid_graph, walked_path
 from stepflow.report.lines import FAILED, PASSED, PLANNED, Mark, mark_of
 from stepflow.report.rendered import FILTERS, render, render_blocks
@@ -355,3 +357,12 @@ def _terminal_facts(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.host_run_folder or report.run_folder:
         yield "run folder", one_line(report.host_run_folder or report.run_folder, 400)
     yield "next", next_step(report)
+
+
+def outcome_annotation(report: RunReport) -> tuple[str, ...]:
+    """What a person must know at the end: nothing when all went well."""
+    if report.success:
+        return ()
+    level = "notice" if report.outcome is Outcome.SKIPPED else "error"
+    what = f"{describe_reason(report.reason)}\n{next_step(report)}"
+    return (annotation(level, what, title=f"{report.agent or 'stepflow'}: {OUTCOMES[report.outcome]}"),)

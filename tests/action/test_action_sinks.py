@@ -20,9 +20,8 @@ from stepflow.domain.event import Entry, Noted
 from stepflow.domain.problem import Inspection, Problem, Severity
 from stepflow.domain.report import RunReport
 from stepflow.domain.words import Outcome
-from stepflow.report.annotations import annotation, problem_annotations
 from stepflow.report.collect import collect_report
-from stepflow.report.diagnostic import Theme, diagnostics
+from stepflow.report.diagnostic import Theme, annotation, diagnostics, problem_annotations
 from stepflow.report.log import ActionLog, folded_traceback
 from stepflow.report.safe_text import harmless
 from stepflow.report.summary import final_words

@@ -6,7 +6,7 @@ import json
 
 from stepflow.domain.report import Gathered, IssuePage, IssueResult, PlannedIssue
 from stepflow.domain.words import Outcome
-from stepflow.report.many import (
+from stepflow.report.batch import (
     describe_page,
     describe_totals,
     gathered_json,
